@@ -1,0 +1,123 @@
+"""
+Looking at what waits and at what was set aside, and putting the latter back.
+
+Nothing can be added or changed here: a message is written by `stash()` only.
+Keys, values and headers are shown to those with the permission
+`django_outbox.view_payload` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar, Final
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.core.paginator import Paginator
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from .models import OutboxRecord, ParkedQuerySet, ParkedRecord
+
+COUNT_CAP: Final = 10_000
+"""Rows after which the list stops counting: a queue may hold millions."""
+PREVIEW_LENGTH: Final = 2_000
+"""Characters of a value that the page shows."""
+
+
+class CappedPaginator(Paginator):
+    """A paginator that never counts the whole table."""
+
+    @cached_property
+    def count(self) -> int:
+        rows: QuerySet[Model] = self.object_list  # type: ignore[assignment]
+        return rows.order_by()[:COUNT_CAP].count()
+
+
+class _RecordAdmin(admin.ModelAdmin[Any]):
+    """What the pages of both tables have in common."""
+
+    paginator = CappedPaginator
+    show_full_result_count = False
+    ordering = ("id",)
+    payload: ClassVar = ("kafka_key", "headers", "value")
+    """Shown with the permission view_payload only."""
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Sequence[Any]:
+        if request.user.has_perm("django_outbox.view_payload"):
+            return (*self.readonly_fields, *self.payload)
+        return self.readonly_fields
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: Any = None
+    ) -> Sequence[Any]:
+        return self.get_fields(request, obj)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    @admin.display(description=_("headers"))
+    def headers(self, obj: Any) -> str:
+        pairs = zip(obj.kafka_header_keys, obj.kafka_header_values, strict=False)
+        return "\n".join(f"{name}: {value}" for name, value in pairs)
+
+    @admin.display(description=_("value"))
+    def value(self, obj: Any) -> str:
+        if obj.kafka_value_bytes is not None:
+            return bytes(obj.kafka_value_bytes[: PREVIEW_LENGTH // 2]).hex(" ")
+        if obj.kafka_value is None:
+            return gettext("(tombstone)")
+        return str(obj.kafka_value[:PREVIEW_LENGTH])
+
+
+@admin.register(OutboxRecord)
+class OutboxRecordAdmin(_RecordAdmin):
+    list_display = ("id", "create_time", "kafka_topic", "attempts", "leader_id")
+    readonly_fields = (
+        *("id", "message_id", "create_time", "kafka_topic", "kafka_partition"),
+        *("cluster_id", "leader_id", "attempts", "last_error"),
+    )
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        # A row that is deleted here would be a message that is lost.
+        return False
+
+
+@admin.register(ParkedRecord)
+class ParkedRecordAdmin(_RecordAdmin):
+    list_display = ("id", "parked_at", "kafka_topic", "attempts", "last_error")
+    readonly_fields = (
+        *("id", "message_id", "create_time", "kafka_topic", "kafka_partition"),
+        *("cluster_id", "parked_at", "attempts", "last_error"),
+    )
+    actions = ("release",)
+
+    def has_release_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("django_outbox.release_parkedrecord")
+
+    @admin.action(
+        description=_("Put selected records back into the outbox"),
+        permissions=["release"],
+    )
+    def release(self, request: HttpRequest, queryset: ParkedQuerySet) -> None:
+        chosen = list(queryset)
+        released = queryset.release()
+        LogEntry.objects.log_actions(
+            request.user.pk, chosen, CHANGE, gettext("Put back into the outbox.")
+        )
+        self.message_user(
+            request,
+            ngettext(
+                "%(released)d of %(chosen)d record is back in the outbox.",
+                "%(released)d of %(chosen)d records are back in the outbox.",
+                len(chosen),
+            )
+            % {"released": released, "chosen": len(chosen)},
+            messages.SUCCESS if released == len(chosen) else messages.WARNING,
+        )

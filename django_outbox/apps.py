@@ -1,0 +1,19 @@
+"""The Django app: what happens once when the project starts."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class DjangoOutboxConfig(AppConfig):
+    name = "django_outbox"
+    label = "django_outbox"
+    verbose_name = _("Outbox")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        # Defer the import: checks.py needs the models, which exist only now.
+        from . import checks
+
+        checks.register_all()

@@ -1,0 +1,222 @@
+"""
+System checks: what is wrong with the settings, the routers and the table.
+
+`python manage.py check` runs those that need no database; with `--database
+ALIAS`, and before each `migrate`, the rest run too. Every id has its heading
+in docs/reference/checks.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from django.apps import AppConfig, apps
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import connections, models, router
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.recorder import MigrationRecorder
+from django.utils.module_loading import import_string
+
+from . import conf
+from .models import ArchivedRecord, OutboxRecord, ParkedRecord
+from .rules import Rule, problems
+
+_HINTS: Final = {
+    Rule.UNKNOWN: "Correct or remove the name; docs/reference/settings.md has all.",
+    Rule.VALUE: "Correct the value; docs/reference/settings.md says what it means.",
+    Rule.TIMING: "Change one of the two; docs/reference/checks.md explains the rule.",
+    Rule.KAFKA_KEY: "docs/reference/checks.md has all properties that are owned.",
+}
+_MIGRATION: Final = ("django_outbox", "0001_initial")
+_BIGINT_MAX: Final = 2**63 - 1
+
+_COLUMNS: Final = """\
+-- outbox: check columns
+SELECT attname FROM pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"""
+
+_ID_COLUMN: Final = """\
+-- outbox: check ids
+SELECT atttypid::regtype::text, seqrelid::regclass::text, seqcache, seqmax, seqcycle
+FROM pg_attribute
+LEFT JOIN pg_sequence
+    ON seqrelid = pg_get_serial_sequence(attrelid::regclass::text, attname)::regclass
+WHERE attrelid = to_regclass(%s) AND attname = 'id'"""
+
+
+class IdColumn(NamedTuple):
+    """How the table draws its ids; the sequence's facts are None without one."""
+
+    type: str
+    sequence: str | None
+    cache: int | None
+    maximum: int | None
+    is_cyclic: bool | None
+
+
+def register_all() -> None:
+    """Register every check with Django."""
+    register(check_settings, "django_outbox")
+    register(check_routers, "django_outbox")
+    register(check_tables, "django_outbox", Tags.database)
+
+
+def check_settings(
+    app_configs: Sequence[AppConfig] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """E001 to E004: the settings break a rule of `rules.py`."""
+    return list(_settings_messages())
+
+
+def _settings_messages() -> Iterator[CheckMessage]:
+    try:
+        values = conf.settings.raw()
+    except conf.OutboxImproperlyConfigured as exc:
+        yield Error(str(exc), hint=_HINTS[Rule.VALUE], id="django_outbox.E002")
+        return
+    for problem in problems(values):
+        yield Error(
+            f"{conf.SETTING}: {problem.setting}: {problem.message}",
+            hint=_HINTS[problem.rule],
+            id=f"django_outbox.E{problem.rule.value:03d}",
+        )
+    serializer = values.get("SERIALIZER")
+    try:
+        if isinstance(serializer, str):
+            import_string(serializer)
+    except ImportError as exc:
+        yield Error(
+            f"{conf.SETTING}: SERIALIZER: {exc}",
+            hint=_HINTS[Rule.VALUE],
+            id="django_outbox.E002",
+        )
+
+
+def check_routers(
+    app_configs: Sequence[AppConfig] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """W008 and E009: the outbox's database is of no use to the business rows."""
+    return list(_router_messages())
+
+
+def _router_messages() -> Iterator[CheckMessage]:
+    options = conf.lenient("DATABASE")
+    alias = options.DATABASE or router.db_for_write(OutboxRecord)
+    reason = _unfit(alias)
+    if reason:
+        yield Error(
+            f"The outbox is written to the database {alias!r}, which {reason}.",
+            hint="Correct the database routers or the setting DATABASE.",
+            id="django_outbox.E009",
+        )
+    homes = {router.db_for_write(model) for model in _business_models()}
+    if homes and alias not in homes:
+        yield Warning(
+            f"The outbox is written to the database {alias!r}, and no other model "
+            f"is: they are written to {', '.join(sorted(homes))}. One transaction "
+            "cannot hold both.",
+            hint="Let the routers send the app django_outbox where the business rows "
+            "go, or pass using= to stash().",
+            id="django_outbox.W008",
+        )
+
+
+def _unfit(alias: str) -> str:
+    if alias not in connections:
+        return "is not in DATABASES"
+    if connections[alias].vendor != "postgresql":
+        return f"is {connections[alias].display_name}, not PostgreSQL"
+    if not router.allow_migrate_model(alias, OutboxRecord):
+        return "the routers do not allow to migrate the outbox to"
+    return ""
+
+
+def _business_models() -> list[type[models.Model]]:
+    foreign = ("django.contrib.", "django_outbox")
+    return [
+        model
+        for config in apps.get_app_configs()
+        if not config.name.startswith(foreign)
+        for model in config.get_models()
+        if model._meta.managed
+    ]
+
+
+def check_tables(
+    app_configs: Sequence[AppConfig] | None = None,
+    databases: Sequence[str] | None = None,
+    **_: Any,
+) -> list[CheckMessage]:
+    """E005, E006 and W007: the tables in these databases are not as they should be."""
+    return [
+        message
+        for alias in databases or ()
+        if connections[alias].vendor == "postgresql"
+        and router.allow_migrate_model(alias, OutboxRecord)
+        for message in _table_messages(connections[alias])
+    ]
+
+
+def _table_messages(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    for model in (OutboxRecord, ParkedRecord, ArchivedRecord):
+        yield from _column_messages(connection, model)
+    quoted = connection.ops.quote_name(OutboxRecord._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute(_ID_COLUMN, [quoted])
+        row = cursor.fetchone()
+    if row:
+        yield from _id_messages(IdColumn(*row), connection.alias)
+
+
+def _column_messages(
+    connection: BaseDatabaseWrapper, model: type[models.Model]
+) -> Iterator[CheckMessage]:
+    table = model._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(_COLUMNS, [connection.ops.quote_name(table)])
+        found = {name for (name,) in cursor.fetchall()}
+    if not found:
+        # Before the first migrate there is nothing to warn of.
+        if _MIGRATION in MigrationRecorder(connection).applied_migrations():
+            yield Warning(
+                f"The table {table} is not in the database {connection.alias!r}, "
+                "although its migration has run.",
+                hint="Was the setting TABLE changed later? Change it back, or rename "
+                "the three tables.",
+                id="django_outbox.W007",
+            )
+        return
+    missing = [f.column for f in model._meta.concrete_fields if f.column not in found]
+    if missing:
+        yield Warning(
+            f"The table {table} in the database {connection.alias!r} lacks "
+            f"{', '.join(missing)}.",
+            hint="Run manage.py migrate; a table made by hand needs these columns.",
+            id="django_outbox.W007",
+        )
+
+
+def _id_messages(column: IdColumn, alias: str) -> Iterator[CheckMessage]:
+    where = f"in the database {alias!r}"
+    if column.cache is not None and column.cache > 1:
+        yield Error(
+            f"The sequence {column.sequence} {where} caches {column.cache} ids in each "
+            "session, so that ids do not follow the order of the commits.",
+            hint=f"ALTER SEQUENCE {column.sequence} CACHE 1;",
+            id="django_outbox.E005",
+        )
+    table = OutboxRecord._meta.db_table
+    if column.type != "bigint":
+        yield Error(
+            f"{table}.id {where} is {column.type} and will run out of ids.",
+            hint=f'ALTER TABLE "{table}" ALTER COLUMN id TYPE bigint;',
+            id="django_outbox.E006",
+        )
+    if column.sequence and (column.is_cyclic or column.maximum != _BIGINT_MAX):
+        yield Error(
+            f"The sequence {column.sequence} {where} ends at {column.maximum}"
+            f"{' and starts again' if column.is_cyclic else ''}.",
+            hint=f"ALTER SEQUENCE {column.sequence} AS bigint NO MAXVALUE NO CYCLE;",
+            id="django_outbox.E006",
+        )

@@ -1,0 +1,94 @@
+"""
+The settings of the Django project, read lazily from `DJANGO_OUTBOX`.
+
+`options.py` has the settings and their defaults, `rules.py` what goes
+together. Adapters get values through their constructors, never from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from .exceptions import ConfigurationError
+from .options import OutboxSettings
+from .rules import problems
+
+SETTING: Final = "DJANGO_OUTBOX"
+"""The one name in the project's settings module."""
+
+
+class OutboxImproperlyConfigured(ConfigurationError, ImproperlyConfigured):
+    """A setting of django-outbox is wrong, in words that Django prints."""
+
+
+def build(values: Mapping[str, Any]) -> OutboxSettings:
+    """
+    Turn a mapping of settings into `OutboxSettings`.
+
+    Raises:
+        OutboxImproperlyConfigured: with one line for the first problem.
+    """
+    for problem in problems(values):
+        raise OutboxImproperlyConfigured(f"{problem.setting}: {problem.message}")
+    return OutboxSettings(**values)
+
+
+class _LazySettings:
+    """The project's settings, read at first use and again after a change."""
+
+    def __init__(self) -> None:
+        self._built: OutboxSettings | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.snapshot(), name)
+
+    def raw(self) -> Mapping[str, Any]:
+        """The dict as the project wrote it, unchecked."""
+        values = getattr(django_settings, SETTING, {})
+        if not isinstance(values, Mapping):
+            raise OutboxImproperlyConfigured(f"{SETTING} must be a dict of settings.")
+        return values
+
+    def snapshot(self) -> OutboxSettings:
+        """The settings as one immutable value, the same object until a change."""
+        if self._built is None:
+            self._built = build(self.raw())
+        return self._built
+
+    def reset(self) -> None:
+        self._built = None
+
+
+settings = _LazySettings()
+
+
+def lenient(*names: str) -> OutboxSettings:
+    """
+    Return these settings, and all others with their defaults.
+
+    For code that must run before a check can say what is wrong: when these
+    settings are wrong themselves, they have their defaults too.
+    """
+    try:
+        values = settings.raw()
+        return build({name: values[name] for name in names if name in values})
+    except OutboxImproperlyConfigured:
+        return OutboxSettings()
+
+
+def schema_settings() -> OutboxSettings:
+    """Return the settings that models and migrations depend on."""
+    return lenient("TABLE", "CLUSTER_ID", "CLUSTERS_COUNT")
+
+
+def _reset_on_change(*, setting: str, **_: object) -> None:
+    if setting == SETTING:
+        settings.reset()
+
+
+setting_changed.connect(_reset_on_change)

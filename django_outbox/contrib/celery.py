@@ -1,0 +1,76 @@
+"""
+A periodic Celery task that runs in one process at a time: the leader's.
+
+    @leader_task(Leadership.objects, interval=5.0)
+    def invoice_run(run: LeaderRun) -> None:
+        while True:
+            with run.unit():
+                ...  # one transaction, fenced by the leader id
+
+The harvester's process sends the task while it leads (`singleton.py`), with
+the leader id as its argument; a worker anywhere runs it, unit by unit, each
+fenced by the table of `leadership.py`. docs/howto/singleton-tasks.md has the
+whole of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from celery import current_app
+
+from .leadership import UnitRefused
+from .singleton import Fence, LeaderRun, Singleton
+
+logger = logging.getLogger(__name__)
+
+Work: TypeAlias = Callable[[LeaderRun], None]
+
+
+def leader_task(
+    fence: Fence, *, interval: float, name: str | None = None, **options: Any
+) -> Callable[[Work], Any]:
+    """
+    Make a function a Celery task that only the leader's process sends.
+
+    The Celery app must exist when this runs, as in Celery's own Django guide,
+    and the harvester must import the module: from `AppConfig.ready()`.
+
+    Args:
+        fence: the manager of your subclass of `Leadership`.
+        interval: seconds between two runs; a worker drops a run that it has
+            not begun by then.
+        name: of the task and of its row; the function's dotted path if None.
+        options: for `Celery.task`, such as `queue`.
+
+    Returns:
+        A decorator; what it returns is the Celery task.
+    """
+
+    def decorate(work: Work) -> Any:
+        # Bound now: on a beat's own thread Celery knows no current app.
+        app = current_app._get_current_object()
+        task_name = name or app.gen_task_name(work.__name__, work.__module__)
+
+        def run(leader_id: str) -> None:
+            try:
+                work(LeaderRun(fence, name=task_name, leader_id=leader_id))
+            except UnitRefused:
+                logger.info(
+                    "A run of %s ended: another leads or works",
+                    task_name,
+                    extra={"action": "leader_task", "leader_id": leader_id},
+                )
+
+        def send(leader_id: str) -> None:
+            task.apply_async(kwargs={"leader_id": leader_id}, expires=interval)
+
+        run.__doc__, run.__module__ = work.__doc__, work.__module__
+        run.__name__, run.__qualname__ = work.__name__, work.__qualname__
+        task = app.task(name=task_name, ignore_result=True, **options)(run)
+        Singleton(fence, send, name=task_name, interval=interval).connect()
+        return task
+
+    return decorate

@@ -1,0 +1,42 @@
+"""`python -m django_outbox.devstack`: both services, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+from . import DevstackError, devstack
+from .published import published
+
+
+def main() -> int:
+    """Run the services in the foreground and print how to reach them."""
+    argparse.ArgumentParser(
+        prog="python -m django_outbox.devstack",
+        description="Run a Postgres and a Kafka in the foreground, until Ctrl-C.",
+    ).parse_args()
+    # Stop in good order when a supervisor asks for it, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with devstack(progress=_say) as stack, published(stack.environment):
+            for name, value in stack.environment.items():
+                sys.stdout.write(f"export {name}={value}\n")
+            sys.stdout.flush()
+            _say("Running; Ctrl-C ends both and their data.")
+            signal.pause()
+    except KeyboardInterrupt:
+        return 0
+    except DevstackError as error:
+        _say(str(error))
+        return 1
+    return 0
+
+
+def _say(line: str) -> None:
+    # One write for each line: both services report at once.
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

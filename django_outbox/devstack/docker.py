@@ -1,0 +1,156 @@
+"""
+The devstack in Docker: both servers as containers, through testcontainers.
+
+Ports are chosen here and not by the engine, which would choose others after a
+restart. Containers of an owner that was killed are removed by testcontainers'
+own reaper.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
+
+from .kafka import SETTINGS, is_kafka_there, listener_settings
+from .postgres import DATABASE, is_postgres_there
+from .service import DevstackError, Service, free_port, wait_until
+
+if TYPE_CHECKING:
+    from testcontainers.core.container import DockerContainer
+
+POSTGRES_IMAGE: Final = "postgres:18"
+KAFKA_IMAGE: Final = "apache/kafka:4.3.1"
+
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - inside the container
+
+_SOCKET: Final = Path("/var/run/docker.sock")
+
+
+def does_engine_answer() -> bool:
+    """Whether there is a Docker engine; decided in seconds at most."""
+    if "DOCKER_HOST" not in os.environ and not _SOCKET.exists():
+        return False
+    try:
+        import docker
+        import testcontainers.core.container  # noqa: F401 - needed later
+    except ImportError:
+        return False
+    try:
+        client = docker.from_env(timeout=3)
+        try:
+            return bool(client.ping())
+        finally:
+            client.close()
+    except Exception:  # noqa: BLE001 - errors of many libraries come through
+        return False
+
+
+class ContainerService(Service):
+    """A server in a container, on a port of the engine's host."""
+
+    def __init__(
+        self, address: str, container: DockerContainer, answers: Callable[[str], bool]
+    ) -> None:
+        super().__init__(address, source="docker")
+        self._container = container
+        self._answers = answers
+        self._is_created = False
+
+    def start(self) -> None:
+        with _engine_errors():
+            if self._is_created:
+                self._container.get_wrapped_container().start()
+            else:
+                self._container.start()
+                self._is_created = True
+        wait_until(
+            lambda: self._answers(self.address),
+            is_alive=self._is_running,
+            explain=self._explain,
+        )
+
+    def stop(self) -> None:
+        with _engine_errors():
+            self._container.get_wrapped_container().stop(timeout=30)
+
+    def kill(self) -> None:
+        with _engine_errors():
+            self._container.get_wrapped_container().kill()
+
+    def close(self) -> None:
+        with _engine_errors():
+            self._container.stop()
+
+    def _is_running(self) -> bool:
+        with _engine_errors():
+            wrapped = self._container.get_wrapped_container()
+            wrapped.reload()
+            return bool(wrapped.status == "running")
+
+    def _explain(self) -> str:
+        with _engine_errors():
+            logs = self._container.get_wrapped_container().logs(tail=15)
+        return f"The end of its output:\n{logs.decode(errors='replace')}"
+
+
+class DockerPostgres(ContainerService):
+    """PostgreSQL's own image."""
+
+    def __init__(self) -> None:
+        with _engine_errors():
+            container = _container(POSTGRES_IMAGE)
+            host = _host(container)
+        port, password = free_port(), token_hex(16)
+        container.with_env("POSTGRES_PASSWORD", password)
+        container.with_env("POSTGRES_DB", DATABASE)
+        container.with_bind_ports(5432, port)
+        container.with_command("-c max_connections=200 -c max_prepared_transactions=20")
+        address = f"postgres://postgres:{password}@{host}:{port}/{DATABASE}"
+        super().__init__(address, container, is_postgres_there)
+
+
+class DockerKafka(ContainerService):
+    """Apache Kafka's own image, with the embedded broker's settings."""
+
+    def __init__(self) -> None:
+        with _engine_errors():
+            container = _container(KAFKA_IMAGE)
+            host = _host(container)
+        port = free_port()
+        address = f"{host}:{port}"
+        listeners = listener_settings(
+            address, port=9092, controller_port=9093, host=EVERYWHERE
+        )
+        for name, value in {**SETTINGS, **listeners}.items():
+            container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
+        container.with_bind_ports(9092, port)
+        super().__init__(address, container, is_kafka_there)
+
+
+def _container(image: str) -> DockerContainer:
+    from testcontainers.core.container import DockerContainer
+
+    logging.getLogger("testcontainers").setLevel(logging.WARNING)
+    return DockerContainer(image)
+
+
+def _host(container: DockerContainer) -> str:
+    host = container.get_docker_client().host()
+    # Containers publish their ports for IPv4; the name may mean ::1 first.
+    return "127.0.0.1" if host == "localhost" else host
+
+
+@contextmanager
+def _engine_errors() -> Iterator[None]:
+    """Translate what the engine's client raises."""
+    try:
+        yield
+    except DevstackError:
+        raise
+    except Exception as error:  # Its errors come from many libraries.
+        raise DevstackError(f"Docker: {error}") from error

@@ -1,0 +1,164 @@
+"""
+A server process that cannot outlive its owner.
+
+The owner's side of `keeper.py`: run commands, signal them, wait for them. No
+clean-up is owed at exit, since the keeper sees its input close however the
+owner ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from select import select
+
+from .service import DevstackError
+
+_keepers: weakref.WeakSet[KeptProcess] = weakref.WeakSet()
+
+
+class KeptProcess:
+    """
+    One command at a time, in a temporary folder that vanishes with the owner.
+
+    Used by one thread at a time, except for `close`.
+    """
+
+    def __init__(
+        self, name: str, *, ending: signal.Signals, user: str | None = None
+    ) -> None:
+        """
+        Make the folder.
+
+        Args:
+            name: Part of the folder's name.
+            ending: What makes the server end at once, when all is over.
+            user: Whom the commands run as; only root can choose.
+        """
+        keeper = str(Path(__file__).with_name("keeper.py"))
+        self._keeper = subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-S", keeper),
+                *(f"django-outbox-{name}-", str(int(ending)), user or ""),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+        )
+        _keepers.add(self)
+        self._unread = b""
+        self._pid: int | None = None
+        self.folder = Path(self._answer())
+        """The commands' working directory; their output is in its file `log`."""
+
+    def start(self, command: list[str]) -> None:
+        """Start a command; the one before must have ended."""
+        assert self._pid is None, "one command at a time"
+        assert self._keeper.stdin
+        with _closed_means_error():
+            self._keeper.stdin.write(json.dumps(command).encode() + b"\n")
+        if not (answer := self._answer()).isdigit():
+            raise DevstackError(f"{command[0]} cannot be started: {answer}")
+        self._pid = int(answer)
+
+    def run(self, command: list[str], *, timeout: float = 60.0) -> None:
+        """
+        Run a command to its end.
+
+        Raises:
+            DevstackError: it failed; quotes the end of its output.
+        """
+        self.start(command)
+        if (code := self.wait(timeout)) != 0:
+            raise DevstackError(
+                f"{Path(command[0]).name} failed with code {code}. {self.explain()}"
+            )
+
+    def is_running(self) -> bool:
+        """Whether the command has not ended yet."""
+        if self._pid is not None and self._is_answer_there(0.0):
+            self.wait(0.0)
+        return self._pid is not None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the command's whole process group, if it runs."""
+        if self.is_running() and self._pid is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._pid, number)
+
+    def wait(self, timeout: float) -> int:
+        """Wait until the command has ended; its exit code."""
+        if self._pid is None:
+            return 0
+        if not self._is_answer_there(timeout):
+            raise DevstackError(
+                f"Still running after {timeout:.0f} s. {self.explain()}"
+            )
+        code = int(self._answer())
+        self._pid = None
+        return code
+
+    def explain(self, lines: int = 15) -> str:
+        """The end of what the commands printed, for error messages."""
+        try:
+            text = (self.folder / "log").read_text("utf-8", errors="replace")
+        except OSError:
+            return "It left no output."
+        tail = text.splitlines()[-lines:]
+        return "The end of its output:\n" + "\n".join(tail) if tail else "No output."
+
+    def close(self) -> None:
+        """End the command and remove the folder; callable from any thread."""
+        assert self._keeper.stdout
+        self.let_go()
+        self._keeper.wait()
+        self._keeper.stdout.close()
+
+    def let_go(self) -> None:
+        """Close this process's end of the pipe, the keeper's sign to end."""
+        assert self._keeper.stdin
+        self._keeper.stdin.close()
+
+    def _is_answer_there(self, timeout: float) -> bool:
+        with _closed_means_error():
+            return bool(
+                self._unread or select([self._keeper.stdout], [], [], timeout)[0]
+            )
+
+    def _answer(self) -> str:
+        """The keeper's next line."""
+        assert self._keeper.stdout
+        while b"\n" not in self._unread:
+            with _closed_means_error():
+                more = self._keeper.stdout.read(4096)
+            if not more:
+                raise DevstackError("The server was closed.")
+            self._unread += more
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode()
+
+
+@contextmanager
+def _closed_means_error() -> Iterator[None]:
+    """Translate what pipes raise when another thread has closed them."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise DevstackError("The server was closed.") from error
+
+
+def _forget_keepers() -> None:
+    """In a forked child: a copy of the pipe must not keep the servers alive."""
+    for kept in _keepers:
+        kept.let_go()
+
+
+os.register_at_fork(after_in_child=_forget_keepers)

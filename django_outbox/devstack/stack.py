@@ -1,0 +1,138 @@
+"""
+Compose the devstack: a source for each service, both started at once.
+
+Comes after `bootstrap.py` in our own scripts; what it yields goes into the
+settings of whatever needs a database and a broker.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from .service import DevstackError, ExternalService, Service
+
+Progress: TypeAlias = Callable[[str], None]
+"""Called with one line of text for people, from any thread."""
+
+SOURCES: Final = ("environment", "docker", "embedded")
+"""In this order; `DEVSTACK_SOURCES`, with commas, narrows the choice."""
+
+PRIVATE: Final = ("docker", "embedded")
+"""Servers of one's own, to stop and to kill."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A Postgres and a Kafka that answer."""
+
+    postgres: Service
+    kafka: Service
+
+    @property
+    def database_url(self) -> str:
+        """For `DATABASE_URL`: an empty database, and a superuser's name."""
+        return self.postgres.address
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For `KAFKA_BOOTSTRAP_SERVERS`."""
+        return self.kafka.address
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The variables that lead a child process to these servers."""
+        return {
+            "DATABASE_URL": self.database_url,
+            "KAFKA_BOOTSTRAP_SERVERS": self.bootstrap_servers,
+        }
+
+
+@contextmanager
+def devstack(
+    *, sources: Sequence[str] = SOURCES, progress: Progress = lambda _: None
+) -> Iterator[Stack]:
+    """
+    Provide both services while the block runs; end those that were started.
+
+    Args:
+        sources: Where to look, in this order; `PRIVATE` for fault tests.
+        progress: Hears what is going on while the services start.
+
+    Raises:
+        DevstackError: no source has one of the services; says what to do.
+    """
+    if chosen := os.environ.get("DEVSTACK_SOURCES"):
+        sources = [source for source in sources if source in chosen.split(",")]
+    started: list[Service] = []
+
+    def provide(name: str, variable: str) -> Service:
+        return _start(name, variable, sources, progress, started)
+
+    executor = ThreadPoolExecutor(2, thread_name_prefix="devstack")
+    try:
+        postgres = executor.submit(provide, "Postgres", "DATABASE_URL")
+        kafka = executor.submit(provide, "Kafka", "KAFKA_BOOTSTRAP_SERVERS")
+        yield Stack(postgres=postgres.result(), kafka=kafka.result())
+    finally:
+        # Closing also ends a start that is still going on, after a Ctrl-C.
+        for service in started:
+            service.close()
+        executor.shutdown()
+        for service in started:
+            service.close()
+
+
+def _start(
+    name: str,
+    variable: str,
+    sources: Sequence[str],
+    progress: Progress,
+    started: list[Service],
+) -> Service:
+    """Start the service from the first source that has it."""
+    reasons = []
+    for source in sources:
+        begun = time.monotonic()
+        service = None
+        try:
+            if (service := _build(name, variable, source, progress)) is None:
+                continue
+            started.append(service)
+            service.start()
+        except DevstackError as error:
+            reasons.append(f"{source}: {error}")
+            progress(f"{name}: not from {source}. {str(error).splitlines()[0]}")
+            if service:
+                service.close()
+            continue
+        took = time.monotonic() - begun
+        progress(f"{name} is there ({source}, {took:.1f} s)")
+        return service
+    raise DevstackError("\n".join([f"No {name}: set {variable}, or mend:", *reasons]))
+
+
+def _build(name: str, variable: str, source: str, progress: Progress) -> Service | None:
+    """The service from this source, not started, or None if it has none."""
+    if source == "environment":
+        address = os.environ.get(variable)
+        return ExternalService(address, variable=variable) if address else None
+    if source == "docker":
+        from .docker import DockerKafka, DockerPostgres, does_engine_answer
+
+        if not does_engine_answer():
+            return None
+        progress(f"{name}: starting a container")
+        return DockerPostgres() if name == "Postgres" else DockerKafka()
+    from .kafka import EmbeddedKafka
+    from .postgres import EmbeddedPostgres
+
+    progress(f"{name}: starting a server of its own")
+    return (
+        EmbeddedPostgres() if name == "Postgres" else EmbeddedKafka(progress=progress)
+    )

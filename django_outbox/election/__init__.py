@@ -1,0 +1,1 @@
+"""Fast NELI in plain Python."""

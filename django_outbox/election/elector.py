@@ -1,0 +1,162 @@
+"""
+The body of the elector's loop: join, poll, tick, resign, leave.
+
+`harvester.py` owns the thread "elect" and calls `step` on it until it stops;
+the steps bind the group membership (`kafka/`, or `solo.py`) to Neli.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ..events import Event, Ready
+from ..exceptions import OutboxError
+from .leadership import Leadership
+from .neli import Neli, State
+from .ports import Membership
+from .settings import ElectionSettings
+from .term import LeaderTerm
+
+logger = logging.getLogger(__name__)
+
+LONGEST_POLL: Final = 0.1
+"""Seconds: how late a resignation or a stop may be noticed."""
+
+
+class Elector:
+    """
+    One process's part in the election of one shard. Starts no thread.
+
+    `step` and `stop` belong to one thread. `leadership` may be used by any.
+
+    Args:
+        settings: the process and its timing.
+        membership: the group to stand in.
+        clock: boot-time seconds.
+        on_event: told Ready once, and all that `Leadership` tells.
+        barrier: see `Neli`.
+        can_join: whether this process could lead, that is, reaches its
+            database; asked before each join, and may block for a moment.
+        wait: passes the time while there is no group to poll.
+    """
+
+    def __init__(
+        self,
+        settings: ElectionSettings,
+        membership: Membership,
+        *,
+        clock: Callable[[], float],
+        on_event: Callable[[Event], None],
+        barrier: Callable[[LeaderTerm], None],
+        can_join: Callable[[], bool],
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.leadership = Leadership(settings.name, settings.shard, on_event=on_event)
+        self._settings = settings
+        self._membership = membership
+        self._clock = clock
+        self._on_event = on_event
+        self._can_join = can_join
+        self._wait = wait
+        self._neli = Neli(
+            settings,
+            clock=clock,
+            wire=membership,
+            leadership=self.leadership,
+            barrier=barrier,
+        )
+        self._has_joined = False
+        self._is_ready = False
+        self._join_at = clock()
+        self._backoff = settings.join_backoff
+        self._obstacle: str | None = None
+
+    @property
+    def state(self) -> State:
+        """What this process is to its shard, for status pages."""
+        return self._neli.state
+
+    def step(self, timeout: float = LONGEST_POLL) -> None:
+        """Do what is due, then serve the group for up to `timeout` seconds."""
+        if self._has_joined and (reason := self._reason_to_retire()):
+            self._retire(reason)
+        if not self._has_joined:
+            self._try_to_join(timeout)
+            return
+        self._membership.poll(min(timeout, LONGEST_POLL, self._neli.idle()))
+        self._neli.tick()
+
+    def stop(self) -> None:
+        """Hand leadership over and leave the group; safe to call twice."""
+        if self._has_joined:
+            self._has_joined = False
+            try:
+                self._membership.leave()
+            finally:
+                # A group that cannot be reached takes nothing back.
+                self._neli.lost()
+
+    def _try_to_join(self, timeout: float) -> None:
+        if (early := self._join_at - self._clock()) > 0:
+            self._wait(min(timeout, early))
+            return
+        obstacle = self._join()
+        if obstacle is None:
+            self._has_joined = True
+            self._backoff = self._settings.join_backoff
+            if not self._is_ready:
+                self._is_ready = True
+                self._on_event(
+                    Ready(name=self._settings.name, shard=self._settings.shard)
+                )
+        else:
+            self._join_at = self._clock() + self._backoff
+            self._backoff = min(2 * self._backoff, self._settings.join_backoff_max)
+        self._report(obstacle)
+
+    def _join(self) -> str | None:
+        """Try once; return what stood in the way."""
+        try:
+            if not self._can_join():
+                return "the database does not answer"
+            self._membership.join(self._neli)
+        except OutboxError as error:
+            return str(error)
+        return None
+
+    def _reason_to_retire(self) -> str | None:
+        """A partition in the hands of one who cannot lead leaves none to lead."""
+        if self._neli.unproven() > self._settings.candidate_timeout:
+            return "it owns the leader partition and cannot prove it"
+        return self.leadership.resignation
+
+    def _retire(self, reason: str) -> None:
+        """Let another process lead, and come back when this one could again."""
+        logger.warning(
+            "%s gives the leader partition up: %s",
+            self._settings.name,
+            reason,
+            extra={"action": "resign", "shard": self._settings.shard},
+        )
+        self.stop()
+        self._join_at = self._clock() + self._settings.resign_backoff
+
+    def _report(self, obstacle: str | None) -> None:
+        """Log what keeps this process out of the group, once for each cause."""
+        if obstacle is not None and obstacle != self._obstacle:
+            logger.warning(
+                "%s cannot join the leader group: %s",
+                self._settings.name,
+                obstacle,
+                extra={"action": "join", "shard": self._settings.shard},
+            )
+        elif obstacle is None:
+            logger.info(
+                "%s stands in the leader group",
+                self._settings.name,
+                extra={"action": "join", "shard": self._settings.shard},
+            )
+        self._obstacle = obstacle

@@ -1,0 +1,229 @@
+"""
+Fast NELI's state machine, without clock, driver or thread.
+
+`kafka/membership.py` tells it what the group and the leader partition say,
+`elector.py` lets it tick; it writes heartbeats, asks for confirmations and
+grants, extends or ends the term in `leadership.py`. The package's own page
+has the states and the argument why two terms never overlap.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+from math import inf
+from typing import Final, Protocol
+
+from .leadership import Leadership
+from .ports import Heartbeat
+from .settings import ElectionSettings
+from .term import LeaderTerm, new_id
+
+logger = logging.getLogger(__name__)
+
+
+class State(Enum):
+    """What this process is to its shard."""
+
+    FOLLOWER = "follower"
+    """The partition is not ours."""
+    CANDIDATE = "candidate"
+    """The partition is ours, but nothing proves yet that it still is."""
+    LEADER = "leader"
+    """It is ours, and a proof covers the present moment, or did so last time."""
+
+    def can_become(self, other: State) -> bool:
+        """Whether the protocol knows this step."""
+        return other in _STEPS[self]
+
+
+_STEPS: Final = {
+    State.FOLLOWER: {State.CANDIDATE},
+    State.CANDIDATE: {State.LEADER, State.FOLLOWER},
+    State.LEADER: {State.CANDIDATE, State.FOLLOWER},
+}
+
+
+class Wire(Protocol):
+    """The part of `Membership` that Neli speaks to. Neither method waits."""
+
+    def send(self, heartbeat: Heartbeat) -> None:
+        """Write it to the leader partition."""
+
+    def confirm(self, offset: int) -> None:
+        """Commit the offset of a heartbeat to the group."""
+
+
+class Neli:
+    """
+    One candidate for one shard; a `Listener`. All calls come from one thread.
+
+    Args:
+        settings: the process and its timing.
+        clock: boot-time seconds.
+        wire: where heartbeats and confirmations go.
+        leadership: holds the term, and tells its events.
+        barrier: called before a revoked leader lets go, with its term; returns
+            when nothing is in flight, or at its own deadline. The broker
+            elects nobody meanwhile. It must not call back.
+    """
+
+    def __init__(
+        self,
+        settings: ElectionSettings,
+        *,
+        clock: Callable[[], float],
+        wire: Wire,
+        leadership: Leadership,
+        barrier: Callable[[LeaderTerm], None],
+    ) -> None:
+        self.state = State.FOLLOWER
+        self._settings = settings
+        self._clock = clock
+        self._wire = wire
+        self._leadership = leadership
+        self._barrier = barrier
+        self._nonce: str | None = None
+        self._claims: dict[int, float] = {}
+        """Offset of an own heartbeat that was read back: when it was sent."""
+        self._stood_at = -inf
+        self._pulse_at = inf
+        self._no_proof = (
+            f"no heartbeat of the last {settings.heartbeat_timeout:g} s is proven"
+        )
+
+    # The group speaks.
+
+    def assigned(self) -> None:
+        """Stand as a candidate."""
+        self._fence("the group assigned the partition anew")
+        self._stand(self._clock())
+
+    def revoked(self) -> None:
+        """Drain behind the barrier, tell it, and let go."""
+        if self._is_expired(self._clock()):
+            self._fence(self._no_proof)
+        elif (term := self._leadership.term) is not None:
+            try:
+                self._barrier(term)
+            finally:
+                # The lease ran on. Past its end a successor may lead already,
+                # and LeaderRevoked would promise that none does.
+                if self._is_expired(self._clock()):
+                    self._fence("the drain outlasted the last proof")
+                else:
+                    self._become(State.FOLLOWER)
+                    self._leadership.revoke()
+        self._sit()
+
+    def lost(self) -> None:
+        """Let go at once: another process may lead already."""
+        self._fence("the group has given the partition away")
+        self._sit()
+
+    # The leader partition and the coordinator speak.
+
+    def heard(self, heartbeat: Heartbeat, offset: int) -> None:
+        """Have the group confirm an own heartbeat; ignore any other."""
+        now = self._clock()
+        self._expire(now)
+        # Whoever writes to the topic can copy a nonce, but must not date it ahead.
+        if heartbeat.nonce != self._nonce or heartbeat.sent_at > now:
+            return
+        oldest = now - self._settings.heartbeat_timeout
+        self._claims = {o: at for o, at in self._claims.items() if at > oldest}
+        if heartbeat.sent_at > oldest:
+            self._claims.setdefault(offset, heartbeat.sent_at)
+            self._wire.confirm(offset)
+
+    def confirmed(self, offset: int) -> None:
+        """Take the proof: the lease runs from when that heartbeat was sent."""
+        now = self._clock()
+        self._expire(now)
+        sent_at = self._claims.pop(offset, None)
+        if sent_at is None:
+            return
+        until = sent_at + self._settings.heartbeat_timeout
+        if self.state is State.LEADER:
+            self._leadership.extend(until)
+        elif until > now:
+            self._become(State.LEADER)
+            self._leadership.grant(
+                LeaderTerm.begin(shard=self._settings.shard, now=now, until=until)
+            )
+
+    # Time passes.
+
+    def tick(self) -> None:
+        """Fence an expired lease; send the heartbeat that is due."""
+        now = self._clock()
+        self._expire(now)
+        if now >= self._pulse_at:
+            self._pulse(now)
+
+    def idle(self) -> float:
+        """Seconds until `tick` has something to do; infinity for a follower."""
+        term = self._leadership.term
+        lease = term.trusted_until if term else inf
+        return max(0.0, min(self._pulse_at, lease) - self._clock())
+
+    def unproven(self) -> float:
+        """Seconds for which a candidate has proven nothing; zero for the others."""
+        if self.state is not State.CANDIDATE:
+            return 0.0
+        return self._clock() - self._stood_at
+
+    # What follows from it.
+
+    def _expire(self, now: float) -> None:
+        """Before anything else: a leader without proof is none."""
+        if self._is_expired(now):
+            self._fence(self._no_proof)
+            self._stand(now)
+
+    def _is_expired(self, now: float) -> bool:
+        term = self._leadership.term
+        return term is not None and term.remaining(now) <= 0
+
+    def _fence(self, reason: str) -> None:
+        if self.state is State.LEADER:
+            self._become(State.CANDIDATE)
+            self._leadership.fence(reason)
+
+    def _stand(self, now: float) -> None:
+        """Void all earlier proofs and try to prove leadership anew."""
+        if self.state is State.FOLLOWER:
+            self._become(State.CANDIDATE)
+        self._nonce = new_id()
+        self._claims = {}
+        self._stood_at = now
+        self._pulse(now)
+
+    def _sit(self) -> None:
+        if self.state is not State.FOLLOWER:
+            self._become(State.FOLLOWER)
+        self._nonce = None
+        self._claims = {}
+        self._pulse_at = inf
+
+    def _pulse(self, now: float) -> None:
+        if self._nonce is None:
+            return
+        s = self._settings
+        is_candidate = self.state is State.CANDIDATE
+        is_hasty = is_candidate and now - self._stood_at < s.heartbeat_timeout
+        pace = s.candidate_interval if is_hasty else s.heartbeat_interval
+        self._pulse_at = now + pace
+        self._wire.send(Heartbeat(node=s.name, nonce=self._nonce, sent_at=now))
+
+    def _become(self, state: State) -> None:
+        assert self.state.can_become(state), f"{self.state} to {state}"
+        logger.debug(
+            "%s: %s becomes %s",
+            self._settings.name,
+            self.state.value,
+            state.value,
+            extra={"action": "elect", "shard": self._settings.shard},
+        )
+        self.state = state

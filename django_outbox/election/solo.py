@@ -1,0 +1,67 @@
+"""
+A group of one without Kafka: `runharvester --solo`, for development.
+
+Takes the place of `kafka/membership.py` under the same `Elector`, so that
+terms, events, the barrier and resignations are those of a real election.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import count
+
+from .ports import Heartbeat, Listener
+
+
+class SoloMembership:
+    """
+    A `Membership` that always owns the partition and confirms everything.
+
+    Two of them know nothing of each other and would both lead.
+    """
+
+    def __init__(self, *, wait: Callable[[float], object] = time.sleep) -> None:
+        self._wait = wait
+        self._offsets = count()
+        self._listener: Listener | None = None
+        self._has_assigned = False
+        self._sent: list[Heartbeat] = []
+        self._to_confirm: list[int] = []
+
+    def join(self, listener: Listener) -> None:
+        """Become the only member; `assigned` follows from `poll`."""
+        self._listener = listener
+        self._has_assigned = False
+
+    def poll(self, timeout: float) -> None:
+        """Echo what was sent and confirmed, or let `timeout` pass."""
+        listener = self._listener
+        if listener is None:
+            self._wait(timeout)
+        elif not self._has_assigned:
+            self._has_assigned = True
+            listener.assigned()
+        elif self._sent or self._to_confirm:
+            sent, self._sent = self._sent, []
+            offsets, self._to_confirm = self._to_confirm, []
+            for heartbeat in sent:
+                listener.heard(heartbeat, next(self._offsets))
+            for offset in offsets:
+                listener.confirmed(offset)
+        else:
+            self._wait(timeout)
+
+    def send(self, heartbeat: Heartbeat) -> None:
+        self._sent.append(heartbeat)
+
+    def confirm(self, offset: int) -> None:
+        self._to_confirm.append(offset)
+
+    def leave(self) -> None:
+        """Stop being a member."""
+        listener, self._listener = self._listener, None
+        self._sent, self._to_confirm = [], []
+        if listener is not None and self._has_assigned:
+            self._has_assigned = False
+            listener.revoked()

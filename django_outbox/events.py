@@ -1,0 +1,137 @@
+"""
+What a harvester tells the application, as frozen values.
+
+`election/` and `relay/` make them, `harvester.py` hands them to observers
+(log line, terminal, metrics) and, through `signals.py`, to app code.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import ClassVar
+
+
+def boottime() -> float:
+    """Seconds on a clock that no one sets and that runs during suspend."""
+    return boottime_ns() / 1e9
+
+
+def boottime_ns() -> int:
+    """CLOCK_BOOTTIME in nanoseconds; CLOCK_MONOTONIC where there is none."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to one harvester."""
+
+    kind: ClassVar[str] = "event"
+    """The event's name in log lines and on the wire."""
+
+    name: str
+    """The harvester that it happened to."""
+    shard: int = 0
+    """The partition of the leader topic that it is about."""
+    leader_id: str | None = None
+    """UUID as text, or None when this harvester leads nothing."""
+    boottime_ns: int = field(default_factory=boottime_ns)
+    """CLOCK_BOOTTIME: comparable between processes of one machine."""
+    time: datetime = field(default_factory=lambda: datetime.now(UTC))
+    """Wall clock, with its zone, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready(Event):
+    """The harvester has reached its database and subscribed (once a run)."""
+
+    kind: ClassVar[str] = "ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderAcquired(Event):
+    """This harvester leads from now on, under a leader id never used before."""
+
+    kind: ClassVar[str] = "leader_acquired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderRefreshed(Event):
+    """The leader took a new leader id, so that all unsettled is marked again."""
+
+    kind: ClassVar[str] = "leader_refreshed"
+
+    previous_leader_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderRevoked(Event):
+    """
+    The broker takes leadership back; nothing of ours is in flight any more.
+
+    `leader_id` is the one that ends. No successor is elected before the
+    receivers return or their budget (`REVOKE_TIMEOUT`) is spent.
+    """
+
+    kind: ClassVar[str] = "leader_revoked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderFenced(Event):
+    """
+    Nothing proves any more that this harvester leads: it stopped by itself.
+
+    `leader_id` is the one that ends. A successor may already lead.
+    """
+
+    kind: ClassVar[str] = "leader_fenced"
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeterRead(Event):
+    """What the leader did since the last reading."""
+
+    kind: ClassVar[str] = "meter_read"
+
+    rate: float
+    """Records purged each second since the last reading."""
+    purged: int
+    """Records purged since this process started."""
+    failed: int
+    """Failed deliveries since this process started."""
+    in_flight: int
+    """Records produced and not settled."""
+    blocked_keys: int
+    """Keys that wait for a retry."""
+    backlog: int
+    """Rows in the table, up to a cap."""
+    is_backlog_capped: bool
+    oldest_age: float
+    """Seconds since the oldest row was created."""
+    receiver_errors: int
+    """Signal receivers that raised or overran since this process started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordParked(Event):
+    """A poison record was set aside in the parked table."""
+
+    kind: ClassVar[str] = "record_parked"
+
+    record_id: int
+    message_id: str
+    topic: str
+    attempts: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped(Event):
+    """The harvester has ended: nothing in flight, group left (once a run)."""
+
+    kind: ClassVar[str] = "stopped"

@@ -1,0 +1,111 @@
+"""
+Every error that django-outbox raises, without Django.
+
+OutboxError
+├── ConfigurationError            a setting is wrong: names it and the cure
+│   └── (conf.OutboxImproperlyConfigured, which Django knows too)
+├── StashError                    a message cannot be written
+│   ├── NotInTransaction          no transaction.atomic block is open
+│   └── InvalidMessage            topic, key, value or header break a limit
+├── DatabaseError                 the outbox table did not do what was asked
+│   └── DatabaseUnavailable       ... and may do it later (retriable)
+└── KafkaError                    the cluster did not do what was asked
+    ├── KafkaUnavailable          no broker answers (retriable)
+    ├── LeaderTopicMissing        NELI needs a topic that does not exist
+    ├── ProducerQueueFull         the local queue is full: poll, then again
+    └── DeliveryFailed            a record has no proof of delivery (retriable)
+        ├── RecordPoisoned        this record fails again whatever we do
+        └── ProducerBroken        the producer is of no further use
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OutboxError(Exception):
+    """Something went wrong in django-outbox."""
+
+    retriable: ClassVar[bool] = False
+    """Whether the same call may succeed later without anybody's help."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class ConfigurationError(OutboxError):
+    """A setting of django-outbox is wrong."""
+
+
+class StashError(OutboxError):
+    """The message cannot be written to the outbox."""
+
+
+class NotInTransaction(StashError):
+    """stash() must be called inside transaction.atomic()."""
+
+
+class InvalidMessage(StashError, ValueError):
+    """The message breaks a limit of the outbox or of Kafka."""
+
+
+class DatabaseError(OutboxError):
+    """The outbox table did not do what was asked."""
+
+
+class DatabaseUnavailable(DatabaseError):
+    """The database cannot be reached now; the outcome of the call is unknown."""
+
+    retriable = True
+
+
+class KafkaError(OutboxError):
+    """The Kafka cluster did not do what was asked."""
+
+
+class KafkaUnavailable(KafkaError):
+    """No Kafka broker answers now."""
+
+    retriable = True
+
+
+class LeaderTopicMissing(KafkaError):
+    """The leader topic does not exist and may not be created."""
+
+
+class ProducerQueueFull(KafkaError):
+    """The producer's local queue is full; poll it, then produce again."""
+
+    retriable = True
+
+
+class DeliveryFailed(KafkaError):
+    """A record has no proof of delivery: it may or may not be in the log."""
+
+    retriable = True
+
+    def __init__(self, message: str | None = None, *, code: str = "UNKNOWN") -> None:
+        super().__init__(message)
+        self.code = code
+        """The error's name in Kafka's or librdkafka's list, for machines."""
+
+
+class RecordPoisoned(DeliveryFailed):
+    """The record is at fault: it fails again whatever the cluster's state."""
+
+    retriable = False
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        code: str = "UNKNOWN",
+        is_certain: bool = True,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.is_certain = is_certain
+        """False while the fault may be a neighbour's in the same batch."""
+
+
+class ProducerBroken(DeliveryFailed):
+    """The producer met a fatal error: destroy it and build another."""

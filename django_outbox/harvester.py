@@ -1,0 +1,264 @@
+"""
+The composition root and the lifecycle of a harvester, in any process.
+
+    with Harvester():
+        ...
+
+`runharvester` and `reaper.py` start one and wait; an application may start
+one beside its own work. Everything below this module gets its values from
+here and knows neither Django's settings nor the other parts' classes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+
+from . import signals
+from .conf import OutboxImproperlyConfigured, settings
+from .election.elector import Elector
+from .election.settings import ElectionSettings
+from .events import Event, boottime
+from .exceptions import DatabaseError
+from .machinery import Budget, Machinery, Observer
+from .notifying import Notifier
+from .options import OutboxSettings
+from .providers import HarvestedTable, Providers
+from .relay.dispatch import Dispatcher, Pace
+from .relay.meter import Meter
+from .relay.outage import Outage
+from .relay.poison import RetryPolicy
+from .relay.relay import Relay
+from .relay.settle import Settler
+
+logger = logging.getLogger(__name__)
+
+
+def default_name() -> str:
+    """Name a process by its host and pid."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+class Harvester:
+    """
+    A process's part in harvesting one outbox: it may lead, or stand by.
+
+    Threads and clients are made by `start()`, in the process that calls it, so
+    an instance may be made before a fork; after a fork the child's copy is
+    not running, whatever the parent's does.
+
+    Args:
+        name: names this process in logs and events; host-pid by default.
+        database: alias of the database to harvest; by default the setting
+            DATABASE, else where the routers write outbox records.
+        solo: lead without an election, for development.
+        observers: called with each event on the thread where it happens;
+            they must return at once.
+        options: settings to use instead of the Django project's.
+        providers: collaborators to use instead of PostgreSQL and Kafka.
+        send: tells the application of an event and returns how many receivers
+            raised; Django's signals by default.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        database: str | None = None,
+        solo: bool = False,
+        observers: Sequence[Observer] = (),
+        options: OutboxSettings | None = None,
+        providers: Providers | None = None,
+        send: Callable[[Event], int] | None = None,
+    ) -> None:
+        self.name = name or default_name()
+        self.options = options or settings.snapshot()
+        self._database = database
+        self._solo = solo
+        self._observers = observers
+        self._providers = providers
+        self._send = send or partial(signals.send, sender=type(self))
+        self._machinery: Machinery | None = None
+        self._pid = os.getpid()
+
+    def start(self) -> None:
+        """
+        Start the threads and return; they go on trying whatever is away.
+
+        Raises:
+            RuntimeError: when it runs already in this process.
+        """
+        if self._running() is not None:
+            raise RuntimeError(f"The harvester {self.name} runs already.")
+        self._pid = os.getpid()
+        self._machinery = self._assemble()
+        self._machinery.start()
+
+    def stop(self) -> None:
+        """
+        Begin an orderly end: drain, purge, leave the group.
+
+        Returns at once; `join()` waits. Safe when never started or called twice.
+        """
+        if machinery := self._running():
+            machinery.stop()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """
+        Wait until it has ended; False when it has not after `timeout` seconds.
+
+        Raises:
+            BaseException: what ended one of its threads before its time.
+        """
+        machinery = self._running()
+        if machinery is None:
+            return True
+        if not machinery.join(timeout):
+            return False
+        self._machinery = None
+        if machinery.failure is not None:
+            raise machinery.failure
+        return True
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs in this process and every thread does its work."""
+        machinery = self._running()
+        return machinery is not None and machinery.is_alive
+
+    def __enter__(self) -> Harvester:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self.join()
+
+    def provide(self) -> Providers:
+        """Return the providers in use: the given ones, else PostgreSQL and Kafka."""
+        return self._providers or _from_django(
+            self.options, database=self._database, name=self.name, solo=self._solo
+        )
+
+    def _running(self) -> Machinery | None:
+        # Threads do not survive a fork: in a child, the parent's run is not ours.
+        return self._machinery if self._pid == os.getpid() else None
+
+    def _assemble(self) -> Machinery:
+        """Build and join all parts of one run."""
+        o, name = self.options, self.name
+        providers = self.provide()
+        notifier = Notifier(self._send)
+        machinery = Machinery(
+            name=name,
+            notifier=notifier,
+            observers=self._observers,
+            budget=Budget(drain=o.DRAIN_TIMEOUT, revoke=o.REVOKE_TIMEOUT),
+        )
+        elector = Elector(
+            ElectionSettings(
+                name=name,
+                heartbeat_timeout=o.HEARTBEAT_TIMEOUT,
+                heartbeat_interval=o.HEARTBEAT_INTERVAL,
+            ),
+            providers.membership(),
+            clock=boottime,
+            on_event=machinery.publish,
+            barrier=machinery.barrier,
+            can_join=_Probe(providers.table("probe")),
+        )
+        relay = Relay(
+            max_in_flight=o.MAX_IN_FLIGHT,
+            retry=RetryPolicy(
+                backoff=o.RETRY_BACKOFF,
+                backoff_max=o.RETRY_BACKOFF_MAX,
+                parks_poison=o.POISON_POLICY == "park",
+                park_after=o.PARK_AFTER,
+            ),
+        )
+        marking, settling = providers.table("dispatch"), providers.table("settle")
+        settler = Settler(
+            outbox=settling, on_parked=machinery.parked, clock=boottime
+        )
+        dispatcher = Dispatcher(
+            relay=relay,
+            outbox=marking,
+            leadership=elector.leadership,
+            make_producer=providers.producer,
+            submit=machinery.submit,
+            clock=boottime,
+            mark_batch=o.MARK_BATCH,
+            pace=Pace(busy=o.MIN_POLL_INTERVAL, idle=o.POLL_INTERVAL),
+            settling=settler.outage,
+            database_deadline=o.DATABASE_DEADLINE,
+        )
+        machinery.assemble(
+            election=elector,
+            leadership=elector.leadership,
+            dispatcher=dispatcher,
+            settler=settler,
+            meter=Meter(relay, name=name, interval=o.METER_INTERVAL),
+            marking=marking,
+            settling=settling,
+        )
+        return machinery
+
+
+class _Probe:
+    """Whether the database answers; asked before each join (elect)."""
+
+    def __init__(self, table: HarvestedTable) -> None:
+        self._table = table
+        self._outage = Outage()
+
+    def __call__(self) -> bool:
+        try:
+            self._table.ping()
+        except DatabaseError as error:
+            self._outage.lost(error, boottime())
+            return False
+        finally:
+            self._table.close()
+        self._outage.reached(boottime())
+        return True
+
+
+def _from_django(
+    options: OutboxSettings, *, database: str | None, name: str, solo: bool
+) -> Providers:
+    """Provide what the Django project's settings describe."""
+    from django.db import connections, router
+    from django.utils.connection import ConnectionDoesNotExist
+
+    # The models cannot be imported before Django's app registry is ready.
+    from .models import OutboxRecord
+
+    alias = database or options.DATABASE or router.db_for_write(OutboxRecord)
+    try:
+        connection = connections[alias]
+    except ConnectionDoesNotExist as error:
+        raise OutboxImproperlyConfigured(
+            f"DATABASE: there is no database {alias!r}; choose one of "
+            f"{', '.join(sorted(connections))}."
+        ) from error
+    if connection.vendor != "postgresql":
+        raise OutboxImproperlyConfigured(
+            f"DATABASE: {alias!r} is {connection.display_name}; the outbox needs "
+            "PostgreSQL."
+        )
+    return Providers.real(
+        options,
+        connection.get_connection_params(),
+        name=name,
+        table=OutboxRecord._meta.db_table,
+        solo=solo,
+    )

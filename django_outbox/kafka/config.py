@@ -1,0 +1,114 @@
+"""
+Turn the settings of an outbox into librdkafka's configuration maps.
+
+`harvester.py` calls it and hands each map to the adapter that needs it. The
+only module with milliseconds: everything else counts seconds.
+
+A map is built in three layers: defaults that a project may override, the
+project's own `KAFKA` (and `PRODUCER_KAFKA`) properties, and last the keys that
+the promises rest on, which `rules.py` refuses in the project's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from ..options import OutboxSettings
+
+KafkaConfig: TypeAlias = dict[str, Any]
+"""librdkafka properties by their own dotted names."""
+
+_DEFAULTS: Final[KafkaConfig] = {
+    "bootstrap.servers": "localhost:9092",
+    "client.id": "django-outbox",
+    # A broker that comes back is used again within about a second.
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1000,
+    "socket.keepalive.enable": True,
+    # The socket's own delay would hold up single records and heartbeats.
+    "socket.nagle.disable": True,
+    # A connection that swallows requests is given up after this long.
+    "socket.timeout.ms": 10_000,
+}
+
+_SHOWN: Final = frozenset({"sasl.mechanism", "sasl.mechanisms"})
+"""The only `sasl.` properties that a log may show."""
+
+_SECRETS: Final = ("sasl.", "password", "secret", "pem", "token", "ssl.key")
+"""Parts of the names of properties whose values no log may show."""
+
+
+def milliseconds(seconds: float) -> int:
+    """Convert a duration for librdkafka, never down to zero."""
+    return max(1, round(seconds * 1000))
+
+
+def admin_config(options: OutboxSettings) -> KafkaConfig:
+    """Properties of the client that looks after the leader topic."""
+    return {**_DEFAULTS, **options.KAFKA}
+
+
+def producer_config(options: OutboxSettings) -> KafkaConfig:
+    """Properties of the producer of records."""
+    return {
+        **_DEFAULTS,
+        # Batches form by themselves while earlier requests are under way.
+        "linger.ms": 0,
+        **options.KAFKA,
+        **options.PRODUCER_KAFKA,
+        "acks": "all",
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+        "message.timeout.ms": milliseconds(options.DELIVERY_TIMEOUT),
+    }
+
+
+def heartbeat_config(options: OutboxSettings) -> KafkaConfig:
+    """Properties of the producer of NELI's heartbeats."""
+    return {
+        **_DEFAULTS,
+        **options.KAFKA,
+        "acks": "all",
+        "linger.ms": 0,
+        # An older heartbeat proves nothing any more: drop it unsent.
+        "message.timeout.ms": milliseconds(options.HEARTBEAT_TIMEOUT),
+    }
+
+
+def consumer_config(options: OutboxSettings) -> KafkaConfig:
+    """Properties of the consumer that is a member of the leader group."""
+    return {
+        **_DEFAULTS,
+        **options.KAFKA,
+        "group.id": options.LEADER_GROUP,
+        # Sessions, rebalances and fencing are reasoned for this protocol only.
+        "group.protocol": "classic",
+        # A process that joins must not take the partition from the leader.
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": milliseconds(options.SESSION_TIMEOUT),
+        # A member learns of a rebalance by its next group heartbeat.
+        "heartbeat.interval.ms": milliseconds(options.HEARTBEAT_INTERVAL),
+        "max.poll.interval.ms": milliseconds(options.MAX_POLL_INTERVAL),
+        # Commits are proofs of membership; nothing is ever resumed from them.
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "latest",
+        # Somebody's open transaction must not hide heartbeats.
+        "isolation.level": "read_uncommitted",
+        "allow.auto.create.topics": False,
+    }
+
+
+def redacted(config: Mapping[str, Any]) -> KafkaConfig:
+    """Copy a configuration map for a log: no credentials, keys or callbacks."""
+    return {
+        key: "[hidden]" if _is_secret(key) else value
+        for key, value in config.items()
+        if not callable(value)
+    }
+
+
+def _is_secret(key: str) -> bool:
+    name = key.lower()
+    return name not in _SHOWN and any(part in name for part in _SECRETS)

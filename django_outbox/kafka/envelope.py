@@ -1,0 +1,70 @@
+"""
+What Kafka gets of a record: the headers, or the reason why it gets none.
+
+The last gate before the producer. Rows can be inserted by plain SQL, so what
+`stash()` refuses can still be in the table. It knows no driver; the fake
+producer of `testing/` uses it too.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from ..exceptions import InvalidMessage, RecordPoisoned
+from ..limits import RESERVED_PREFIX, Topics
+from ..options import OutboxSettings
+from ..records import Record
+
+Headers: TypeAlias = list[tuple[str, str | None]]
+"""Kafka headers in their order: the user's, then ours."""
+
+_TEXT: Final = {str}
+_TEXT_OR_NULL: Final = {str, type(None)}
+
+
+class Envelope:
+    """Puts records into their headers, for one outbox."""
+
+    def __init__(self, options: OutboxSettings) -> None:
+        self._topics = Topics(options)
+        self._source = ("outbox-source", options.source)
+        self._has_leader = options.LEADER_HEADER
+
+    def headers(self, record: Record, leader_id: str) -> Headers:
+        """
+        Return all headers of a record, as the operator contract lists them.
+
+        Raises:
+            RecordPoisoned: its topic or a header of its own may not be sent.
+        """
+        try:
+            self._topics.check(record.topic)
+        except InvalidMessage as error:
+            raise RecordPoisoned(str(error), code="INVALID_TOPIC") from error
+        headers: Headers = []
+        if record.header_keys or record.header_values:
+            headers += _own_headers(record)
+        headers += (
+            ("outbox-message-id", record.message_id),
+            ("outbox-id", str(record.id)),
+            self._source,
+            ("outbox-created-at", record.created_at),
+        )
+        if self._has_leader:
+            headers.append(("outbox-leader-id", leader_id))
+        return headers
+
+
+def _own_headers(record: Record) -> Headers:
+    names, values = record.header_keys, record.header_values
+    # goharvest's own table checks neither, and an array may hold arrays.
+    if len(names) != len(values) or not (
+        set(map(type, names)) <= _TEXT and set(map(type, values)) <= _TEXT_OR_NULL
+    ):
+        message = "The record's header names and values do not make pairs of text."
+        raise RecordPoisoned(message, code="INVALID_HEADERS")
+    for name in names:
+        if name.startswith(RESERVED_PREFIX):
+            message = f"A header of the record begins with {RESERVED_PREFIX!r}."
+            raise RecordPoisoned(message, code="RESERVED_HEADER")
+    return list(zip(names, values, strict=True))

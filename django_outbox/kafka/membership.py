@@ -1,0 +1,209 @@
+"""
+NELI's membership in a Kafka consumer group: the adapter of `election.ports`.
+
+One consumer, whose rebalance callbacks are the barrier and whose commits are
+the proofs, and one small producer for heartbeats. Both are made at `join` and
+dropped at `leave`, so that nothing exists when a process forks.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka import KafkaError as DriverError
+from confluent_kafka import Producer as DriverProducer
+
+from ..election.ports import Heartbeat, Listener
+from ..options import OutboxSettings
+from . import heartbeats
+from .config import admin_config, consumer_config, heartbeat_config, redacted
+from .topics import ensure_leader_topic
+
+logger = logging.getLogger(__name__)
+
+BATCH: Final = 500
+"""Messages handled in one poll at most, so that a flood cannot hold it."""
+
+
+class KafkaMembership:
+    """
+    One member of the leader group; one object serves one thread.
+
+    Args:
+        options: the settings of the outbox.
+        name: the process, as `client.id` shows it to operators.
+        shard: the partition whose owner leads.
+    """
+
+    def __init__(
+        self, options: OutboxSettings, *, name: str = "", shard: int = 0
+    ) -> None:
+        self._options = options
+        self._client_id = {"client.id": name} if name else {}
+        self._topic = options.LEADER_TOPIC
+        self._shard = shard
+        self._listener: Listener | None = None
+        self._consumer: Consumer | None = None
+        self._producer: DriverProducer | None = None
+        self._trouble: str | None = None
+
+    def join(self, listener: Listener) -> None:
+        """See to the leader topic, then subscribe with new clients."""
+        ensure_leader_topic(
+            admin_config(self._options) | self._client_id,
+            topic=self._topic,
+            partitions=max(self._options.SHARDS, self._shard + 1),
+            may_create=self._options.CREATE_LEADER_TOPIC,
+        )
+        self.leave()
+        common = self._client_id | {"error_cb": self._on_error, "logger": logger}
+        config = consumer_config(self._options) | common
+        logger.debug("Joining the leader group with %s", redacted(config))
+        self._listener = listener
+        self._producer = DriverProducer(heartbeat_config(self._options) | common)
+        self._consumer = Consumer(config | {"on_commit": self._on_commit})
+        self._consumer.subscribe(
+            [self._topic],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def poll(self, timeout: float) -> None:
+        """Serve callbacks and read heartbeats for up to `timeout` seconds."""
+        if self._consumer is None or self._producer is None:
+            return
+        self._producer.poll(0)
+        for _ in range(BATCH):
+            try:
+                message = self._consumer.poll(timeout)
+            except KafkaException as error:
+                self._report(error.args[0])
+                return
+            if message is None:
+                return
+            self._on_message(message)
+            timeout = 0
+
+    def send(self, heartbeat: Heartbeat) -> None:
+        """Write it to the leader partition; do not wait."""
+        if self._producer is None:
+            return
+        try:
+            self._producer.produce(
+                self._topic,
+                partition=self._shard,
+                value=heartbeats.encode(heartbeat),
+                on_delivery=self._on_delivery,
+            )
+            self._producer.poll(0)
+        except BufferError:
+            logger.debug("The queue of heartbeats is full: none of them goes out")
+        except KafkaException as error:
+            self._report(error.args[0])
+
+    def confirm(self, offset: int) -> None:
+        """Commit to the group that this heartbeat was read; do not wait."""
+        if self._consumer is None:
+            return
+        position = TopicPartition(self._topic, self._shard, offset + 1)
+        try:
+            self._consumer.commit(offsets=[position], asynchronous=True)
+        except KafkaException as error:
+            self._report(error.args[0])
+
+    def leave(self) -> None:
+        """Give the partition up, leave the group, drop the clients."""
+        consumer, self._consumer = self._consumer, None
+        producer, self._producer = self._producer, None
+        if consumer is not None:
+            consumer.close()
+        if producer is not None:
+            producer.purge()
+            producer.flush(0)
+        self._listener = None
+
+    # librdkafka's callbacks, served by poll() and close() on the same thread.
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # What was committed is a proof of the past, never a place to start from.
+        for partition in partitions:
+            partition.offset = OFFSET_END
+        consumer.incremental_assign(partitions)
+        if self._listener is not None and self._has_shard(partitions):
+            self._listener.assigned()
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        # The broker elects nobody before this method returns.
+        try:
+            if self._listener is not None and self._has_shard(partitions):
+                self._listener.revoked()
+        finally:
+            consumer.incremental_unassign(partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            if self._listener is not None and self._has_shard(partitions):
+                self._listener.lost()
+        finally:
+            consumer.incremental_unassign(partitions)
+
+    def _has_shard(self, partitions: list[TopicPartition]) -> bool:
+        return any(p.partition == self._shard for p in partitions)
+
+    def _on_message(self, message: Message) -> None:
+        if (error := message.error()) is not None:
+            self._report(error)
+            return
+        heartbeat = heartbeats.decode(message.value())
+        offset = message.offset()
+        if message.partition() != self._shard or heartbeat is None or offset is None:
+            return
+        if self._listener is not None:
+            self._listener.heard(heartbeat, offset)
+
+    def _on_commit(
+        self, error: DriverError | None, partitions: list[TopicPartition]
+    ) -> None:
+        if error is not None:
+            self._report(error)
+            return
+        for partition in partitions:
+            if partition.error is not None:
+                self._report(partition.error)
+            elif partition.partition == self._shard and self._listener is not None:
+                self._recover()
+                self._listener.confirmed(partition.offset - 1)
+
+    def _on_delivery(self, error: DriverError | None, _: Message) -> None:
+        if error is not None:
+            self._report(error)
+
+    def _on_error(self, error: DriverError) -> None:
+        self._report(error)
+
+    # What people are told: each trouble once, and its end.
+
+    def _report(self, error: DriverError) -> None:
+        trouble = error.name()
+        if trouble != self._trouble:
+            self._trouble = trouble
+            logger.warning(
+                "The leader group is in trouble: %s (%s)",
+                error.str(),
+                trouble,
+                extra={"action": "elect", "code": trouble},
+            )
+
+    def _recover(self) -> None:
+        if self._trouble is not None:
+            self._trouble = None
+            logger.info("The leader group is well again", extra={"action": "elect"})

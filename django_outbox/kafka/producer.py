@@ -1,0 +1,112 @@
+"""
+Kafka behind the relay's port `Producer`: the last step of a record's way.
+
+The relay hands over marked records; librdkafka batches and sends them on its
+own threads; the delivery reports come back inside `poll()`. A record counts
+as delivered when its report has no error and an offset, and never before.
+
+Two clients: almost all records go through the first. One that must travel
+alone goes through the second, which puts every record in a batch of its own,
+since a broker that refuses a batch does not say which record it minds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import weakref
+from functools import partial
+from typing import Final
+
+from confluent_kafka import KafkaError as DriverError
+from confluent_kafka import KafkaException, Message
+from confluent_kafka import Producer as Client
+
+from ..exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
+from ..options import OutboxSettings
+from ..records import Record
+from ..relay.ports import Settled
+from .config import KafkaConfig, milliseconds, producer_config, redacted
+from .envelope import Envelope
+from .failures import failure, no_offset
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_TOPIC_TIMEOUT: Final = 3.0
+"""Seconds for a topic to be created, by us or by the broker, before a record to
+it fails. librdkafka's own default, 30, would outlast the delivery timeout."""
+
+_ALONE: Final[KafkaConfig] = {"batch.num.messages": 1, "linger.ms": 0}
+
+
+class KafkaProducer:
+    """
+    An idempotent producer; one object serves one thread.
+
+    Clients are made at first use, so that nothing exists when a process forks.
+
+    Args:
+        options: the settings of the outbox.
+        name: the process, as `client.id` shows it to operators.
+    """
+
+    def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
+        self._config: KafkaConfig = {
+            "topic.metadata.propagation.max.ms": milliseconds(UNKNOWN_TOPIC_TIMEOUT),
+            **producer_config(options),
+        }
+        if name:
+            self._config["client.id"] = name
+        self._envelope = Envelope(options)
+        self._trouble = _Trouble()
+        self._clients: dict[bool, Client] = {}
+        self._pid = os.getpid()
+        _producers.add(self)
+
+    def produce(
+        self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
+    ) -> None:
+        headers = self._envelope.headers(record, leader_id)
+        client = self._clients.get(alone) or self._connect(alone=alone)
+        # -1: librdkafka picks the partition by the key's hash.
+        partition = -1 if record.partition is None else record.partition
+        try:
+            client.produce(
+                record.topic,
+                record.value,
+                record.key,
+                partition,
+                partial(self._report, record, settled, alone),
+                headers=headers,
+            )
+        except BufferError as error:
+            raise ProducerQueueFull from error
+        except KafkaException as error:
+            # This record alone was looked at: what it is said of is certain.
+            raise self._failure(error.args[0], is_alone=True) from error
+
+    def poll(self, timeout: float) -> int:
+        return sum(
+            client.poll(timeout / len(self._clients))
+            for client in self._clients.values()
+        )
+
+    def purge(self) -> None:
+        for client in self._clients.values():
+            client.purge()
+            while len(client) and client.poll(_PURGE_WAIT):
+                pass
+
+    def close(self) -> None:
+        self._clients.clear()
+
+    def _connect(self, *, alone: bool) -> Client:
+        if self._trouble.is_fatal:
+            raise ProducerBroken(self._trouble.text, code=self._trouble.code)
+        config = self._config | (_ALONE if alone else {})
+        logger.debug("Producing with %s", redacted(config))
+        trouble = self._trouble
+        client = Client(config | {"error_cb": trouble.note, "logger": logger})
+        self._clients[alone] = client
+        return client

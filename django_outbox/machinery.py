@@ -1,0 +1,288 @@
+"""
+The threads of one run of a harvester, from start to an orderly end.
+
+`harvester.py` builds the parts and calls `start()`. Four threads, one concern
+each: *elect* (polls the group, heartbeats), *dispatch* (mark, produce, serve
+reports), *settle* (purge, fail, park, meter), *notify* (app receivers). The
+order of the end matters: the elector hands leadership over, which needs
+dispatch and settle to drain; only then do these stop, the notifier last.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .events import (
+    Event,
+    LeaderAcquired,
+    LeaderRevoked,
+    RecordParked,
+    Stopped,
+    boottime,
+)
+from .exceptions import DatabaseError
+from .notifying import Notifier
+from .records import Failure, Settlement
+from .relay.dispatch import Dispatcher
+from .relay.meter import Meter
+from .relay.ports import Gauge, Leadership, Term
+from .relay.settle import Settler
+
+logger = logging.getLogger(__name__)
+
+Observer = Callable[[Event], None]
+"""Told of every event on the thread where it happens; must return at once."""
+
+ELECT_WAIT = 0.05
+"""Seconds for which the elector may wait for the broker in one round."""
+
+
+class Election(Protocol):
+    """Fast NELI, or the lone leader of `--solo`."""
+
+    def step(self, timeout: float) -> None:
+        """Do one round of at most about `timeout` seconds."""
+
+    def stop(self) -> None:
+        """Hand over and leave; blocks while the barrier drains."""
+
+
+class Closable(Protocol):
+    """Whatever holds a connection."""
+
+    def close(self) -> None:
+        """Let it go; the next use would connect anew."""
+
+
+class Table(Gauge, Closable, Protocol):
+    """A table that can be measured and closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How long an orderly end may take. Seconds."""
+
+    drain: float
+    """To settle what is in flight."""
+    revoke: float
+    """For the receivers of leader_revoked."""
+
+
+class Machinery:
+    """
+    Runs the parts of one harvester until it is stopped.
+
+    `assemble()` must be called once, before `start()`.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        notifier: Notifier,
+        observers: Sequence[Observer],
+        budget: Budget,
+    ) -> None:
+        self.name = name
+        self.failure: BaseException | None = None
+        """What ended a thread before its time, if anything did."""
+        self._notifier = notifier
+        self._observers = observers
+        self._budget = budget
+        self._stopping = threading.Event()
+        self._abandoned = threading.Event()
+        self._drain_ends_at = float("inf")
+        self._inbox: queue.SimpleQueue[Settlement | None] = queue.SimpleQueue()
+        self._threads: dict[str, threading.Thread] = {}
+
+    def assemble(
+        self,
+        *,
+        election: Election,
+        leadership: Leadership,
+        dispatcher: Dispatcher,
+        settler: Settler,
+        meter: Meter,
+        marking: Closable,
+        settling: Table,
+    ) -> None:
+        """
+        Take the parts, which need this object's methods to be built.
+
+        Args:
+            marking: the dispatcher's table, closed when its thread ends.
+            settling: the settler's table, also read by the meter.
+        """
+        self._election = election
+        self._leadership = leadership
+        self._dispatcher = dispatcher
+        self._settler = settler
+        self._meter = meter
+        self._marking = marking
+        self._settling = settling
+
+    def start(self) -> None:
+        bodies = {
+            "settle": self._settle,
+            "dispatch": self._dispatch,
+            "notify": self._notifier.run,
+            "elect": self._elect,
+        }
+        for concern, body in bodies.items():
+            thread = threading.Thread(
+                target=self._guard,
+                args=(concern, body),
+                name=f"outbox-{concern}",
+                daemon=True,
+            )
+            self._threads[concern] = thread
+        for thread in self._threads.values():
+            thread.start()
+
+    def stop(self) -> None:
+        """Begin the orderly end and return at once."""
+        if not self._stopping.is_set():
+            self._drain_ends_at = boottime() + self._budget.drain
+            self._stopping.set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False when it has not come after `timeout` seconds."""
+        elect = self._threads["elect"]
+        elect.join(timeout)
+        return not elect.is_alive()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether every thread does its work."""
+        return self.failure is None and self._threads["elect"].is_alive()
+
+    # What the parts call back.
+
+    def submit(self, settlement: Settlement) -> None:
+        """Queue a settlement for the thread "settle"."""
+        self._inbox.put(settlement)
+
+    def barrier(self, term: Term) -> None:
+        """Settle what is in flight before leadership is given up (elect)."""
+        timeout = min(self._budget.drain, self._drain_ends_at - boottime())
+        if not self._dispatcher.drain(term, max(timeout, 0.0)):
+            logger.warning(
+                "Not all records were settled in %.1f s; the next leader sends the"
+                " rest again",
+                timeout,
+                extra={"action": "drain_overran", "leader_id": term.leader_id},
+            )
+
+    def publish(self, event: Event) -> None:
+        """Tell observers, then receivers; waits only for a revoke's receivers."""
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception:
+                logger.exception("An observer failed on %s", event.kind)
+        if isinstance(event, LeaderRevoked):
+            self._notifier.tell_and_wait(event, self._budget.revoke)
+            return
+        self._notifier.tell(event)
+        if isinstance(event, LeaderAcquired):
+            self._dispatcher.wake()
+
+    def parked(self, leader_id: str, failure: Failure) -> None:
+        """Announce a record that now lies in the parked table (settle)."""
+        record = failure.record
+        self.publish(
+            RecordParked(
+                name=self.name,
+                leader_id=leader_id,
+                record_id=record.id,
+                message_id=record.message_id,
+                topic=record.topic,
+                attempts=record.attempts + 1,
+                error=failure.error,
+            )
+        )
+
+    # The bodies of the threads.
+
+    def _guard(self, concern: str, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except BaseException as error:
+            self.failure = self.failure or error
+            logger.exception("The thread %r ended by an error", concern)
+            self.stop()
+
+    def _elect(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._election.step(ELECT_WAIT)
+        finally:
+            self._election.stop()
+            self._end()
+
+    def _end(self) -> None:
+        """Stop what the barrier needed, the notifier last."""
+        self._abandoned.set()
+        self._dispatcher.wake()
+        self._inbox.put(None)
+        for concern in ("dispatch", "settle"):
+            self._threads[concern].join(self._budget.revoke)
+        self.publish(Stopped(name=self.name))
+        self._notifier.stop()
+        self._threads["notify"].join(self._budget.revoke)
+
+    def _dispatch(self) -> None:
+        try:
+            while not self._abandoned.is_set():
+                if idle := self._dispatcher.step():
+                    self._dispatcher.rest(idle)
+        finally:
+            self._dispatcher.close()
+            self._marking.close()
+
+    def _settle(self) -> None:
+        try:
+            while True:
+                if not (wait := self._meter.wait(boottime())):
+                    self._read_meter()
+                    continue
+                try:
+                    settlement = self._inbox.get(timeout=wait)
+                except queue.Empty:
+                    continue
+                if settlement is None:
+                    return
+                self._carry_out(settlement)
+        finally:
+            self._settling.close()
+
+    def _carry_out(self, settlement: Settlement) -> None:
+        while (retry_at := self._settler.settle(settlement)) is not None:
+            if self._abandoned.wait(max(0.0, retry_at - boottime())):
+                return
+        self._dispatcher.answer(settlement)
+
+    def _read_meter(self) -> None:
+        now = boottime()
+        term = self._leadership.term
+        if term is None:
+            self._meter.skip(now)
+            return
+        try:
+            backlog = self._settling.backlog()
+        except DatabaseError:
+            self._meter.skip(now)
+            return
+        self.publish(
+            self._meter.read(
+                now,
+                leader_id=term.leader_id,
+                backlog=backlog,
+                receiver_errors=self._notifier.errors,
+            )
+        )

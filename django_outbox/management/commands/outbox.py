@@ -1,0 +1,118 @@
+"""Looking at an outbox and tending it: status, release, prune, grants."""
+
+from __future__ import annotations
+
+import json
+import re
+from argparse import ArgumentParser, ArgumentTypeError
+from datetime import timedelta
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, connections, router
+
+from ...conf import settings
+from ...models import ArchivedRecord, OutboxRecord, ParkedRecord
+from ...privileges import grants
+
+BLOCKED_SHOWN: Final = 20
+"""Blocked rows that `status` lists."""
+ERROR_SHOWN: Final = 80
+"""Characters of an error that `status` shows as text."""
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+class Command(BaseCommand):
+    help = "Show what waits in the outbox, put parked records back, prune the archive."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        status = verbs.add_parser("status", help="what waits, is blocked or is parked")
+        status.add_argument("--format", choices=("text", "json"), default="text")
+        release = verbs.add_parser("release", help="put parked records back")
+        release.add_argument("ids", nargs="*", type=int, metavar="ID")
+        release.add_argument("--all", action="store_true", help="all parked records")
+        prune = verbs.add_parser("prune", help="delete old rows of the archive table")
+        prune.add_argument("--older-than", type=_age, required=True, metavar="AGE")
+        prune.add_argument("--chunk", type=int, default=10_000, help="rows at a time")
+        roles = verbs.add_parser("grants", help="print the least privileges as SQL")
+        roles.add_argument("--app", metavar="ROLE", help="role that stashes")
+        roles.add_argument("--harvester", metavar="ROLE", help="role that harvests")
+        roles.add_argument("--operator", metavar="ROLE", help="role of this command")
+        for verb in (status, release, prune, roles):
+            verb.add_argument("--database", metavar="ALIAS", help="where the outbox is")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        alias = options["database"] or settings.DATABASE
+        alias = alias or router.db_for_write(OutboxRecord)
+        if alias not in connections:
+            raise CommandError(f"There is no database {alias!r} in DATABASES.")
+        try:
+            getattr(self, options["verb"])(alias, options)
+        except DatabaseError as exc:
+            reason = str(exc).partition("\n")[0]
+            raise CommandError(f"The database {alias!r} refused: {reason}") from exc
+
+    def status(self, alias: str, options: dict[str, Any]) -> None:
+        backlog = OutboxRecord.objects.using(alias).backlog()
+        parked = ParkedRecord.objects.using(alias).count()
+        blocked = list(
+            OutboxRecord.objects.using(alias)
+            .blocked()
+            .values("id", "kafka_topic", "attempts", "last_error")[:BLOCKED_SHOWN]
+        )
+        if options["format"] == "json":
+            report = {
+                "database": alias,
+                "table": OutboxRecord._meta.db_table,
+                "backlog": backlog._asdict(),
+                "parked": parked,
+                "blocked": blocked,
+            }
+            self.stdout.write(json.dumps(report))
+            return
+        at_least = "at least " if backlog.is_capped else ""
+        waiting = f"{at_least}{backlog.records:,}, oldest {backlog.oldest_age:.1f} s"
+        self.stdout.write(f"waiting  {waiting}\nparked   {parked:,}")
+        more = " or more" if len(blocked) == BLOCKED_SHOWN else ""
+        self.stdout.write(f"blocked  {len(blocked)}{more}")
+        for row in blocked:
+            self.stdout.write(
+                f"  id {row['id']}, topic {row['kafka_topic']}, "
+                f"{row['attempts']} attempts: {row['last_error'][:ERROR_SHOWN]!r}"
+            )
+
+    def release(self, alias: str, options: dict[str, Any]) -> None:
+        ids = options["ids"]
+        if bool(ids) == options["all"]:
+            raise CommandError("Name the ids of parked records, or --all.")
+        parked = ParkedRecord.objects.using(alias)
+        chosen = parked.filter(id__in=ids) if ids else parked
+        released = chosen.release()
+        self.stdout.write(f"{released:,} back in the outbox")
+        if released < len(ids):
+            raise CommandError(
+                f"{len(ids) - released} of {len(ids)} are not parked, or their id is "
+                "taken by another row of the outbox."
+            )
+
+    def prune(self, alias: str, options: dict[str, Any]) -> None:
+        old = ArchivedRecord.objects.using(alias).older_than(options["older_than"])
+        total = 0
+        for deleted in old.prune(chunk=options["chunk"]):
+            total += deleted
+            self.stdout.write(f"{total:,} pruned")
+
+    def grants(self, alias: str, options: dict[str, Any]) -> None:
+        roles = {name: options[name] for name in ("app", "harvester", "operator")}
+        if not any(roles.values()):
+            raise CommandError("Name a role: --app, --harvester or --operator.")
+        for statement in grants(OutboxRecord._meta.db_table, **roles):
+            self.stdout.write(statement)
+
+
+def _age(text: str) -> timedelta:
+    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if not match:
+        raise ArgumentTypeError(f"{text!r} must look like 90d, 12h, 30m or 45s")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})

@@ -1,0 +1,77 @@
+"""The worker: harvests the outbox to Kafka while it leads, stands by else."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
+
+from ...conf import settings
+from ...exceptions import ConfigurationError
+from ...harvester import Harvester
+from ...machinery import Observer
+from ...observability.presentation import LEVELS
+from ...running import run
+
+
+class Command(BaseCommand):
+    help = (
+        "Harvest the outbox to Kafka. Start several: one leads, the others stand by"
+        " and take over when it ends or dies. SIGTERM or SIGINT ends it in order; a"
+        " second one at once."
+    )
+    # Wrong settings are one line and exit code 2, not a list of checks.
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--name", help="name of this process in logs and events (host-pid)"
+        )
+        parser.add_argument(
+            "--database", metavar="ALIAS", help="database whose outbox is harvested"
+        )
+        parser.add_argument(
+            "--solo",
+            action="store_true",
+            help="lead without an election, for development: never start two",
+        )
+        parser.add_argument(
+            "--drain",
+            action="store_true",
+            help="harvest until the table is empty, show the progress, then exit",
+        )
+        parser.add_argument(
+            "--log-format",
+            choices=("text", "json"),
+            default="text",
+            help="json: one object a line for each event on standard output, and"
+            " the log as JSON on standard error",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            chosen = settings.snapshot()
+            code = run(
+                lambda observers: self._harvester(observers, options),
+                chosen,
+                log_format=options["log_format"],
+                level=LEVELS[options["verbosity"]],
+                drain=options["drain"],
+            )
+        except (ConfigurationError, ImproperlyConfigured) as error:
+            raise CommandError(str(error), returncode=2) from error
+        if code:
+            raise SystemExit(code)
+
+    def _harvester(
+        self, observers: Sequence[Observer], options: dict[str, Any]
+    ) -> Harvester:
+        return Harvester(
+            name=options["name"],
+            database=options["database"],
+            solo=options["solo"],
+            observers=observers,
+        )

@@ -1,0 +1,255 @@
+"""
+The tables: what waits, what was set aside, and what was sent.
+
+`stashing.py` writes `OutboxRecord`s, the harvester moves them on through
+`postgres/`, people look at all three through the admin and `manage.py outbox`.
+The columns of the outbox are goharvest's; every other column has a database
+default, so that plain SQL from any language works (docs/concepts/writing.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Final
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.functions import RandomUUID
+from django.db import connections, models, transaction
+from django.db.models import F, Func, Q, Value
+from django.db.models.functions import Now
+from django.db.models.lookups import Exact
+from django.utils.translation import gettext_lazy as _
+
+from .conf import schema_settings
+from .records import Backlog
+
+_RELEASE: Final = """\
+-- outbox: release
+WITH released AS (
+    DELETE FROM {parked} AS parked
+    WHERE parked_id = ANY(%s)
+    AND NOT EXISTS (SELECT FROM {outbox} AS outbox WHERE outbox.id = parked.id)
+    RETURNING {columns}
+)
+INSERT INTO {outbox} ({columns}) SELECT {columns} FROM released ORDER BY id"""
+
+
+class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
+    def backlog(self, *, cap: int = 100_000) -> Backlog:
+        """Count these rows, up to a cap, and age the oldest by the database's clock."""
+        records = self.order_by()[:cap].count()
+        age = models.ExpressionWrapper(
+            Now() - F("create_time"), output_field=models.DurationField()
+        )
+        oldest = self.order_by("id").values_list(age)[:1]
+        ages: list[timedelta] = [row[0] for row in oldest]
+        return Backlog(
+            records=records,
+            is_capped=records >= cap,
+            oldest_age=ages[0].total_seconds() if ages else 0.0,
+        )
+
+    def blocked(self) -> OutboxQuerySet:
+        """Rows whose delivery has failed, with the key that waits behind each."""
+        return self.filter(attempts__gt=0).order_by("id")
+
+
+class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
+    def release(self) -> int:
+        """
+        Put these rows back into the outbox; return how many went.
+
+        A row gets its own id and message id back, so that it comes first among
+        the records of its key that are still unsent; those sent meanwhile stay
+        sent. Its attempts start at zero. A row whose id the outbox has given
+        to another row stays parked. Releasing twice at once is harmless.
+        """
+        self._for_write = True
+        connection = connections[self.db]
+        quote = connection.ops.quote_name
+        forgotten = {"leader_id", "attempts", "last_error"}
+        fields = OutboxRecord._meta.concrete_fields
+        statement = _RELEASE.format(
+            parked=quote(ParkedRecord._meta.db_table),
+            outbox=quote(OutboxRecord._meta.db_table),
+            columns=", ".join(
+                quote(field.column) for field in fields if field.name not in forgotten
+            ),
+        )
+        with transaction.atomic(using=self.db), connection.cursor() as cursor:
+            parked_ids = list(self.order_by().values_list("parked_id", flat=True))
+            cursor.execute(statement, [parked_ids])
+            return int(cursor.rowcount)
+
+
+class ArchivedQuerySet(models.QuerySet["ArchivedRecord"]):
+    def older_than(self, age: timedelta) -> ArchivedQuerySet:
+        """Rows archived longer ago than `age`, by the database's clock."""
+        return self.filter(archived_at__lt=Now() - Value(age))
+
+    def prune(self, *, chunk: int = 10_000) -> Iterator[int]:
+        """Delete these rows, oldest first, a chunk a transaction; yield each count."""
+        deleted = chunk
+        while deleted == chunk:
+            doomed = self.order_by("archived_at", "id").values("pk")[:chunk]
+            rows = self.model._default_manager.using(self.db).filter(pk__in=doomed)
+            deleted, _per_model = rows.delete()
+            yield deleted
+
+
+class _Columns(models.Model):
+    """What a row of each of the three tables has."""
+
+    create_time = models.DateTimeField(
+        _("created at"),
+        db_default=Now(),
+        db_comment="When the row was inserted (statement time).",
+    )
+    kafka_topic = models.CharField(
+        _("topic"), max_length=249, db_comment="Topic to send to."
+    )
+    kafka_key = models.CharField(
+        _("key"), max_length=255, db_comment="Message key: the unit of order."
+    )
+    kafka_value = models.TextField(
+        _("value"),
+        null=True,
+        db_comment="Text value; null with a null kafka_value_bytes is a tombstone.",
+    )
+    kafka_header_keys = ArrayField(
+        models.TextField(),
+        verbose_name=_("header names"),
+        db_default=Value([], output_field=ArrayField(models.TextField())),
+        db_comment="Names of the headers, in their order.",
+    )
+    kafka_header_values = ArrayField(
+        models.TextField(),
+        verbose_name=_("header values"),
+        db_default=Value([], output_field=ArrayField(models.TextField())),
+        db_comment="Values of the headers; as many as names.",
+    )
+    kafka_value_bytes = models.BinaryField(
+        _("binary value"),
+        null=True,
+        db_comment="Value that is not text; excludes kafka_value.",
+    )
+    message_id = models.UUIDField(
+        _("message id"),
+        db_default=RandomUUID(),
+        db_comment="The consumers' idempotency key; never used again.",
+    )
+    kafka_partition = models.IntegerField(
+        _("partition"),
+        null=True,
+        db_comment="Partition that the writer chose; null: by the key.",
+    )
+    cluster_id = models.SmallIntegerField(
+        _("cluster"),
+        db_default=schema_settings().CLUSTER_ID,
+        db_comment="Cluster in which the row was written.",
+    )
+    attempts = models.SmallIntegerField(
+        _("attempts"), db_default=0, db_comment="Failed deliveries."
+    )
+    last_error = models.TextField(
+        _("last error"), db_default="", db_comment="Why the last delivery failed."
+    )
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{getattr(self, 'id', None)} → {self.kafka_topic}"
+
+
+def _cardinality(field: str) -> Func:
+    return Func(
+        F(field), function="cardinality", output_field=models.IntegerField()
+    )
+
+
+class OutboxRecord(_Columns):
+    """A message that waits to be sent. Its row goes when Kafka has it."""
+
+    id = models.BigAutoField(primary_key=True, db_comment="Order of insertion.")
+    leader_id = models.UUIDField(
+        _("leader"),
+        null=True,
+        db_comment="The mark: the leader id that has claimed the row.",
+    )
+
+    objects = OutboxQuerySet.as_manager()
+
+    class Meta:
+        db_table = schema_settings().TABLE
+        db_table_comment = "Messages that wait to be sent to Kafka."
+        verbose_name = _("outbox record")
+        verbose_name_plural = _("outbox records")
+        ordering: Any = ["id"]
+        default_permissions = ("view",)
+        permissions = [("view_payload", _("Can see keys, values and headers"))]
+        constraints = [
+            models.CheckConstraint(
+                name="outbox_topic_name",
+                # Two patterns without counts or lookahead: one that has them
+                # makes an INSERT five times as expensive.
+                condition=Q(kafka_topic__regex=r"^[A-Za-z0-9._-]+$")
+                & ~Q(kafka_topic__regex=r"^(__|\.\.?$)"),
+            ),
+            models.CheckConstraint(
+                name="outbox_one_value",
+                condition=Q(kafka_value__isnull=True)
+                | Q(kafka_value_bytes__isnull=True),
+            ),
+            models.CheckConstraint(
+                name="outbox_headers_paired",
+                condition=Exact(
+                    _cardinality("kafka_header_keys"),
+                    _cardinality("kafka_header_values"),
+                ),
+            ),
+            models.CheckConstraint(
+                name="outbox_partition_not_negative",
+                condition=Q(kafka_partition__gte=0),
+            ),
+        ]
+
+
+class ParkedRecord(_Columns):
+    """A message that failed again and again, set aside until a person decides."""
+
+    # Neither id nor message_id: plain SQL may use either twice, and a record
+    # that cannot be parked would hold up the harvest.
+    parked_id = models.BigAutoField(primary_key=True)
+    id = models.BigIntegerField(db_comment="The row's id in the outbox.")
+    parked_at = models.DateTimeField(_("parked at"), db_default=Now())
+
+    objects = ParkedQuerySet.as_manager()
+
+    class Meta:
+        db_table = f"{schema_settings().TABLE}_parked"
+        db_table_comment = "Messages that were set aside because they kept failing."
+        verbose_name = _("parked record")
+        verbose_name_plural = _("parked records")
+        ordering = ["id"]
+        default_permissions = ("view", "delete")
+        permissions = [("release_parkedrecord", _("Can release parked record"))]
+
+
+class ArchivedRecord(_Columns):
+    """A message that was sent, kept until it is pruned (setting ARCHIVE)."""
+
+    pk = models.CompositePrimaryKey("archived_at", "id")
+    id = models.BigIntegerField(db_comment="The row's id in the outbox.")
+    archived_at = models.DateTimeField(_("archived at"), db_default=Now())
+
+    objects = ArchivedQuerySet.as_manager()
+
+    class Meta:
+        db_table = f"{schema_settings().TABLE}_archive"
+        db_table_comment = "Messages that were sent."
+        verbose_name = _("archived record")
+        verbose_name_plural = _("archived records")
+        ordering = ["archived_at", "id"]
+        default_permissions = ("view",)

@@ -1,0 +1,75 @@
+"""
+One JSON object a line for each event: what acceptance tests and log shippers read.
+
+`runharvester --log-format json` writes events to standard output with
+`JsonLines`, and everything else that is logged to standard error with
+`JsonFormatter`, so that the two never mix.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from ..events import Event
+
+logger = logging.getLogger(__name__)
+
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+"""Attributes that every log record has: not part of `extra`."""
+
+
+def as_json(event: Event) -> dict[str, Any]:
+    """
+    Return the event as JSON-ready values.
+
+    Keys: `event` (its kind), `name`, `shard`, `leader_id` (or None),
+    `boottime_ns`, `time` (RFC 3339), then the fields of its own class.
+    """
+    values = {f.name: getattr(event, f.name) for f in fields(event)}
+    values["time"] = event.time.isoformat()
+    return {"event": event.kind, **values}
+
+
+class JsonLines:
+    """Observer that writes each event as one line and flushes it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __call__(self, event: Event) -> None:
+        # One write, so that lines of several threads cannot interleave.
+        self._stream.write(json.dumps(as_json(event)) + "\n")
+        self._stream.flush()
+
+
+class LogLines:
+    """Observer that writes each event as a log message for people."""
+
+    def __call__(self, event: Event) -> None:
+        values = as_json(event)
+        kind = values.pop("event")
+        for common in ("name", "shard", "boottime_ns", "time"):
+            del values[common]
+        details = " ".join(f"{key}={value}" for key, value in values.items())
+        level = logging.DEBUG if kind == "meter_read" else logging.INFO
+        logger.log(level, "%s %s", kind, details, extra={"action": kind})
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object for each log record, with the keys of `extra` in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {k: v for k, v in vars(record).items() if k not in _PLAIN}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)

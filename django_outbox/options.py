@@ -1,0 +1,125 @@
+"""
+Every option of an outbox with its default, without Django.
+
+`conf.py` fills it from the Django project, `reaper.py` from a file; `rules.py`
+says which values go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxSettings:
+    """The settings of one outbox. Durations are seconds."""
+
+    DATABASE: str | None = None
+    """Alias of the database to harvest; None asks the routers."""
+    TABLE: str = "outbox"
+    """Name of the outbox table. Set it before the first `migrate`."""
+    SOURCE: str = ""
+    """Name of this outbox in the headers; empty = the leader group."""
+
+    LEADER_TOPIC: str = "outbox-leader"
+    """Topic of NELI's heartbeats; one for each database that is harvested."""
+    LEADER_GROUP: str = "outbox-leader"
+    """Consumer group of NELI; one for each database that is harvested."""
+    CREATE_LEADER_TOPIC: bool = True
+    """Create the leader topic when it is missing."""
+    SHARDS: int = 1
+    """Partitions of the leader topic that have a leader."""
+    SESSION_TIMEOUT: float = 6.0
+    """The broker gives leadership away after this long without a sign."""
+    HEARTBEAT_TIMEOUT: float = 2.5
+    """A leader is trusted this long after it sent a heartbeat that came back."""
+    HEARTBEAT_INTERVAL: float = 0.5
+    """Between two heartbeats of a leader."""
+    MAX_POLL_INTERVAL: float = 0.0
+    """A process that does not poll for this long leaves the group; 0 = 2.5 times
+    SESSION_TIMEOUT."""
+    DRAIN_TIMEOUT: float = 0.0
+    """To settle what is in flight before leadership is handed over; 0 = a third of
+    MAX_POLL_INTERVAL, at most 5 s."""
+    REVOKE_TIMEOUT: float = 0.0
+    """Budget of the receivers of leader_revoked, while the broker waits; 0 = half of
+    what DRAIN_TIMEOUT leaves of MAX_POLL_INTERVAL, at most 2 s."""
+    DATABASE_DEADLINE: float = 10.0
+    """A leader without its database for this long resigns."""
+
+    DELIVERY: str = "at-least-once"
+    """The promise to consumers: `at-least-once`."""
+    DELIVERY_TIMEOUT: float = 0.0
+    """A record that Kafka has not acknowledged for this long has failed; 0 =
+    SESSION_TIMEOUT, at most 5 s."""
+    MAX_IN_FLIGHT: int = 2000
+    """W: records produced and not settled; bounds duplicates after a crash."""
+    MARK_BATCH: int = 1000
+    """Rows that one mark claims at most."""
+    POLL_INTERVAL: float = 0.1
+    """Between two looks at an empty table, at most."""
+    MIN_POLL_INTERVAL: float = 0.01
+    """Between two looks at a table that was busy just now."""
+    LEADER_HEADER: bool = False
+    """Add the header outbox-leader-id to every message."""
+
+    POISON_POLICY: str = "block-key"
+    """`block-key` keeps the order and retries; `park` sets the record aside."""
+    PARK_AFTER: int = 3
+    """Failed attempts before a poison record is parked."""
+    RETRY_BACKOFF: float = 0.2
+    """Before the first retry of a failed key; doubles with each attempt."""
+    RETRY_BACKOFF_MAX: float = 5.0
+    """Between two retries of a failed key, at most."""
+
+    CLUSTER_ID: int = 0
+    """Cluster in which rows are written, counted from 0."""
+    CLUSTERS_COUNT: int = 1
+    """Active clusters that replicate this table to each other."""
+    MAXIMUM_DELAY: float = 60.0
+    """Age at which another cluster's record may be taken over."""
+
+    ARCHIVE: bool = False
+    """Keep purged records in the archive table until they are pruned."""
+    METER_INTERVAL: float = 5.0
+    """Between two meter_read events."""
+    METRICS_ADDRESS: str = ""
+    """host:port of metrics and health; empty = off."""
+
+    SERIALIZER: str = "django_outbox.stashing.to_json"
+    """Dotted path of a callable that turns a value into text."""
+    MAX_VALUE_BYTES: int = 900_000
+    """Of one message's value; Kafka's stock limit for a batch is 1,048,588."""
+    ALLOWED_TOPICS: tuple[str, ...] = ()
+    """Topics that may be written to; empty = all but the reserved ones."""
+
+    KAFKA: Mapping[str, Any] = field(default_factory=dict)
+    """librdkafka properties for all clients, in librdkafka's own names."""
+    PRODUCER_KAFKA: Mapping[str, Any] = field(default_factory=dict)
+    """librdkafka properties for the producer of records only."""
+
+    def __post_init__(self) -> None:
+        """Derive what was left at 0 from what was given."""
+        poll = self.MAX_POLL_INTERVAL or 2.5 * self.SESSION_TIMEOUT
+        drain = self.DRAIN_TIMEOUT or min(5.0, poll / 3)
+        derived = {
+            "MAX_POLL_INTERVAL": poll,
+            "DRAIN_TIMEOUT": drain,
+            "REVOKE_TIMEOUT": self.REVOKE_TIMEOUT or min(2.0, (poll - drain) / 2),
+            "DELIVERY_TIMEOUT": self.DELIVERY_TIMEOUT or min(5.0, self.SESSION_TIMEOUT),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def source(self) -> str:
+        """What the header outbox-source says."""
+        source = self.SOURCE or self.LEADER_GROUP
+        return f"{source}/{self.CLUSTER_ID}" if self.CLUSTERS_COUNT > 1 else source
+
+    @property
+    def reserved_topics(self) -> frozenset[str]:
+        """Topics that no message may name: a row could forge a heartbeat."""
+        return frozenset({self.LEADER_TOPIC, f"{self.LEADER_TOPIC}.ledger"})

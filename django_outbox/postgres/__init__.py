@@ -1,0 +1,1 @@
+"""The only package that imports psycopg: the outbox table behind relay's ports."""

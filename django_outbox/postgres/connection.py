@@ -1,0 +1,180 @@
+"""
+One connection to Postgres for one thread, made anew after it broke.
+
+`outbox.py` opens a session for each statement. Nothing here waits for ever:
+connecting, statements, locks and a silent peer all have their limits. The
+driver's errors become ours in one place, `translated`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import TupleRow
+
+from ..exceptions import ConfigurationError, DatabaseError, DatabaseUnavailable
+from .statements import queries
+
+Connection: TypeAlias = psycopg.Connection[TupleRow]
+
+_READ_ONLY: Final = "25006"
+"""What a primary answers that has become a standby: a failover is under way."""
+
+_HINTS: Final = {
+    "3F000": "Run `manage.py migrate`, or correct the name in TABLE.",
+    "42501": "GRANT this role SELECT, UPDATE and DELETE on the outbox table, and "
+    "INSERT on its parked and archive tables.",
+    "42703": "Run `manage.py migrate`: the table is of another version.",
+    "42P01": "Run `manage.py migrate`, or correct the name in TABLE.",
+}
+"""What to do about an error that no retry cures, by its SQLSTATE."""
+
+_NOT_LIBPQ: Final = frozenset(
+    {"autocommit", "context", "cursor_factory", "prepare_threshold", "row_factory"}
+)
+"""What Django's `get_connection_params()` holds for psycopg itself."""
+
+_inherited: Final[list[Connection]] = []
+"""A parent process's connections: never used, closed or collected in a child."""
+
+
+class Database:
+    """
+    Connects when it is first used, and again after any error.
+
+    Behind a pooler that shares server processes (pgbouncer in transaction
+    mode) a session setting would reach other clients, and start-up options are
+    refused. So the limits are set by a statement: for the session when the
+    server is spoken to directly, else in each statement's own transaction.
+
+    Args:
+        params: libpq's keywords, as in Django's `get_connection_params()`;
+            `conninfo` may hold some of them as one string.
+        application_name: shown in `pg_stat_activity`.
+        connect_timeout: libpq counts whole seconds, and at least two.
+        lock_timeout: should be well below `statement_timeout`.
+        peer_timeout: a peer that acknowledges nothing for so long is gone.
+    """
+
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        *,
+        application_name: str = "django-outbox",
+        connect_timeout: float = 3.0,
+        statement_timeout: float = 5.0,
+        lock_timeout: float = 2.0,
+        peer_timeout: float = 5.0,
+    ) -> None:
+        self._params: Mapping[str, Any] = {
+            "client_encoding": "UTF8",
+            "connect_timeout": max(2, math.ceil(connect_timeout)),
+            "keepalives": 1,
+            "keepalives_idle": max(1, round(peer_timeout / 2)),
+            "keepalives_interval": 1,
+            "keepalives_count": max(1, round(peer_timeout / 2)),
+            "tcp_user_timeout": round(peer_timeout * 1000),
+            **_libpq(params),
+            "application_name": application_name,
+        }
+        self._limits = {
+            "statement_timeout": f"{round(statement_timeout * 1000)}ms",
+            "lock_timeout": f"{round(lock_timeout * 1000)}ms",
+        }
+        self._connection: Connection | None = None
+        self._pid = 0
+        self._is_pooled = False
+
+    @contextmanager
+    def session(self) -> Iterator[Connection]:
+        """
+        Lend the connection for one statement, which commits by itself.
+
+        Raises:
+            DatabaseUnavailable: the outcome is unknown; the next session
+                connects anew.
+            DatabaseError: no retry helps; its text says what does.
+        """
+        try:
+            connection = self._connected()
+            if self._is_pooled:
+                with connection.transaction():
+                    self._limit(connection, is_local=True)
+                    yield connection
+            else:
+                yield connection
+        except psycopg.Error as error:
+            self.close()
+            # Their details quote the row.
+            is_telling = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
+            raise translated(error) from (None if is_telling else error)
+
+    def ping(self) -> None:
+        """Ask the server for nothing, to learn whether it answers."""
+        with self.session() as connection:
+            connection.execute(queries()["backend"])
+
+    def close(self) -> None:
+        """Drop the connection; safe to call twice."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if self._pid == os.getpid():
+            connection.close()
+        else:
+            _inherited.append(connection)
+
+    def _connected(self) -> Connection:
+        if self._connection is None or self._pid != os.getpid():
+            self.close()
+            self._connection = psycopg.connect(
+                **self._params, autocommit=True, prepare_threshold=None
+            )
+            self._pid = os.getpid()
+            self._prepare(self._connection)
+        return self._connection
+
+    def _prepare(self, connection: Connection) -> None:
+        row = connection.execute(queries()["backend"]).fetchone()
+        self._is_pooled = row != (connection.info.backend_pid,)
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        if not self._is_pooled:
+            self._limit(connection, is_local=False)
+
+    def _limit(self, connection: Connection, *, is_local: bool) -> None:
+        connection.execute(queries()["limits"], {**self._limits, "is_local": is_local})
+
+
+def _libpq(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Check the connection's parameters, and merge those of a `conninfo` string."""
+    given = {k: v for k, v in params.items() if k not in _NOT_LIBPQ}
+    try:
+        return conninfo_to_dict(given.pop("conninfo", ""), **given)
+    except psycopg.ProgrammingError:
+        # Its text may quote a part of the password.
+        message = f"libpq does not accept these parameters: {', '.join(params)}."
+        raise ConfigurationError(message) from None
+
+
+def translated(error: psycopg.Error) -> DatabaseError:
+    """Turn a driver's error into ours, without the values of any row."""
+    is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    if is_away or error.sqlstate == _READ_ONLY:
+        return DatabaseUnavailable(_text(error))
+    hint = _HINTS.get(error.sqlstate or "", "")
+    return DatabaseError(f"{_text(error)} {hint}".strip())
+
+
+def _text(error: psycopg.Error) -> str:
+    if isinstance(error, psycopg.DataError):
+        text = "a value does not fit its column"
+    else:
+        text = error.diag.message_primary or " ".join(str(error).split())
+    state = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
+    return f"Postgres: {text}{state}."

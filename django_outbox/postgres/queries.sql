@@ -1,0 +1,152 @@
+-- Every statement that the harvester sends, each under its name.
+-- statements.py fills in what stands in braces: identifiers, and what replaces
+-- a column that this table lacks. Values are always parameters. A literal brace
+-- is doubled, and there is no semicolon.
+--
+-- A write by a leader carries its leader id, so that a leader of the past
+-- changes nothing.
+
+-- name: limits
+-- Bound what follows: for the session, or for its transaction only.
+SELECT
+    set_config('statement_timeout', %(statement_timeout)s, %(is_local)s),
+    set_config('lock_timeout', %(lock_timeout)s, %(is_local)s),
+    set_config('default_transaction_isolation', 'read committed', %(is_local)s)
+
+-- name: backend
+-- Which server process answers; another one than at connect means a pooler.
+SELECT pg_backend_pid()
+
+-- name: columns
+-- Which columns the table has.
+SELECT attname::text
+FROM pg_attribute
+WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped
+
+-- name: ping
+-- Ask for nothing, but of the table.
+SELECT FROM {table} LIMIT 0
+
+-- name: mark
+-- Claim rows from the head that this leader has not marked, whoever else has.
+-- coalesce() hides the column's statistics: "all rows are this leader's", true
+-- a minute ago, would make the planner sort the whole table. No lock in the
+-- page: the update waits for another's and then takes the row over.
+WITH page AS MATERIALIZED (
+    SELECT id
+    FROM {table}
+    WHERE coalesce(leader_id, '00000000-0000-0000-0000-000000000000')
+        <> %(leader_id)s::uuid
+    ORDER BY id
+    LIMIT %(limit)s
+)
+UPDATE {table} AS o
+SET leader_id = %(leader_id)s::uuid
+FROM page
+WHERE o.id = page.id
+RETURNING
+    o.id,
+    o.kafka_topic,
+    o.kafka_key,
+    o.kafka_value,
+    coalesce(o.kafka_header_keys, '{{}}'),
+    coalesce(o.kafka_header_values, '{{}}'),
+    {kafka_partition},
+    {message_id}::text,
+    {created_at}::text,
+    {cluster_id},
+    {attempts},
+    {kafka_value_bytes}
+
+-- name: reset
+-- Un-claim the rows of these lanes, up to the highest id that can be marked.
+UPDATE {table}
+SET leader_id = NULL
+WHERE
+    leader_id = %(leader_id)s::uuid
+    AND id <= %(highest)s
+    AND (kafka_topic, kafka_key) IN (
+        SELECT lane.topic, lane.key
+        FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS lane (topic, key)
+    )
+
+-- name: purge
+-- Delete rows that are in the log.
+DELETE FROM {table}
+WHERE id = ANY(%(ids)s::bigint[]) AND leader_id = %(leader_id)s::uuid
+
+-- name: archive
+-- Move rows that are in the log to the archive table.
+WITH purged AS (
+    DELETE FROM {table} AS o
+    WHERE id = ANY(%(ids)s::bigint[]) AND leader_id = %(leader_id)s::uuid
+    RETURNING
+        o.id, o.create_time, o.kafka_topic, o.kafka_key, o.kafka_value,
+        {kafka_value_bytes} AS kafka_value_bytes,
+        o.kafka_header_keys, o.kafka_header_values,
+        {message_id} AS message_id,
+        {kafka_partition} AS kafka_partition,
+        {cluster_id} AS cluster_id,
+        {attempts} AS attempts,
+        {last_error} AS last_error
+)
+INSERT INTO {archive} (
+    id, create_time, kafka_topic, kafka_key, kafka_value, kafka_value_bytes,
+    kafka_header_keys, kafka_header_values, message_id, kafka_partition,
+    cluster_id, attempts, last_error
+)
+SELECT * FROM purged
+
+-- name: fail
+-- Count an attempt and note the error.
+UPDATE {table} AS o
+SET
+    attempts = least(o.attempts + 1, 32767),
+    last_error = failure.error
+FROM unnest(%(ids)s::bigint[], %(errors)s::text[]) AS failure (id, error)
+WHERE o.id = failure.id AND o.leader_id = %(leader_id)s::uuid
+
+-- name: fail_unnoted
+-- Count the rows of a table that has no place for an attempt or an error.
+SELECT FROM {table}
+WHERE id = ANY(%(ids)s::bigint[]) AND leader_id = %(leader_id)s::uuid
+
+-- name: park
+-- Move rows, with their error, to the parked table.
+WITH parked AS (
+    DELETE FROM {table} AS o
+    USING unnest(%(ids)s::bigint[], %(errors)s::text[]) AS failure (id, error)
+    WHERE o.id = failure.id AND o.leader_id = %(leader_id)s::uuid
+    RETURNING
+        o.id, o.create_time, o.kafka_topic, o.kafka_key, o.kafka_value,
+        {kafka_value_bytes} AS kafka_value_bytes,
+        o.kafka_header_keys, o.kafka_header_values,
+        {message_id} AS message_id,
+        {kafka_partition} AS kafka_partition,
+        {cluster_id} AS cluster_id,
+        least({attempts} + 1, 32767) AS attempts,
+        failure.error AS last_error
+)
+INSERT INTO {parked} (
+    id, create_time, kafka_topic, kafka_key, kafka_value, kafka_value_bytes,
+    kafka_header_keys, kafka_header_values, message_id, kafka_partition,
+    cluster_id, attempts, last_error
+)
+SELECT * FROM parked
+
+-- name: backlog
+-- Count the rows up to a cap; age the row with the lowest id.
+SELECT
+    count(*),
+    (
+        SELECT
+            CASE
+                WHEN isfinite(create_time)
+                    THEN greatest(extract(epoch FROM now() - create_time), 0)
+                ELSE 0
+            END::float8
+        FROM {table}
+        ORDER BY id
+        LIMIT 1
+    )
+FROM (SELECT FROM {table} LIMIT %(cap)s) AS counted

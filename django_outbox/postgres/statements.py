@@ -1,0 +1,86 @@
+"""
+The statements of `queries.sql`, made to fit one table.
+
+`outbox.py` composes them once a connection: a table that has goharvest's own
+columns only gets the same statements with an expression in place of each
+column that it lacks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from functools import cache
+from importlib import resources
+from typing import Final, LiteralString
+
+from psycopg import sql
+
+_NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
+
+_CREATED_AT: Final[LiteralString] = """
+CASE
+    WHEN isfinite(o.create_time)
+        THEN (extract(epoch FROM o.create_time) * 1000000)::bigint
+    ELSE 0
+END"""
+"""Microseconds since the epoch; a row with an infinite time must not stop a mark."""
+
+_SUBSTITUTES: Final[Mapping[LiteralString, LiteralString]] = {
+    "kafka_value_bytes": "NULL::bytea",
+    "kafka_partition": "NULL::integer",
+    "cluster_id": "0::smallint",
+    "attempts": "0::smallint",
+    "last_error": "''",
+    # The same row gets the same id from every harvester of this outbox.
+    "message_id": f"md5(concat_ws(':', %(source)s::text, o.id, {_CREATED_AT}))::uuid",
+}
+"""What stands for each column that only django-outbox's own table has."""
+
+
+@cache
+def queries() -> Mapping[str, LiteralString]:
+    """Read `queries.sql`: each statement by its name, opening with its name."""
+    text = resources.files(__package__).joinpath("queries.sql").read_text("utf-8")
+    _, *blocks = _NAME.split(text)
+    return {
+        name: f"-- outbox: {name}\n{_COMMENT.sub('', body).strip()}"
+        for name, body in zip(blocks[::2], blocks[1::2], strict=True)
+    }
+
+
+def identifier(table: str, *, suffix: str = "") -> sql.Identifier:
+    """Quote a table's name, with its schema when it has one."""
+    schema, _, name = table.rpartition(".")
+    return sql.Identifier(*filter(None, (schema,)), f"{name}{suffix}")
+
+
+def compose(table: str, columns: Set[str]) -> Mapping[str, bytes]:
+    """
+    Make each statement for a table, as the driver takes it.
+
+    Args:
+        table: its name, perhaps with a schema: `sales.outbox`.
+        columns: those that it has.
+    """
+    parts: dict[str, sql.Composable] = {
+        "table": _escaped(table),
+        "archive": _escaped(table, suffix="_archive"),
+        "parked": _escaped(table, suffix="_parked"),
+        "created_at": sql.SQL(_CREATED_AT),
+    }
+    for column, substitute in _SUBSTITUTES.items():
+        parts[column] = (
+            sql.Identifier("o", column) if column in columns else sql.SQL(substitute)
+        )
+    return {
+        name: sql.SQL(text).format(**parts).as_bytes(None)
+        for name, text in queries().items()
+    }
+
+
+def _escaped(table: str, *, suffix: str = "") -> sql.Composable:
+    """Quote a name for a statement in which a single % opens a parameter."""
+    quoted: LiteralString = identifier(table, suffix=suffix).as_string(None)
+    return sql.SQL(quoted.replace("%", "%%"))

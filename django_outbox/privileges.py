@@ -1,0 +1,52 @@
+"""
+The least privileges that each role needs on the tables, as SQL to run.
+
+`manage.py outbox grants` prints them; the tests work under them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+_WRITTEN: Final = (
+    "create_time, kafka_topic, kafka_key, kafka_value, kafka_value_bytes, "
+    "kafka_header_keys, kafka_header_values, message_id, kafka_partition, cluster_id"
+)
+"""What a writer may set: neither the id nor the mark."""
+
+
+def grants(
+    table: str,
+    *,
+    app: str | None = None,
+    harvester: str | None = None,
+    operator: str | None = None,
+) -> Iterator[str]:
+    """
+    Yield GRANT statements for those roles that are named.
+
+    Args:
+        app: The role that calls `stash()`; it can read nothing back.
+        harvester: The role of `runharvester`.
+        operator: The role of the admin site and of `manage.py outbox`.
+    """
+    outbox, parked, archive = (
+        quoted(table + suffix) for suffix in ("", "_parked", "_archive")
+    )
+    if app:
+        yield f"GRANT INSERT ({_WRITTEN}) ON {outbox} TO {quoted(app)};"
+    if harvester:
+        role = quoted(harvester)
+        yield f"GRANT SELECT, DELETE ON {outbox} TO {role};"
+        yield f"GRANT UPDATE (leader_id, attempts, last_error) ON {outbox} TO {role};"
+        yield f"GRANT INSERT ON {parked}, {archive} TO {role};"
+    if operator:
+        role = quoted(operator)
+        yield f"GRANT SELECT, INSERT (id, {_WRITTEN}) ON {outbox} TO {role};"
+        yield f"GRANT SELECT, DELETE ON {parked}, {archive} TO {role};"
+
+
+def quoted(name: str) -> str:
+    """Quote an SQL identifier, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'

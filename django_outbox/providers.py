@@ -1,0 +1,73 @@
+"""
+The real collaborators of a harvester, each from one provider.
+
+`harvester.py` calls the providers on start. Tests replace one of them to wrap
+faults round the real client: `dataclasses.replace(providers, producer=...)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .election.ports import Membership
+from .election.solo import SoloMembership
+from .kafka.membership import KafkaMembership
+from .kafka.producer import KafkaProducer
+from .machinery import Table
+from .options import OutboxSettings
+from .postgres.connection import Database
+from .postgres.outbox import PostgresOutbox
+from .relay.ports import Outbox, Producer
+
+
+class HarvestedTable(Outbox, Table, Protocol):
+    """All that a harvester does with the table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Providers:
+    """How a harvester gets its collaborators; each call makes a new one."""
+
+    table: Callable[[str], HarvestedTable]
+    """Given the concern it serves, for the connection's application name."""
+    producer: Callable[[], Producer]
+    membership: Callable[[], Membership]
+
+    @classmethod
+    def real(
+        cls,
+        options: OutboxSettings,
+        conninfo: Mapping[str, Any],
+        *,
+        name: str,
+        table: str,
+        solo: bool,
+    ) -> Providers:
+        """
+        Provide PostgreSQL and Kafka.
+
+        Args:
+            conninfo: parameters of `psycopg.connect`.
+            name: the process, for client ids and connections.
+            table: name of the outbox table, perhaps with its schema.
+            solo: lead without an election.
+        """
+
+        def make_table(concern: str) -> HarvestedTable:
+            database = Database(conninfo, application_name=f"outbox {concern} {name}")
+            return PostgresOutbox(
+                database,
+                table=table,
+                source=options.source,
+                has_archive=options.ARCHIVE,
+            )
+
+        return cls(
+            table=make_table,
+            producer=lambda: KafkaProducer(options, name=name),
+            membership=(
+                SoloMembership if solo else lambda: KafkaMembership(options, name=name)
+            ),
+        )

@@ -1,0 +1,95 @@
+"""
+Plain values that travel from the table to Kafka and back to the table.
+
+`postgres/` makes `Record`s from rows, `relay/` decides what becomes of them,
+`kafka/` sends them. Nothing here knows Django, a driver or a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+Lane: TypeAlias = tuple[str, str]
+"""(topic, key): the unit of order. At most one record of a lane is in flight."""
+
+
+class Record(NamedTuple):
+    """
+    One outbox row that this leader has marked.
+
+    A named tuple, not a dataclass: twenty thousand of them are made every
+    second, straight from the driver's row tuples.
+    """
+
+    id: int
+    """The row's id: the order of insertion."""
+    topic: str
+    key: str
+    value: str | bytes | None
+    """Text, raw bytes, or None for a tombstone."""
+    header_keys: list[str]
+    header_values: list[str | None]
+    """The user's headers, in their order; same length as `header_keys`."""
+    partition: int | None
+    """The partition that the writer chose, or None: murmur2 of the key."""
+    message_id: str
+    """UUID as text: the consumer's idempotency key."""
+    created_at: str
+    """Microseconds since the epoch, as decimal text."""
+    cluster_id: int
+    """The cluster in which the row was written."""
+    attempts: int
+    """How often delivery has failed, as the table knows it."""
+
+    @property
+    def lane(self) -> Lane:
+        return (self.topic, self.key)
+
+    @property
+    def is_tombstone(self) -> bool:
+        return self.value is None
+
+
+class Failure(NamedTuple):
+    """Why a record was not delivered, for the table's attempts and last_error."""
+
+    record: Record
+    error: str
+    """Code and text, without the payload or the key."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Settlement:
+    """
+    What acknowledgements and errors decided, for one round trip to the table.
+
+    All of it was produced under one leader id, which scopes every write.
+    """
+
+    leader_id: str
+    """UUID as text."""
+    acknowledged: list[Record] = field(default_factory=list)
+    """In the log with an offset: to purge."""
+    failed: list[Failure] = field(default_factory=list)
+    """To note in the row; its key stays blocked until it is reset."""
+    poisoned: list[Failure] = field(default_factory=list)
+    """To move to the parked table."""
+    purged: int | None = None
+    """Rows that the purge deleted; None until the table has answered."""
+    is_uncertain: bool = False
+    """A try ended without an answer, so that counts prove nothing."""
+
+    def __len__(self) -> int:
+        return len(self.acknowledged) + len(self.failed) + len(self.poisoned)
+
+
+class Backlog(NamedTuple):
+    """How much waits in the table."""
+
+    records: int
+    """Rows in the table, counted up to a cap."""
+    is_capped: bool
+    """True when there are at least `records` rows and counting stopped."""
+    oldest_age: float
+    """Seconds since the first row was created, 0.0 when there is none."""

@@ -1,0 +1,85 @@
+"""
+MP/R: mark, purge/reset. How records leave the table, in order and none lost.
+
+The protocol is goharvest's (github.com/obsidiandynamics/goharvest, README);
+the steps A1–A9 and B1–B5 keep its numbers. Nothing in this package knows
+Django, a driver, a broker or a clock: `ports.py` names what it needs, and a
+seeded simulator (tests/simulation) drives it through random faults.
+
+
+The flow
+========
+
+::
+
+    table ── mark ──▶ queue by lane ── take ──▶ produce ──▶ Kafka
+      ▲                  (inflight.py)                        │
+      │                                                 delivery report
+      └── purge / fail / park ◀── settlement ◀───────────────┘
+             (settle.py)            (relay.py)
+
+A *lane* is a (topic, key). A record is marked (claimed in the table for this
+leader id), taken (counted in flight, its lane's barrier raised), produced,
+reported, and settled (the table holds the outcome, the barrier is lowered).
+
+Two threads, owned by the harvester:
+
+=====================  ======================================================
+dispatch.py            A1 check leadership · A2 clear force-remark · A3 mark ·
+(marks, resets)        A4 throttle on all in flight · A5 barrier of the lane ·
+                       A6, A7 count it in · A8 produce · A9 take a new leader
+                       id · B2 reset the lanes that are due
+settle.py              B1 purge what is acknowledged · note or park what
+(purges, fails, parks) failed (B3: its lane is blocked) · then dispatch lowers
+                       the counters and barriers (B4, B5)
+=====================  ======================================================
+
+
+What holds
+==========
+
+*At most one record of a lane is in an unknown state.* The barrier is lowered
+after the purge is committed, not at the acknowledgement. So after any crash
+only the last record of a lane can be sent again, and never behind a later one.
+
+*Nothing is lost.* A row leaves the table only after a delivery report without
+error and with an offset. Marks carry no position: a mark takes, from the head,
+whatever this leader id has not marked, so a row that commits behind marked
+rows is found by the next mark, and the rows of a dead leader are found by its
+successor because their leader id is not the successor's.
+
+*An old leader harms nobody.* Every write is scoped by the leader id. Before
+each mark and each produce the dispatcher asks whether its term is still
+proven; when it is not, it stands down and empties the producer's queue.
+
+*One leader id at a time.* A new id is taken only when nothing is in flight
+under the former one.
+
+
+What a failure does
+===================
+
+=======================  ====================================================
+delivery failed          The lane is blocked: its marked followers are
+                         forgotten here and stay marked in the table. Its row
+                         gets the attempt and the error. When its back-off is
+                         over, all the lane's rows are reset, and the next
+                         mark finds them in order. Other lanes flow on.
+poison, policy `park`    The row moves to the parked table; the lane flows on.
+outcome of a mark or     The table may hold marks that nobody knows of:
+reset unknown            *force-remark*. Nothing more is produced, what is in
+                         flight settles, and a new leader id (LeaderRefreshed)
+                         makes all unsettled rows markable again, in order.
+purge deleted fewer      Somebody else has marked our rows: force-remark.
+producer broken          It is discarded, its records count as in flight no
+                         more, force-remark, and the next one is built.
+lease over               Stand down: forget the queue, discard the producer.
+table out of reach       Try on; after a deadline, resign leadership.
+=======================  ====================================================
+
+Two differences from the reference are deliberate. There, every failed
+delivery refreshes the leader id and so stops all lanes; here it resets its
+own lane only, because marks and resets share one thread and so cannot race.
+And there a busy key stops the marker; here its followers wait in a queue of
+their own.
+"""

@@ -1,0 +1,83 @@
+"""
+The scoreboard: what is in flight, in all and by lane, and who waits behind it.
+
+`Relay` asks it which record may be produced next. A lane (topic, key) is
+*busy* from the moment one of its records is ready until that record is
+settled; records that are marked meanwhile queue behind it in their order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from ..records import Lane, Record
+
+
+class InFlight:
+    """Counts records produced and not settled; holds at most one a lane."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Records produced and not settled (the reference's inFlightRecords)."""
+        self.queued = 0
+        """Records marked and not produced."""
+        self._ready: deque[Record] = deque()
+        self._busy: dict[Lane, deque[Record] | None] = {}
+
+    def enqueue(self, records: Iterable[Record]) -> None:
+        """Queue marked records: ready when their lane is free, else behind it."""
+        busy = self._busy
+        ready = self._ready
+        for record in records:
+            lane = (record.topic, record.key)
+            if lane not in busy:
+                busy[lane] = None
+                ready.append(record)
+            elif (followers := busy[lane]) is None:
+                busy[lane] = deque((record,))
+            else:
+                followers.append(record)
+            self.queued += 1
+
+    def take(self) -> Record | None:
+        """Raise the barrier of the next ready record's lane and count it."""
+        if not self._ready:
+            return None
+        self.queued -= 1
+        self.count += 1
+        return self._ready.popleft()
+
+    def untake(self, record: Record) -> None:
+        """Put back, at the front, a record that the producer did not accept."""
+        self.queued += 1
+        self.count -= 1
+        self._ready.appendleft(record)
+
+    def settle(self, record: Record) -> None:
+        """Count a record out and lower its lane's barrier for the next one."""
+        self.count -= 1
+        lane = (record.topic, record.key)
+        followers = self._busy.get(lane)
+        if followers:
+            self._ready.append(followers.popleft())
+        else:
+            self._busy.pop(lane, None)
+
+    def drop_followers(self, lane: Lane) -> int:
+        """Forget who waits behind the record in flight; return how many."""
+        followers = self._busy.get(lane)
+        if not followers:
+            return 0
+        self._busy[lane] = None
+        self.queued -= len(followers)
+        return len(followers)
+
+    def drop_queue(self) -> None:
+        """Forget all that is marked and not produced; lanes in flight stay."""
+        for record in self._ready:
+            self._busy.pop((record.topic, record.key), None)
+        self._ready.clear()
+        for lane in self._busy:
+            self._busy[lane] = None
+        self.queued = 0

@@ -1,0 +1,56 @@
+"""
+Reads the relay's counters at intervals, for the event meter_read.
+
+The settling thread asks it: that thread has a connection and may wait for
+the count of the backlog, which the marking thread must not.
+"""
+
+from __future__ import annotations
+
+from ..events import MeterRead
+from ..records import Backlog
+from .relay import Relay
+
+
+class Meter:
+    """Turns counters that only grow into readings with a rate."""
+
+    def __init__(self, relay: Relay, *, name: str, interval: float) -> None:
+        self._relay = relay
+        self._name = name
+        self._interval = interval
+        self._read_at: float | None = None
+        self._purged = 0
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until the next reading is due."""
+        if self._read_at is None:
+            self._read_at = now
+        return max(0.0, self._read_at + self._interval - now)
+
+    def read(
+        self, now: float, *, leader_id: str, backlog: Backlog, receiver_errors: int
+    ) -> MeterRead:
+        """Make a reading of what was done since the last one."""
+        relay = self._relay
+        elapsed = now - (self._read_at or now)
+        purged, self._purged = relay.purged - self._purged, relay.purged
+        self._read_at = now
+        return MeterRead(
+            name=self._name,
+            leader_id=leader_id,
+            rate=purged / elapsed if elapsed else 0.0,
+            purged=relay.purged,
+            failed=relay.failed,
+            in_flight=relay.in_flight,
+            blocked_keys=len(relay.blocked),
+            backlog=backlog.records,
+            is_backlog_capped=backlog.is_capped,
+            oldest_age=backlog.oldest_age,
+            receiver_errors=receiver_errors,
+        )
+
+    def skip(self, now: float) -> None:
+        """Let a reading pass: this process does not lead."""
+        self._read_at = now
+        self._purged = self._relay.purged

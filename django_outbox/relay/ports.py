@@ -1,0 +1,123 @@
+"""
+What the relay needs from the outside: a table, a producer, a leader's term.
+
+Adapters live in `postgres/`, `kafka/` and `election/`; fakes in `testing/`.
+Every implementation passes the same scenarios in `tests/contracts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from ..exceptions import DeliveryFailed
+from ..records import Backlog, Failure, Lane, Record
+
+Settled: TypeAlias = Callable[[Record, DeliveryFailed | None], None]
+"""Called once for each record produced: None is proof that it is in the log."""
+
+
+class Outbox(Protocol):
+    """
+    The table, as a leader writes to it: every write carries the leader id.
+
+    One object serves one thread. Every method may block up to the statement
+    time-out and raises `DatabaseUnavailable` when the outcome is unknown;
+    the next call connects anew by itself.
+    """
+
+    def mark(self, leader_id: str, *, limit: int) -> list[Record]:
+        """
+        Claim up to `limit` rows from the head that `leader_id` has not marked.
+
+        Returns them in id order. Fewer than `limit` does not mean that the
+        table holds no more.
+        """
+
+    def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
+        """Un-claim all rows of these lanes that `leader_id` has marked."""
+
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+        """
+        Delete these rows where `leader_id` still has them marked.
+
+        Returns how many there were; fewer than asked means that another
+        leader has marked some since.
+        """
+
+    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        """Count an attempt and note the error in each row; keep the mark."""
+
+    def ping(self) -> None:
+        """Ask the table for nothing, to learn whether it can be reached."""
+
+    def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        """Move these rows, with error and attempts, to the parked table."""
+
+
+class Gauge(Protocol):
+    """Reads how much waits; a part of the table's adapter."""
+
+    def backlog(self) -> Backlog:
+        """Count the rows (up to a cap) and age the oldest."""
+
+
+class Producer(Protocol):
+    """
+    Sends records to Kafka; one object serves one thread.
+
+    Idempotent, acks=all, murmur2. `settled` of a record is called exactly
+    once, from `poll()` or `purge()`, unless `produce()` raised.
+    """
+
+    def produce(
+        self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
+    ) -> None:
+        """
+        Queue the record; do not wait.
+
+        `alone` sends it in a batch of its own, so that a fault which names the
+        batch (too large) can be told from a neighbour's.
+
+        Raises:
+            ProducerQueueFull: poll, then produce the same record again.
+            DeliveryFailed: it was not queued; its subclass says why.
+        """
+
+    def poll(self, timeout: float) -> int:
+        """Wait up to `timeout` seconds for reports, serve all that are there."""
+
+    def purge(self) -> None:
+        """Give up on all that is queued or in flight: each settles as failed."""
+
+    def close(self) -> None:
+        """Drop the client without waiting; safe to call twice."""
+
+
+class Term(Protocol):
+    """One leader id with its trust window. Immutable."""
+
+    @property
+    def leader_id(self) -> str:
+        """UUID as text, new at each acquire and refresh."""
+
+    @property
+    def acquired_at(self) -> float:
+        """Boot-time seconds of the first proof; a refresh keeps it."""
+
+    def remaining(self, now: float) -> float:
+        """Seconds for which leadership is proven; zero or less: do not act."""
+
+
+class Leadership(Protocol):
+    """What the elector knows, as the relay may read and change it; thread-safe."""
+
+    @property
+    def term(self) -> Term | None:
+        """The present term, or None while another process may lead."""
+
+    def refresh(self, leader_id: str, *, reason: str, now: float) -> Term | None:
+        """Replace `leader_id` by a new one in the same trust window; None if it ended."""
+
+    def resign(self, leader_id: str, *, reason: str) -> None:
+        """Ask the elector to give leadership up; returns at once."""

@@ -1,0 +1,196 @@
+"""
+MP/R's decisions, without clock, driver or thread.
+
+`Dispatcher` feeds it marked records and delivery reports and asks what to
+produce; `Settler` carries out its settlements. The steps A1–A9 and B1–B5 are
+those of the reference; `relay/__init__` tells the protocol as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
+from ..records import Failure, Lane, Record, Settlement
+from .inflight import InFlight
+from .poison import RetryPolicy
+
+ABANDONED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+"""Codes of records that we gave up ourselves: no fault of theirs."""
+
+NEVER = float("inf")
+
+
+@dataclass(slots=True)
+class Blocked:
+    """A lane that waits for a retry; its rows keep their mark meanwhile."""
+
+    attempts: int
+    until: float = NEVER
+    """Boot-time seconds; NEVER until the failure is noted in the table."""
+
+
+class Relay:
+    """
+    The state of one leader's work, owned by one thread.
+
+    All that is in flight was produced under one leader id: a new id is taken
+    (`lead`) only when nothing of the former is left.
+    """
+
+    def __init__(self, *, max_in_flight: int, retry: RetryPolicy) -> None:
+        self.leader_id: str | None = None
+        """The id under which records are marked, or None: stand by."""
+        self.must_remark = False
+        """The reference's forceRemark: the table may hold marks of ours that
+        we do not know of, so only a new leader id finds everything again."""
+        self.remark_reason = ""
+        self.purged = 0
+        """Records purged since this process started."""
+        self.failed = 0
+        """Deliveries that failed since this process started."""
+        self.blocked: dict[Lane, Blocked] = {}
+        """Lanes that wait for a retry; their records stay marked in the table."""
+        self.retry_at = NEVER
+        """Boot-time seconds at which the first of them is due."""
+        self._max_in_flight = max_in_flight
+        self._retry = retry
+        self._flying = InFlight()
+        self._pending: Settlement | None = None
+        self._flying_id = ""
+        self._suspects: set[int] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Records produced and not settled."""
+        return self._flying.count
+
+    @property
+    def queued(self) -> int:
+        """Records marked and not produced."""
+        return self._flying.queued
+
+    def lead(self, leader_id: str) -> None:
+        """Start from an empty memory under a leader id never used before."""
+        assert not self._flying.count, "an id is taken only when nothing is in flight"
+        # A2: whatever was uncertain is marked again under the new id.
+        self.must_remark = False
+        self.remark_reason = ""
+        self.leader_id = self._flying_id = leader_id
+        self._suspects.clear()
+        self._forget_queue()
+
+    def stand_down(self) -> None:
+        """Produce no more; what is in flight still has to settle."""
+        self.leader_id = None
+        self._forget_queue()
+
+    def force_remark(self, reason: str) -> None:
+        """Ask for a new leader id once nothing is in flight (A9)."""
+        if self.leader_id is not None and not self.must_remark:
+            self.must_remark = True
+            self.remark_reason = reason
+            self._forget_queue()
+
+    def marked(self, records: Sequence[Record]) -> None:
+        """Take what a mark returned (A3), in id order."""
+        if self.blocked:
+            # A blocked lane's records stay marked in the table and are found
+            # again, in order, after the lane's reset.
+            blocked = self.blocked
+            records = [r for r in records if (r.topic, r.key) not in blocked]
+        self._flying.enqueue(records)
+
+    def take(self) -> Record | None:
+        """
+        Return the next record to produce, or None for now.
+
+        A4 throttle on all that is in flight, A5 the barrier of its lane, A6
+        and A7 count it in; A8 (produce) is the caller's.
+        """
+        if self._flying.count >= self._max_in_flight:
+            return None
+        return self._flying.take()
+
+    def is_suspect(self, record: Record) -> bool:
+        """Whether to produce it alone: its last failure may be a neighbour's."""
+        return record.id in self._suspects
+
+    def untake(self, record: Record) -> None:
+        """Put back a record that the producer's queue had no room for."""
+        if self.leader_id is None or self.must_remark:
+            self._flying.settle(record)
+        else:
+            self._flying.untake(record)
+
+    def reported(self, record: Record, error: DeliveryFailed | None) -> None:
+        """Take the outcome of one record's delivery."""
+        if error is None:
+            self._settlement().acknowledged.append(record)
+            return
+        if isinstance(error, ProducerBroken) or error.code in ABANDONED:
+            # No fault of the record, and nobody knows whether it is in the log.
+            self._flying.settle(record)
+            self.force_remark(f"the producer gave up: {error.code}")
+            return
+        self.failed += 1
+        if isinstance(error, RecordPoisoned):
+            self._suspects.add(record.id)
+        failure = Failure(record, f"{error.code}: {error}")
+        if self._retry.should_park(record, error):
+            self._settlement().poisoned.append(failure)
+            return
+        self._settlement().failed.append(failure)
+        # B3: later records of this lane may not overtake it.
+        self._flying.drop_followers(record.lane)
+        self.blocked[record.lane] = Blocked(record.attempts + 1)
+
+    def settlement(self) -> Settlement | None:
+        """Hand out what was decided since the last call."""
+        pending, self._pending = self._pending, None
+        return pending
+
+    def settled(self, settlement: Settlement, *, now: float) -> None:
+        """Lower the barriers of a settlement that the table holds (B4, B5)."""
+        settle = self._flying.settle
+        for record in settlement.acknowledged:
+            settle(record)
+        for record, _ in settlement.poisoned:
+            settle(record)
+        if self._suspects:
+            self._suspects.difference_update(r.id for r in settlement.acknowledged)
+            self._suspects.difference_update(f.record.id for f in settlement.poisoned)
+        for record, _ in settlement.failed:
+            settle(record)
+            if lane := self.blocked.get(record.lane):
+                lane.until = now + self._retry.delay(lane.attempts)
+                self.retry_at = min(self.retry_at, lane.until)
+        purged = settlement.purged or 0
+        self.purged += purged
+        if purged < len(settlement.acknowledged):
+            missing = len(settlement.acknowledged) - purged
+            self.force_remark(f"{missing} purged rows were no longer marked by us")
+
+    def due(self, now: float) -> list[Lane]:
+        """Return the lanes whose rows are to be reset (B2) and retried."""
+        if now < self.retry_at:
+            return []
+        return [lane for lane, wait in self.blocked.items() if wait.until <= now]
+
+    def unblock(self, lanes: Iterable[Lane]) -> None:
+        """Let these lanes be marked again; their rows have been reset."""
+        for lane in lanes:
+            self.blocked.pop(lane, None)
+        waits = (wait.until for wait in self.blocked.values())
+        self.retry_at = min(waits, default=NEVER)
+
+    def _settlement(self) -> Settlement:
+        if self._pending is None:
+            self._pending = Settlement(leader_id=self._flying_id)
+        return self._pending
+
+    def _forget_queue(self) -> None:
+        self._flying.drop_queue()
+        self.blocked.clear()
+        self.retry_at = NEVER

@@ -1,0 +1,89 @@
+"""
+The settling side of MP/R: purge what is acknowledged, note what failed, park.
+
+`settle()` is one round trip of the thread "settle"; the harvester owns the
+thread. It never gives a settlement up while its process lives: to purge an
+acknowledged record is right at any time, since the leader id scopes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ..exceptions import DatabaseError
+from ..records import Failure, Settlement
+from .outage import Outage
+from .ports import Outbox
+
+logger = logging.getLogger(__name__)
+
+
+class Settler:
+    """
+    Carries settlements to the table.
+
+    Args:
+        on_parked: told of each record that now lies in the parked table.
+        clock: boot-time seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        outbox: Outbox,
+        on_parked: Callable[[str, Failure], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.outage = Outage()
+        self._outbox = outbox
+        self._on_parked = on_parked
+        self._clock = clock
+
+    def settle(self, settlement: Settlement) -> float | None:
+        """
+        Try once to bring the table in line with a settlement.
+
+        Returns None when that is done, or, while the table is out of reach,
+        the time (boot-time seconds) at which to try the same again.
+        """
+        outbox, leader_id = self._outbox, settlement.leader_id
+        if not settlement.is_uncertain:
+            _log_failures(settlement)
+        try:
+            if settlement.purged is None:
+                # B1: the records are in the log, so their rows go.
+                settlement.purged = self._purge(settlement)
+            if settlement.failed:
+                outbox.fail(leader_id, settlement.failed)
+            if settlement.poisoned:
+                outbox.park(leader_id, settlement.poisoned)
+        except DatabaseError as error:
+            settlement.is_uncertain = True
+            return self.outage.lost(error, self._clock())
+        self.outage.reached(self._clock())
+        for failure in settlement.poisoned:
+            self._on_parked(leader_id, failure)
+        return None
+
+    def _purge(self, settlement: Settlement) -> int:
+        asked = len(settlement.acknowledged)
+        if not asked:
+            return 0
+        purged = self._outbox.purge(settlement.leader_id, settlement.acknowledged)
+        # After a try without an answer, missing rows are our own work.
+        return asked if settlement.is_uncertain else purged
+
+
+def _log_failures(settlement: Settlement) -> None:
+    """Say once for each settlement what was not delivered: an outage is many."""
+    if failures := settlement.failed + settlement.poisoned:
+        record, error = failures[0]
+        logger.warning(
+            "%s records were not delivered; record %s to %s: %s",
+            len(failures),
+            record.id,
+            record.topic,
+            error,
+            extra={"action": "delivery_failed", "records": len(failures)},
+        )

@@ -1,0 +1,247 @@
+"""
+Which settings are wrong, and what to do about it, without Django.
+
+`conf.py` raises the first problem; `checks.py` shows them all.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from .options import OutboxSettings
+
+OWNED_KAFKA_KEYS: Final = {
+    "acks": "durability is part of the promise",
+    "auto.offset.reset": "the leader topic is read from its end",
+    "default.topic.config": "it could hide the keys of this list",
+    "delivery.timeout.ms": "set DELIVERY_TIMEOUT",
+    "enable.auto.commit": "commits prove membership",
+    "enable.auto.offset.store": "commits prove membership",
+    "enable.idempotence": "order and duplicates depend on it",
+    "group.id": "set LEADER_GROUP",
+    "group.instance.id": "a static member leaves without telling the group",
+    "group.protocol": "NELI needs the classic protocol",
+    "heartbeat.interval.ms": "set HEARTBEAT_INTERVAL",
+    "max.poll.interval.ms": "set MAX_POLL_INTERVAL",
+    "message.timeout.ms": "set DELIVERY_TIMEOUT",
+    "partition.assignment.strategy": "a joining process must not disturb the leader",
+    "partitioner": "consumers rely on murmur2",
+    "request.required.acks": "durability is part of the promise",
+    "session.timeout.ms": "set SESSION_TIMEOUT",
+    "transactional.id": "the delivery mode decides",
+}
+"""librdkafka properties that the project may not set, each with the reason."""
+
+
+TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
+"""What Kafka accepts as a topic's name."""
+
+TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}\Z")
+"""Short enough for `_archive` and index names to fit Postgres's 63 bytes."""
+
+
+class Rule(Enum):
+    """Which rule a setting breaks; its value is the number of the check."""
+
+    UNKNOWN = 1
+    VALUE = 2
+    TIMING = 3
+    KAFKA_KEY = 4
+
+
+class Problem(NamedTuple):
+    """One broken rule, in words for the person who can mend it."""
+
+    rule: Rule
+    setting: str
+    message: str
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield what is wrong with these settings, the first cause first."""
+    known = {f.name: f for f in fields(OutboxSettings)}
+    found = False
+    for name, value in values.items():
+        problem = (
+            _check_type(name, value, known[name].type)
+            if name in known
+            else _unknown(name, known)
+        )
+        if problem:
+            found = True
+            yield problem
+    if not found:
+        settings = OutboxSettings(**values)
+        yield from _check_values(settings)
+        yield from _check_timing(settings)
+        yield from _check_kafka(settings)
+
+
+def _unknown(name: str, known: Mapping[str, Any]) -> Problem:
+    near = difflib.get_close_matches(str(name).upper(), known, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return Problem(Rule.UNKNOWN, str(name), f"there is no such setting.{hint}")
+
+
+_ACCEPTED: Final[dict[str, tuple[type, ...]]] = {
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "tuple[str, ...]": (tuple, list),
+    "Mapping[str, Any]": (Mapping,),
+}
+
+
+def _check_type(name: str, value: Any, annotation: Any) -> Problem | None:
+    accepted = _ACCEPTED[annotation]
+    # A bool is an int to Python, but `SHARDS = True` is a mistake.
+    is_bool_right = isinstance(value, bool) == (accepted == (bool,))
+    if isinstance(value, accepted) and is_bool_right:
+        return None
+    return Problem(Rule.VALUE, name, f"{value!r} is not of type {annotation}.")
+
+
+_CHOICES: Final = {
+    "DELIVERY": ("at-least-once",),
+    "POISON_POLICY": ("block-key", "park"),
+    "SHARDS": (1,),
+    "CLUSTERS_COUNT": (1,),
+}
+"""Settings with a closed list of values in this version."""
+
+_AT_LEAST: Final = {
+    "SESSION_TIMEOUT": 0.5,
+    "HEARTBEAT_TIMEOUT": 0.1,
+    "HEARTBEAT_INTERVAL": 0.01,
+    "MAX_POLL_INTERVAL": 1.0,
+    "DRAIN_TIMEOUT": 0.1,
+    "DATABASE_DEADLINE": 1.0,
+    "DELIVERY_TIMEOUT": 0.1,
+    "MAX_IN_FLIGHT": 1,
+    "MARK_BATCH": 1,
+    "POLL_INTERVAL": 0.001,
+    "MIN_POLL_INTERVAL": 0.001,
+    "PARK_AFTER": 1,
+    "RETRY_BACKOFF": 0.001,
+    "RETRY_BACKOFF_MAX": 0.001,
+    "CLUSTER_ID": 0,
+    "MAXIMUM_DELAY": 0.0,
+    "METER_INTERVAL": 0.1,
+    "MAX_VALUE_BYTES": 1,
+}
+"""Settings with a least value."""
+
+
+def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
+    for name, choices in _CHOICES.items():
+        value = getattr(settings, name)
+        if value not in choices:
+            allowed = " or ".join(repr(choice) for choice in choices)
+            yield Problem(Rule.VALUE, name, f"{value!r} must be {allowed}.")
+    for name, least in _AT_LEAST.items():
+        value = getattr(settings, name)
+        if not value >= least:
+            yield Problem(Rule.VALUE, name, f"{value!r} must be at least {least}.")
+    if settings.CLUSTER_ID >= settings.CLUSTERS_COUNT:
+        yield Problem(
+            Rule.VALUE,
+            "CLUSTER_ID",
+            f"{settings.CLUSTER_ID} must be below CLUSTERS_COUNT "
+            f"({settings.CLUSTERS_COUNT}); cluster ids count from 0.",
+        )
+    if not TABLE_NAME.match(settings.TABLE):
+        yield Problem(
+            Rule.VALUE,
+            "TABLE",
+            f"{settings.TABLE!r} must be a plain SQL name of at most 48 characters.",
+        )
+    for name in ("LEADER_TOPIC", "LEADER_GROUP"):
+        if not TOPIC_NAME.match(value := getattr(settings, name)):
+            yield Problem(
+                Rule.VALUE,
+                name,
+                f"{value!r} must be 1 to 249 letters, digits, '.', '_' or '-'.",
+            )
+    yield from _check_address(settings.METRICS_ADDRESS)
+
+
+def _check_address(address: str) -> Iterator[Problem]:
+    host, _, port = address.rpartition(":")
+    if address and not (host and port.isdigit() and int(port) < 65536):
+        yield Problem(
+            Rule.VALUE,
+            "METRICS_ADDRESS",
+            f"{address!r} must look like 127.0.0.1:9187, or be empty.",
+        )
+
+
+def _check_timing(settings: OutboxSettings) -> Iterator[Problem]:
+    """The rules that keep two leaders apart (docs/concepts/neli.md)."""
+    s = settings
+    rules = (
+        (
+            "HEARTBEAT_TIMEOUT",
+            s.HEARTBEAT_TIMEOUT < s.SESSION_TIMEOUT / 2,
+            f"{s.HEARTBEAT_TIMEOUT} must be below half of SESSION_TIMEOUT "
+            f"({s.SESSION_TIMEOUT}), or two processes could lead at once.",
+        ),
+        (
+            "HEARTBEAT_INTERVAL",
+            s.HEARTBEAT_INTERVAL <= s.HEARTBEAT_TIMEOUT / 2,
+            f"{s.HEARTBEAT_INTERVAL} must be at most half of HEARTBEAT_TIMEOUT "
+            f"({s.HEARTBEAT_TIMEOUT}), or one lost heartbeat fences the leader.",
+        ),
+        (
+            "DELIVERY_TIMEOUT",
+            s.DELIVERY_TIMEOUT <= s.SESSION_TIMEOUT,
+            f"{s.DELIVERY_TIMEOUT} must not be above SESSION_TIMEOUT "
+            f"({s.SESSION_TIMEOUT}), or a paused leader could send after its time.",
+        ),
+        (
+            "MAX_POLL_INTERVAL",
+            s.MAX_POLL_INTERVAL >= s.SESSION_TIMEOUT,
+            f"{s.MAX_POLL_INTERVAL} must not be below SESSION_TIMEOUT "
+            f"({s.SESSION_TIMEOUT}); Kafka refuses it.",
+        ),
+        (
+            "DRAIN_TIMEOUT",
+            s.DRAIN_TIMEOUT + s.REVOKE_TIMEOUT < s.MAX_POLL_INTERVAL,
+            f"{s.DRAIN_TIMEOUT} and REVOKE_TIMEOUT ({s.REVOKE_TIMEOUT}) together must "
+            f"be below MAX_POLL_INTERVAL ({s.MAX_POLL_INTERVAL}), or the broker will "
+            "not wait for the drain.",
+        ),
+        (
+            "MIN_POLL_INTERVAL",
+            s.MIN_POLL_INTERVAL <= s.POLL_INTERVAL,
+            f"{s.MIN_POLL_INTERVAL} must not be above POLL_INTERVAL "
+            f"({s.POLL_INTERVAL}).",
+        ),
+        (
+            "RETRY_BACKOFF",
+            s.RETRY_BACKOFF <= s.RETRY_BACKOFF_MAX,
+            f"{s.RETRY_BACKOFF} must not be above RETRY_BACKOFF_MAX "
+            f"({s.RETRY_BACKOFF_MAX}).",
+        ),
+    )
+    for name, holds, message in rules:
+        if not holds:
+            yield Problem(Rule.TIMING, name, message)
+
+
+def _check_kafka(settings: OutboxSettings) -> Iterator[Problem]:
+    for name in ("KAFKA", "PRODUCER_KAFKA"):
+        for key in getattr(settings, name):
+            if key in OWNED_KAFKA_KEYS:
+                yield Problem(
+                    Rule.KAFKA_KEY,
+                    name,
+                    f"{key!r} is owned by django-outbox: {OWNED_KAFKA_KEYS[key]}. "
+                    "Remove it.",
+                )

@@ -1,0 +1,182 @@
+"""
+Runs one harvester as a process: signals, exit codes, metrics, `--drain`.
+
+`manage.py runharvester` and `python -m django_outbox reap` parse and build;
+the rest of a worker's life is the same for both and stands here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Final
+
+from .events import Stopped
+from .exceptions import ConfigurationError, DatabaseError
+from .harvester import Harvester
+from .machinery import Observer
+from .observability.presentation import present
+from .options import OutboxSettings
+from .providers import HarvestedTable
+from .records import Backlog
+
+logger = logging.getLogger(__name__)
+
+LOOK: Final = 0.2
+"""Seconds between two looks at a signal or, with `--drain`, at the table."""
+
+GRACE: Final = 1.5
+"""Seconds after the drain time-out in which everything has to be closed."""
+
+
+def run(
+    make: Callable[[Sequence[Observer]], Harvester],
+    options: OutboxSettings,
+    *,
+    log_format: str,
+    level: int,
+    drain: bool = False,
+) -> int:
+    """
+    Run until a signal (or an empty table) ends it; return the exit code.
+
+    The first SIGTERM or SIGINT begins an orderly end, a second one exits at
+    once with 143 or 130. Call it on the main thread.
+
+    Args:
+        make: builds the harvester, given who observes its events.
+        log_format: `json` or `text`.
+        level: of the log, as in `logging`.
+        drain: end when the table is empty.
+
+    Raises:
+        ConfigurationError: before anything was started.
+    """
+    with ExitStack() as stack:
+        shown = present(log_format=log_format, level=level, has_bar=drain)
+        observers = stack.enter_context(shown)
+        serve = _metrics(options, observers)
+        harvester = make(observers)
+        table = harvester.provide().table("drain") if drain else None
+        stack.enter_context(serve(harvester))
+        wanted = stack.enter_context(_Signals())
+        harvester.start()
+        if table is not None:
+            _wait_until_empty(table, harvester, wanted.stop)
+        while not drain and harvester.is_alive and not wanted.stop.wait(LOOK):
+            pass
+        harvester.stop()
+        return _end(harvester, observers)
+
+
+def _end(harvester: Harvester, observers: Sequence[Observer]) -> int:
+    timeout = harvester.options.DRAIN_TIMEOUT + GRACE
+    try:
+        if harvester.join(timeout):
+            return 0
+    except Exception as error:
+        logger.error("The harvester ended by an error: %s", error)
+        return 1
+    logger.error(
+        "Not everything was closed after %.1f s; exiting all the same",
+        timeout,
+        extra={"action": "stop_overran"},
+    )
+    for observer in observers:
+        observer(Stopped(name=harvester.name))
+    sys.stdout.flush()
+    # Threads that hang in a client library would hold up an ordinary exit.
+    os._exit(0)
+
+
+def _wait_until_empty(
+    table: HarvestedTable, harvester: Harvester, stop: threading.Event
+) -> None:
+    """Wait until no row is left, whoever leads, and show the progress."""
+    with _bar() as show:
+        while harvester.is_alive and not stop.wait(LOOK):
+            try:
+                backlog = table.backlog()
+            except DatabaseError:
+                continue
+            show(backlog)
+            if not backlog.records:
+                break
+    table.close()
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Backlog], None]]:
+    """A progress bar on a terminal, log lines elsewhere."""
+    if sys.stdout.isatty():
+        try:
+            from .observability.terminal import DrainBar
+        except ImportError:
+            logger.info("For a progress bar: pip install 'django-outbox[terminal]'")
+        else:
+            with DrainBar() as bar:
+                yield bar.update
+            return
+
+    def log(backlog: Backlog) -> None:
+        more = "+" if backlog.is_capped else ""
+        logger.debug("%s%s records left", backlog.records, more)
+
+    yield log
+
+
+def _metrics(
+    options: OutboxSettings, observers: list[Observer]
+) -> Callable[[Harvester], ExitStack]:
+    """Add the metrics' observer; return what serves them, if there is an address."""
+    stack = ExitStack()
+    if not (address := options.METRICS_ADDRESS):
+        return lambda harvester: stack
+    try:
+        from .observability.metrics import Metrics, serve
+    except ImportError as error:
+        raise ConfigurationError(
+            "METRICS_ADDRESS: needs a package that is not installed; "
+            "pip install 'django-outbox[metrics]'."
+        ) from error
+    metrics = Metrics(max_in_flight=options.MAX_IN_FLIGHT)
+    observers.append(metrics)
+
+    def start(harvester: Harvester) -> ExitStack:
+        try:
+            server = serve(address, metrics, is_healthy=lambda: harvester.is_alive)
+        except OSError as error:
+            raise ConfigurationError(
+                f"METRICS_ADDRESS: {address!r} cannot be bound: {error.strerror}."
+            ) from error
+        stack.callback(server.shutdown)
+        return stack
+
+    return start
+
+
+class _Signals:
+    """SIGTERM and SIGINT: the first one asks to stop, the second one exits."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+
+    def __enter__(self) -> _Signals:
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        self._before = [(n, signal.signal(n, self._handle)) for n in numbers]
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before:
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.stop.is_set():
+            os._exit(128 + number)
+        self.stop.set()

@@ -1,0 +1,179 @@
+"""
+A broker in memory: one leader partition and the coordinator of one group.
+
+`membership.py` has the members. The rules are those of Kafka's classic
+protocol with cooperative-sticky assignment, as far as an election can tell:
+
+- a member that joins, leaves or expires starts a rebalance, which ends when
+  each member has joined it, or at the rebalance time-out without those who
+  have not; the generation counts the rebalances;
+- a heartbeat or a commit is accepted only from a member of the present
+  generation, and either restarts its session;
+- reading and writing the partition asks for no membership at all;
+- the partition stays with the member that claims it, and goes to another
+  only after its owner has joined without the claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import count
+from typing import Protocol
+
+from .timeline import Timeline
+
+
+class Answer(Enum):
+    """What the coordinator says to a heartbeat or a commit."""
+
+    ACCEPTED = auto()
+    REBALANCING = auto()
+    """Accepted, but the member has to join anew."""
+    REFUSED = auto()
+    """Not a member, or not of this generation."""
+
+
+class Joined(Protocol):
+    """Called when a rebalance has ended for a member."""
+
+    def __call__(self, generation: int, *, is_owner: bool) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Member:
+    expires_at: float = 0.0
+    generation: int = -1
+    """The last rebalance that it took part in."""
+    has_claim: bool = False
+    joined: Joined | None = None
+    """Set while the member waits for the rebalance to end."""
+
+
+class Coordinator:
+    """Requests take effect at the moment of the call; members add the network."""
+
+    def __init__(
+        self, time: Timeline, *, session_timeout: float, rebalance_timeout: float
+    ) -> None:
+        self.log: list[object] = []
+        """The leader partition; whatever is no `Heartbeat` is noise."""
+        self.generation = 0
+        self._time = time
+        self._session_timeout = session_timeout
+        self._rebalance_timeout = rebalance_timeout
+        self._rebalances = count(1)
+        self._members: dict[str, _Member] = {}
+        self._former: set[str] = set()
+        """Ids of members that have left or expired: they are not taken back."""
+        self._owner: str | None = None
+        self._unwanted: str | None = None
+        self._rebalance: int | None = None
+        """The number of the rebalance that is under way."""
+
+    # Requests.
+
+    def join(self, member_id: str, *, has_claim: bool, joined: Joined) -> Answer:
+        """Take part in a rebalance, and start one if there is none."""
+        if member_id in self._former:
+            return Answer.REFUSED
+        if member_id not in self._members:
+            self._members[member_id] = _Member()
+            self._restart_session(member_id)
+            self._time.after(self._session_timeout, lambda: self._check(member_id))
+        member = self._members[member_id]
+        member.has_claim, member.joined = has_claim, joined
+        self._start_rebalance()
+        return Answer.ACCEPTED
+
+    def heartbeat(self, member_id: str, generation: int) -> Answer:
+        """Restart the member's session."""
+        if member_id not in self._members or generation != self.generation:
+            return Answer.REFUSED
+        self._restart_session(member_id)
+        return Answer.ACCEPTED if self._rebalance is None else Answer.REBALANCING
+
+    def commit(self, member_id: str, generation: int) -> Answer:
+        """Store an offset; as a sign of life it restarts the session too."""
+        answer = self.heartbeat(member_id, generation)
+        return Answer.REFUSED if answer is Answer.REFUSED else Answer.ACCEPTED
+
+    def leave(self, member_id: str) -> None:
+        """Remove the member and rebalance."""
+        self._former.add(member_id)
+        if self._members.pop(member_id, None) is not None:
+            self._start_rebalance()
+
+    # What operators and faults do.
+
+    def move(self) -> None:
+        """Have the partition taken from its owner and given to another member."""
+        self._unwanted = self._owner
+        self._start_rebalance()
+
+    def fail_over(self) -> None:
+        """
+        Let another broker coordinate, which knows the last generation only.
+
+        Whoever joined since has to do it again; sessions start afresh.
+        """
+        self._rebalance = None
+        for member_id, member in [*self._members.items()]:
+            member.joined = None
+            self._restart_session(member_id)
+            if member.generation != self.generation:
+                del self._members[member_id]
+
+    # Rebalances and sessions.
+
+    def _restart_session(self, member_id: str) -> None:
+        member = self._members[member_id]
+        member.expires_at = self._time() + self._session_timeout
+
+    def _check(self, member_id: str) -> None:
+        member = self._members.get(member_id)
+        if member is None:
+            return
+        left = member.expires_at - self._time()
+        if left <= 0 and member.joined is None:
+            self.leave(member_id)
+        else:
+            wait = left if left > 0 else self._session_timeout
+            self._time.after(wait, lambda: self._check(member_id))
+
+    def _start_rebalance(self) -> None:
+        """Start one unless it is under way; end it if it can end."""
+        if self._rebalance is None:
+            self._rebalance = number = next(self._rebalances)
+            self._time.after(self._rebalance_timeout, lambda: self._cut_short(number))
+        if all(m.joined is not None for m in self._members.values()):
+            self._end_rebalance()
+
+    def _cut_short(self, number: int) -> None:
+        """End the rebalance without those who have not joined it."""
+        if self._rebalance == number:
+            late = {i for i, m in self._members.items() if m.joined is None}
+            self._former |= late
+            for member_id in late:
+                del self._members[member_id]
+            self._end_rebalance()
+
+    def _end_rebalance(self) -> None:
+        self._rebalance = None
+        self.generation += 1
+        self._owner = self._choose_owner()
+        for member_id, member in self._members.items():
+            joined, member.joined = member.joined, None
+            member.generation = self.generation
+            self._restart_session(member_id)
+            if joined is not None:
+                joined(self.generation, is_owner=member_id == self._owner)
+
+    def _choose_owner(self) -> str | None:
+        """Leave the partition where it is claimed; never take and give at once."""
+        claimants = [i for i, m in self._members.items() if m.has_claim]
+        if claimants:
+            return next((i for i in claimants if i != self._unwanted), None)
+        unwanted, self._unwanted = self._unwanted, None
+        others = (i for i in self._members if i != unwanted)
+        return next(others, next(iter(self._members), None))

@@ -1,0 +1,1 @@
+"""Billing: writes invoices, in one process at a time, the leader's."""

@@ -1,0 +1,14 @@
+"""Billing as a Django app."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class BillingConfig(AppConfig):
+    name = "billing"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        # The harvester's process must know the leader's tasks, too.
+        from . import tasks  # noqa: F401

@@ -1,0 +1,18 @@
+"""
+The Celery app of the example.
+
+Without `CELERY_BROKER_URL` tasks run at once in the process that sends them,
+so that the example needs no broker of Celery's.
+"""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+app = Celery("example")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()

@@ -1,0 +1,85 @@
+"""
+Settings of the example, from the environment.
+
+Services that no variable names are those of a running devstack: start it with
+`python -m django_outbox.devstack`. Importing this module starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import environ
+from django.core.management.utils import get_random_secret_key
+
+from django_outbox.devstack.published import running
+
+from .environment import database, outbox_settings, seconds
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+env = environ.Env()
+env.ENVIRON = {**running(), **{name: text for name, text in os.environ.items() if text}}
+
+DEBUG = env.bool("DJANGO_DEBUG", default=False)
+# A key for each start serves one web process; name one for several.
+SECRET_KEY = env.str("DJANGO_SECRET_KEY", default="") or get_random_secret_key()
+ALLOWED_HOSTS = env.list(
+    "DJANGO_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"]
+)
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "django_outbox",
+    "shop",
+    "billing",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+ASGI_APPLICATION = "config.asgi.application"
+STATIC_URL = "static/"
+
+DATABASES = {"default": database(env.ENVIRON)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+DJANGO_OUTBOX = outbox_settings(env.ENVIRON)
+
+# Without a broker a task runs at once, in the process that sends it.
+CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default="")
+CELERY_TASK_ALWAYS_EAGER = not CELERY_BROKER_URL
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+
+BILLING_INTERVAL = seconds(env.ENVIRON, "BILLING_INTERVAL", default=5.0)
+"""Seconds between two invoice runs."""

@@ -1,0 +1,1 @@
+"""A shop: places orders and tells the world about them through the outbox."""

@@ -1,0 +1,48 @@
+"""Whether Kafka has the newest message of an order: the outbox knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+from django_outbox.models import OutboxRecord, ParkedRecord
+
+from .models import Order
+
+
+class Delivery(Enum):
+    """Where a message is."""
+
+    WAITING = "waiting"
+    """In the outbox: not yet acknowledged by Kafka."""
+    PARKED = "parked"
+    """Set aside, since it failed again and again."""
+    PUBLISHED = "published"
+    """In Kafka: the harvester deletes a row once it is acknowledged."""
+
+
+class TrackedOrder(NamedTuple):
+    """An order and where its newest message is."""
+
+    order: Order
+    delivery: Delivery
+
+
+def track(orders: Iterable[Order]) -> list[TrackedOrder]:
+    """Look the orders' messages up, all of them in two queries."""
+    listed = list(orders)
+    ids = [order.message_id for order in listed]
+    # The outbox first: a row that is parked meanwhile shows as parked.
+    waiting = OutboxRecord.objects.filter(message_id__in=ids)
+    places: dict[UUID, Delivery] = {}
+    for message_id in waiting.values_list("message_id", flat=True):
+        places[message_id] = Delivery.WAITING
+    parked = ParkedRecord.objects.filter(message_id__in=ids)
+    for message_id in parked.values_list("message_id", flat=True):
+        places[message_id] = Delivery.PARKED
+    return [
+        TrackedOrder(order, places.get(order.message_id, Delivery.PUBLISHED))
+        for order in listed
+    ]

@@ -1,0 +1,18 @@
+"""What a customer may fill in; the page and the API share it."""
+
+from __future__ import annotations
+
+from django import forms
+
+from . import orders
+from .models import Order
+
+
+class OrderForm(forms.ModelForm):
+    class Meta:
+        model = Order
+        fields = ["customer", "sku", "quantity", "amount"]
+
+    def place(self) -> Order:
+        """Place the order; only when the form is valid."""
+        return orders.place(**self.cleaned_data)

@@ -1,0 +1,1 @@
+"""The tests, by cost: see docs/contributing.md."""

@@ -1,0 +1,129 @@
+"""
+The services of the tests and what leads to them.
+
+`tests/run.py` starts the services and exports their addresses. Under a plain
+`pytest` the first test that needs one starts a devstack for the session; a
+test that needs none never waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NoReturn
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connections
+from psycopg.conninfo import conninfo_to_dict
+
+from django_outbox.conf import settings as outbox_settings
+from django_outbox.devstack import DevstackError, Stack, devstack
+from django_outbox.devstack.stack import PRIVATE
+
+from .services import Topics
+
+
+@pytest.fixture(scope="session")
+def services(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """A Postgres and a Kafka for the whole session, shared by all tests."""
+    yield from _provide(request)
+
+
+@pytest.fixture(scope="module")
+def private_services(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """Servers of this module's own, for tests that stop and kill them."""
+    yield from _provide(request, sources=PRIVATE)
+
+
+@pytest.fixture(scope="session")
+def bootstrap_servers(services: Stack) -> str:
+    """Kafka's address; Django's settings lead there too from here on."""
+    settings.DJANGO_OUTBOX["KAFKA"]["bootstrap.servers"] = services.bootstrap_servers
+    settings.KAFKA_BOOTSTRAP_SERVERS = services.bootstrap_servers
+    outbox_settings.reset()
+    return services.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def topics(bootstrap_servers: str) -> Topics:
+    """Makes topics and reads them to their end."""
+    return Topics(bootstrap_servers)
+
+
+@pytest.fixture
+def topic(topics: Topics) -> str:
+    """A new topic with one partition."""
+    return topics.create()
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(services: Stack) -> None:
+    """Point Django's aliases at the session's Postgres before they are used."""
+    server = conninfo_to_dict(services.database_url)
+    for database in settings.DATABASES.values():
+        database.update(
+            HOST=server["host"],
+            PORT=server.get("port", ""),
+            USER=server.get("user", ""),
+            PASSWORD=server.get("password", ""),
+        )
+
+
+@pytest.fixture
+def database_url(transactional_db: None) -> str:
+    """The URL of the test database, for connections and processes of one's own."""
+    return _url_of("default")
+
+
+@pytest.fixture
+def child_environment(database_url: str, bootstrap_servers: str) -> dict[str, str]:
+    """The environment of child processes that share this test's services."""
+    return {
+        **os.environ,
+        "DATABASE_URL": database_url,
+        "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
+    }
+
+
+@pytest.fixture
+def postgres(database_url: str) -> Iterator[psycopg.Connection]:
+    """A plain connection to the test database, in autocommit mode."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+
+
+def _provide(
+    request: pytest.FixtureRequest, **options: tuple[str, ...]
+) -> Iterator[Stack]:
+    """Start what is missing; without it skip on a laptop, but fail in CI."""
+    terminal = request.config.get_terminal_writer()
+
+    def progress(line: str) -> None:
+        terminal.line(f"\n{line}") if request.config.option.verbose > 0 else None
+
+    try:
+        stack = devstack(progress=progress, **options)
+        started = stack.__enter__()
+    except DevstackError as error:
+        _do_without(str(error))
+    try:
+        yield started
+    finally:
+        connections.close_all()
+        stack.__exit__(None, None, None)
+
+
+def _do_without(reason: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def _url_of(alias: str) -> str:
+    database = connections[alias].settings_dict
+    return (
+        f"postgres://{database['USER']}:{database['PASSWORD']}"
+        f"@{database['HOST']}:{database['PORT']}/{database['NAME']}"
+    )

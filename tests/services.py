@@ -1,0 +1,117 @@
+"""What the tests do with a Kafka: make topics and read them to their end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+
+
+class Topics:
+    """Topics of one broker, each with a name that no other test has."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._servers = bootstrap_servers
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+
+    def create(
+        self,
+        name: str = "",
+        *,
+        partitions: int = 1,
+        config: dict[str, str] | None = None,
+    ) -> str:
+        """Make a topic and return its name when every partition has a leader."""
+        name = name or f"test-{uuid4()}"
+        topic = NewTopic(name, partitions, 1, config=config or {})
+        self._admin.create_topics([topic])[name].result(timeout=15)
+        deadline = time.monotonic() + 15
+        while not self._has_leaders(name, partitions):
+            assert time.monotonic() < deadline, f"{name} got no leaders"
+        return name
+
+    def read(
+        self,
+        *topics: str,
+        at_least: int = 0,
+        timeout: float = 15.0,
+        isolation_level: str = "read_committed",
+    ) -> list[Message]:
+        """
+        Return all messages of these topics, in order for each partition.
+
+        Args:
+            at_least: Read past the present end until there are so many.
+            timeout: Seconds until the test fails for want of messages.
+            isolation_level: What to take of unfinished transactions.
+        """
+        messages: list[Message] = []
+        at_end: set[tuple[str, int]] = set()
+        deadline = time.monotonic() + timeout
+        with self._consumer(isolation_level) as consumer:
+            partitions = self._partitions(consumer, topics)
+            consumer.assign(partitions)
+            while len(messages) < at_least or len(at_end) < len(partitions):
+                if time.monotonic() > deadline:
+                    raise AssertionError(
+                        f"{len(messages)} messages of at least {at_least} in {topics}"
+                        f" after {timeout} s, at the end of {len(at_end)} of"
+                        f" {len(partitions)} partitions"
+                    )
+                if (message := consumer.poll(0.2)) is None:
+                    continue
+                place = (message.topic() or "", message.partition() or 0)
+                if (error := message.error()) is None:
+                    at_end.discard(place)
+                    messages.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    at_end.add(place)
+                else:
+                    raise KafkaException(error)
+        return messages
+
+    def _has_leaders(self, name: str, partitions: int) -> bool:
+        topic = self._admin.list_topics(name, timeout=5).topics[name]
+        leaders = [p.leader for p in topic.partitions.values() if p.leader >= 0]
+        return topic.error is None and len(leaders) == partitions
+
+    @contextmanager
+    def _consumer(self, isolation_level: str) -> Iterator[Consumer]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": f"test-{uuid4()}",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": isolation_level,
+                "fetch.wait.max.ms": 50,
+            }
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+    def _partitions(
+        self, consumer: Consumer, topics: tuple[str, ...]
+    ) -> list[TopicPartition]:
+        partitions = []
+        for name in topics:
+            topic = consumer.list_topics(name, timeout=10).topics[name]
+            if topic.error is not None:
+                raise KafkaException(topic.error)
+            partitions += [
+                TopicPartition(name, number, 0) for number in topic.partitions
+            ]
+        return partitions

@@ -1,0 +1,24 @@
+"""Values that unit tests need in many variations."""
+
+from __future__ import annotations
+
+from django_outbox.records import Record
+
+
+def record(
+    id: int, key: str = "k", *, topic: str = "t", attempts: int = 0, value: str = "v"
+) -> Record:
+    """Make a record that differs in what the test is about."""
+    return Record(
+        id=id,
+        topic=topic,
+        key=key,
+        value=value,
+        header_keys=[],
+        header_values=[],
+        partition=None,
+        message_id=f"00000000-0000-4000-8000-{id:012d}",
+        created_at="1700000000000000",
+        cluster_id=0,
+        attempts=attempts,
+    )

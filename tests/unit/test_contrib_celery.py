@@ -1,0 +1,305 @@
+"""Leader tasks: when they are sent, and under which leader id."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from celery import Celery, current_app
+
+from django_outbox import signals
+from django_outbox.contrib.celery import leader_task
+from django_outbox.contrib.leadership import UnitRefused
+from django_outbox.contrib.singleton import LeaderRun, Singleton
+from django_outbox.events import (
+    Event,
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRefreshed,
+    LeaderRevoked,
+    MeterRead,
+    boottime_ns,
+)
+
+FIRST = "00000000-0000-4000-8000-000000000001"
+SECOND = "00000000-0000-4000-8000-000000000002"
+PATIENCE = 10.0
+LONG_AGO = 60 * 1_000_000_000
+
+
+@dataclass
+class MemoryFence:
+    """A fence without a database, and what was asked of it."""
+
+    leader_id: str | None = None
+    calls: list[str] = field(default_factory=list)
+    unit_goes_on: bool = False
+
+    def claim(self, name: str, leader_id: str, *, is_fresh: Callable[[], bool]) -> bool:
+        self.calls.append("claim")
+        if self.leader_id != leader_id and is_fresh():
+            self.leader_id = leader_id
+        return self.leader_id == leader_id
+
+    def end(self, name: str, leader_id: str) -> bool:
+        self.calls.append("end")
+        was_ours = self.leader_id == leader_id
+        if was_ours:
+            self.leader_id = None
+        return was_ours
+
+    def wait_for_unit(self, name: str, *, timeout: float) -> bool:
+        self.calls.append("wait")
+        return not self.unit_goes_on
+
+    @contextmanager
+    def unit(self, name: str, leader_id: str) -> Iterator[None]:
+        if self.leader_id != leader_id:
+            raise UnitRefused
+        yield
+
+
+@pytest.fixture
+def fence() -> MemoryFence:
+    return MemoryFence()
+
+
+@pytest.fixture
+def sent() -> queue.SimpleQueue[str]:
+    """The leader ids with which the task was sent."""
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def singleton(
+    fence: MemoryFence, sent: queue.SimpleQueue[str]
+) -> Iterator[Singleton]:
+    singleton = Singleton(fence, sent.put, name="work", interval=0.005)
+    yield singleton
+    for leader_id in (FIRST, SECOND):
+        singleton.fence(LeaderFenced(name="a", leader_id=leader_id, reason="over"))
+
+
+def acquired(leader_id: str = FIRST, **values: Any) -> LeaderAcquired:
+    return LeaderAcquired(name="a", leader_id=leader_id, **values)
+
+
+def revoked(leader_id: str = FIRST) -> LeaderRevoked:
+    return LeaderRevoked(name="a", leader_id=leader_id)
+
+
+def fenced(leader_id: str = FIRST) -> LeaderFenced:
+    return LeaderFenced(name="a", leader_id=leader_id, reason="no heartbeat")
+
+
+def meter_read(leader_id: str | None = FIRST, **values: Any) -> MeterRead:
+    return MeterRead(
+        name="a",
+        leader_id=leader_id,
+        rate=0.0,
+        purged=0,
+        failed=0,
+        in_flight=0,
+        blocked_keys=0,
+        backlog=0,
+        is_backlog_capped=False,
+        oldest_age=0.0,
+        receiver_errors=0,
+        **values,
+    )
+
+
+def is_silent(sent: queue.SimpleQueue[str]) -> bool:
+    """Whether nothing more comes, once what is on its way has come."""
+    try:
+        sent.get(timeout=0.1)
+        sent.get(timeout=0.1)
+    except queue.Empty:
+        return True
+    return False
+
+
+def test_a_leader_sends_the_task_again_and_again(
+    singleton: Singleton, sent: queue.SimpleQueue[str]
+) -> None:
+    singleton.lead(acquired())
+    assert [sent.get(timeout=PATIENCE) for _ in range(3)] == [FIRST, FIRST, FIRST]
+
+
+def test_a_revoked_leader_ends_its_id_and_then_waits_for_the_running_unit(
+    singleton: Singleton, fence: MemoryFence
+) -> None:
+    singleton.lead(acquired())
+    singleton.revoke(revoked())
+    assert fence.calls == ["claim", "end", "wait"]
+    assert fence.leader_id is None
+
+
+def test_a_revoked_leader_sends_nothing_more(
+    singleton: Singleton, sent: queue.SimpleQueue[str]
+) -> None:
+    singleton.lead(acquired())
+    sent.get(timeout=PATIENCE)
+    singleton.revoke(revoked())
+    while not sent.empty():
+        sent.get()
+    assert is_silent(sent)
+
+
+def test_a_unit_that_outlasts_the_budget_is_told_of(
+    singleton: Singleton, fence: MemoryFence, caplog: pytest.LogCaptureFixture
+) -> None:
+    fence.unit_goes_on = True
+    singleton.lead(acquired())
+    with caplog.at_level(logging.WARNING):
+        singleton.revoke(revoked())
+    assert "outlasts REVOKE_TIMEOUT" in caplog.text
+
+
+def test_a_fenced_leader_ends_its_id_and_waits_for_nothing(
+    singleton: Singleton, fence: MemoryFence
+) -> None:
+    singleton.lead(acquired())
+    singleton.fence(fenced())
+    assert fence.calls == ["claim", "end"]
+
+
+def test_a_refreshed_leader_goes_on_under_its_new_id(
+    singleton: Singleton, sent: queue.SimpleQueue[str]
+) -> None:
+    singleton.lead(acquired())
+    sent.get(timeout=PATIENCE)
+    singleton.refresh(
+        LeaderRefreshed(
+            name="a", leader_id=SECOND, previous_leader_id=FIRST, reason="failure"
+        )
+    )
+    while sent.get(timeout=PATIENCE) != SECOND:
+        pass
+
+
+def test_a_reading_that_arrives_after_the_end_starts_nothing(
+    singleton: Singleton, fence: MemoryFence
+) -> None:
+    """The meter and the election tell of the same leader id on two threads."""
+    singleton.lead(acquired())
+    singleton.fence(fenced())
+    singleton.lead(meter_read())
+    assert fence.leader_id is None
+
+
+def test_an_event_that_waited_too_long_claims_nothing(
+    singleton: Singleton, fence: MemoryFence
+) -> None:
+    """By then a successor may lead."""
+    singleton.lead(acquired(boottime_ns=boottime_ns() - LONG_AGO))
+    assert fence.leader_id is None
+
+
+def test_a_fresh_reading_claims_what_a_late_event_could_not(
+    singleton: Singleton, fence: MemoryFence, sent: queue.SimpleQueue[str]
+) -> None:
+    singleton.lead(acquired(boottime_ns=boottime_ns() - LONG_AGO))
+    singleton.lead(meter_read())
+    assert sent.get(timeout=PATIENCE) == FIRST
+
+
+def test_a_leader_whose_row_was_taken_sends_nothing_more(
+    singleton: Singleton, fence: MemoryFence, sent: queue.SimpleQueue[str]
+) -> None:
+    singleton.lead(acquired())
+    fence.leader_id = SECOND
+    singleton.lead(meter_read(boottime_ns=boottime_ns() - LONG_AGO))
+    while not sent.empty():
+        sent.get()
+    assert is_silent(sent)
+
+
+@pytest.mark.parametrize("event", [acquired(shard=1), meter_read(leader_id=None)])
+def test_a_process_that_does_not_lead_shard_zero_claims_nothing(
+    singleton: Singleton, fence: MemoryFence, event: Event
+) -> None:
+    singleton.lead(event)
+    assert fence.calls == []
+
+
+def test_a_broker_that_is_away_is_tried_again_at_the_next_tick(
+    fence: MemoryFence, sent: queue.SimpleQueue[str]
+) -> None:
+    failures = [ConnectionError("away")]
+
+    def send(leader_id: str) -> None:
+        if failures:
+            raise failures.pop()
+        sent.put(leader_id)
+
+    singleton = Singleton(fence, send, name="work", interval=0.005)
+    singleton.lead(acquired())
+    assert sent.get(timeout=PATIENCE) == FIRST
+    singleton.fence(fenced())
+
+
+@pytest.fixture
+def celery() -> Iterator[Celery]:
+    """The project's Celery app, current on this thread only, as in a project."""
+    previous = current_app._get_current_object()
+    app = Celery("tests")
+    app.conf.task_always_eager = True
+    yield app
+    previous.set_current()
+    for signal in signals._SIGNALS.values():
+        signal.disconnect(dispatch_uid="singleton:tests.work")
+
+
+def test_a_leader_task_runs_with_the_id_of_the_leader(
+    celery: Celery, fence: MemoryFence
+) -> None:
+    """On the beat's own thread, too, it is a task of the project's app."""
+    seen: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+
+    @leader_task(fence, interval=60.0, name="tests.work")
+    def work(run: LeaderRun) -> None:
+        with run.unit():
+            seen.put((run.name, run.leader_id))
+
+    signals.send(acquired())
+    assert seen.get(timeout=PATIENCE) == ("tests.work", FIRST)
+    signals.send(fenced())
+
+
+def test_a_run_ends_quietly_where_its_leader_id_has_ended(
+    celery: Celery, fence: MemoryFence
+) -> None:
+    steps: list[str] = []
+
+    @leader_task(fence, interval=60.0, name="tests.work")
+    def work(run: LeaderRun) -> None:
+        with run.unit():
+            steps.append("worked")
+        fence.end(run.name, run.leader_id)
+        with run.unit():
+            steps.append("worked on")
+
+    fence.leader_id = FIRST
+    result = work.apply_async(kwargs={"leader_id": FIRST})
+    assert result.successful()
+    assert steps == ["worked"]
+
+
+def test_a_leader_task_is_a_task_of_celery_under_the_functions_path(
+    celery: Celery, fence: MemoryFence
+) -> None:
+    @leader_task(fence, interval=60.0, queue="billing")
+    def invoices(run: LeaderRun) -> None:
+        """Write invoices."""
+
+    name = f"{__name__}.invoices"
+    for signal in signals._SIGNALS.values():
+        signal.disconnect(dispatch_uid=f"singleton:{name}")
+    assert celery.tasks[name].queue == "billing"
+    assert celery.tasks[name].__doc__ == "Write invoices."

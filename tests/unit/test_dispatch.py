@@ -1,0 +1,338 @@
+"""One round of the marking side, against a table and a producer of the test's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from django_outbox.exceptions import (
+    DatabaseUnavailable,
+    DeliveryFailed,
+    ProducerBroken,
+    ProducerQueueFull,
+)
+from django_outbox.records import Failure, Lane, Record, Settlement
+from django_outbox.relay.dispatch import Dispatcher, Pace
+from django_outbox.relay.outage import Outage
+from django_outbox.relay.poison import RetryPolicy
+from django_outbox.relay.ports import Settled
+from django_outbox.relay.relay import Relay
+from tests.unit.samples import record
+
+
+@dataclass(frozen=True)
+class Term:
+    leader_id: str = "id-1"
+    acquired_at: float = 0.0
+    trusted_until: float = 10.0
+
+    def remaining(self, now: float) -> float:
+        return self.trusted_until - now
+
+
+class Leadership:
+    def __init__(self) -> None:
+        self.term: Term | None = Term()
+        self.resigned = ""
+
+    def refresh(self, leader_id: str, *, reason: str, now: float) -> Term | None:
+        assert self.term is not None
+        number = int(self.term.leader_id[3:]) + 1
+        self.term = replace(self.term, leader_id=f"id-{number}")
+        return self.term
+
+    def resign(self, leader_id: str, *, reason: str) -> None:
+        self.resigned = reason
+
+
+class Table:
+    """Rows and who marked them; `is_away` makes every call fail."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Record] = {}
+        self.marks: dict[int, str] = {}
+        self.resets: list[Lane] = []
+        self.is_away = False
+
+    def mark(self, leader_id: str, *, limit: int) -> list[Record]:
+        self.ping()
+        mine = [i for i in sorted(self.rows) if self.marks.get(i) != leader_id][:limit]
+        self.marks.update(dict.fromkeys(mine, leader_id))
+        return [self.rows[i] for i in mine]
+
+    def reset(self, leader_id: str, lanes: list[Lane]) -> int:
+        self.ping()
+        self.resets += lanes
+        for i, row in self.rows.items():
+            if row.lane in lanes and self.marks.get(i) == leader_id:
+                del self.marks[i]
+        return 0
+
+    def ping(self) -> None:
+        if self.is_away:
+            raise DatabaseUnavailable("away")
+
+    def purge(self, leader_id: str, records: list[Record]) -> int:
+        raise AssertionError("the marking side does not purge")
+
+    def fail(self, leader_id: str, failures: list[Failure]) -> int:
+        raise AssertionError("the marking side notes no failure")
+
+    park = fail
+
+
+class Producer:
+    """Keeps what was produced until the test acknowledges it."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.flying: list[tuple[Record, Settled]] = []
+        self.refuse: Exception | None = None
+        self.is_closed = False
+
+    def produce(
+        self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
+    ) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+        self.sent.append(record.id)
+        self.flying.append((record, settled))
+
+    def report(self, error: DeliveryFailed | None = None) -> None:
+        flying, self.flying = self.flying, []
+        for one, settled in flying:
+            settled(one, error)
+
+    def poll(self, timeout: float) -> int:
+        return 0
+
+    def purge(self) -> None:
+        self.report(DeliveryFailed("given up", code="_PURGE_QUEUE"))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class Bench:
+    """A dispatcher and all that it touches."""
+
+    now: float = 1.0
+    leadership: Leadership = field(default_factory=Leadership)
+    table: Table = field(default_factory=Table)
+    producers: list[Producer] = field(default_factory=list)
+    submitted: list[Settlement] = field(default_factory=list)
+    settling: Outage = field(default_factory=Outage)
+
+    def __post_init__(self) -> None:
+        retry = RetryPolicy(
+            backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=3
+        )
+        self.dispatcher = Dispatcher(
+            relay=Relay(max_in_flight=100, retry=retry),
+            outbox=self.table,
+            leadership=self.leadership,
+            make_producer=self.make_producer,
+            submit=self.submitted.append,
+            clock=lambda: self.now,
+            mark_batch=10,
+            pace=Pace(busy=0.01, idle=0.1),
+            settling=self.settling,
+            database_deadline=5.0,
+        )
+
+    def make_producer(self) -> Producer:
+        self.producers.append(Producer())
+        return self.producers[-1]
+
+    def stash(self, *rows: Record) -> None:
+        self.table.rows.update({row.id: row for row in rows})
+
+    def step(self, *, after: float = 0.2) -> None:
+        self.now += after
+        self.dispatcher.step()
+
+    def settle(self) -> None:
+        """Carry out all settlements, as a table without faults would."""
+        submitted = self.submitted.copy()
+        self.submitted.clear()
+        for settlement in submitted:
+            settlement.purged = len(settlement.acknowledged)
+            for row in settlement.acknowledged:
+                del self.table.rows[row.id]
+            self.dispatcher.answer(settlement)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_rows_are_marked_produced_and_handed_over_when_acknowledged(
+    bench: Bench,
+) -> None:
+    bench.stash(record(1, "a"), record(2, "a"), record(3, "b"))
+    bench.step()
+    assert [1, 3] == bench.producers[0].sent
+
+    bench.producers[0].report()
+    bench.step()
+    (settlement,) = bench.submitted
+    assert [1, 3] == [row.id for row in settlement.acknowledged]
+    bench.settle()
+    bench.step()
+
+    assert [1, 3, 2] == bench.producers[0].sent
+
+
+def test_nothing_is_done_without_a_term(bench: Bench) -> None:
+    bench.leadership.term = None
+    bench.stash(record(1))
+    bench.step()
+
+    assert {} == bench.table.marks
+    assert [] == bench.producers
+
+
+def test_a_term_that_ran_out_between_mark_and_produce_sends_nothing(
+    bench: Bench,
+) -> None:
+    bench.stash(record(1))
+    mark = bench.table.mark
+
+    def slow_mark(leader_id: str, *, limit: int) -> list[Record]:
+        records = mark(leader_id, limit=limit)
+        bench.now = 11.0
+        return records
+
+    bench.table.mark = slow_mark  # type: ignore[method-assign]
+    bench.step()
+
+    assert {1: "id-1"} == bench.table.marks
+    assert [] == bench.producers[0].sent
+
+
+def test_an_expired_term_empties_the_producer(bench: Bench) -> None:
+    bench.stash(record(1))
+    bench.step()
+
+    bench.step(after=20.0)
+
+    assert bench.producers[0].is_closed
+    assert 0 == bench.dispatcher.relay.in_flight
+
+
+def test_a_drain_produces_no_more_and_ends_when_all_is_settled(bench: Bench) -> None:
+    bench.stash(record(1, "a"), record(2, "a"))
+    bench.step()
+    assert bench.leadership.term is not None
+
+    bench.dispatcher.begin_drain(bench.leadership.term)
+    bench.producers[0].report()
+    bench.step()
+    assert not bench.dispatcher.is_drained
+    bench.settle()
+    bench.step()
+
+    assert bench.dispatcher.is_drained
+    assert [1] == bench.producers[0].sent
+    assert not bench.producers[0].is_closed
+
+
+def test_a_drain_holds_when_the_leader_id_is_refreshed_meanwhile(bench: Bench) -> None:
+    bench.step()
+    assert bench.leadership.term is not None
+    bench.dispatcher.begin_drain(bench.leadership.term)
+    bench.leadership.refresh("id-1", reason="a race", now=bench.now)
+    bench.stash(record(1))
+
+    bench.step()
+
+    assert bench.dispatcher.is_drained
+    assert [] == bench.producers
+
+
+def test_a_mark_of_unknown_outcome_leads_to_a_new_leader_id(bench: Bench) -> None:
+    bench.stash(record(1, "a"), record(2, "b"))
+    bench.step()
+    bench.table.is_away = True
+    bench.step()
+    bench.table.is_away = False
+    bench.producers[0].report()
+    bench.step()
+    bench.settle()
+    bench.stash(record(3, "c"))
+
+    bench.step(after=1.0)
+    bench.step()
+
+    assert bench.leadership.term is not None
+    assert "id-2" == bench.leadership.term.leader_id
+    assert {3: "id-2"} == {i: bench.table.marks[i] for i in bench.table.rows}
+
+
+def test_an_absent_database_takes_no_new_leader_ids(bench: Bench) -> None:
+    bench.step()
+    bench.table.is_away = True
+
+    for _ in range(10):
+        bench.step()
+
+    assert bench.leadership.term is not None
+    assert "id-1" == bench.leadership.term.leader_id
+
+
+def test_a_leader_without_database_resigns_after_its_deadline(bench: Bench) -> None:
+    bench.leadership.term = Term(trusted_until=100.0)
+    bench.step()
+    bench.table.is_away = True
+    bench.step(after=1.0)
+    bench.step(after=4.9)
+    assert "" == bench.leadership.resigned
+
+    bench.step(after=0.2)
+
+    assert "no database for 5.1 s" == bench.leadership.resigned
+
+
+def test_a_failed_key_is_reset_after_its_backoff(bench: Bench) -> None:
+    bench.stash(record(1, "a"), record(2, "b"))
+    bench.step()
+    bench.producers[0].report(DeliveryFailed("timed out", code="_MSG_TIMED_OUT"))
+    bench.step()
+    bench.settle()
+    bench.step()
+    assert [] == bench.table.resets
+
+    bench.step(after=1.0)
+
+    assert {("t", "a"), ("t", "b")} == set(bench.table.resets)
+    assert [1, 2, 1, 2] == bench.producers[0].sent
+
+
+def test_a_full_queue_is_tried_again_in_order(bench: Bench) -> None:
+    bench.stash(record(1, "a"), record(2, "b"))
+    producer = bench.make_producer()
+    producer.refuse = ProducerQueueFull()
+    bench.dispatcher._producer = producer
+    bench.step()
+    assert [] == producer.sent
+
+    producer.refuse = None
+    bench.step()
+
+    assert [1, 2] == producer.sent
+
+
+def test_a_broken_producer_is_replaced_under_a_new_leader_id(bench: Bench) -> None:
+    bench.stash(record(1))
+    bench.step()
+    bench.producers[0].report(ProducerBroken("fatal", code="_FATAL"))
+    bench.step()
+    bench.step()
+    bench.step()
+
+    assert bench.producers[0].is_closed
+    assert [1] == bench.producers[1].sent
+    assert {1: "id-2"} == bench.table.marks

@@ -1,0 +1,224 @@
+"""MP/R's decisions, one at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
+from django_outbox.records import Settlement
+from django_outbox.relay.poison import RetryPolicy
+from django_outbox.relay.relay import NEVER, Relay
+from tests.unit.samples import record
+
+RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=2)
+PARK = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=True, park_after=2)
+POISON = RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
+
+
+def leading(retry: RetryPolicy = RETRY, *, max_in_flight: int = 100) -> Relay:
+    """A relay that leads under the id "me"."""
+    relay = Relay(max_in_flight=max_in_flight, retry=retry)
+    relay.lead("me")
+    return relay
+
+
+def taken(relay: Relay) -> list[int]:
+    """Take all that may be produced now; return the ids."""
+    ids = []
+    while (one := relay.take()) is not None:
+        ids.append(one.id)
+    return ids
+
+
+def settle(relay: Relay, *, purged: int | None = None, now: float = 0.0) -> Settlement:
+    """Carry the pending settlement out, as a table without faults would."""
+    settlement = relay.settlement()
+    assert settlement is not None
+    settlement.purged = len(settlement.acknowledged) if purged is None else purged
+    relay.settled(settlement, now=now)
+    return settlement
+
+
+def test_the_throttle_holds_at_max_in_flight() -> None:
+    relay = leading(max_in_flight=2)
+    relay.marked([record(1, "a"), record(2, "b"), record(3, "c")])
+
+    assert [1, 2] == taken(relay)
+    relay.reported(record(1, "a"), None)
+    assert [] == taken(relay)
+    settle(relay)
+    assert [3] == taken(relay)
+
+
+def test_the_barrier_is_lowered_by_the_purge_and_not_by_the_acknowledgement() -> None:
+    relay = leading()
+    relay.marked([record(1, "a"), record(2, "a")])
+    taken(relay)
+
+    relay.reported(record(1, "a"), None)
+    assert [] == taken(relay)
+
+    settle(relay)
+    assert [2] == taken(relay)
+
+
+def test_a_settlement_carries_the_leader_id_of_its_records() -> None:
+    relay = leading()
+    relay.marked([record(1)])
+    taken(relay)
+    relay.stand_down()
+    relay.reported(record(1), None)
+
+    assert "me" == settle(relay).leader_id
+
+
+def test_a_failure_blocks_its_lane_and_no_other() -> None:
+    relay = leading()
+    relay.marked([record(1, "a"), record(2, "a"), record(3, "b")])
+    taken(relay)
+
+    relay.reported(record(1, "a"), DeliveryFailed("timed out", code="_MSG_TIMED_OUT"))
+    relay.reported(record(3, "b"), None)
+    settle(relay)
+    relay.marked([record(4, "a"), record(5, "b")])
+
+    assert [5] == taken(relay)
+    assert not relay.must_remark
+
+
+def test_a_blocked_lane_is_due_after_its_backoff_and_flows_after_its_reset() -> None:
+    relay = leading()
+    relay.marked([record(1, "a", attempts=1), record(2, "a")])
+    taken(relay)
+    relay.reported(record(1, "a", attempts=1), DeliveryFailed("no", code="X"))
+
+    assert NEVER == relay.retry_at
+    settle(relay, now=10.0)
+
+    assert [] == relay.due(11.9)
+    assert [("t", "a")] == relay.due(12.0)
+    relay.unblock([("t", "a")])
+    relay.marked([record(1, "a"), record(2, "a")])
+    assert [1] == taken(relay)
+    assert NEVER == relay.retry_at
+
+
+def test_an_unsettled_failure_is_not_due_whatever_the_time() -> None:
+    relay = leading()
+    relay.marked([record(1)])
+    taken(relay)
+    relay.reported(record(1), DeliveryFailed("no", code="X"))
+
+    assert [] == relay.due(1e9)
+
+
+def test_block_key_never_parks() -> None:
+    relay = leading(RETRY)
+    relay.marked([record(1, attempts=50)])
+    taken(relay)
+
+    relay.reported(record(1, attempts=50), POISON)
+
+    assert [] == settle(relay).poisoned
+
+
+@pytest.mark.parametrize(
+    ("attempts", "error", "is_parked"),
+    [
+        (1, POISON, True),
+        (0, POISON, False),
+        (1, RecordPoisoned("batch", code="MSG_SIZE", is_certain=False), False),
+        (9, DeliveryFailed("timed out", code="_MSG_TIMED_OUT"), False),
+    ],
+)
+def test_park_takes_certain_poison_after_enough_attempts(
+    attempts: int, error: DeliveryFailed, is_parked: bool
+) -> None:
+    relay = leading(PARK)
+    relay.marked([record(1, attempts=attempts)])
+    taken(relay)
+
+    relay.reported(record(1, attempts=attempts), error)
+
+    assert is_parked == bool(settle(relay).poisoned)
+
+
+def test_a_parked_record_lets_its_lane_flow_on() -> None:
+    relay = leading(PARK)
+    relay.marked([record(1, "a", attempts=1), record(2, "a")])
+    taken(relay)
+    relay.reported(record(1, "a", attempts=1), POISON)
+    settle(relay)
+
+    assert [2] == taken(relay)
+
+
+def test_poison_is_produced_alone_until_it_is_delivered() -> None:
+    relay = leading()
+    relay.marked([record(1)])
+    taken(relay)
+    relay.reported(record(1), POISON)
+    settle(relay)
+    assert relay.is_suspect(record(1))
+
+    relay.unblock([("t", "k")])
+    relay.marked([record(1)])
+    taken(relay)
+    relay.reported(record(1), None)
+    settle(relay)
+
+    assert not relay.is_suspect(record(1))
+
+
+def test_a_short_purge_forces_a_remark() -> None:
+    relay = leading()
+    relay.marked([record(1, "a"), record(2, "b"), record(3, "b")])
+    taken(relay)
+    relay.reported(record(1, "a"), None)
+    relay.reported(record(2, "b"), None)
+
+    settle(relay, purged=1)
+
+    assert relay.must_remark
+    assert "1 purged rows" in relay.remark_reason
+    assert [] == taken(relay)
+
+
+def test_a_broken_producer_forces_a_remark_and_counts_no_attempt() -> None:
+    relay = leading()
+    relay.marked([record(1), record(2, "b")])
+    taken(relay)
+
+    relay.reported(record(1), ProducerBroken("fatal", code="_FATAL"))
+
+    assert relay.must_remark
+    assert relay.settlement() is None
+    assert 0 == relay.failed
+
+
+def test_a_new_leader_id_forgets_queue_and_blocked_lanes() -> None:
+    relay = leading()
+    relay.marked([record(1), record(2, "b"), record(3, "b")])
+    taken(relay)
+    relay.reported(record(1), DeliveryFailed("no", code="X"))
+    relay.reported(record(2, "b"), None)
+    settle(relay)
+
+    relay.lead("next")
+
+    assert (0, 0, {}) == (relay.in_flight, relay.queued, relay.blocked)
+    assert NEVER == relay.retry_at
+
+
+def test_an_id_is_not_taken_while_something_is_in_flight() -> None:
+    relay = leading()
+    relay.marked([record(1)])
+    taken(relay)
+
+    with pytest.raises(AssertionError, match="nothing is in flight"):
+        relay.lead("next")
+
+
+def test_backoff_doubles_up_to_its_cap() -> None:
+    assert [1.0, 2.0, 4.0, 8.0, 8.0] == [RETRY.delay(n) for n in range(1, 6)]
+    assert 8.0 == RETRY.delay(30_000)
