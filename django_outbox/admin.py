@@ -8,9 +8,8 @@ Keys, values and headers are shown to those with the permission
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -28,7 +27,15 @@ PREVIEW_LENGTH: Final = 2_000
 """Characters of a value that the page shows."""
 
 
-class CappedPaginator(Paginator):
+if TYPE_CHECKING:
+    _ModelAdmin: TypeAlias = admin.ModelAdmin[Any]
+    _Paginator: TypeAlias = Paginator[Any]
+else:
+    # Django's own classes take no type arguments at run time.
+    _ModelAdmin, _Paginator = admin.ModelAdmin, Paginator
+
+
+class CappedPaginator(_Paginator):
     """A paginator that never counts the whole table."""
 
     @cached_property
@@ -37,24 +44,26 @@ class CappedPaginator(Paginator):
         return rows.order_by()[:COUNT_CAP].count()
 
 
-class _RecordAdmin(admin.ModelAdmin[Any]):
+class _RecordAdmin(_ModelAdmin):
     """What the pages of both tables have in common."""
 
     paginator = CappedPaginator
     show_full_result_count = False
     ordering = ("id",)
+    facts: ClassVar[tuple[str, ...]] = ()
+    """Shown to everybody who may see the page."""
     payload: ClassVar = ("kafka_key", "headers", "value")
     """Shown with the permission view_payload only."""
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> Sequence[Any]:
-        if request.user.has_perm("django_outbox.view_payload"):
-            return (*self.readonly_fields, *self.payload)
-        return self.readonly_fields
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return self.get_readonly_fields(request, obj)
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: Any = None
-    ) -> Sequence[Any]:
-        return self.get_fields(request, obj)
+    ) -> tuple[str, ...]:
+        if request.user.has_perm("django_outbox.view_payload"):
+            return (*self.facts, *self.payload)
+        return self.facts
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -78,8 +87,10 @@ class _RecordAdmin(admin.ModelAdmin[Any]):
 
 @admin.register(OutboxRecord)
 class OutboxRecordAdmin(_RecordAdmin):
+    """What waits: to look at."""
+
     list_display = ("id", "create_time", "kafka_topic", "attempts", "leader_id")
-    readonly_fields = (
+    facts = (
         *("id", "message_id", "create_time", "kafka_topic", "kafka_partition"),
         *("cluster_id", "leader_id", "attempts", "last_error"),
     )
@@ -91,8 +102,10 @@ class OutboxRecordAdmin(_RecordAdmin):
 
 @admin.register(ParkedRecord)
 class ParkedRecordAdmin(_RecordAdmin):
+    """What was set aside: to look at, to put back, to delete."""
+
     list_display = ("id", "parked_at", "kafka_topic", "attempts", "last_error")
-    readonly_fields = (
+    facts = (
         *("id", "message_id", "create_time", "kafka_topic", "kafka_partition"),
         *("cluster_id", "parked_at", "attempts", "last_error"),
     )
@@ -106,10 +119,11 @@ class ParkedRecordAdmin(_RecordAdmin):
         permissions=["release"],
     )
     def release(self, request: HttpRequest, queryset: ParkedQuerySet) -> None:
+        """Put them back, and leave a note of who did."""
         chosen = list(queryset)
         released = queryset.release()
         LogEntry.objects.log_actions(
-            request.user.pk, chosen, CHANGE, gettext("Put back into the outbox.")
+            str(request.user.pk), chosen, CHANGE, gettext("Put back into the outbox.")
         )
         self.message_user(
             request,

@@ -7,6 +7,8 @@ from django.utils.translation import gettext_lazy as _
 
 
 class DjangoOutboxConfig(AppConfig):
+    """`django_outbox` in INSTALLED_APPS."""
+
     name = "django_outbox"
     label = "django_outbox"
     verbose_name = _("Outbox")

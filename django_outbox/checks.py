@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from django.apps import AppConfig, apps
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as CheckWarning
 from django.db import connections, models, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
@@ -62,9 +63,7 @@ def register_all() -> None:
     register(check_tables, "django_outbox", Tags.database)
 
 
-def check_settings(
-    app_configs: Sequence[AppConfig] | None = None, **_: Any
-) -> list[CheckMessage]:
+def check_settings(**_: Any) -> list[CheckMessage]:
     """E001 to E004: the settings break a rule of `rules.py`."""
     return list(_settings_messages())
 
@@ -93,9 +92,7 @@ def _settings_messages() -> Iterator[CheckMessage]:
         )
 
 
-def check_routers(
-    app_configs: Sequence[AppConfig] | None = None, **_: Any
-) -> list[CheckMessage]:
+def check_routers(**_: Any) -> list[CheckMessage]:
     """W008 and E009: the outbox's database is of no use to the business rows."""
     return list(_router_messages())
 
@@ -112,7 +109,7 @@ def _router_messages() -> Iterator[CheckMessage]:
         )
     homes = {router.db_for_write(model) for model in _business_models()}
     if homes and alias not in homes:
-        yield Warning(
+        yield CheckWarning(
             f"The outbox is written to the database {alias!r}, and no other model "
             f"is: they are written to {', '.join(sorted(homes))}. One transaction "
             "cannot hold both.",
@@ -144,9 +141,7 @@ def _business_models() -> list[type[models.Model]]:
 
 
 def check_tables(
-    app_configs: Sequence[AppConfig] | None = None,
-    databases: Sequence[str] | None = None,
-    **_: Any,
+    *, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
     """E005, E006 and W007: the tables in these databases are not as they should be."""
     return [
@@ -179,7 +174,7 @@ def _column_messages(
     if not found:
         # Before the first migrate there is nothing to warn of.
         if _MIGRATION in MigrationRecorder(connection).applied_migrations():
-            yield Warning(
+            yield CheckWarning(
                 f"The table {table} is not in the database {connection.alias!r}, "
                 "although its migration has run.",
                 hint="Was the setting TABLE changed later? Change it back, or rename "
@@ -187,9 +182,10 @@ def _column_messages(
                 id="django_outbox.W007",
             )
         return
-    missing = [f.column for f in model._meta.concrete_fields if f.column not in found]
+    columns = [field.column for field in model._meta.concrete_fields if field.column]
+    missing = [column for column in columns if column not in found]
     if missing:
-        yield Warning(
+        yield CheckWarning(
             f"The table {table} in the database {connection.alias!r} lacks "
             f"{', '.join(missing)}.",
             hint="Run manage.py migrate; a table made by hand needs these columns.",

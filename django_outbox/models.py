@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
@@ -36,6 +36,8 @@ INSERT INTO {outbox} ({columns}) SELECT {columns} FROM released ORDER BY id"""
 
 
 class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
+    """Questions about what waits."""
+
     def backlog(self, *, cap: int = 100_000) -> Backlog:
         """Count these rows, up to a cap, and age the oldest by the database's clock."""
         records = self.order_by()[:cap].count()
@@ -56,6 +58,8 @@ class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
 
 
 class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
+    """What can be done with parked records."""
+
     def release(self) -> int:
         """
         Put these rows back into the outbox; return how many went.
@@ -69,13 +73,15 @@ class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
         connection = connections[self.db]
         quote = connection.ops.quote_name
         forgotten = {"leader_id", "attempts", "last_error"}
-        fields = OutboxRecord._meta.concrete_fields
+        columns = [
+            quote(field.column)
+            for field in OutboxRecord._meta.concrete_fields
+            if field.column and field.name not in forgotten
+        ]
         statement = _RELEASE.format(
             parked=quote(ParkedRecord._meta.db_table),
             outbox=quote(OutboxRecord._meta.db_table),
-            columns=", ".join(
-                quote(field.column) for field in fields if field.name not in forgotten
-            ),
+            columns=", ".join(columns),
         )
         with transaction.atomic(using=self.db), connection.cursor() as cursor:
             parked_ids = list(self.order_by().values_list("parked_id", flat=True))
@@ -84,6 +90,8 @@ class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
 
 
 class ArchivedQuerySet(models.QuerySet["ArchivedRecord"]):
+    """What can be done with archived records."""
+
     def older_than(self, age: timedelta) -> ArchivedQuerySet:
         """Rows archived longer ago than `age`, by the database's clock."""
         return self.filter(archived_at__lt=Now() - Value(age))
@@ -164,9 +172,7 @@ class _Columns(models.Model):
 
 
 def _cardinality(field: str) -> Func:
-    return Func(
-        F(field), function="cardinality", output_field=models.IntegerField()
-    )
+    return Func(F(field), function="cardinality", output_field=models.IntegerField())
 
 
 class OutboxRecord(_Columns):
@@ -186,7 +192,7 @@ class OutboxRecord(_Columns):
         db_table_comment = "Messages that wait to be sent to Kafka."
         verbose_name = _("outbox record")
         verbose_name_plural = _("outbox records")
-        ordering: Any = ["id"]
+        ordering = ("id",)
         default_permissions = ("view",)
         permissions = [("view_payload", _("Can see keys, values and headers"))]
         constraints = [
@@ -232,7 +238,7 @@ class ParkedRecord(_Columns):
         db_table_comment = "Messages that were set aside because they kept failing."
         verbose_name = _("parked record")
         verbose_name_plural = _("parked records")
-        ordering = ["id"]
+        ordering = ("id",)
         default_permissions = ("view", "delete")
         permissions = [("release_parkedrecord", _("Can release parked record"))]
 
@@ -251,5 +257,5 @@ class ArchivedRecord(_Columns):
         db_table_comment = "Messages that were sent."
         verbose_name = _("archived record")
         verbose_name_plural = _("archived records")
-        ordering = ["archived_at", "id"]
+        ordering = ("archived_at", "id")
         default_permissions = ("view",)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -122,6 +122,7 @@ _AT_LEAST: Final = {
     "HEARTBEAT_INTERVAL": 0.01,
     "MAX_POLL_INTERVAL": 1.0,
     "DRAIN_TIMEOUT": 0.1,
+    "REVOKE_TIMEOUT": 0.0,
     "DATABASE_DEADLINE": 1.0,
     "DELIVERY_TIMEOUT": 0.1,
     "MAX_IN_FLIGHT": 1,
@@ -169,12 +170,22 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
                 name,
                 f"{value!r} must be 1 to 249 letters, digits, '.', '_' or '-'.",
             )
+    yield from _check_allowed_topics(settings.ALLOWED_TOPICS)
     yield from _check_address(settings.METRICS_ADDRESS)
+
+
+def _check_allowed_topics(topics: Iterable[Any]) -> Iterator[Problem]:
+    for topic in topics:
+        if not (isinstance(topic, str) and TOPIC_NAME.match(topic)):
+            yield Problem(
+                Rule.VALUE, "ALLOWED_TOPICS", f"{topic!r} is no name of a Kafka topic."
+            )
 
 
 def _check_address(address: str) -> Iterator[Problem]:
     host, _, port = address.rpartition(":")
-    if address and not (host and port.isdigit() and int(port) < 65536):
+    is_number = port.isascii() and port.isdigit()
+    if address and not (host and is_number and int(port) < 65536):
         yield Problem(
             Rule.VALUE,
             "METRICS_ADDRESS",

@@ -129,7 +129,7 @@ def stash_many(
     """
     writer = _writer()
     connection = writer.connection(using)
-    rows = (
+    rows: Iterable[tuple[Any, ...]] = (
         writer.row(uuid.uuid4(), m.topic, m.key, m.value, m.headers, m.partition)
         for m in messages
     )
@@ -137,7 +137,7 @@ def stash_many(
         checked = list(rows)
         # Sorted, so that two batches cannot wait for each other.
         _lock(connection, sorted({(row[0], row[1]) for row in checked}))
-        rows = iter(checked)
+        rows = checked
     chunks = _chunks(rows)
     message_ids: list[uuid.UUID] = []
     # A single statement is atomic by itself and needs no savepoint.

@@ -43,7 +43,7 @@ def leader_task(
         interval: seconds between two runs; a worker drops a run that it has
             not begun by then.
         name: of the task and of its row; the function's dotted path if None.
-        options: for `Celery.task`, such as `queue`.
+        options: for `Celery.task`, such as `rate_limit`.
 
     Returns:
         A decorator; what it returns is the Celery task.

@@ -121,7 +121,7 @@ class LeadershipManager(models.Manager["Leadership"]):
         lock = f"{self.model._meta.db_table}:{name}"
         with connections[self._alias()].cursor() as cursor:
             cursor.execute(sql, {"lock": lock, **values})
-            row = cursor.fetchone()
+            row: tuple[Any, ...] | None = cursor.fetchone()
         assert row is not None, "SELECT of functions gives one row"
         return row
 

@@ -6,7 +6,7 @@ import base64
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 from uuid import uuid4
 
@@ -100,7 +100,7 @@ class EmbeddedKafka(Service):
 
 def listener_settings(
     address: str, *, port: int, controller_port: int, host: str = "127.0.0.1"
-) -> Mapping[str, str]:
+) -> dict[str, str]:
     """Where the broker listens, and the address that it tells its clients."""
     return {
         "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",

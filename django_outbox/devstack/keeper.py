@@ -26,7 +26,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-PATIENCE = 5.0
+PATIENCE = 2.0
 """Seconds for a server to end by its signal before it is killed."""
 
 

@@ -53,6 +53,9 @@ class KeptProcess:
             bufsize=0,
             start_new_session=True,
         )
+        assert self._keeper.stdin is not None
+        assert self._keeper.stdout is not None
+        self._commands, self._answers = self._keeper.stdin, self._keeper.stdout
         _keepers.add(self)
         self._unread = b""
         self._pid: int | None = None
@@ -62,9 +65,8 @@ class KeptProcess:
     def start(self, command: list[str]) -> None:
         """Start a command; the one before must have ended."""
         assert self._pid is None, "one command at a time"
-        assert self._keeper.stdin
         with _closed_means_error():
-            self._keeper.stdin.write(json.dumps(command).encode() + b"\n")
+            self._commands.write(json.dumps(command).encode() + b"\n")
         if not (answer := self._answer()).isdigit():
             raise DevstackError(f"{command[0]} cannot be started: {answer}")
         self._pid = int(answer)
@@ -117,28 +119,24 @@ class KeptProcess:
 
     def close(self) -> None:
         """End the command and remove the folder; callable from any thread."""
-        assert self._keeper.stdout
         self.let_go()
         self._keeper.wait()
-        self._keeper.stdout.close()
+        self._pid = None
+        self._answers.close()
 
     def let_go(self) -> None:
         """Close this process's end of the pipe, the keeper's sign to end."""
-        assert self._keeper.stdin
-        self._keeper.stdin.close()
+        self._commands.close()
 
     def _is_answer_there(self, timeout: float) -> bool:
         with _closed_means_error():
-            return bool(
-                self._unread or select([self._keeper.stdout], [], [], timeout)[0]
-            )
+            return bool(self._unread or select([self._answers], [], [], timeout)[0])
 
     def _answer(self) -> str:
         """The keeper's next line."""
-        assert self._keeper.stdout
         while b"\n" not in self._unread:
             with _closed_means_error():
-                more = self._keeper.stdout.read(4096)
+                more = self._answers.read(4096)
             if not more:
                 raise DevstackError("The server was closed.")
             self._unread += more

@@ -65,7 +65,7 @@ class ExternalService(Service):
         self._variable = variable
 
     def start(self) -> None:
-        self._refuse("start")
+        """Take it as it is."""
 
     def stop(self) -> None:
         self._refuse("stop")

@@ -15,7 +15,7 @@ from ..limits import RESERVED_PREFIX, Topics
 from ..options import OutboxSettings
 from ..records import Record
 
-Headers: TypeAlias = list[tuple[str, str | None]]
+Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """Kafka headers in their order: the user's, then ours."""
 
 _TEXT: Final = {str}
@@ -64,7 +64,7 @@ def _own_headers(record: Record) -> Headers:
         message = "The record's header names and values do not make pairs of text."
         raise RecordPoisoned(message, code="INVALID_HEADERS")
     for name in names:
-        if name.startswith(RESERVED_PREFIX):
+        if name[: len(RESERVED_PREFIX)].lower() == RESERVED_PREFIX:
             message = f"A header of the record begins with {RESERVED_PREFIX!r}."
             raise RecordPoisoned(message, code="RESERVED_HEADER")
     return list(zip(names, values, strict=True))

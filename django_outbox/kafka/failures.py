@@ -43,8 +43,7 @@ def failure(error: DriverError, *, is_alone: bool) -> DeliveryFailed:
     """
     Turn the driver's error into the relay's.
 
-    Args:
-        is_alone: the record shared its batch with no other.
+    `is_alone` says that the record shared its batch with no other.
     """
     code, text = error.name(), error.str()
     if error.fatal() or code == "_FATAL":

@@ -37,6 +37,9 @@ UNKNOWN_TOPIC_TIMEOUT: Final = 3.0
 """Seconds for a topic to be created, by us or by the broker, before a record to
 it fails. librdkafka's own default, 30, would outlast the delivery timeout."""
 
+PURGE_TIMEOUT: Final = 1.0
+"""Seconds for the reports of purged records, which need no broker."""
+
 _ALONE: Final[KafkaConfig] = {"batch.num.messages": 1, "linger.ms": 0}
 
 
@@ -61,14 +64,15 @@ class KafkaProducer:
         self._envelope = Envelope(options)
         self._trouble = _Trouble()
         self._clients: dict[bool, Client] = {}
-        self._pid = os.getpid()
         _producers.add(self)
 
     def produce(
         self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
     ) -> None:
         headers = self._envelope.headers(record, leader_id)
-        client = self._clients.get(alone) or self._connect(alone=alone)
+        client = self._clients.get(alone)
+        if client is None:
+            client = self._connect(alone=alone)
         # -1: librdkafka picks the partition by the key's hash.
         partition = -1 if record.partition is None else record.partition
         try:
@@ -95,18 +99,81 @@ class KafkaProducer:
     def purge(self) -> None:
         for client in self._clients.values():
             client.purge()
-            while len(client) and client.poll(_PURGE_WAIT):
+            while len(client) and client.poll(PURGE_TIMEOUT):
                 pass
 
     def close(self) -> None:
         self._clients.clear()
 
+    def abandon(self) -> None:
+        """
+        Leave a parent process's clients alone, for ever; called in its child.
+
+        Their threads are not in this process: to use one hangs, and to destroy
+        one, as the interpreter does at exit, crashes. So each keeps a reference.
+        """
+        for client in self._clients.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+        self._clients.clear()
+
     def _connect(self, *, alone: bool) -> Client:
-        if self._trouble.is_fatal:
-            raise ProducerBroken(self._trouble.text, code=self._trouble.code)
+        if self._trouble.fault:
+            raise self._trouble.fault
         config = self._config | (_ALONE if alone else {})
         logger.debug("Producing with %s", redacted(config))
         trouble = self._trouble
         client = Client(config | {"error_cb": trouble.note, "logger": logger})
         self._clients[alone] = client
         return client
+
+    def _report(
+        self,
+        record: Record,
+        settled: Settled,
+        alone: bool,
+        error: DriverError | None,
+        message: Message,
+    ) -> None:
+        """Settle one record: librdkafka's delivery report, served by `poll()`."""
+        if error is not None:
+            settled(record, self._failure(error, is_alone=alone))
+        elif message.offset() is None:
+            settled(record, no_offset())
+        else:
+            settled(record, None)
+
+    def _failure(self, error: DriverError, *, is_alone: bool) -> DeliveryFailed:
+        return self._trouble.fault or failure(error, is_alone=is_alone)
+
+
+class _Trouble:
+    """What librdkafka says of the client as a whole: logged, and kept when fatal."""
+
+    def __init__(self) -> None:
+        self.fault: ProducerBroken | None = None
+        self._last = ""
+
+    def note(self, error: DriverError) -> None:
+        if error.fatal():
+            self.fault = ProducerBroken(error.str(), code=error.name())
+        # librdkafka repeats itself with every attempt to connect.
+        level = logging.DEBUG if error.name() == self._last else logging.WARNING
+        self._last = error.name()
+        logger.log(
+            level,
+            "The producer is in trouble: %s (%s)",
+            error.str(),
+            error.name(),
+            extra={"action": "produce", "code": error.name()},
+        )
+
+
+_producers: Final[weakref.WeakSet[KafkaProducer]] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for producer in _producers:
+        producer.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

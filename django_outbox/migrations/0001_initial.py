@@ -152,15 +152,18 @@ def columns(**own: models.Field[Any, Any]) -> list[tuple[str, models.Field[Any, 
 
 
 def cardinality(field: str) -> models.Func:
+    """Return the number of elements of an array."""
     return models.Func(
         models.F(field), function="cardinality", output_field=models.IntegerField()
     )
 
 
 class Migration(migrations.Migration):
+    """Make the three tables; the settings TABLE and CLUSTER_ID shape them."""
+
     initial = True
 
-    dependencies: list[tuple[str, str]] = []
+    dependencies = ()
 
     operations = [
         RequirePostgreSQL(),
@@ -181,7 +184,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "outbox records",
                 "db_table": TABLE,
                 "db_table_comment": "Messages that wait to be sent to Kafka.",
-                "ordering": ["id"],
+                "ordering": ("id",),
                 "default_permissions": ("view",),
                 "permissions": [("view_payload", "Can see keys, values and headers")],
                 "constraints": [
@@ -227,7 +230,7 @@ class Migration(migrations.Migration):
                 "db_table_comment": (
                     "Messages that were set aside because they kept failing."
                 ),
-                "ordering": ["id"],
+                "ordering": ("id",),
                 "default_permissions": ("view", "delete"),
                 "permissions": [("release_parkedrecord", "Can release parked record")],
             },
@@ -251,7 +254,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "archived records",
                 "db_table": f"{TABLE}_archive",
                 "db_table_comment": "Messages that were sent.",
-                "ordering": ["archived_at", "id"],
+                "ordering": ("archived_at", "id"),
                 "default_permissions": ("view",),
             },
         ),

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import psycopg
@@ -44,6 +45,20 @@ _inherited: Final[list[Connection]] = []
 """A parent process's connections: never used, closed or collected in a child."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long the database may keep a thread waiting. Durations are seconds."""
+
+    connect: float = 3.0
+    """To connect; libpq counts whole seconds, and at least two."""
+    statement: float = 5.0
+    """For one statement; with `peer`, the most that a call can take."""
+    lock: float = 2.0
+    """For one lock, within the statement."""
+    peer: float = 5.0
+    """A server that acknowledges nothing for so long is gone."""
+
+
 class Database:
     """
     Connects when it is first used, and again after any error.
@@ -57,9 +72,6 @@ class Database:
         params: libpq's keywords, as in Django's `get_connection_params()`;
             `conninfo` may hold some of them as one string.
         application_name: shown in `pg_stat_activity`.
-        connect_timeout: libpq counts whole seconds, and at least two.
-        lock_timeout: should be well below `statement_timeout`.
-        peer_timeout: a peer that acknowledges nothing for so long is gone.
     """
 
     def __init__(
@@ -67,25 +79,23 @@ class Database:
         params: Mapping[str, Any],
         *,
         application_name: str = "django-outbox",
-        connect_timeout: float = 3.0,
-        statement_timeout: float = 5.0,
-        lock_timeout: float = 2.0,
-        peer_timeout: float = 5.0,
+        limits: Limits | None = None,
     ) -> None:
+        limits = limits or Limits()
         self._params: Mapping[str, Any] = {
             "client_encoding": "UTF8",
-            "connect_timeout": max(2, math.ceil(connect_timeout)),
+            "connect_timeout": max(2, math.ceil(limits.connect)),
             "keepalives": 1,
-            "keepalives_idle": max(1, round(peer_timeout / 2)),
+            "keepalives_idle": max(1, round(limits.peer / 2)),
             "keepalives_interval": 1,
-            "keepalives_count": max(1, round(peer_timeout / 2)),
-            "tcp_user_timeout": round(peer_timeout * 1000),
+            "keepalives_count": max(1, round(limits.peer / 2)),
+            "tcp_user_timeout": round(limits.peer * 1000),
             **_libpq(params),
             "application_name": application_name,
         }
         self._limits = {
-            "statement_timeout": f"{round(statement_timeout * 1000)}ms",
-            "lock_timeout": f"{round(lock_timeout * 1000)}ms",
+            "statement_timeout": f"{round(limits.statement * 1000)}ms",
+            "lock_timeout": f"{round(limits.lock * 1000)}ms",
         }
         self._connection: Connection | None = None
         self._pid = 0

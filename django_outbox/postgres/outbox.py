@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from psycopg.rows import TupleRow
-
 from ..records import Backlog, Failure, Lane, Record
 from .connection import Connection, Database
 from .statements import compose, identifier, queries

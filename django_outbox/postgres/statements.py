@@ -9,7 +9,7 @@ column that it lacks.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import resources
 from typing import Final, LiteralString
@@ -56,7 +56,7 @@ def identifier(table: str, *, suffix: str = "") -> sql.Identifier:
     return sql.Identifier(*filter(None, (schema,)), f"{name}{suffix}")
 
 
-def compose(table: str, columns: Set[str]) -> Mapping[str, bytes]:
+def compose(table: str, columns: Collection[str]) -> Mapping[str, bytes]:
     """
     Make each statement for a table, as the driver takes it.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from ..election.term import new_id
 from .coordinator import Answer, Coordinator
 from .timeline import Timeline
 
@@ -67,6 +68,8 @@ class FakeClient:
         self._member_id = new_id()
         self._generation = -1
         self._is_joining = False
+        self._attempt = 0
+        """Counts joins: an answer to an earlier one is out of date."""
         self._join()
         self._beat()
 
@@ -121,33 +124,33 @@ class FakeClient:
         self._time.after(self._timing.heartbeat_interval, self._beat)
         if self._is_frozen:
             return
-        if self._time() - self.polled_at > self._timing.max_poll_interval:
+        is_overdue = self._time() - self.polled_at > self._timing.max_poll_interval
+        if is_overdue and not self._is_joining:
             self._quit()
-        elif self._is_joining:
-            # Neither the broker nor the network need have kept the first request.
-            self._join()
-        elif not self._has_quit:
+        elif self._is_joining and not is_overdue:
+            # Neither network nor broker need have kept the first request.
+            self._ask_to_join()
+        elif not self._is_joining:
             self._heartbeat()
 
     def _quit(self) -> None:
-        """Leave, since the polling thread may be stuck; it will join again."""
-        if not self._has_quit:
-            member_id = self._member_id
-            self._request(lambda: self._coordinator.leave(member_id))
-            self._has_quit = True
-            self._lose()
+        """Leave, since the polling thread is stuck; join when it polls again."""
+        member_id = self._member_id
+        self._request(lambda: self._coordinator.leave(member_id))
+        self._lose()
 
     def _heartbeat(self) -> None:
         member_id, generation = self._member_id, self._generation
 
         def beat() -> None:
             answer = self._coordinator.heartbeat(member_id, generation)
-            self._reply(lambda: self._on_heartbeat(answer, generation))
+            self._reply(lambda: self._on_heartbeat(answer, member_id, generation))
 
         self._request(beat)
 
-    def _on_heartbeat(self, answer: Answer, generation: int) -> None:
-        if generation != self._generation or self._is_joining:
+    def _on_heartbeat(self, answer: Answer, member_id: str, generation: int) -> None:
+        asked = (member_id, generation)
+        if self._is_joining or asked != (self._member_id, self._generation):
             return
         if answer is Answer.REFUSED:
             self._lose()
@@ -160,41 +163,49 @@ class FakeClient:
         return self.is_telling or not waits.isdisjoint(self.inbox)
 
     def _lose(self) -> None:
-        self._member_id = None
-        self._joining_since = None
+        """Begin anew, under another id, once the listener knows."""
+        self._member_id = new_id()
+        self._is_joining = True
         if self._is_owner and Notice.LOST not in self.inbox:
             self.inbox.append(Notice.LOST)
-        elif not self._is_owner:
-            self._join()
 
     def _join(self) -> None:
+        if not self.is_closing and not self._must_tell():
+            self._is_joining = True
+            self._attempt += 1
+            self._ask_to_join()
+
+    def _ask_to_join(self) -> None:
         if self.is_closing or self._must_tell():
             return
-        member_id, has_claim = self._member_id, self._is_owner
-        self._joining_since = self._time()
+        member_id, attempt, has_claim = self._member_id, self._attempt, self._is_owner
 
-        def joined(member_id: str, generation: int, *, is_owner: bool) -> None:
-            self._reply(
-                lambda: self._on_joined(member_id, generation, is_owner=is_owner)
-            )
+        def joined(generation: int, *, is_owner: bool) -> None:
+            self._reply(lambda: self._on_joined(attempt, generation, is_owner=is_owner))
 
         def ask() -> None:
             answer = self._coordinator.join(
-                member_id, has_claim=has_claim, joined=joined
+                member_id, attempt=attempt, has_claim=has_claim, joined=joined
             )
             if answer is Answer.REFUSED:
-                self._reply(self._lose)
+                self._reply(lambda: self._on_refused(member_id))
 
         self._request(ask)
 
-    def _on_joined(self, member_id: str, generation: int, *, is_owner: bool) -> None:
-        self._member_id, self._generation = member_id, generation
-        self._joining_since = None
+    def _on_joined(self, attempt: int, generation: int, *, is_owner: bool) -> None:
+        if attempt != self._attempt or not self._is_joining:
+            return
+        self._generation = generation
+        self._is_joining = False
         if is_owner and not self._is_owner:
             self._is_owner = True
             self.inbox.append(Notice.ASSIGNED)
         elif self._is_owner and not is_owner:
             self.inbox.append(Notice.REVOKED)
+
+    def _on_refused(self, member_id: str) -> None:
+        if member_id == self._member_id:
+            self._lose()
 
     # The network: requests and answers each keep their order, as TCP does.
 

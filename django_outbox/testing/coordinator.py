@@ -45,6 +45,7 @@ class _Member:
     expires_at: float = 0.0
     generation: int = -1
     """The last rebalance that it took part in."""
+    attempt: int = 0
     has_claim: bool = False
     joined: Joined | None = None
     """Set while the member waits for the rebalance to end."""
@@ -73,8 +74,18 @@ class Coordinator:
 
     # Requests.
 
-    def join(self, member_id: str, *, has_claim: bool, joined: Joined) -> Answer:
-        """Take part in a rebalance, and start one if there is none."""
+    def join(
+        self, member_id: str, *, attempt: int, has_claim: bool, joined: Joined
+    ) -> Answer:
+        """
+        Take part in a rebalance, and start one if there is none.
+
+        Args:
+            member_id: chosen by the member, and of no use once it was removed.
+            attempt: counts the member's joins; a repeated one is answered only.
+            has_claim: whether the member owns the partition at present.
+            joined: called when the rebalance has ended.
+        """
         if member_id in self._former:
             return Answer.REFUSED
         if member_id not in self._members:
@@ -82,8 +93,12 @@ class Coordinator:
             self._restart_session(member_id)
             self._time.after(self._session_timeout, lambda: self._check(member_id))
         member = self._members[member_id]
-        member.has_claim, member.joined = has_claim, joined
-        self._start_rebalance()
+        if attempt == member.attempt and member.joined is None:
+            joined(self.generation, is_owner=member_id == self._owner)
+        else:
+            member.attempt = attempt
+            member.has_claim, member.joined = has_claim, joined
+            self._start_rebalance()
         return Answer.ACCEPTED
 
     def heartbeat(self, member_id: str, generation: int) -> Answer:

@@ -39,9 +39,9 @@ class OrdersView(View):
         try:
             values = json.loads(request.body)
         except (ValueError, RecursionError):
-            return _refuse({"": ["The body must be JSON."]})
+            return _refuse({"body": ["The body must be JSON."]})
         if not isinstance(values, dict):
-            return _refuse({"": ["The body must be a JSON object."]})
+            return _refuse({"body": ["The body must be a JSON object."]})
         names = OrderForm.base_fields
         nested = [name for name in names if isinstance(values.get(name), dict | list)]
         if nested:

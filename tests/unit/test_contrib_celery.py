@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from celery import Celery, current_app
+from django.test.utils import isolate_apps
 
 from django_outbox import signals
+from django_outbox.contrib import leadership
 from django_outbox.contrib.celery import leader_task
-from django_outbox.contrib.leadership import UnitRefused
 from django_outbox.contrib.singleton import LeaderRun, Singleton
 from django_outbox.events import (
     Event,
@@ -60,7 +61,7 @@ class MemoryFence:
     @contextmanager
     def unit(self, name: str, leader_id: str) -> Iterator[None]:
         if self.leader_id != leader_id:
-            raise UnitRefused
+            raise leadership.UnitRefused
         yield
 
 
@@ -262,7 +263,7 @@ def test_a_leader_task_runs_with_the_id_of_the_leader(
     """On the beat's own thread, too, it is a task of the project's app."""
     seen: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
-    @leader_task(fence, interval=60.0, name="tests.work")
+    @leader_task(fence, interval=60.0, name="tests.work", shared=False)
     def work(run: LeaderRun) -> None:
         with run.unit():
             seen.put((run.name, run.leader_id))
@@ -277,7 +278,7 @@ def test_a_run_ends_quietly_where_its_leader_id_has_ended(
 ) -> None:
     steps: list[str] = []
 
-    @leader_task(fence, interval=60.0, name="tests.work")
+    @leader_task(fence, interval=60.0, name="tests.work", shared=False)
     def work(run: LeaderRun) -> None:
         with run.unit():
             steps.append("worked")
@@ -294,12 +295,22 @@ def test_a_run_ends_quietly_where_its_leader_id_has_ended(
 def test_a_leader_task_is_a_task_of_celery_under_the_functions_path(
     celery: Celery, fence: MemoryFence
 ) -> None:
-    @leader_task(fence, interval=60.0, queue="billing")
+    @leader_task(fence, interval=60.0, rate_limit="9/m", shared=False)
     def invoices(run: LeaderRun) -> None:
         """Write invoices."""
 
     name = f"{__name__}.invoices"
     for signal in signals._SIGNALS.values():
         signal.disconnect(dispatch_uid=f"singleton:{name}")
-    assert celery.tasks[name].queue == "billing"
+    assert celery.tasks[name].rate_limit == "9/m"
     assert celery.tasks[name].__doc__ == "Write invoices."
+
+
+@isolate_apps("django_outbox")
+def test_a_row_says_who_leads() -> None:
+    class Leadership(leadership.Leadership):
+        class Meta:
+            app_label = "django_outbox"
+
+    assert str(Leadership(name="work", leader_id=FIRST)) == f"work: {FIRST}"
+    assert str(Leadership(name="work")) == "work: nobody"

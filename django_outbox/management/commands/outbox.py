@@ -23,6 +23,8 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Command(BaseCommand):
+    """`manage.py outbox`: each subcommand is a method of its own name."""
+
     help = "Show what waits in the outbox, put parked records back, prune the archive."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -54,6 +56,7 @@ class Command(BaseCommand):
             raise CommandError(f"The database {alias!r} refused: {reason}") from exc
 
     def status(self, alias: str, options: dict[str, Any]) -> None:
+        """Show what waits, what is blocked and what is parked."""
         backlog = OutboxRecord.objects.using(alias).backlog()
         parked = ParkedRecord.objects.using(alias).count()
         blocked = list(
@@ -83,6 +86,7 @@ class Command(BaseCommand):
             )
 
     def release(self, alias: str, options: dict[str, Any]) -> None:
+        """Put parked records back into the outbox."""
         ids = options["ids"]
         if bool(ids) == options["all"]:
             raise CommandError("Name the ids of parked records, or --all.")
@@ -97,6 +101,7 @@ class Command(BaseCommand):
             )
 
     def prune(self, alias: str, options: dict[str, Any]) -> None:
+        """Delete old rows of the archive, a chunk at a time."""
         old = ArchivedRecord.objects.using(alias).older_than(options["older_than"])
         total = 0
         for deleted in old.prune(chunk=options["chunk"]):
@@ -104,6 +109,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{total:,} pruned")
 
     def grants(self, alias: str, options: dict[str, Any]) -> None:
+        """Print the least privileges of the roles that are named."""
         roles = {name: options[name] for name in ("app", "harvester", "operator")}
         if not any(roles.values()):
             raise CommandError("Name a role: --app, --harvester or --operator.")

@@ -1,0 +1,84 @@
+"""
+Standalone mode: one harvester for an app that is not Django.
+
+`__main__.py` parses the command line, `reaper_file.py` and `reaper_config.py`
+read the file, `running.py` runs. No Django settings are needed: everything
+comes from the file, and there are no receivers to tell of events.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from .exceptions import ConfigurationError
+from .harvester import Harvester, default_name
+from .machinery import Observer
+from .providers import Providers
+from .reaper_config import ReaperConfig, configure
+from .reaper_file import read
+from .running import run
+
+logger = logging.getLogger(__name__)
+
+
+def reap(
+    path: Path,
+    *,
+    log_format: str = "text",
+    name: str | None = None,
+    solo: bool = False,
+    drain: bool = False,
+) -> int:
+    """
+    Harvest what a reaper.yaml describes until a signal; return the exit code.
+
+    Args:
+        log_format: `json` or `text`.
+        name: of the process; instead of the file's.
+        solo: lead without an election.
+        drain: end when the table is empty.
+
+    Raises:
+        ConfigurationError: with one line that names the file and its key.
+    """
+    try:
+        config = configure(read(path))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+    name = name or config.name or default_name()
+    return run(
+        lambda observers: _harvester(config, observers, name=name, solo=solo),
+        config.options,
+        log_format=log_format,
+        level=config.level,
+        drain=drain,
+    )
+
+
+def _harvester(
+    config: ReaperConfig, observers: Sequence[Observer], *, name: str, solo: bool
+) -> Harvester:
+    for notice in config.notices:
+        logger.log(
+            notice.level,
+            "%s %s",
+            notice.key,
+            notice.message,
+            extra={"action": "configure", "key": notice.key},
+        )
+    return Harvester(
+        name=name,
+        observers=observers,
+        options=config.options,
+        providers=Providers.real(
+            config.options,
+            {"conninfo": config.data_source},
+            name=name,
+            table=config.table,
+            solo=solo,
+        ),
+        # Nobody has connected a receiver in a process of our own.
+        send=lambda event: 0,
+    )

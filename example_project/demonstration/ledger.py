@@ -1,0 +1,140 @@
+"""
+The two sides of the promise: orders as committed, messages as Kafka has them.
+
+`Orders` places them at a steady rate, with every tenth transaction rolled
+back; `compare()` reads the topics to their ends and counts what is wrong.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from django.db import connection, transaction
+from shop import orders
+
+ROLLED_BACK = 10
+"""One transaction of so many is rolled back after its messages were stashed."""
+
+CUSTOMERS = 20
+
+
+class Orders:
+    """Places orders on a thread until `finish()`."""
+
+    def __init__(self, *, rate: float) -> None:
+        self.placed: list[int] = []
+        """Ids of the committed orders."""
+        self.rolled_back: list[int] = []
+        """Ids of the orders that were undone with their messages."""
+        self._pause = 1 / rate
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._place, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Place no more."""
+        self._end.set()
+        self._thread.join()
+
+    def _place(self) -> None:
+        choice = random.Random(1)
+        due = time.monotonic()
+        while not self._end.is_set():
+            self._place_one(choice)
+            due += self._pause
+            self._end.wait(max(0.0, due - time.monotonic()))
+        connection.close()
+
+    def _place_one(self, choice: random.Random) -> None:
+        with transaction.atomic():
+            order = orders.place(
+                customer=f"customer-{choice.randrange(CUSTOMERS)}",
+                sku="TEA-100",
+                quantity=1,
+                amount=Decimal("4.50"),
+            )
+            if choice.randrange(ROLLED_BACK) == 0:
+                transaction.set_rollback(True)
+                self.rolled_back.append(order.pk)
+            else:
+                self.placed.append(order.pk)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What Kafka has against what was committed. Counts of messages."""
+
+    committed: int
+    delivered: int
+    """Different messages in the topics."""
+    lost: int
+    """Committed orders without a message."""
+    phantoms: int
+    """Messages of orders that were rolled back."""
+    out_of_order: int
+    """First deliveries behind a later message of their key."""
+    duplicates: int
+
+
+def compare(placed: Orders, bootstrap_servers: str) -> Comparison:
+    """Read both topics and compare them with the committed orders."""
+    seen: Counter[str] = Counter()
+    told: set[int] = set()
+    last: dict[tuple[str, bytes], int] = {}
+    out_of_order = 0
+    for topic, key, headers in _read(bootstrap_servers):
+        seen[headers["outbox-message-id"]] += 1
+        if topic == orders.ORDERS:
+            told.add(int(key))
+        number = int(headers["outbox-id"])
+        is_first = seen[headers["outbox-message-id"]] == 1
+        if is_first and number < last.get((topic, key), 0):
+            out_of_order += 1
+        last[topic, key] = max(number, last.get((topic, key), 0))
+    return Comparison(
+        committed=2 * len(placed.placed),
+        delivered=len(seen),
+        lost=len(set(placed.placed) - told),
+        phantoms=len(set(placed.rolled_back) & told),
+        out_of_order=out_of_order,
+        duplicates=sum(seen.values()) - len(seen),
+    )
+
+
+def _read(bootstrap_servers: str) -> list[tuple[str, bytes, dict[str, str]]]:
+    """Return (topic, key, headers) of all messages, in the partitions' order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "demonstration",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    partitions = [
+        TopicPartition(topic, number, 0)
+        for topic in (orders.ORDERS, orders.AUDIT)
+        for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    ]
+    consumer.assign(partitions)
+    messages = []
+    left = len(partitions)
+    while left:
+        message = consumer.poll(10)
+        if message is None:
+            raise TimeoutError("Kafka has sent nothing for 10 s")
+        if (error := message.error()) is None:
+            headers = {name: value.decode() for name, value in message.headers()}
+            messages.append((message.topic(), message.key(), headers))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            left -= 1
+        else:
+            raise KafkaException(error)
+    consumer.close()
+    return messages

@@ -1,0 +1,126 @@
+"""
+Directs the demonstration and prints its result as a table.
+
+`demo.py` calls `show()` once the environment stands.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from django_outbox.devstack import devstack
+from django_outbox.events import boottime_ns
+
+if TYPE_CHECKING:
+    from .ledger import Orders
+
+PROJECT = Path(__file__).resolve().parents[1]
+
+SETTLE_TIMEOUT = 60.0
+"""Seconds until the table must be empty after the last order."""
+
+LEADER_TIMEOUT = 30.0
+"""Seconds until somebody must lead."""
+
+MARGIN = 3.0
+"""Seconds that a take-over may need beyond the session time-out."""
+
+
+def show(*, seconds: float, rate: float, harvesters: int) -> int:
+    """Run the demonstration; return the exit code."""
+    console = Console()
+    with devstack(progress=console.print) as stack:
+        os.environ.update(stack.environment)
+        console.print("Migrating the database")
+        manage = [sys.executable, str(PROJECT / "manage.py")]
+        subprocess.run([*manage, "migrate", "--verbosity", "0"], check=True)
+
+        import django
+
+        os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
+        django.setup()
+        return _demonstrate(
+            console, stack.bootstrap_servers, seconds, rate, harvesters
+        )
+
+
+def _demonstrate(
+    console: Console,
+    bootstrap_servers: str,
+    seconds: float,
+    rate: float,
+    harvesters: int,
+) -> int:
+    # Django's models can be imported only now.
+    from django_outbox.conf import settings
+    from django_outbox.models import OutboxRecord
+
+    from .ledger import Orders, compare
+    from .workers import Workers
+
+    with Workers(harvesters) as workers:
+        console.print(f"Starting {harvesters} harvesters")
+        leader = workers.wait_for_leader(timeout=LEADER_TIMEOUT)
+        console.print(f"[bold]{leader['name']}[/bold] leads")
+        placed = Orders(rate=rate)
+        _watch(console, placed, seconds / 2)
+        killed_at = boottime_ns()
+        workers.kill(leader["name"])
+        console.print(f"[bold]{leader['name']}[/bold] killed (kill -9) and restarted")
+        workers.start(leader["name"])
+        successor = workers.wait_for_leader(after_ns=killed_at, timeout=LEADER_TIMEOUT)
+        takeover = (successor["boottime_ns"] - killed_at) / 1e9
+        console.print(f"[bold]{successor['name']}[/bold] leads after {takeover:.1f} s")
+        _watch(console, placed, seconds / 2)
+        placed.finish()
+        console.print("Waiting until the table is empty")
+        deadline = time.monotonic() + SETTLE_TIMEOUT
+        while OutboxRecord.objects.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+    result = compare(placed, bootstrap_servers)
+    most = settings.SESSION_TIMEOUT + MARGIN
+    rows = [
+        ("committed", f"{result.committed:,}", None),
+        ("delivered", f"{result.delivered:,}", result.delivered == result.committed),
+        ("lost", f"{result.lost:,}", result.lost == 0),
+        ("rolled back, yet delivered", f"{result.phantoms:,}", result.phantoms == 0),
+        ("out of order", f"{result.out_of_order:,}", result.out_of_order == 0),
+        (
+            f"duplicates (at most W = {settings.MAX_IN_FLIGHT:,})",
+            f"{result.duplicates:,}",
+            result.duplicates <= settings.MAX_IN_FLIGHT,
+        ),
+        (f"take-over (at most {most:.0f} s)", f"{takeover:.1f} s", takeover <= most),
+    ]
+    table = Table(title=f"{harvesters} harvesters, the leader killed in the middle", min_width=48)
+    table.add_column("promise")
+    table.add_column("seen", justify="right")
+    table.add_column("kept", justify="center")
+    for promise, seen, is_kept in rows:
+        mark = {None: "", True: "[green]yes[/green]", False: "[bold red]no[/bold red]"}
+        table.add_row(promise, seen, mark[is_kept])
+    console.print(table)
+    return 0 if all(is_kept is not False for *_, is_kept in rows) else 1
+
+
+def _watch(console: Console, placed: Orders, seconds: float) -> None:
+    """Show for a while how many orders are placed and how many messages wait."""
+    from django_outbox.models import OutboxRecord
+
+    end = time.monotonic() + seconds
+    with console.status("") as status:
+        while (left := end - time.monotonic()) > 0:
+            waiting = OutboxRecord.objects.count()
+            status.update(
+                f"{len(placed.placed):,} orders placed, "
+                f"{waiting:,} messages wait in the outbox"
+            )
+            time.sleep(min(0.25, left))

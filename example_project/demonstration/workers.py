@@ -1,0 +1,96 @@
+"""
+Harvester processes: started, killed, and heard through their JSON events.
+
+`show.py` asks who leads and when that began; a thread for each process reads
+its standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+MANAGE = Path(__file__).resolve().parents[1] / "manage.py"
+
+
+class Workers:
+    """Several `manage.py runharvester`; all are stopped when the block ends."""
+
+    def __init__(self, count: int) -> None:
+        self._names = [f"harvester-{number}" for number in range(1, count + 1)]
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._events: list[dict[str, Any]] = []
+        self._news = threading.Condition()
+
+    def __enter__(self) -> Workers:
+        for name in self._names:
+            self.start(name)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for process in self._processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self._processes.values():
+            process.wait(30)
+
+    def start(self, name: str) -> None:
+        """Start a process, or start it again."""
+        process = subprocess.Popen(
+            [
+                *(sys.executable, str(MANAGE), "runharvester"),
+                *("--name", name, "--log-format", "json"),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._processes[name] = process
+        threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+
+    def kill(self, name: str) -> None:
+        """End a process as a crash would: it can tell nobody."""
+        self._processes[name].kill()
+        self._processes[name].wait()
+
+    def wait_for_leader(self, *, after_ns: int = 0, timeout: float) -> dict[str, Any]:
+        """
+        Return the first leader_acquired event after a moment.
+
+        Raises:
+            TimeoutError: when nobody leads after `timeout` seconds.
+        """
+        with self._news:
+            if self._news.wait_for(lambda: self._acquired(after_ns), timeout):
+                event = self._acquired(after_ns)
+                assert event is not None
+                return event
+        raise TimeoutError(f"no harvester leads after {timeout:.0f} s")
+
+    def _acquired(self, after_ns: int) -> dict[str, Any] | None:
+        return next(
+            (
+                event
+                for event in self._events
+                if event["event"] == "leader_acquired"
+                and event["boottime_ns"] > after_ns
+            ),
+            None,
+        )
+
+    def _listen(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            with self._news:
+                self._events.append(json.loads(line))
+                self._news.notify_all()

@@ -1,0 +1,1 @@
+"""A small business app: what a project has beside the outbox."""

@@ -1,0 +1,130 @@
+"""Which settings are wrong, and in which words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from django_outbox.options import OutboxSettings
+from django_outbox.rules import OWNED_KAFKA_KEYS, Problem, Rule, problems
+
+
+def the_problem(**values: Any) -> Problem:
+    (problem,) = problems(values)
+    return problem
+
+
+def test_the_defaults_are_right() -> None:
+    assert list(problems({})) == []
+
+
+def test_the_defaults_spelt_out_are_right() -> None:
+    defaults = OutboxSettings()
+    spelt = {field.name: getattr(defaults, field.name) for field in fields(defaults)}
+    assert list(problems(spelt)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("TABEL", "TABLE"), ("leader_topic", "LEADER_TOPIC"), ("MAX_INFLIGHT", "MAX_IN_")],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name: str, near: str) -> None:
+    problem = the_problem(**{name: 1})
+    assert problem.rule is Rule.UNKNOWN
+    assert f"Did you mean '{near}" in problem.message
+
+
+def test_a_name_like_no_other_gets_no_suggestion() -> None:
+    assert "mean" not in the_problem(Q=1).message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TABLE", None),
+        ("TABLE", 'x"; drop table y; --'),
+        ("TABLE", "1st"),
+        ("TABLE", "x" * 49),
+        ("TABLE", "outbox\n"),
+        ("SHARDS", True),
+        ("SHARDS", "1"),
+        ("SHARDS", 2),
+        ("LEADER_HEADER", 1),
+        ("SESSION_TIMEOUT", "6"),
+        ("SESSION_TIMEOUT", float("nan")),
+        ("MAX_POLL_INTERVAL", -1.0),
+        ("REVOKE_TIMEOUT", -1.0),
+        ("MAX_IN_FLIGHT", 0),
+        ("DELIVERY", "exactly-twice"),
+        ("POISON_POLICY", "drop"),
+        ("CLUSTER_ID", 1),
+        ("CLUSTER_ID", -1),
+        ("LEADER_TOPIC", "with space"),
+        ("LEADER_GROUP", ""),
+        ("METRICS_ADDRESS", "9187"),
+        ("METRICS_ADDRESS", "host:99999"),
+        ("METRICS_ADDRESS", "host:³"),
+        ("ALLOWED_TOPICS", "orders"),
+        ("ALLOWED_TOPICS", (1,)),
+        ("KAFKA", []),
+    ],
+)
+def test_a_wrong_value_is_named(name: str, value: Any) -> None:
+    problem = next(problems({name: value}))
+    assert (problem.rule, problem.setting) == (Rule.VALUE, name)
+
+
+@pytest.mark.parametrize(
+    ("values", "culprit"),
+    [
+        ({"HEARTBEAT_TIMEOUT": 3.0}, "HEARTBEAT_TIMEOUT"),
+        ({"HEARTBEAT_INTERVAL": 1.3}, "HEARTBEAT_INTERVAL"),
+        ({"DELIVERY_TIMEOUT": 6.1}, "DELIVERY_TIMEOUT"),
+        ({"MAX_POLL_INTERVAL": 5.0}, "MAX_POLL_INTERVAL"),
+        ({"DRAIN_TIMEOUT": 14.0, "REVOKE_TIMEOUT": 1.0}, "DRAIN_TIMEOUT"),
+        ({"MIN_POLL_INTERVAL": 0.2}, "MIN_POLL_INTERVAL"),
+        ({"RETRY_BACKOFF": 6.0}, "RETRY_BACKOFF"),
+    ],
+)
+def test_times_that_do_not_go_together_are_named(
+    values: Mapping[str, float], culprit: str
+) -> None:
+    problem = the_problem(**values)
+    assert (problem.rule, problem.setting) == (Rule.TIMING, culprit)
+    assert str(values[culprit]) in problem.message
+
+
+def test_other_times_follow_from_the_session_timeout() -> None:
+    """A short session alone is a valid configuration, if heartbeats keep up."""
+    short: dict[str, Any] = {
+        "SESSION_TIMEOUT": 3.0,
+        "HEARTBEAT_TIMEOUT": 1.0,
+        "HEARTBEAT_INTERVAL": 0.25,
+    }
+    assert list(problems(short)) == []
+    settings = OutboxSettings(**short)
+    assert settings.DELIVERY_TIMEOUT == 3.0
+    assert settings.MAX_POLL_INTERVAL == 7.5
+    assert settings.DRAIN_TIMEOUT == 2.5
+    assert settings.REVOKE_TIMEOUT == 2.0
+
+
+@pytest.mark.parametrize("setting", ["KAFKA", "PRODUCER_KAFKA"])
+@pytest.mark.parametrize("key", OWNED_KAFKA_KEYS)
+def test_an_owned_kafka_property_is_refused(setting: str, key: str) -> None:
+    problem = the_problem(**{setting: {key: "x"}})
+    assert (problem.rule, problem.setting) == (Rule.KAFKA_KEY, setting)
+    assert repr(key) in problem.message
+
+
+def test_a_kafka_property_of_the_projects_is_left_alone() -> None:
+    kafka = {"bootstrap.servers": "b:9092", "sasl.password": "hidden"}
+    assert list(problems({"KAFKA": kafka})) == []
+
+
+def test_the_value_of_an_owned_property_is_not_shown() -> None:
+    problem = the_problem(KAFKA={"group.id": "hidden"})
+    assert "hidden" not in problem.message
