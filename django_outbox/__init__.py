@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         StashError,
     )
     from .harvester import Harvester
+    from .messages import Message
     from .signals import (
         leader_acquired,
         leader_fenced,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
         meter_read,
         record_parked,
     )
-    from .stashing import Message, astash, stash, stash_many
+    from .stashing import astash, stash, stash_many
 
 __version__ = "0.1.0"
 
@@ -85,7 +86,8 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
 ]
 
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
-    "stashing": ("Message", "astash", "stash", "stash_many"),
+    "stashing": ("astash", "stash", "stash_many"),
+    "messages": ("Message",),
     "harvester": ("Harvester",),
     "signals": (
         "leader_acquired",

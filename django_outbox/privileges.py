@@ -27,6 +27,7 @@ def grants(
     Yield GRANT statements for those roles that are named.
 
     Args:
+        table: The name of the outbox table.
         app: The role that calls `stash()`; it can read nothing back.
         harvester: The role of `runharvester`.
         operator: The role of the admin site and of `manage.py outbox`.

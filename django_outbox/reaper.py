@@ -35,6 +35,7 @@ def reap(
     Harvest what a reaper.yaml describes until a signal; return the exit code.
 
     Args:
+        path: of the file.
         log_format: `json` or `text`.
         name: of the process; instead of the file's.
         solo: lead without an election.
@@ -80,5 +81,5 @@ def _harvester(
             solo=solo,
         ),
         # Nobody has connected a receiver in a process of our own.
-        send=lambda event: 0,
+        send=lambda _: 0,
     )

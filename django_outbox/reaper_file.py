@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -21,13 +21,18 @@ import yaml
 from .exceptions import ConfigurationError
 
 _RESOLVED: Final = frozenset({"tag:yaml.org,2002:null", "tag:yaml.org,2002:merge"})
-"""What an unquoted scalar may mean other than text."""
+_RESOLVERS: Final = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag in _RESOLVED]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+"""What an unquoted scalar may mean other than text: nothing, or a merge."""
 
 _UNITS: Final = {
     "ns": Decimal("1e-9"),
     "us": Decimal("1e-6"),
-    "µs": Decimal("1e-6"),  # noqa: RUF001 - U+00B5, one of Go's two signs
-    "μs": Decimal("1e-6"),  # noqa: RUF001 - U+03BC, the other one
+    # Unicode has two of them, and Go takes both.
+    "\N{MICRO SIGN}s": Decimal("1e-6"),
+    "\N{GREEK SMALL LETTER MU}s": Decimal("1e-6"),
     "ms": Decimal("1e-3"),
     "s": Decimal(1),
     "m": Decimal(60),
@@ -39,25 +44,29 @@ _PART: Final = re.compile(rf"(\d+\.?\d*|\.\d+)({'|'.join(_UNITS)})", re.ASCII)
 _DURATION: Final = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 _INTEGER: Final = re.compile(r"\d{1,18}", re.ASCII)
 
+_IDENTIFIER: Final = re.compile(r'([A-Za-z_][A-Za-z0-9_$]*)|"([^".\0]+)"')
+
+_EMPTY_VALUE: Final = re.compile(r"('(?:\\.|[^'\\])*')|(\w+)\s*=\s+(?=\w+\s*=)")
+"""A quoted value, or a keyword without a value before the next keyword."""
+
 
 class _Loader(yaml.SafeLoader):
     """Leaves scalars as text and refuses a key that stands twice."""
 
-    yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag in _RESOLVED]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers = _RESOLVERS
 
-    def construct_mapping(
-        self, node: yaml.MappingNode, deep: bool = False
-    ) -> dict[Hashable, Any]:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for name in names:
-            if names.count(name) > 1 and name != "<<":
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a key stands twice", node.start_mark
-                )
-        return super().construct_mapping(node, deep=deep)
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise _StandsTwice(problem_mark=key.start_mark)
+            seen.add(key.value)
+        return node
+
+
+class _StandsTwice(yaml.MarkedYAMLError):
+    """A mapping has the same key again."""
 
 
 def read(path: Path) -> Mapping[str, Any]:
@@ -74,11 +83,11 @@ def read(path: Path) -> Mapping[str, Any]:
     except UnicodeDecodeError:
         raise ConfigurationError("is not a text in UTF-8.") from None
     except yaml.MarkedYAMLError as error:
-        # The parser's message may quote a part of a password.
+        # The parser's own message may quote a part of a password.
+        is_twice = isinstance(error, _StandsTwice)
+        what = "has the same key again" if is_twice else "is not valid YAML"
         mark = error.problem_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        twice = error.problem == "a key stands twice"
-        what = "has a key twice in the mapping" if twice else "is not valid YAML"
         raise ConfigurationError(f"{what}{place}.") from None
     except yaml.YAMLError:
         raise ConfigurationError("is not valid YAML.") from None
@@ -101,6 +110,33 @@ def seconds(text: str) -> float:
     if not _DURATION.fullmatch(text) or len(text) > 100:
         raise ValueError(text)
     return float(sum(Decimal(n) * _UNITS[unit] for n, unit in _PART.findall(text)))
+
+
+def conninfo(text: str) -> str:
+    """
+    Return a data source in libpq's words.
+
+    `password= dbname=x` is meant to have no password; to libpq (and to
+    goharvest) its password is "dbname=x".
+    """
+    if "://" in text:
+        return text
+    return _EMPTY_VALUE.sub(lambda found: found[1] or f"{found[2]}='' ", text)
+
+
+def table_name(text: str) -> str:
+    """
+    Return the name that SQL makes of it: what is not quoted is lower case.
+
+    Raises:
+        ValueError: it is more, or less, than a name with or without a schema.
+    """
+    parts = _IDENTIFIER.findall(text)
+    written = ".".join(plain or f'"{quoted}"' for plain, quoted in parts)
+    names = [plain.lower() or quoted for plain, quoted in parts]
+    if written != text or len(names) > 2 or any(len(n.encode()) > 63 for n in names):
+        raise ValueError(text)
+    return ".".join(names)
 
 
 class Section:
@@ -132,7 +168,7 @@ class Section:
     def __contains__(self, name: str) -> bool:
         return self._value(name) is not None
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return (name for name in self._values if name in self)
 
     def key(self, name: str) -> str:

@@ -3,18 +3,17 @@ Into the table: `stash()` writes a message inside the caller's transaction.
 
 The message becomes visible to the harvester when that transaction commits,
 and never when it rolls back. Nothing here touches Kafka, so that it is safe
-before and after a fork. `limits.py` says what a message may hold;
+before and after a fork. `messages.py` makes the row before it is written;
 docs/concepts/writing.md says which order which call promises.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import KW_ONLY, dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from asgiref.sync import sync_to_async
 from django.core.serializers.json import DjangoJSONEncoder
@@ -22,15 +21,9 @@ from django.db import connections, router, transaction
 from django.utils.module_loading import import_string
 
 from .conf import settings
-from .exceptions import InvalidMessage, NotInTransaction, StashError
-from .limits import (
-    Headers,
-    Topics,
-    check_key,
-    check_partition,
-    check_value,
-    split_headers,
-)
+from .exceptions import NotInTransaction
+from .limits import Headers
+from .messages import Message, Row, Rows
 from .options import OutboxSettings
 from .records import Lane
 
@@ -63,19 +56,7 @@ def to_json(value: Any) -> str:
     return _encode(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of `stash_many()`, with the arguments of `stash()`."""
-
-    topic: str
-    _: KW_ONLY
-    key: str
-    value: object = None
-    headers: Headers | None = None
-    partition: int | None = None
-
-
-def stash(
+def stash(  # noqa: PLR0913  # the arguments are the public API
     topic: str,
     *,
     key: str,
@@ -109,13 +90,14 @@ def stash(
     """
     writer = _writer()
     connection = writer.connection(using)
-    message_id = uuid.uuid4()
-    row = writer.row(message_id, topic, key, value, headers, partition)
+    row = writer.rows.make(
+        Message(topic, key=key, value=value, headers=headers, partition=partition)
+    )
     if ordered:
         _lock(connection, [(topic, key)])
     with connection.cursor() as cursor:
         cursor.execute(writer.statement, row)
-    return message_id
+    return row.message_id
 
 
 def stash_many(
@@ -129,15 +111,11 @@ def stash_many(
     """
     writer = _writer()
     connection = writer.connection(using)
-    rows: Iterable[tuple[Any, ...]] = (
-        writer.row(uuid.uuid4(), m.topic, m.key, m.value, m.headers, m.partition)
-        for m in messages
-    )
+    rows: Iterable[Row] = map(writer.rows.make, messages)
     if ordered:
-        checked = list(rows)
+        rows = list(rows)
         # Sorted, so that two batches cannot wait for each other.
-        _lock(connection, sorted({(row[0], row[1]) for row in checked}))
-        rows = checked
+        _lock(connection, sorted({(row.topic, row.key) for row in rows}))
     chunks = _chunks(rows)
     message_ids: list[uuid.UUID] = []
     # A single statement is atomic by itself and needs no savepoint.
@@ -149,11 +127,11 @@ def stash_many(
         for chunk in chain(head, chunks):
             statement = writer.statement + f", {_ROW}" * (len(chunk) - 1)
             cursor.execute(statement, [column for row in chunk for column in row])
-            message_ids += [row[_MESSAGE_ID] for row in chunk]
+            message_ids += [row.message_id for row in chunk]
     return message_ids
 
 
-async def astash(
+async def astash(  # noqa: PLR0913  # the arguments of stash()
     topic: str,
     *,
     key: str,
@@ -180,11 +158,6 @@ async def astash(
     )
 
 
-_VALUE: Final = 2
-_VALUE_BYTES: Final = 3
-_MESSAGE_ID: Final = 6
-
-
 class _Writer:
     """What the settings say about writing, worked out once."""
 
@@ -194,10 +167,7 @@ class _Writer:
 
         self.options = options
         self._model = OutboxRecord
-        self._topics = Topics(options)
-        self._serialize = cast(
-            "Callable[[object], str]", import_string(options.SERIALIZER)
-        )
+        self.rows = Rows(options, import_string(options.SERIALIZER))
         table = OutboxRecord._meta.db_table
         self.statement = _INSERT.format(table=f'"{table}"') + _ROW
 
@@ -209,62 +179,12 @@ class _Writer:
             raise NotInTransaction(_not_in_transaction(alias))
         return connection
 
-    def row(
-        self,
-        message_id: uuid.UUID,
-        topic: str,
-        key: str,
-        value: object,
-        headers: Headers | None,
-        partition: int | None,
-    ) -> tuple[Any, ...]:
-        """Check a message and return the parameters of its row."""
-        self._topics.check(topic)
-        check_key(key)
-        check_partition(partition)
-        names, header_values = split_headers(headers)
-        text: str | None = None
-        raw: bytes | None = None
-        if isinstance(value, bytes | bytearray | memoryview):
-            raw = bytes(value)
-            check_value(raw, self.options.MAX_VALUE_BYTES)
-        elif value is not None:
-            text = value if isinstance(value, str) else self._text(value)
-            check_value(text, self.options.MAX_VALUE_BYTES)
-        return (
-            topic,
-            key,
-            text,
-            raw,
-            names,
-            header_values,
-            message_id,
-            partition,
-            self.options.CLUSTER_ID,
-        )
-
-    def _text(self, value: object) -> str:
-        try:
-            text = self._serialize(value)
-        except (TypeError, ValueError) as exc:
-            raise InvalidMessage(
-                f"value: SERIALIZER ({self.options.SERIALIZER}) cannot turn this "
-                f"{type(value).__name__} into text. Pass str, bytes, or what it "
-                "accepts."
-            ) from exc
-        if not isinstance(text, str):
-            raise StashError(
-                f"SERIALIZER ({self.options.SERIALIZER}) must return str, not "
-                f"{type(text).__name__}."
-            )
-        return text
-
 
 _current: _Writer | None = None
 
 
 def _writer() -> _Writer:
-    global _current
+    global _current  # noqa: PLW0603  # one value, replaced as a whole
     options = settings.snapshot()
     writer = _current
     if writer is None or writer.options is not options:
@@ -279,12 +199,12 @@ def _lock(connection: BaseDatabaseWrapper, lanes: list[Lane]) -> None:
         cursor.execute(_LOCK, [topics, keys])
 
 
-def _chunks(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    chunk: list[tuple[Any, ...]] = []
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    chunk: list[Row] = []
     size = 0
     for row in rows:
         chunk.append(row)
-        size += len(row[_VALUE] or row[_VALUE_BYTES] or "")
+        size += len(row.text or row.raw or "")
         if len(chunk) == CHUNK_ROWS or size >= CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0

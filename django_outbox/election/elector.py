@@ -16,7 +16,7 @@ from ..events import Event, Ready
 from ..exceptions import OutboxError
 from .leadership import Leadership
 from .neli import Neli, State
-from .ports import Membership
+from .ports import JoinLater, Membership
 from .settings import ElectionSettings
 from .term import LeaderTerm
 
@@ -103,7 +103,11 @@ class Elector:
         if (early := self._join_at - self._clock()) > 0:
             self._wait(min(timeout, early))
             return
-        obstacle = self._join()
+        try:
+            obstacle = self._join()
+        except JoinLater:
+            self._join_at = self._clock() + self._settings.join_interval
+            return
         if obstacle is None:
             self._has_joined = True
             self._backoff = self._settings.join_backoff
@@ -123,6 +127,8 @@ class Elector:
             if not self._can_join():
                 return "the database does not answer"
             self._membership.join(self._neli)
+        except JoinLater:
+            raise
         except OutboxError as error:
             return str(error)
         return None

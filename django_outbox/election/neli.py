@@ -144,6 +144,10 @@ class Neli:
         sent_at = self._claims.pop(offset, None)
         if sent_at is None:
             return
+        # The next one can wait; without this proof it would follow in haste.
+        self._pulse_at = max(
+            self._pulse_at, sent_at + self._settings.heartbeat_interval
+        )
         until = sent_at + self._settings.heartbeat_timeout
         if self.state is State.LEADER:
             self._leadership.extend(until)
@@ -211,10 +215,10 @@ class Neli:
         if self._nonce is None:
             return
         s = self._settings
-        is_candidate = self.state is State.CANDIDATE
-        is_hasty = is_candidate and now - self._stood_at < s.heartbeat_timeout
-        pace = s.candidate_interval if is_hasty else s.heartbeat_interval
-        self._pulse_at = now + pace
+        is_hopeless = self.unproven() > s.heartbeat_timeout
+        self._pulse_at = now + (
+            s.heartbeat_interval if is_hopeless else s.retry_interval
+        )
         self._wire.send(Heartbeat(node=s.name, nonce=self._nonce, sent_at=now))
 
     def _become(self, state: State) -> None:

@@ -9,6 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..exceptions import OutboxError
+
+
+class JoinLater(OutboxError):
+    """Joining the group just now could disturb its leader; try again soon."""
+
+    retriable = True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
@@ -60,6 +68,7 @@ class Membership(Protocol):
         Raises:
             LeaderTopicMissing: there is nothing to join, and it may not be made.
             KafkaUnavailable: no broker answers; call again later.
+            JoinLater: the group had better be left alone; call again soon.
         """
 
     def poll(self, timeout: float) -> None:

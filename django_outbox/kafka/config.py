@@ -87,8 +87,11 @@ def consumer_config(options: OutboxSettings) -> KafkaConfig:
         # A process that joins must not take the partition from the leader.
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": milliseconds(options.SESSION_TIMEOUT),
-        # A member learns of a rebalance by its next group heartbeat.
-        "heartbeat.interval.ms": milliseconds(options.HEARTBEAT_INTERVAL),
+        # A member learns of a rebalance by its next group heartbeat, and until
+        # all have, the leader can prove nothing.
+        "heartbeat.interval.ms": milliseconds(
+            min(options.HEARTBEAT_INTERVAL, options.HEARTBEAT_TIMEOUT / 5)
+        ),
         "max.poll.interval.ms": milliseconds(options.MAX_POLL_INTERVAL),
         # Commits are proofs of membership; nothing is ever resumed from them.
         "enable.auto.commit": False,

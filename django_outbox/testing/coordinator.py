@@ -46,6 +46,8 @@ class _Member:
     generation: int = -1
     """The last rebalance that it took part in."""
     attempt: int = 0
+    answered: int = 0
+    """The last attempt whose rebalance has ended."""
     has_claim: bool = False
     joined: Joined | None = None
     """Set while the member waits for the rebalance to end."""
@@ -93,7 +95,7 @@ class Coordinator:
             self._restart_session(member_id)
             self._time.after(self._session_timeout, lambda: self._check(member_id))
         member = self._members[member_id]
-        if attempt == member.attempt and member.joined is None:
+        if attempt == member.answered:
             joined(self.generation, is_owner=member_id == self._owner)
         else:
             member.attempt = attempt
@@ -182,6 +184,7 @@ class Coordinator:
             member.generation = self.generation
             self._restart_session(member_id)
             if joined is not None:
+                member.answered = member.attempt
                 joined(self.generation, is_owner=member_id == self._owner)
 
     def _choose_owner(self) -> str | None:

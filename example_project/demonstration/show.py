@@ -47,9 +47,7 @@ def show(*, seconds: float, rate: float, harvesters: int) -> int:
 
         os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
         django.setup()
-        return _demonstrate(
-            console, stack.bootstrap_servers, seconds, rate, harvesters
-        )
+        return _demonstrate(console, stack.bootstrap_servers, seconds, rate, harvesters)
 
 
 def _demonstrate(
@@ -100,7 +98,9 @@ def _demonstrate(
         ),
         (f"take-over (at most {most:.0f} s)", f"{takeover:.1f} s", takeover <= most),
     ]
-    table = Table(title=f"{harvesters} harvesters, the leader killed in the middle", min_width=48)
+    table = Table(
+        title=f"{harvesters} harvesters, the leader killed in the middle", min_width=48
+    )
     table.add_column("promise")
     table.add_column("seen", justify="right")
     table.add_column("kept", justify="center")

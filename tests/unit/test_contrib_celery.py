@@ -77,9 +77,7 @@ def sent() -> queue.SimpleQueue[str]:
 
 
 @pytest.fixture
-def singleton(
-    fence: MemoryFence, sent: queue.SimpleQueue[str]
-) -> Iterator[Singleton]:
+def singleton(fence: MemoryFence, sent: queue.SimpleQueue[str]) -> Iterator[Singleton]:
     singleton = Singleton(fence, sent.put, name="work", interval=0.005)
     yield singleton
     for leader_id in (FIRST, SECOND):

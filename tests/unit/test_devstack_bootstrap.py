@@ -27,7 +27,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(bootstrap, "PYTHON", environment / "bin" / "python")
     monkeypatch.setattr(bootstrap, "STAMP", environment / "django-outbox.json")
     monkeypatch.setattr(bootstrap, "_java_extra", list)
-    monkeypatch.setattr(bootstrap, "_say", lambda line, **_: None)
+    monkeypatch.setattr(bootstrap, "_say", lambda _, **__: None)
     return tmp_path
 
 

@@ -42,12 +42,16 @@ class History:
         self.processes = [Process(self, f"p{i}") for i in range(self.dice.randint(2, 4))]
 
     def latency(self) -> float | None:
-        """Mostly a millisecond, sometimes seconds, sometimes never."""
+        """
+        Mostly a millisecond, sometimes seconds, sometimes never.
+
+        A round trip above the session time-out ends a real connection.
+        """
         luck = self.dice.random() if self.is_troubled else 1.0
         if luck < 0.01:
             return None
         if luck < 0.05:
-            return self.dice.uniform(0.0, 2 * SESSION_TIMEOUT)
+            return self.dice.uniform(0.0, SESSION_TIMEOUT / 2)
         return 0.001
 
     def trusted(self) -> list[str]:

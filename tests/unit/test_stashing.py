@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 from pytest_django import Settings
 
 from django_outbox import Message, NotInTransaction, StashError, stash, stash_many
-from django_outbox.stashing import to_json
+from django_outbox.stashing import _writer, to_json
 
 
 def test_json_is_compact_and_keeps_letters() -> None:
@@ -89,8 +89,5 @@ def test_the_settings_are_read_again_after_a_change(settings: Settings) -> None:
         _row(value="x" * 20)
 
 
-def _row(**values: Any) -> tuple[Any, ...]:
-    from django_outbox.stashing import _writer
-
-    arguments = {"topic": "t", "key": "k", "headers": None, "partition": None} | values
-    return _writer().row(uuid.uuid4(), **arguments)
+def _row(*, value: object) -> tuple[Any, ...]:
+    return _writer().rows.make(Message("t", key="k", value=value))

@@ -17,8 +17,6 @@ from ...privileges import grants
 
 BLOCKED_SHOWN: Final = 20
 """Blocked rows that `status` lists."""
-ERROR_SHOWN: Final = 80
-"""Characters of an error that `status` shows as text."""
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -80,10 +78,8 @@ class Command(BaseCommand):
         more = " or more" if len(blocked) == BLOCKED_SHOWN else ""
         self.stdout.write(f"blocked  {len(blocked)}{more}")
         for row in blocked:
-            self.stdout.write(
-                f"  id {row['id']}, topic {row['kafka_topic']}, "
-                f"{row['attempts']} attempts: {row['last_error'][:ERROR_SHOWN]!r}"
-            )
+            failed = f"{row['attempts']} attempts: {row['last_error']!r}"
+            self.stdout.write(f"  id {row['id']} to {row['kafka_topic']}, {failed}")
 
     def release(self, alias: str, options: dict[str, Any]) -> None:
         """Put parked records back into the outbox."""

@@ -1,0 +1,113 @@
+"""
+From a message to its row: checked, serialized and given its id.
+
+`stashing.py` writes the row; `limits.py` says what a message may hold.
+Nothing here knows Django.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
+
+from .exceptions import InvalidMessage, StashError
+from .limits import (
+    Headers,
+    Topics,
+    check_key,
+    check_partition,
+    check_value,
+    split_headers,
+)
+from .options import OutboxSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of `stash_many()`, with the arguments of `stash()`."""
+
+    topic: str
+    _: KW_ONLY
+    key: str
+    value: object = None
+    headers: Headers | None = None
+    partition: int | None = None
+
+
+class Row(NamedTuple):
+    """What a writer puts into the table, in the order of the INSERT's columns."""
+
+    topic: str
+    key: str
+    text: str | None
+    raw: bytes | None
+    header_names: list[str]
+    header_values: list[str]
+    message_id: uuid.UUID
+    partition: int | None
+    cluster_id: int
+
+
+class Rows:
+    """
+    Makes rows of messages.
+
+    Args:
+        serialize: Turns a value that is neither text nor bytes into text.
+    """
+
+    def __init__(
+        self, settings: OutboxSettings, serialize: Callable[[object], str]
+    ) -> None:
+        self._settings = settings
+        self._serialize = serialize
+        self._topics = Topics(settings)
+
+    def make(self, message: Message) -> Row:
+        """
+        Check a message, serialize its value and give it an id.
+
+        Raises:
+            InvalidMessage: It breaks a limit.
+        """
+        topic, key, value = message.topic, message.key, message.value
+        self._topics.check(topic)
+        check_key(key)
+        check_partition(message.partition)
+        names, header_values = split_headers(message.headers)
+        text: str | None = None
+        raw: bytes | None = None
+        if isinstance(value, bytes | bytearray | memoryview):
+            raw = bytes(value)
+            check_value(raw, self._settings.MAX_VALUE_BYTES)
+        elif value is not None:
+            text = value if isinstance(value, str) else self._text(value)
+            check_value(text, self._settings.MAX_VALUE_BYTES)
+        return Row(
+            topic,
+            key,
+            text,
+            raw,
+            names,
+            header_values,
+            uuid.uuid4(),
+            message.partition,
+            self._settings.CLUSTER_ID,
+        )
+
+    def _text(self, value: object) -> str:
+        name = self._settings.SERIALIZER
+        try:
+            text = self._serialize(value)
+        except (TypeError, ValueError) as exc:
+            raise InvalidMessage(
+                f"value: SERIALIZER ({name}) cannot turn this {type(value).__name__} "
+                "into text. Pass str, bytes, or what it accepts."
+            ) from exc
+        if not isinstance(text, str):
+            raise StashError(
+                f"SERIALIZER ({name}) must return str, not {type(text).__name__}."
+            )
+        return text

@@ -1,0 +1,129 @@
+"""
+Faults wrapped round a real adapter, so that recovery is tried on the real one.
+
+Each wrapper is a port itself. It draws from a seed: the same test meets the
+same faults. `dataclasses.replace(providers, producer=...)` puts one into a
+harvester.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from ..exceptions import DatabaseUnavailable, DeliveryFailed
+from ..records import Failure, Lane, Record
+from ..relay.ports import Outbox, Producer, Settled
+
+T = TypeVar("T")
+
+
+class FaultyProducer:
+    """
+    A producer that refuses some records, and denies that others arrived.
+
+    Args:
+        real: does the work.
+        produce_rate: share of produce calls that raise; nothing is sent.
+        delivery_rate: share of deliveries reported as failed although the
+            message *is* in Kafka.
+        seed: the same seed gives the same faults.
+    """
+
+    def __init__(
+        self,
+        real: Producer,
+        *,
+        produce_rate: float = 0.0,
+        delivery_rate: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.faults = 0
+        """How many there were."""
+        self._real = real
+        self._produce_rate = produce_rate
+        self._delivery_rate = delivery_rate
+        self._random = random.Random(seed)  # noqa: S311  # faults, no secrets
+
+    def produce(
+        self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
+    ) -> None:
+        if self._random.random() < self._produce_rate:
+            self.faults += 1
+            raise DeliveryFailed("A fault of the test.", code="FAULT_PRODUCE")
+        settle = partial(self._settle, settled)
+        self._real.produce(record, leader_id, settle, alone=alone)
+
+    def poll(self, timeout: float) -> int:
+        return self._real.poll(timeout)
+
+    def purge(self) -> None:
+        self._real.purge()
+
+    def close(self) -> None:
+        self._real.close()
+
+    def _settle(
+        self, settled: Settled, record: Record, error: DeliveryFailed | None
+    ) -> None:
+        if error is None and self._random.random() < self._delivery_rate:
+            self.faults += 1
+            error = DeliveryFailed("A fault of the test.", code="FAULT_DELIVERY")
+        settled(record, error)
+
+
+class FaultyOutbox:
+    """
+    A table whose calls sometimes have an unknown outcome.
+
+    Args:
+        real: does the work.
+        before_rate: share of calls that raise with nothing done.
+        after_rate: share of calls that raise although all was done.
+        seed: the same seed gives the same faults.
+    """
+
+    def __init__(
+        self,
+        real: Outbox,
+        *,
+        before_rate: float = 0.0,
+        after_rate: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.faults = 0
+        """How many there were."""
+        self._real = real
+        self._before_rate = before_rate
+        self._after_rate = after_rate
+        self._random = random.Random(seed)  # noqa: S311  # faults, no secrets
+
+    def mark(self, leader_id: str, *, limit: int) -> list[Record]:
+        return self._call(lambda: self._real.mark(leader_id, limit=limit))
+
+    def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
+        return self._call(lambda: self._real.reset(leader_id, lanes))
+
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+        return self._call(lambda: self._real.purge(leader_id, records))
+
+    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._call(lambda: self._real.fail(leader_id, failures))
+
+    def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._call(lambda: self._real.park(leader_id, failures))
+
+    def ping(self) -> None:
+        self._call(self._real.ping)
+
+    def _call(self, act: Callable[[], T]) -> T:
+        if self._random.random() < self._before_rate:
+            self.faults += 1
+            raise DatabaseUnavailable("A fault of the test: nothing was done.")
+        outcome = act()
+        if self._random.random() < self._after_rate:
+            self.faults += 1
+            raise DatabaseUnavailable("A fault of the test: all was done.")
+        return outcome

@@ -1,0 +1,182 @@
+"""
+An outbox table in memory, behind the relay's ports `Outbox` and `Gauge`.
+
+It passes the scenarios that the real table passes (`tests/contracts`), so that
+a test of what comes after the table needs no Postgres.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from threading import Lock
+from uuid import uuid4
+
+from ..exceptions import DatabaseUnavailable
+from ..records import Backlog, Failure, Lane, Record
+
+CAP = 100_000
+"""Rows after which `backlog()` stops counting."""
+
+
+@dataclass(slots=True)
+class _Row:
+    record: Record
+    leader_id: str | None = None
+    last_error: str = ""
+
+
+class InMemoryOutbox:
+    """
+    A table that any number of leaders and threads may share.
+
+    Args:
+        has_archive: keep purged records in `archived`.
+        clock: wall clock of this database, in seconds since the epoch.
+    """
+
+    def __init__(
+        self, *, has_archive: bool = False, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.is_down = False
+        """While True every call of a leader raises `DatabaseUnavailable`."""
+        self.parked: list[Failure] = []
+        """What was set aside, attempts counted, with the error."""
+        self.archived: list[Record] = []
+        """What was purged, when the table has an archive."""
+        self._has_archive = has_archive
+        self._clock = clock
+        self._rows: dict[int, _Row] = {}
+        self._last_id = 0
+        self._lock = Lock()
+
+    # What writers and readers of the table do.
+
+    def draw_id(self) -> int:
+        """Take the next id, for a row that is committed later or never."""
+        with self._lock:
+            self._last_id += 1
+            return self._last_id
+
+    def insert(  # noqa: PLR0913  # the columns of a row
+        self,
+        topic: str,
+        key: str,
+        value: str | bytes | None = None,
+        *,
+        headers: Iterable[tuple[str, str | None]] = (),
+        partition: int | None = None,
+        record_id: int | None = None,
+    ) -> Record:
+        """Commit a row; `record_id` is one that was drawn before."""
+        pairs = list(headers)
+        record = Record(
+            id=self.draw_id() if record_id is None else record_id,
+            topic=topic,
+            key=key,
+            value=value,
+            header_keys=[name for name, _ in pairs],
+            header_values=[value for _, value in pairs],
+            partition=partition,
+            message_id=str(uuid4()),
+            created_at=str(round(self._clock() * 1_000_000)),
+            cluster_id=0,
+            attempts=0,
+        )
+        with self._lock:
+            self._rows[record.id] = _Row(record)
+        return record
+
+    def records(self) -> list[Record]:
+        """All rows in id order."""
+        with self._lock:
+            return [row.record for _, row in sorted(self._rows.items())]
+
+    def marks(self) -> Mapping[int, str | None]:
+        """The leader id of each row."""
+        with self._lock:
+            return {n: row.leader_id for n, row in sorted(self._rows.items())}
+
+    def errors(self) -> Mapping[int, str]:
+        """The last error of each row; empty for none."""
+        with self._lock:
+            return {n: row.last_error for n, row in sorted(self._rows.items())}
+
+    # What a leader does.
+
+    def mark(self, leader_id: str, *, limit: int) -> list[Record]:
+        with self._reached():
+            rows = (row for _, row in sorted(self._rows.items()))
+            free = (row for row in rows if row.leader_id != leader_id)
+            page = list(islice(free, limit))
+            for row in page:
+                row.leader_id = leader_id
+            return [row.record for row in page]
+
+    def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
+        wanted = set(lanes)
+        with self._reached():
+            rows = self._marked(leader_id, self._rows)
+            rows = [row for row in rows if row.record.lane in wanted]
+            for row in rows:
+                row.leader_id = None
+            return len(rows)
+
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+        with self._reached():
+            rows = self._marked(leader_id, (record.id for record in records))
+            for row in rows:
+                del self._rows[row.record.id]
+            if self._has_archive:
+                self.archived += [row.record for row in rows]
+            return len(rows)
+
+    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        errors = {failure.record.id: failure.error for failure in failures}
+        with self._reached():
+            rows = self._marked(leader_id, errors)
+            for row in rows:
+                row.record = _tried_again(row.record)
+                row.last_error = errors[row.record.id]
+            return len(rows)
+
+    def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        errors = {failure.record.id: failure.error for failure in failures}
+        with self._reached():
+            rows = self._marked(leader_id, errors)
+            for row in rows:
+                del self._rows[row.record.id]
+                error = errors[row.record.id]
+                self.parked.append(Failure(_tried_again(row.record), error))
+            return len(rows)
+
+    def ping(self) -> None:
+        with self._reached():
+            pass
+
+    def backlog(self) -> Backlog:
+        with self._reached():
+            count = len(self._rows)
+            if not count:
+                return Backlog(0, is_capped=False, oldest_age=0.0)
+            created_at = int(self._rows[min(self._rows)].record.created_at) / 1_000_000
+            age = max(0.0, self._clock() - created_at)
+            return Backlog(min(count, CAP), is_capped=count >= CAP, oldest_age=age)
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+    def _reached(self) -> Lock:
+        if self.is_down:
+            raise DatabaseUnavailable
+        return self._lock
+
+    def _marked(self, leader_id: str, ids: Iterable[int]) -> list[_Row]:
+        rows = map(self._rows.get, ids)
+        return [row for row in rows if row and row.leader_id == leader_id]
+
+
+def _tried_again(record: Record) -> Record:
+    return record._replace(attempts=record.attempts + 1)

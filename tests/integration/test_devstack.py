@@ -1,0 +1,114 @@
+"""The devstack's own servers: they keep their data and their address."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+
+from django_outbox.devstack import Stack
+from django_outbox.jars.resolver import default_cache
+from tests.services import Topics
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def table(private_services: Stack) -> str:
+    """A table of one committed row."""
+    with psycopg.connect(private_services.database_url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 1 AS id")
+    return "kept"
+
+
+@pytest.mark.parametrize("fault", ["stop", "kill"])
+def test_postgres_comes_back_with_its_data_at_its_address(
+    private_services: Stack, table: str, fault: str
+) -> None:
+    getattr(private_services.postgres, fault)()
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(private_services.database_url)
+    private_services.postgres.start()
+    with psycopg.connect(private_services.database_url) as connection:
+        assert connection.execute("SELECT id FROM kept").fetchall() == [(1,)]
+
+
+def test_postgres_allows_what_the_tests_need(private_services: Stack) -> None:
+    with psycopg.connect(private_services.database_url) as connection:
+        assert connection.execute("SHOW max_connections").fetchone() == ("200",)
+        assert connection.execute("SHOW fsync").fetchone() == ("on",)
+        assert connection.execute("SHOW is_superuser").fetchone() == ("on",)
+
+
+@pytest.mark.parametrize("fault", ["stop", "kill"])
+def test_kafka_comes_back_with_its_records_at_its_address(
+    private_services: Stack, fault: str
+) -> None:
+    servers = private_services.bootstrap_servers
+    topic = Topics(servers).create()
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    producer.produce(topic, b"kept")
+    assert producer.flush(10) == 0
+    getattr(private_services.kafka, fault)()
+    private_services.kafka.start()
+    messages = Topics(servers).read(topic, at_least=1)
+    assert [message.value() for message in messages] == [b"kept"]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment without services, with folders of its own."""
+    cache = tmp_path / "django-outbox"
+    cache.mkdir()
+    (cache / "jars").symlink_to(default_cache())
+    with tempfile.TemporaryDirectory() as temporary:
+        # Under root another user's Postgres works in there.
+        Path(temporary).chmod(0o755)
+        services = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS")
+        yield {
+            name: value for name, value in os.environ.items() if name not in services
+        } | {
+            # Containers would outlive a killed owner by some seconds.
+            "DEVSTACK_SOURCES": "embedded",
+            "PYTHONPATH": str(REPOSITORY),
+            "TMPDIR": temporary,
+            "XDG_CACHE_HOME": str(tmp_path),
+        }
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_command_prints_the_variables_and_leaves_nothing_running(
+    number: signal.Signals, elsewhere: dict[str, str]
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "django_outbox.devstack"],
+        env=elsewhere,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as ended:
+        try:
+            assert ended.stdout
+            lines = [ended.stdout.readline().strip() for _ in range(2)]
+            (database_url, servers) = [line.partition("=")[2] for line in lines]
+            psycopg.connect(database_url).close()
+            Topics(servers).create()
+            ended.send_signal(number)
+            assert ended.wait(20) == (-number if number == signal.SIGKILL else 0)
+        finally:
+            ended.kill()
+    deadline = time.monotonic() + 10
+    while list(Path(elsewhere["TMPDIR"]).iterdir()):
+        assert time.monotonic() < deadline, "its folders were not removed"
+        os.sched_yield()
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(database_url)

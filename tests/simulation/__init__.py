@@ -1,0 +1,1 @@
+"""A seeded simulator of whole outboxes under faults; see docs/concepts/simulation.md."""
