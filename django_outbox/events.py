@@ -52,7 +52,7 @@ class Ready(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAcquired(Event):
-    """This harvester leads from now on, under a leader id never used before."""
+    """The harvester leads from now on, under a leader id never used before."""
 
     kind: ClassVar[str] = "leader_acquired"
 

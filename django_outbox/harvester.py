@@ -186,9 +186,7 @@ class Harvester:
             ),
         )
         marking, settling = providers.table("dispatch"), providers.table("settle")
-        settler = Settler(
-            outbox=settling, on_parked=machinery.parked, clock=boottime
-        )
+        settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
         dispatcher = Dispatcher(
             relay=relay,
             outbox=marking,

@@ -15,6 +15,7 @@ from pathlib import Path
 from .exceptions import ConfigurationError
 from .harvester import Harvester, default_name
 from .machinery import Observer
+from .options import OutboxSettings
 from .providers import Providers
 from .reaper_config import ReaperConfig, configure
 from .reaper_file import read
@@ -50,7 +51,9 @@ def reap(
         raise ConfigurationError(f"{path}: {error}") from error
     name = name or config.name or default_name()
     return run(
-        lambda observers: _harvester(config, observers, name=name, solo=solo),
+        lambda observers, options: _harvester(
+            config, options, observers, name=name, solo=solo
+        ),
         config.options,
         log_format=log_format,
         level=config.level,
@@ -59,7 +62,12 @@ def reap(
 
 
 def _harvester(
-    config: ReaperConfig, observers: Sequence[Observer], *, name: str, solo: bool
+    config: ReaperConfig,
+    options: OutboxSettings,
+    observers: Sequence[Observer],
+    *,
+    name: str,
+    solo: bool,
 ) -> Harvester:
     for notice in config.notices:
         logger.log(
@@ -72,9 +80,9 @@ def _harvester(
     return Harvester(
         name=name,
         observers=observers,
-        options=config.options,
+        options=options,
         providers=Providers.real(
-            config.options,
+            options,
             {"conninfo": config.data_source},
             name=name,
             table=config.table,

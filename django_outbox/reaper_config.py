@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .exceptions import ConfigurationError
@@ -52,9 +52,9 @@ _LEVELS: Final = {
 class ReaperConfig:
     """What a reaper.yaml says."""
 
-    options: OutboxSettings
-    data_source: str
-    """A conninfo string or URL, which libpq accepts."""
+    options: OutboxSettings = field(repr=False)
+    data_source: str = field(repr=False)
+    """A conninfo string or URL, which libpq accepts; it may hold a password."""
     table: str
     """Name of the outbox table as the catalogue has it, perhaps with its schema."""
     name: str | None

@@ -59,9 +59,9 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:
-            if key.value in seen:
+            if (text := str(key.value)) in seen:
                 raise _StandsTwice(problem_mark=key.start_mark)
-            seen.add(key.value)
+            seen.add(text)
         return node
 
 
@@ -134,7 +134,7 @@ def table_name(text: str) -> str:
     parts = _IDENTIFIER.findall(text)
     written = ".".join(plain or f'"{quoted}"' for plain, quoted in parts)
     names = [plain.lower() or quoted for plain, quoted in parts]
-    if written != text or len(names) > 2 or any(len(n.encode()) > 63 for n in names):
+    if written != text or len(names) not in (1, 2) or any(len(n.encode()) > 63 for n in names):
         raise ValueError(text)
     return ".".join(names)
 

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Final
 
@@ -36,7 +37,7 @@ GRACE: Final = 1.5
 
 
 def run(
-    make: Callable[[Sequence[Observer]], Harvester],
+    make: Callable[[Sequence[Observer], OutboxSettings], Harvester],
     options: OutboxSettings,
     *,
     log_format: str,
@@ -50,7 +51,7 @@ def run(
     once with 143 or 130. Call it on the main thread.
 
     Args:
-        make: builds the harvester, given who observes its events.
+        make: builds the harvester, given who observes its events and its settings.
         log_format: `json` or `text`.
         level: of the log, as in `logging`.
         drain: end when the table is empty.
@@ -62,7 +63,10 @@ def run(
         shown = present(log_format=log_format, level=level, has_bar=drain)
         observers = stack.enter_context(shown)
         serve = _metrics(options, observers)
-        harvester = make(observers)
+        if log_format == "text" and sys.stdout.isatty():
+            # A line that people look at should not be five seconds old.
+            options = replace(options, METER_INTERVAL=min(options.METER_INTERVAL, 1.0))
+        harvester = make(observers, options)
         table = harvester.provide().table("drain") if drain else None
         stack.enter_context(serve(harvester))
         wanted = stack.enter_context(_Signals())
@@ -80,8 +84,8 @@ def _end(harvester: Harvester, observers: Sequence[Observer]) -> int:
     try:
         if harvester.join(timeout):
             return 0
-    except Exception as error:
-        logger.error("The harvester ended by an error: %s", error)
+    except Exception:
+        logger.exception("The harvester ended by an error")
         return 1
     logger.error(
         "Not everything was closed after %.1f s; exiting all the same",
@@ -137,7 +141,7 @@ def _metrics(
     """Add the metrics' observer; return what serves them, if there is an address."""
     stack = ExitStack()
     if not (address := options.METRICS_ADDRESS):
-        return lambda harvester: stack
+        return lambda _: stack
     try:
         from .observability.metrics import Metrics, serve
     except ImportError as error:

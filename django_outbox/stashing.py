@@ -9,6 +9,7 @@ docs/concepts/writing.md says which order which call promises.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -213,6 +214,11 @@ def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _not_in_transaction(alias: str) -> str:
+    if _is_async():
+        return (
+            "stash() was called in async code, which is in no transaction of Django's. "
+            "Use `await astash(...)`, or sync_to_async() on a function that does both."
+        )
     text = f"No transaction.atomic() block is open on the database {alias!r}"
     elsewhere = [
         connection.alias
@@ -228,3 +234,11 @@ def _not_in_transaction(alias: str) -> str:
         f"{text}. Call stash() inside `with transaction.atomic(using={alias!r}):`, "
         "together with the business rows."
     )
+
+
+def _is_async() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -20,6 +20,7 @@ from django_outbox.devstack.bootstrap import ensure_environment  # noqa: E402
 
 
 def main() -> int:
+    """Return the exit code: 1 when a promise was broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="how long to place orders"

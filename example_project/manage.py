@@ -14,6 +14,7 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> None:
+    """Run one command."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     # Last on the path: a checkout in which nothing is installed works, too.
     sys.path.append(str(Path(__file__).resolve().parent.parent))

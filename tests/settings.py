@@ -57,7 +57,7 @@ TEMPLATES = [
 ]
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
-SECRET_KEY = "the tests' own"  # noqa: S105 - protects nothing
+SECRET_KEY = "the tests' own"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from celery import current_app
+from celery.app import app_or_default
 
 from .leadership import UnitRefused
 from .singleton import Fence, LeaderRun, Singleton
@@ -51,7 +51,7 @@ def leader_task(
 
     def decorate(work: Work) -> Any:
         # Bound now: on a beat's own thread Celery knows no current app.
-        app = current_app._get_current_object()
+        app = app_or_default()
         task_name = name or app.gen_task_name(work.__name__, work.__module__)
 
         def run(leader_id: str) -> None:

@@ -50,7 +50,7 @@ _LOCK_NOT_AVAILABLE: Final = "55P03"
 
 
 class UnitRefused(OutboxError):
-    """This leader id has ended, or another unit of the singleton runs now."""
+    """The leader id has ended, or another unit of the singleton runs now."""
 
 
 class LeadershipManager(models.Manager["Leadership"]):
@@ -60,12 +60,9 @@ class LeadershipManager(models.Manager["Leadership"]):
         """
         Make this leader id the present one; True when it is.
 
-        The row is read before `is_fresh` is asked and written only if nobody
-        wrote it since, so that a leader that slept on its way here cannot
-        replace its successor.
-
-        Args:
-            is_fresh: whether no successor can exist yet.
+        The row is read before `is_fresh` says that no successor can exist
+        yet, and written only if nobody wrote it since, so that a leader that
+        slept on its way here cannot replace its successor.
         """
         rows = self.using(self._alias())
         row, _created = rows.get_or_create(name=name)

@@ -59,7 +59,7 @@ def published(
 def running(*, path: Path | None = None) -> dict[str, str]:
     """The variables of a running devstack; empty when none is published."""
     try:
-        with open(path or address_file(), "rb") as file:
+        with (path or address_file()).open("rb") as file:
             if _try_lock(file.fileno(), fcntl.LOCK_SH):
                 return {}
             return dict(json.load(file))

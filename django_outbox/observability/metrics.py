@@ -70,7 +70,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _QuietHandler(WSGIRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
+    def log_request(self, *args: object) -> None:
         """Scrapes are not news."""
 
 

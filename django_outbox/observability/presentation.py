@@ -43,9 +43,9 @@ def present(
         from .terminal import StatusLine
 
         console = Console()
-        with _logging_to(RichHandler(console=console, show_path=False), level):
-            with StatusLine(console) as line:
-                yield [LogLines(), line]
+        handler = RichHandler(console=console, show_path=False)
+        with _logging_to(handler, level), StatusLine(console) as line:
+            yield [LogLines(), line]
     else:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

@@ -117,7 +117,7 @@ class Leadership(Protocol):
         """The present term, or None while another process may lead."""
 
     def refresh(self, leader_id: str, *, reason: str, now: float) -> Term | None:
-        """Replace `leader_id` by a new one in the same trust window; None if it ended."""
+        """Replace `leader_id` by a new one in the same window; None if it ended."""
 
     def resign(self, leader_id: str, *, reason: str) -> None:
         """Ask the elector to give leadership up; returns at once."""

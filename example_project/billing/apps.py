@@ -6,9 +6,12 @@ from django.apps import AppConfig
 
 
 class BillingConfig(AppConfig):
+    """Billing."""
+
     name = "billing"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        """Connect the leader's task to the signals."""
         # The harvester's process must know the leader's tasks, too.
         from . import tasks  # noqa: F401

@@ -22,7 +22,7 @@ class Invoice(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        ordering = ["id"]
+        ordering = ("id",)
 
     def __str__(self) -> str:
         return f"invoice {self.pk}"

@@ -25,6 +25,10 @@ KAFKA_PREFIX: Final = "OUTBOX_KAFKA_"
 
 _Value = TypeVar("_Value")
 
+_WRONG_URL: Final = (
+    "DATABASE_URL must look like postgres://user:password@host:5432/name, with special "
+    "characters percent-encoded."
+)
 _TRUE: Final = ("1", "true", "yes", "on")
 _FALSE: Final = ("0", "false", "no", "off")
 
@@ -41,16 +45,13 @@ def database(environment: Mapping[str, str]) -> dict[str, Any]:
             "DATABASE_URL is not set and no devstack is running. Set it, or start one "
             "in another terminal: python -m django_outbox.devstack"
         )
+    if not url.startswith(("postgres://", "postgresql://")):
+        raise ImproperlyConfigured(_WRONG_URL)
     try:
-        if not url.startswith(("postgres://", "postgresql://")):
-            raise ValueError
         return dict(environ.Env.db_url_config(url))
     except ValueError:
         # The parser's own message could show a part of the password.
-        raise ImproperlyConfigured(
-            "DATABASE_URL must look like postgres://user:password@host:5432/name, with "
-            "special characters percent-encoded."
-        ) from None
+        raise ImproperlyConfigured(_WRONG_URL) from None
 
 
 def seconds(environment: Mapping[str, str], name: str, *, default: float) -> float:

@@ -6,5 +6,7 @@ from django.apps import AppConfig
 
 
 class ShopConfig(AppConfig):
+    """The shop."""
+
     name = "shop"
     default_auto_field = "django.db.models.BigAutoField"

@@ -9,9 +9,11 @@ from .models import Order
 
 
 class OrderForm(forms.ModelForm):
+    """A new order."""
+
     class Meta:
         model = Order
-        fields = ["customer", "sku", "quantity", "amount"]
+        fields = ("customer", "sku", "quantity", "amount")
 
     def place(self) -> Order:
         """Place the order; only when the form is valid."""

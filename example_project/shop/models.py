@@ -53,7 +53,7 @@ class Order(models.Model):
     """Of the newest message about this order, to find it in the outbox by."""
 
     class Meta:
-        ordering = ["-id"]
+        ordering = ("-id",)
 
     def __str__(self) -> str:
         return f"order {self.pk}"

@@ -15,7 +15,12 @@ ME = "11111111-1111-4111-8111-111111111111"
 OTHER = "22222222-2222-4222-8222-222222222222"
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("postgres", marks=pytest.mark.django_db(transaction=True)),
+    ]
+)
 def table(request: pytest.FixtureRequest) -> Iterator[Table]:
     """An empty table of each kind."""
     if request.param == "memory":

@@ -149,14 +149,18 @@ class Process:
 def trouble(history: History) -> None:
     """Let something befall one process, or the whole group."""
     dice = history.dice
-    process = dice.choice(history.processes)
+    leaders = [p for p in history.processes if p.name in history.trusted()]
+    process = dice.choice(leaders or history.processes)
+    if dice.random() < 0.3:
+        process = dice.choice(history.processes)
     duration = dice.choice([0.3, HEARTBEAT_TIMEOUT, SESSION_TIMEOUT, 7.0])
     dice.choice(
         [
             lambda: process.pause(duration),
             lambda: process.pause(duration),
-            process.crash,
             lambda: process.cut(duration),
+            lambda: process.cut(duration),
+            process.crash,
             process.stop,
             process.resign,
             history.group.coordinator.move,

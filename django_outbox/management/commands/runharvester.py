@@ -14,10 +14,13 @@ from ...exceptions import ConfigurationError
 from ...harvester import Harvester
 from ...machinery import Observer
 from ...observability.presentation import LEVELS
+from ...options import OutboxSettings
 from ...running import run
 
 
 class Command(BaseCommand):
+    """Parses, builds, and lets `running.py` run."""
+
     help = (
         "Harvest the outbox to Kafka. Start several: one leads, the others stand by"
         " and take over when it ends or dies. SIGTERM or SIGINT ends it in order; a"
@@ -53,10 +56,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            chosen = settings.snapshot()
             code = run(
-                lambda observers: self._harvester(observers, options),
-                chosen,
+                lambda observers, chosen: self._harvester(observers, chosen, options),
+                settings.snapshot(),
                 log_format=options["log_format"],
                 level=LEVELS[options["verbosity"]],
                 drain=options["drain"],
@@ -67,9 +69,13 @@ class Command(BaseCommand):
             raise SystemExit(code)
 
     def _harvester(
-        self, observers: Sequence[Observer], options: dict[str, Any]
+        self,
+        observers: Sequence[Observer],
+        chosen: OutboxSettings,
+        options: dict[str, Any],
     ) -> Harvester:
         return Harvester(
+            options=chosen,
             name=options["name"],
             database=options["database"],
             solo=options["solo"],

@@ -7,6 +7,8 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+    """The first tables."""
+
     initial = True
     dependencies = [("shop", "0001_initial")]
     operations = [
@@ -55,6 +57,6 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={"ordering": ["id"]},
+            options={"ordering": ("id",)},
         ),
     ]

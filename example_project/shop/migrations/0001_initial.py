@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import django.core.validators
-import shop.models
 from django.db import migrations, models
+
+import shop.models
 
 
 class Migration(migrations.Migration):
+    """The first tables."""
+
     initial = True
     dependencies = []
     operations = [
@@ -75,6 +78,6 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("message_id", models.UUIDField(editable=False, null=True)),
             ],
-            options={"ordering": ["-id"]},
+            options={"ordering": ("-id",)},
         ),
     ]

@@ -1,0 +1,118 @@
+"""
+One Kafka to try a scenario on: in memory, or a real one.
+
+Each class says how a test makes topics and reads them; what the relay does
+goes through the adapter that `producer()` gives.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+from django_outbox.exceptions import DeliveryFailed
+from django_outbox.kafka.producer import KafkaProducer
+from django_outbox.options import OutboxSettings
+from django_outbox.records import Record
+from django_outbox.relay.ports import Producer
+from django_outbox.testing.producer import (
+    InMemoryLog,
+    InMemoryProducer,
+    InMemoryTopic,
+)
+from tests.services import Topics
+
+NOWHERE = "127.0.0.1:1"
+
+
+class Read(NamedTuple):
+    """What a consumer sees of a message."""
+
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class Reports(list[tuple[int, DeliveryFailed | None]]):
+    """Collects what `settled` is told: the record's id and the error."""
+
+    def __call__(self, record: Record, error: DeliveryFailed | None) -> None:
+        self.append((record.id, error))
+
+    def wait(self, producer: Producer, count: int) -> None:
+        """Poll until there are so many reports."""
+        deadline = time.monotonic() + 15
+        while len(self) < count:
+            assert time.monotonic() < deadline, f"{len(self)} reports of {count}"
+            producer.poll(0.05)
+
+
+class MemoryCluster:
+    """The fake."""
+
+    def __init__(self) -> None:
+        self._log = InMemoryLog()
+        self._count = 0
+
+    def create(self, *, partitions: int = 1, max_message_bytes: int = 1_048_588) -> str:
+        self._count += 1
+        topic = InMemoryTopic(
+            partitions=partitions, max_message_bytes=max_message_bytes
+        )
+        return self._log.create(f"topic-{self._count}", topic)
+
+    def producer(self, **options: Any) -> Producer:
+        return InMemoryProducer(self._log, OutboxSettings(**options))
+
+    def producer_without_auto_create(self) -> Producer:
+        return InMemoryProducer(InMemoryLog(has_auto_create=False))
+
+    def producer_out_of_reach(self, *, max_queued: int) -> Producer:
+        log = InMemoryLog()
+        log.is_down = True
+        return InMemoryProducer(log, max_queued=max_queued)
+
+    def read(self, topic: str, count: int) -> list[Read]:
+        messages = self._log.of(topic)
+        assert len(messages) == count
+        return [Read(*message[1:]) for message in messages]
+
+
+class KafkaCluster:
+    """The real one."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._servers = bootstrap_servers
+        self._topics = Topics(bootstrap_servers)
+        self._opened: list[Producer] = []
+
+    def create(self, *, partitions: int = 1, max_message_bytes: int = 1_048_588) -> str:
+        config = {"max.message.bytes": str(max_message_bytes)}
+        return self._topics.create(partitions=partitions, config=config)
+
+    def producer(self, **options: Any) -> Producer:
+        servers = {"bootstrap.servers": self._servers}
+        return KafkaProducer(OutboxSettings(KAFKA=servers, **options))
+
+    def producer_without_auto_create(self) -> Producer:
+        return self.producer(PRODUCER_KAFKA={"allow.auto.create.topics": False})
+
+    def producer_out_of_reach(self, *, max_queued: int) -> Producer:
+        properties = {
+            "bootstrap.servers": NOWHERE,
+            "queue.buffering.max.messages": max_queued,
+        }
+        return KafkaProducer(OutboxSettings(KAFKA=properties))
+
+    def read(self, topic: str, count: int) -> list[Read]:
+        messages = self._topics.read(topic, at_least=count)
+        assert len(messages) == count
+        return [
+            Read(m.partition(), m.offset(), m.key(), m.value(), m.headers() or [])
+            for m in messages
+        ]
+
+
+Cluster = MemoryCluster | KafkaCluster

@@ -1,0 +1,217 @@
+"""The example project, as an operator runs it: `manage.py` in processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka import Message
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from django_outbox.devstack import Stack
+from tests.services import Topics
+
+MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"
+PATIENCE = 60.0
+
+
+class Worker:
+    """One `runharvester`, and the events that it tells."""
+
+    def __init__(self, environment: dict[str, str], name: str) -> None:
+        self.name = name
+        self.events: list[dict[str, Any]] = []
+        harvest = ["runharvester", "--name", name, "--log-format", "json"]
+        self.process = subprocess.Popen(
+            [sys.executable, str(MANAGE), *harvest],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """Return the next event of this kind."""
+        while (told := self._told.get(timeout=PATIENCE))["event"] != event:
+            pass
+        return told
+
+    def signal(self, number: int) -> int:
+        """Send a signal that ends it; return its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def _listen(self) -> None:
+        assert self.process.stdout
+        with self.process.stdout:
+            for line in self.process.stdout:
+                event = json.loads(line)
+                self.events.append(event)
+                self._told.put(event)
+
+
+class Example:
+    """The example project with a database of its own."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self.workers: list[Worker] = []
+
+    def manage(self, *arguments: str) -> str:
+        """Run a command to its end; return what it printed."""
+        ended = subprocess.run(
+            [sys.executable, str(MANAGE), *arguments],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout
+        return ended.stdout
+
+    def work(self, name: str) -> Worker:
+        """Start a harvester; the test's end ends it."""
+        self.workers.append(Worker(self.environment, name))
+        return self.workers[-1]
+
+    def place(self, count: int) -> None:
+        """Place orders, each in a transaction of its own."""
+        code = (
+            "from shop import orders\n"
+            f"for number in range({count}):\n"
+            "    orders.place(customer=f'c{number % 5}', sku='TEA', quantity=1,"
+            " amount=number)"
+        )
+        self.manage("shell", "--no-imports", "-c", code)
+
+    def invoices(self) -> list[str]:
+        """The leader ids of the invoices, in the order in which they were written."""
+        with psycopg.connect(self.environment["DATABASE_URL"]) as connection:
+            rows = connection.execute(
+                "SELECT leader_id FROM billing_invoice ORDER BY id"
+            )
+            return [str(leader_id) for (leader_id,) in rows]
+
+
+@contextmanager
+def database(server: str) -> Iterator[str]:
+    """Make a database, yield its URL, and drop it."""
+    name = f"example_{uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        address = conninfo_to_dict(server)
+        host = f"{address.get('host', '')}:{address.get('port', 5432)}"
+        user = f"{address.get('user', '')}:{address.get('password', '')}"
+        try:
+            yield f"postgres://{user}@{host}/{name}"
+        finally:
+            connection.execute(
+                sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
+            )
+
+
+@pytest.fixture
+def example(services: Stack, topics: Topics) -> Iterator[Example]:
+    """The migrated example, whose leader topic and group nobody else has."""
+    leader = topics.create()
+    with database(services.database_url) as url:
+        example = Example(
+            {
+                **os.environ,
+                # pytest-django has put the tests' own there.
+                "DJANGO_SETTINGS_MODULE": "config.settings",
+                "DATABASE_URL": url,
+                "KAFKA_BOOTSTRAP_SERVERS": services.bootstrap_servers,
+                "OUTBOX_LEADER_TOPIC": leader,
+                "OUTBOX_LEADER_GROUP": leader,
+                "BILLING_INTERVAL": "0.05",
+            }
+        )
+        example.manage("migrate", "--verbosity", "0")
+        yield example
+        for worker in example.workers:
+            worker.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.02)
+
+
+def test_the_examples_own_tests_pass(example: Example) -> None:
+    assert "OK" in example.manage("test", "shop", "billing", "--noinput", "--shuffle")
+
+
+def test_the_examples_migrations_and_checks_are_complete(example: Example) -> None:
+    example.manage("makemigrations", "--check", "--dry-run")
+    assert "no issues" in example.manage("check", "--database", "default")
+
+
+def test_an_order_arrives_in_both_topics(example: Example, topics: Topics) -> None:
+    example.place(3)
+    example.manage("runharvester", "--drain", "--verbosity", "0")
+    outbox = example.environment["OUTBOX_LEADER_GROUP"]
+    ours = [
+        (message.topic(), key(message), json.loads(message.value() or b""))
+        for message in topics.read("orders", "order-audit")
+        if ("outbox-source", outbox.encode()) in (message.headers() or [])
+    ]
+    assert {(topic, key, value["order"]) for topic, key, value in ours} == {
+        ("orders", "1", 1),
+        ("orders", "2", 2),
+        ("orders", "3", 3),
+        ("order-audit", "c0", 1),
+        ("order-audit", "c1", 2),
+        ("order-audit", "c2", 3),
+    }
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_invoices_are_written_by_one_leader_after_the_other(
+    example: Example, how: signal.Signals
+) -> None:
+    """However the first one ends, and while orders keep coming."""
+    first = example.work("first")
+    former = first.wait_for("leader_acquired")["leader_id"]
+    second = example.work("second")
+    second.wait_for("ready")
+    example.place(60)
+    until(lambda: len(example.invoices()) == 60)
+
+    code = first.signal(how)
+    example.place(60)
+    present = second.wait_for("leader_acquired")["leader_id"]
+    until(lambda: len(example.invoices()) == 120)
+
+    assert code == (0 if how == signal.SIGTERM else -how)
+    # In groups: neither wrote between two invoices of the other.
+    writers = [leader_id for leader_id, _ in groupby(example.invoices())]
+    assert writers == [former, present]
+
+
+def key(message: Message) -> str:
+    return (message.key() or b"").decode()

@@ -1,0 +1,1 @@
+"""What the project demands of itself: its tools' and its architecture's rules."""

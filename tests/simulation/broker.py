@@ -1,0 +1,168 @@
+"""
+Kafka: the log of each key, and the way of a record to it and back.
+
+A request travels, is appended or not, and its acknowledgement travels back;
+each step may fail. What the client of a request learns, and whether the record
+is in the log, are two different things, and the promises are about the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
+from django_outbox.records import Lane, Record
+
+from .timing import DELIVERY_TIMEOUT
+
+if TYPE_CHECKING:
+    from .producer import SimulatedProducer
+    from .world import World
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Request:
+    """One try to append one record, and what became of it."""
+
+    record: Record
+    leader_id: str
+    producer: SimulatedProducer
+    serial: int
+    """Its place among all requests of the history."""
+    sent_at: float
+    is_alone: bool
+    """It is a batch of its own."""
+    is_held: bool = False
+    """It is in the client's buffers and not on the wire yet."""
+    is_stale: bool = False
+    """Its process froze or died before it was appended."""
+    is_cancelled: bool = False
+    """Its client is closed: its connection delivers nothing more."""
+    is_reported: bool = False
+    """The client has told the relay an outcome."""
+    is_failed: bool = False
+    """... and it was a failure."""
+
+
+class Broker:
+    """All partitions, as if each key had its own."""
+
+    def __init__(self, world: World) -> None:
+        self.log: dict[Lane, list[Request]] = {}
+        self.is_away = False
+        self.in_transit = 0
+        """Requests on their way."""
+        self._world = world
+        self._serials = 0
+        self._newest: dict[tuple[int, Lane], int] = {}
+
+    def next_serial(self) -> int:
+        self._serials += 1
+        return self._serials
+
+    def send(self, request: Request) -> None:
+        """Let a request travel."""
+        self.in_transit += 1
+        self._world.time.after(self._latency(), lambda: self._receive(request))
+
+    def _receive(self, request: Request) -> None:
+        producer, time = request.producer, self._world.time
+        if request.is_held and producer.process.is_frozen:
+            wait = producer.process.thaw_at - time()
+            is_late = producer.process.thaw_at > request.sent_at + DELIVERY_TIMEOUT
+            # What is late is dropped unsent, but for what is in the socket.
+            request.is_cancelled |= is_late and self._world.dice.random() < 0.7
+        elif (self.is_away or producer.process.node.is_cut_from_broker) and (
+            time() < request.sent_at + DELIVERY_TIMEOUT and not request.is_cancelled
+        ):
+            # librdkafka tries on, as long as somebody waits for the outcome.
+            wait = 0.02
+        else:
+            self.in_transit -= 1
+            self._decide(request)
+            return
+        time.after(wait + self._latency(), lambda: self._receive(request))
+
+    def _decide(self, request: Request) -> None:
+        """Append the record, refuse it, or lose it."""
+        world, weather = self._world, self._world.weather
+        newest = self._newest.get((request.producer.serial, request.record.lane), 0)
+        is_void = request.is_cancelled or request.serial < newest
+        if is_void or self.is_away or request.producer.process.node.is_cut_from_broker:
+            world.trace("broker", f"drops {_name(request)}")
+            return
+        if error := self._poison(request):
+            world.count("poison refused")
+            self._answer(request, error)
+            return
+        luck = world.dice.random()
+        if luck < weather.request_lost:
+            world.count("request lost")
+            world.trace("broker", f"never gets {_name(request)}")
+            return
+        luck -= weather.request_lost
+        if luck < weather.request_refused:
+            world.count("request refused")
+            error = DeliveryFailed("try again", code="NOT_ENOUGH_REPLICAS")
+            self._answer(request, error)
+            return
+        luck -= weather.request_refused
+        if luck < weather.ack_without_offset:
+            world.count("ack without offset")
+            self._answer(request, DeliveryFailed("no offset", code="NO_OFFSET"))
+            return
+        luck -= weather.ack_without_offset
+        self._append(request)
+        if luck < weather.ack_lost:
+            world.count("ack lost")
+            return
+        self._answer(request, None)
+
+    def _append(self, request: Request) -> None:
+        record = request.record
+        # Within one producer's sequence nothing older is taken any more.
+        self._newest[request.producer.serial, record.lane] = request.serial
+        self._world.promises.on_append(request)
+        self.log.setdefault(record.lane, []).append(request)
+        if self._world.is_tracing:
+            stale = ", stale" if request.is_stale else ""
+            self._world.trace("broker", f"appends {_name(request)}{stale}")
+
+    def _poison(self, request: Request) -> DeliveryFailed | None:
+        """Refuse a poison record, and with "size" its whole batch."""
+        rows = self._world.table.committed
+        match rows[request.record.id].poison:
+            case "topic":
+                return RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
+            case "size":
+                return _too_large(is_certain=request.is_alone)
+        neighbours = request.producer.batch_of(request)
+        if any(rows[r.record.id].poison == "size" for r in neighbours):
+            return _too_large(is_certain=False)
+        return None
+
+    def _answer(self, request: Request, error: DeliveryFailed | None) -> None:
+        time, process = self._world.time, request.producer.process
+        if not (self.is_away or process.node.is_cut_from_broker):
+            wait = self._world.dice.uniform(0.0005, 0.004)
+            time.after(wait, lambda: request.producer.on_answer(request, error))
+        elif time() < request.sent_at + DELIVERY_TIMEOUT:
+            # librdkafka repeats the request, and the broker its answer.
+            time.after(0.02, lambda: self._answer(request, error))
+
+    def _latency(self) -> float:
+        dice = self._world.dice
+        if dice.random() < self._world.weather.request_slow:
+            self._world.count("request slow")
+            return dice.uniform(0.0, 1.5 * DELIVERY_TIMEOUT)
+        return dice.uniform(0.0005, 0.004)
+
+
+def _too_large(*, is_certain: bool) -> RecordPoisoned:
+    return RecordPoisoned("too large", code="MSG_SIZE_TOO_LARGE", is_certain=is_certain)
+
+
+def _name(request: Request) -> str:
+    record = request.record
+    return f"{record.id} of {record.topic}/{record.key}"

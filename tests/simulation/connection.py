@@ -1,0 +1,116 @@
+"""
+The way to the table and back: a port `Outbox` that meets faults.
+
+The server works on a statement whatever becomes of the client meanwhile: it
+may freeze, die or give up waiting, and the statement still takes effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from django_outbox.exceptions import DatabaseUnavailable
+from django_outbox.records import Failure, Lane, Record
+
+from .timing import STATEMENT_TIMEOUT
+
+if TYPE_CHECKING:
+    from .process import Process
+
+Answer = TypeVar("Answer")
+
+
+class Connection:
+    """One thread's view of the table; it blocks that thread only."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+        self._table = process.world.table
+
+    # The port.
+
+    def mark(self, leader_id: str, *, limit: int) -> list[Record]:
+        self._world.promises.on_act(self._process, leader_id, "marks")
+        return self._execute("mark", lambda: self._table.mark(leader_id, limit))
+
+    def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
+        return self._execute("reset", lambda: self._table.reset(leader_id, lanes))
+
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+        ids = [record.id for record in records]
+        return self._execute("purge", lambda: self._table.purge(leader_id, ids))
+
+    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._execute("fail", lambda: self._table.fail(leader_id, failures))
+
+    def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._execute("park", lambda: self._table.park(leader_id, failures))
+
+    def ping(self) -> None:
+        self._execute("ping", lambda: None)
+
+    # The network and the server.
+
+    def _execute(self, name: str, statement: Callable[[], Answer]) -> Answer:
+        """Send a statement and wait for its answer."""
+        world, weather = self._world, self._world.weather
+        if self._process.node.is_cut_from_table:
+            self._fail(name, "no connection")
+        luck = world.dice.random()
+        if luck < weather.statement_refused:
+            world.count("statement refused")
+            self._fail(name, "refused")
+        luck -= weather.statement_refused
+        if luck < weather.statement_unanswered:
+            world.count("statement unanswered")
+            self._lose_answer(name, statement)
+        luck -= weather.statement_unanswered
+        if luck < weather.statement_slow:
+            world.count("statement slow")
+            return self._wait(name, statement)
+        return self._run(name, statement)
+
+    def _run(self, name: str, statement: Callable[[], Answer]) -> Answer:
+        answer = statement()
+        if self._world.is_tracing:
+            self._world.trace(self._process.name, f"{name} -> {_short(answer)}")
+        return answer
+
+    def _wait(self, name: str, statement: Callable[[], Answer]) -> Answer:
+        """Pass the time until the answer is there; the server may go away."""
+        answers: list[Answer] = []
+        there = self._world.dice.uniform(0.0, 0.9 * STATEMENT_TIMEOUT)
+
+        def arrive() -> None:
+            if not self._process.node.is_cut_from_table:
+                answers.append(self._run(f"{name}, slow", statement))
+
+        self._world.time.after(there, arrive)
+        self._process.sleep(there + self._world.dice.uniform(0.0, 0.05))
+        if not answers or self._process.node.is_cut_from_table:
+            self._fail(name, "the connection broke")
+        return answers[0]
+
+    def _lose_answer(self, name: str, statement: Callable[[], object]) -> None:
+        """Let the statement take effect now, later or never, and say nothing."""
+        dice = self._world.dice
+        when = dice.choice((None, 0.0, dice.uniform(0.0, STATEMENT_TIMEOUT)))
+        if when is not None:
+            self._world.time.after(
+                when, lambda: self._run(f"{name}, unanswered", statement)
+            )
+        self._process.sleep(dice.choice((0.001, dice.uniform(0.0, STATEMENT_TIMEOUT))))
+        self._fail(name, "no answer")
+
+    def _fail(self, name: str, reason: str) -> None:
+        self._world.trace(self._process.name, f"{name} failed: {reason}")
+        raise DatabaseUnavailable(reason)
+
+
+def _short(answer: object) -> object:
+    """Show records by their ids."""
+    if isinstance(answer, list):
+        return [record.id for record in answer]
+    return answer

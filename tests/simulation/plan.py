@@ -1,0 +1,192 @@
+"""
+What befalls a history: everything the dice decide before it begins.
+
+A seed makes a `Plan`. Its profile says which kinds of faults there may be;
+its weather says how often single messages and statements go wrong meanwhile.
+`faults.py` carries the plan out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final, NamedTuple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weather:
+    """Probabilities, for each statement or message, that this happens to it."""
+
+    statement_slow: float = 0.0
+    """It takes up to the statement time-out; the client may freeze meanwhile."""
+    statement_refused: float = 0.0
+    """It has no effect, and the client learns that it failed."""
+    statement_unanswered: float = 0.0
+    """The client learns nothing; it takes effect, or will soon, or never does."""
+    request_slow: float = 0.0
+    """It is under way about as long as the delivery time-out."""
+    request_lost: float = 0.0
+    """It never arrives; the client gives it up at the delivery time-out."""
+    request_refused: float = 0.0
+    """The broker refuses it for a reason that passes."""
+    ack_lost: float = 0.0
+    """It is in the log, and the client gives it up at the delivery time-out."""
+    ack_without_offset: float = 0.0
+    """It is not in the log although the broker acknowledged it (hazard H31)."""
+    queue_full: float = 0.0
+    """The producer takes it only later."""
+    producer_broken: float = 0.0
+    """The producer meets a fatal error."""
+    poison: float = 0.0
+    """A row is refused again and again until somebody mends its topic."""
+    group_lost: float = 0.0
+    """A message between a member and its group never arrives."""
+    group_slow: float = 0.0
+    """It takes up to twice the session time-out."""
+    receipt_late: float = 0.0
+    """A simulated thread is late by up to a fifth of the heartbeat time-out."""
+
+
+class Fault(NamedTuple):
+    """One event of the plan."""
+
+    at: float
+    """Seconds after the start."""
+    kind: str
+    """A name in `faults.FAULTS`."""
+    node: int
+    """Whom it befalls, if it befalls a single node."""
+    duration: float
+    """Seconds."""
+
+    def __str__(self) -> str:
+        return f"{self.at:6.3f} {self.kind} node{self.node} for {self.duration:.3f} s"
+
+
+class Profile(NamedTuple):
+    """Which faults a history may see."""
+
+    name: str
+    kinds: tuple[str, ...]
+    weather: Weather
+
+
+_GRACEFUL: Final = ("stop", "stop", "move")
+_DATABASE: Final = ("table_outage", "table_cut", "table_cut")
+_BROKER: Final = ("broker_outage", "broker_cut", "fatal_error")
+_PROCESS: Final = ("crash", "crash", "freeze", "freeze", "stall", "stop")
+_GROUP: Final = ("group_cut", "group_failover", "move", "group_noise")
+
+_BAD_DATABASE: Final = Weather(
+    statement_slow=0.06, statement_refused=0.03, statement_unanswered=0.05
+)
+_BAD_BROKER: Final = Weather(
+    request_slow=0.04,
+    request_lost=0.03,
+    request_refused=0.05,
+    ack_lost=0.04,
+    ack_without_offset=0.03,
+    queue_full=0.03,
+    producer_broken=0.004,
+    poison=0.06,
+)
+_BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.02)
+_BAD_PROCESS: Final = Weather(
+    statement_slow=0.05, request_slow=0.03, receipt_late=0.02
+)
+_BAD: Final = Weather(
+    statement_slow=0.05,
+    statement_refused=0.02,
+    statement_unanswered=0.03,
+    request_slow=0.03,
+    request_lost=0.02,
+    request_refused=0.03,
+    ack_lost=0.02,
+    ack_without_offset=0.02,
+    queue_full=0.02,
+    producer_broken=0.002,
+    poison=0.03,
+    group_lost=0.005,
+    group_slow=0.01,
+    receipt_late=0.01,
+)
+
+PROFILES: Final = (
+    Profile("graceful", _GRACEFUL, Weather()),
+    Profile("database", (*_DATABASE, "stop", "move"), _BAD_DATABASE),
+    Profile("broker", (*_BROKER, "stop", "move"), _BAD_BROKER),
+    Profile("group", (*_GROUP, "stop"), _BAD_GROUP),
+    Profile("process", _PROCESS, _BAD_PROCESS),
+    Profile("single", ("crash", "stop", "move"), Weather()),
+    Profile(
+        "everything", _GRACEFUL + _DATABASE + _BROKER + _PROCESS + _GROUP, _BAD
+    ),
+)
+"""Seed n plays the profile n modulo their number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The course of one history, as far as it is decided beforehand."""
+
+    seed: int
+    profile: str
+    weather: Weather
+    faults: tuple[Fault, ...]
+    nodes: int
+    lanes: int
+    writers: int
+    rows: int
+    backlog: int
+    """Rows that are written before the first node starts."""
+    max_in_flight: int
+    mark_batch: int
+    parks_poison: bool
+    trouble: float
+    """Seconds after which all that is broken is mended."""
+
+    def __str__(self) -> str:
+        head = (
+            f"seed {self.seed}, profile {self.profile}: {self.nodes} nodes, "
+            f"{self.writers} writers, {self.rows} rows on {self.lanes} keys, "
+            f"W {self.max_in_flight}, batch {self.mark_batch}, "
+            f"poison {'parks' if self.parks_poison else 'blocks its key'}"
+        )
+        lines = [head, *(f"  {fault}" for fault in self.faults)]
+        return "\n".join([*lines, f"  {self.trouble:6.3f} all is mended"])
+
+
+def make_plan(seed: int) -> Plan:
+    """Throw the dice of one seed."""
+    dice = Random(seed)
+    profile = PROFILES[seed % len(PROFILES)]
+    is_single = profile.name == "single"
+    trouble = dice.uniform(1.2, 2.8)
+    nodes = dice.choice((1, 2, 2, 3, 3, 4))
+    if is_single:
+        nodes = max(nodes, 2)
+    faults = sorted(
+        Fault(
+            at=dice.uniform(0.2, trouble),
+            kind=dice.choice(profile.kinds),
+            node=dice.randrange(nodes),
+            duration=dice.choice((0.05, 0.2, 0.4, 0.8, 1.6)) * dice.uniform(0.7, 1.3),
+        )
+        for _ in range(1 if is_single else dice.randint(1, 6))
+    )
+    rows = dice.randint(10, 70)
+    return Plan(
+        seed=seed,
+        profile=profile.name,
+        weather=profile.weather,
+        faults=tuple(faults),
+        nodes=nodes,
+        lanes=dice.randint(1, 6),
+        writers=dice.randint(1, 4),
+        rows=rows,
+        backlog=dice.choice((0, 0, rows // 2)),
+        max_in_flight=dice.choice((2, 4, 8, 16)),
+        mark_batch=dice.choice((3, 8, 20)),
+        parks_poison=dice.random() < 0.5,
+        trouble=trouble,
+    )

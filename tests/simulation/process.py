@@ -1,0 +1,257 @@
+"""
+One life of a harvester process: the real election and relay on fake ports.
+
+It is composed as `harvester.py` composes it, and its three threads do what
+those of `machinery.py` do. A process may be stopped in good order, frozen and
+thawed (SIGSTOP, SIGCONT), killed, and held up in one of its threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING
+
+from django_outbox.election.elector import Elector
+from django_outbox.election.neli import State
+from django_outbox.events import Event
+from django_outbox.exceptions import DatabaseError
+from django_outbox.records import Settlement
+from django_outbox.relay.dispatch import Dispatcher
+from django_outbox.relay.poison import RetryPolicy
+from django_outbox.relay.ports import Producer, Term
+from django_outbox.relay.relay import Relay
+from django_outbox.relay.settle import Settler
+
+from . import timing
+from .connection import Connection
+from .producer import SimulatedProducer
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+class Killed(BaseException):
+    """Unwinds a thread whose process was killed while it waited."""
+
+
+class Process:
+    """One life; `Node` starts the next."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.name = node.name
+        self.world = node.world
+        self.started_at = self.world.time()
+        self.is_dead = False
+        self.thaw_at = 0.0
+        self.producer: SimulatedProducer | None = None
+        self._stop_by = inf
+        self._is_abandoned = False
+        self._inbox: deque[Settlement] = deque()
+        self._assemble()
+        self.elect = Loop(self, self._elect)
+        self.dispatch = Loop(self, self._dispatch)
+        self.settle = Loop(self, self._settle)
+        for loop in (self.settle, self.dispatch, self.elect):
+            loop.wake()
+
+    def _assemble(self) -> None:
+        """Build the parts, as `Harvester` does."""
+        world, plan = self.world, self.world.plan
+        self.probe = Connection(self)
+        self.membership = self.node.make_membership()
+        self.elector = Elector(
+            timing.election_settings(self.name),
+            self.membership,
+            clock=world.time,
+            on_event=self._publish,
+            barrier=self._barrier,
+            can_join=self._can_join,
+            wait=lambda _: None,
+        )
+        self.relay = Relay(
+            max_in_flight=plan.max_in_flight,
+            retry=RetryPolicy(
+                backoff=timing.RETRY_BACKOFF,
+                backoff_max=timing.RETRY_BACKOFF_MAX,
+                parks_poison=plan.parks_poison,
+                park_after=2,
+            ),
+        )
+        self.settler = Settler(
+            outbox=Connection(self), on_parked=lambda *_: None, clock=world.time
+        )
+        self.dispatcher = Dispatcher(
+            relay=self.relay,
+            outbox=Connection(self),
+            leadership=self.elector.leadership,
+            make_producer=self._make_producer,
+            submit=self._submit,
+            clock=world.time,
+            mark_batch=plan.mark_batch,
+            pace=timing.PACE,
+            settling=self.settler.outage,
+            database_deadline=timing.DATABASE_DEADLINE,
+        )
+
+    # What it is.
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.world.time() < self.thaw_at
+
+    @property
+    def term(self) -> Term | None:
+        """The term that this process could act under at this very moment."""
+        term = self.elector.leadership.term
+        is_trusted = term is not None and term.remaining(self.world.time()) > 0
+        return term if is_trusted else None
+
+    # What befalls it.
+
+    def stop(self) -> None:
+        """Begin an orderly end: SIGTERM."""
+        if self._stop_by == inf:
+            self._stop_by = self.world.time() + timing.DRAIN_TIMEOUT
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop_by < inf
+
+    def freeze(self, seconds: float) -> None:
+        self.thaw_at = max(self.thaw_at, self.world.time() + seconds)
+        self.membership.freeze()
+        if self.producer is not None:
+            self.producer.freeze()
+        self.world.time.after(seconds, self._thaw)
+
+    def _thaw(self) -> None:
+        if not self.is_dead and not self.is_frozen:
+            self.membership.thaw()
+
+    def kill(self) -> None:
+        """End at once, as by SIGKILL."""
+        self.is_dead = True
+        self.membership.crash()
+        if self.producer is not None:
+            self.producer.die()
+
+    def sleep(self, seconds: float) -> None:
+        """Hold the calling thread up; while frozen it stays where it is."""
+        time = self.world.time
+        end = time() + seconds
+        while (wait := max(end, self.thaw_at) - time()) > 0:
+            self.world.threads.sleep(wait)
+            if self.is_dead:
+                raise Killed
+
+    # The bodies of the threads; each returns when it wants to be called again.
+
+    def _elect(self) -> float:
+        if self.is_stopping:
+            self.elector.stop()
+            self._is_abandoned = True
+            self.dispatch.wake()
+            return inf
+        self.elector.step(0)
+        self.world.promises.on_step()
+        is_idle = self.elector.state is State.FOLLOWER
+        return self.world.dice.uniform(0.005, 0.05 if is_idle else 0.015)
+
+    def _dispatch(self) -> float:
+        if self._is_abandoned:
+            self.dispatcher.close()
+            self.node.ended()
+            self.is_dead = True
+            return inf
+        return self.dispatcher.step() or self.world.dice.uniform(0.001, 0.015)
+
+    def _settle(self) -> float:
+        while self._inbox:
+            settlement = self._inbox.popleft()
+            while (retry_at := self.settler.settle(settlement)) is not None:
+                self.sleep(retry_at - self.world.time())
+                if self._is_abandoned:
+                    return inf
+            self.dispatcher.answer(settlement)
+            self.dispatch.wake()
+        return inf
+
+    # What the parts call back, as in `Machinery`.
+
+    def _submit(self, settlement: Settlement) -> None:
+        self._inbox.append(settlement)
+        self.settle.wake()
+
+    def _barrier(self, term: Term) -> None:
+        time = self.world.time
+        deadline = time() + min(timing.DRAIN_TIMEOUT, self._stop_by - time())
+        self.dispatcher.begin_drain(term)
+        self.dispatch.wake()
+        while not self.dispatcher.is_drained and time() < deadline:
+            self.sleep(0.004)
+        self.world.promises.on_drain(self, is_drained=self.dispatcher.is_drained)
+
+    def _publish(self, event: Event) -> None:
+        if not self.is_dead:
+            self.world.promises.on_event(self, event)
+            self.dispatch.wake()
+
+    def _make_producer(self) -> Producer:
+        self.producer = SimulatedProducer(self)
+        return self.producer
+
+    def _can_join(self) -> bool:
+        try:
+            self.probe.ping()
+        except DatabaseError:
+            return False
+        return True
+
+
+class Loop:
+    """One thread of a process: a body that is called again and again."""
+
+    def __init__(self, process: Process, body: Callable[[], float]) -> None:
+        self._process = process
+        self._body = body
+        self._ticket = 0
+        self._is_running = False
+        self._is_woken = False
+        self._stalled_until = 0.0
+
+    def wake(self) -> None:
+        """Run soon, or once more when it runs just now."""
+        self._is_woken = True
+        if not self._is_running:
+            self._plan(self._process.world.jitter())
+
+    def stall(self, seconds: float) -> None:
+        """Get no time to run."""
+        self._stalled_until = self._process.world.time() + seconds
+
+    def _plan(self, delay: float) -> None:
+        self._ticket += 1
+        ticket = self._ticket
+        self._process.world.time.after(delay, lambda: self._run(ticket))
+
+    def _run(self, ticket: int) -> None:
+        process = self._process
+        if ticket != self._ticket or process.is_dead:
+            return
+        held = max(process.thaw_at, self._stalled_until) - process.world.time()
+        if held > 0:
+            self._plan(held + process.world.jitter())
+            return
+        self._is_running, self._is_woken = True, False
+        try:
+            delay = self._body()
+        except Killed:
+            return
+        self._is_running = False
+        if self._is_woken:
+            delay = process.world.jitter()
+        if delay < inf:
+            self._plan(delay)

@@ -1,0 +1,144 @@
+"""
+The client's end of the way to Kafka: a port `Producer` that meets faults.
+
+It behaves as librdkafka's idempotent producer: each record is reported once;
+what is given up by a living client reaches the log, if at all, only before
+anything newer of the same key; what a frozen or killed process had sent may
+still arrive.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_outbox.exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
+from django_outbox.records import Record
+from django_outbox.relay.ports import Settled
+
+from .broker import Request
+from .timing import DELIVERY_TIMEOUT
+
+if TYPE_CHECKING:
+    from .process import Process
+
+
+class SimulatedProducer:
+    """One client, from its first record to its end."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.serial = process.world.broker.next_serial()
+        self._world = process.world
+        self._waiting: dict[Request, Settled] = {}
+        self._ready: list[tuple[Request, DeliveryFailed | None]] = []
+        self._fault: ProducerBroken | None = None
+        self._given_up: list[Request] = []
+
+    # The port.
+
+    def produce(
+        self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
+    ) -> None:
+        world, weather = self._world, self._world.weather
+        world.promises.on_act(self.process, leader_id, f"produces {record.id}")
+        luck = world.dice.random()
+        if luck < weather.queue_full:
+            world.count("queue full")
+            raise ProducerQueueFull
+        if luck < weather.queue_full + weather.producer_broken:
+            self.break_down()
+        if self._fault is not None:
+            raise self._fault
+        world.promises.on_produce(self.process, record)
+        request = Request(
+            record=record,
+            leader_id=leader_id,
+            producer=self,
+            serial=world.broker.next_serial(),
+            sent_at=world.time(),
+            is_alone=alone,
+        )
+        if world.is_tracing:
+            world.trace(self.process.name, f"produces {record.id} of {record.key}")
+        self._waiting[request] = settled
+        world.time.after(DELIVERY_TIMEOUT, lambda: self._expire(request))
+        world.broker.send(request)
+
+    def poll(self, timeout: float) -> int:
+        ready, self._ready = self._ready, []
+        for request, error in ready:
+            self._report(request, error)
+        return len(ready)
+
+    def purge(self) -> None:
+        abandoned = DeliveryFailed("purged", code="_PURGE_QUEUE")
+        self._given_up += self._waiting
+        for request, error in self._ready:
+            self._report(request, error)
+        for request in list(self._waiting):
+            self._report(request, abandoned)
+
+    def close(self) -> None:
+        for request in [*self._waiting, *self._given_up]:
+            # What a frozen process had on the wire is beyond recall.
+            request.is_cancelled = not request.is_stale
+        self._waiting.clear()
+        self._ready.clear()
+
+    # What the broker and the faults do.
+
+    def batch_of(self, request: Request) -> list[Request]:
+        """Return who shares a batch with this request: sent in the same moment."""
+        if request.is_alone:
+            return []
+        return [
+            other
+            for other in self._waiting
+            if other.sent_at == request.sent_at
+            and not other.is_alone
+            and other.record.topic == request.record.topic
+        ]
+
+    def on_answer(self, request: Request, error: DeliveryFailed | None) -> None:
+        """Note an acknowledgement, or why there is none, for the next poll."""
+        is_awaited = request in self._waiting and not request.is_reported
+        if is_awaited and not self.process.is_dead:
+            request.is_reported = True
+            self._ready.append((request, error))
+            self.process.dispatch.wake()
+
+    def break_down(self) -> None:
+        """Meet a fatal error: nothing goes out any more."""
+        self._world.count("producer broken")
+        self._fault = ProducerBroken("sequence lost", code="_FATAL")
+        for request in self._waiting:
+            self.on_answer(request, self._fault)
+
+    def freeze(self) -> None:
+        """Stop with the process; what is on the wire goes on."""
+        for request in [*self._waiting, *self._given_up]:
+            request.is_stale = True
+            request.is_held |= self._world.dice.random() < 0.5
+
+    def die(self) -> None:
+        """End with the process; what was not on the wire yet is lost."""
+        for request in [*self._waiting, *self._given_up]:
+            request.is_stale = True
+            request.is_cancelled = request.is_held or self._world.dice.random() < 0.5
+
+    def _expire(self, request: Request) -> None:
+        """Give a request up when its time is over."""
+        process = self.process
+        if request not in self._waiting or request.is_reported:
+            return
+        if process.is_frozen:
+            wait = process.thaw_at - self._world.time()
+            self._world.time.after(wait, lambda: self._expire(request))
+            return
+        self._given_up.append(request)
+        self.on_answer(request, DeliveryFailed("timed out", code="_MSG_TIMED_OUT"))
+
+    def _report(self, request: Request, error: DeliveryFailed | None) -> None:
+        settled = self._waiting.pop(request)
+        request.is_failed = error is not None
+        settled(request.record, error)

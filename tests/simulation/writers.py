@@ -1,0 +1,114 @@
+"""
+The application: transactions that write rows, and some that do not commit.
+
+Writers of one key wait for each other until the end of their transactions, as
+`stash(ordered=True)` has them. Between keys nothing is ordered: ids are drawn
+at the insert, commits come later, so rows turn up behind marked ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django_outbox.records import Lane, Record
+
+from .table import Row
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Writers:
+    """All writers of a history; they share a sequence and the keys' locks."""
+
+    def __init__(self, world: World) -> None:
+        plan = world.plan
+        self.left = plan.rows
+        """Rows still to be written, committed or not."""
+        self.open = 0
+        """Transactions under way."""
+        self.rolled_back: set[int] = set()
+        self._world = world
+        self._dice = world.dice
+        self._last_id = 0
+        self._locked: set[Lane] = set()
+        # One topic with poison leaves the keys of the other alone.
+        self._lanes = [(f"t{n % 2}", f"k{n}") for n in range(plan.lanes)]
+        self._pause = plan.trouble / max(1, plan.rows - plan.backlog)
+
+    def start(self) -> None:
+        """Write the backlog at once, the rest while the trouble lasts."""
+        self.left -= self._world.plan.backlog
+        backlog = (self._insert(self._lanes) for _ in range(self._world.plan.backlog))
+        self._world.table.commit(backlog)
+        for _ in range(self._world.plan.writers):
+            self._world.time.after(self._dice.uniform(0.0, 0.3), self._begin)
+
+    def _begin(self) -> None:
+        """Start a transaction on one or two keys that nobody writes to."""
+        if self.left <= 0:
+            return
+        free = [lane for lane in self._lanes if lane not in self._locked]
+        if not free:
+            self._world.time.after(self._dice.uniform(0.005, 0.02), self._begin)
+            return
+        lanes = self._dice.sample(free, min(len(free), self._dice.choice((1, 1, 2))))
+        self._locked.update(lanes)
+        self.open += 1
+        self._insert_one(lanes, [], self._dice.choice((1, 1, 2, 3, 6)))
+
+    def _insert_one(self, lanes: list[Lane], rows: list[Row], more: int) -> None:
+        if more and self.left > 0:
+            self.left -= 1
+            row = self._insert(lanes)
+            if self._dice.random() < 0.1:
+                # A savepoint that is rolled back takes its row along.
+                self.rolled_back.add(row.record.id)
+                self._world.count("savepoint rolled back")
+            else:
+                rows.append(row)
+            self._later(lambda: self._insert_one(lanes, rows, more - 1))
+        else:
+            self._later(lambda: self._end(lanes, rows))
+
+    def _end(self, lanes: list[Lane], rows: list[Row]) -> None:
+        if self._world.is_table_away or self._dice.random() < 0.1:
+            self.rolled_back.update(row.record.id for row in rows)
+            self._world.count("transaction rolled back")
+        else:
+            self._world.table.commit(rows)
+            ids = [row.record.id for row in rows]
+            self._world.trace("writer", f"commits {ids} of {lanes}")
+        self._locked.difference_update(lanes)
+        self.open -= 1
+        self._later(self._begin)
+
+    def _insert(self, lanes: list[Lane]) -> Row:
+        """Draw an id."""
+        self._last_id += 1
+        topic, key = self._dice.choice(lanes)
+        poison = ""
+        if self._dice.random() < self._world.plan.weather.poison:
+            poison = self._dice.choice(("topic", "size"))
+            self._world.count(f"poison: {poison}")
+        return Row(
+            Record(
+                id=self._last_id,
+                topic=topic,
+                key=key,
+                value="v",
+                header_keys=[],
+                header_values=[],
+                partition=None,
+                message_id=str(self._last_id),
+                created_at="0",
+                cluster_id=0,
+                attempts=0,
+            ),
+            poison,
+        )
+
+    def _later(self, action: object) -> None:
+        assert callable(action)
+        pause = self._dice.expovariate(1.0) * self._pause
+        self._world.time.after(min(pause, 0.3), action)

@@ -1,0 +1,130 @@
+"""System checks that need no database: each is broken once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core import checks as django_checks
+from django.core.checks import CheckMessage
+from django.db import models
+from pytest_django import Settings
+
+from django_outbox.checks import check_routers, check_settings
+from django_outbox.models import OutboxRecord
+from tests.testapp.models import Order
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def ids(messages: list[CheckMessage]) -> list[str]:
+    """Their ids, without the app's label, in order."""
+    return [str(message.id).removeprefix("django_outbox.") for message in messages]
+
+
+def test_the_tests_own_settings_pass() -> None:
+    assert check_settings() == []
+    assert check_routers() == []
+
+
+def test_django_runs_the_checks(settings: Settings) -> None:
+    settings.DJANGO_OUTBOX = {"TABEL": "x"}
+    messages = django_checks.run_checks(tags=["django_outbox"])
+    assert "E001" in ids(messages)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"TABEL": "outbox"}, "E001"),
+        ({"MARK_BATCH": 0}, "E002"),
+        ("text", "E002"),
+        ({"SERIALIZER": "no.such.callable"}, "E002"),
+        ({"HEARTBEAT_TIMEOUT": 5.0}, "E003"),
+        ({"KAFKA": {"acks": 1}}, "E004"),
+    ],
+)
+def test_a_wrong_setting_is_an_error_with_a_hint(
+    settings: Settings, values: Any, expected: str
+) -> None:
+    settings.DJANGO_OUTBOX = values
+    (message,) = check_settings()
+    assert ids([message]) == [expected]
+    assert message.is_serious()
+    assert message.hint
+    assert message.msg.startswith("DJANGO_OUTBOX")
+
+
+def test_all_wrong_settings_are_shown_at_once(settings: Settings) -> None:
+    settings.DJANGO_OUTBOX = {"TABEL": "x", "SHARDS": "1", "LEADER_TPIC": "y"}
+    assert ids(check_settings()) == ["E001", "E002", "E001"]
+
+
+class _Router:
+    """Sends the outbox's rows and the others' where the test says."""
+
+    def __init__(self, *, outbox: str, others: str, migrates: bool = True) -> None:
+        self._outbox = outbox
+        self._others = others
+        self._migrates = migrates
+
+    def db_for_write(self, model: type[models.Model], **hints: Any) -> str:
+        return self._outbox if model is OutboxRecord else self._others
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return None if app_label != "django_outbox" else self._migrates
+
+
+def test_an_outbox_apart_from_the_business_rows_is_a_warning(
+    settings: Settings,
+) -> None:
+    settings.DATABASE_ROUTERS = [_Router(outbox="other", others="default")]
+    (message,) = check_routers()
+    assert ids([message]) == ["W008"]
+    assert not message.is_serious()
+    assert "'other'" in message.msg
+    assert "default" in message.msg
+
+
+def test_an_outbox_beside_some_business_rows_is_right(settings: Settings) -> None:
+    class _Split(_Router):
+        def db_for_write(self, model: type[models.Model], **hints: Any) -> str:
+            return "other" if model in (OutboxRecord, Order) else "default"
+
+    settings.DATABASE_ROUTERS = [_Split(outbox="", others="")]
+    assert check_routers() == []
+
+
+@pytest.mark.parametrize(
+    ("router", "reason"),
+    [
+        (_Router(outbox="nowhere", others="nowhere"), "is not in DATABASES"),
+        (
+            _Router(outbox="default", others="default", migrates=False),
+            "do not allow to migrate",
+        ),
+    ],
+)
+def test_a_database_that_cannot_hold_the_outbox_is_an_error(
+    settings: Settings, router: _Router, reason: str
+) -> None:
+    settings.DATABASE_ROUTERS = [router]
+    (message,) = check_routers()
+    assert ids([message]) == ["E009"]
+    assert reason in message.msg
+
+
+def test_the_setting_database_is_checked_too(settings: Settings) -> None:
+    settings.DJANGO_OUTBOX = {"DATABASE": "nowhere"}
+    assert ids(check_routers()) == ["E009", "W008"]
+
+
+def test_every_id_has_its_heading_in_the_docs() -> None:
+    source = (ROOT / "django_outbox/checks.py").read_text()
+    used = {f"E{number:03d}" for number in range(1, 5)}
+    used |= set(re.findall(r"django_outbox\.([EW]\d{3})", source))
+    page = (ROOT / "docs/reference/checks.md").read_text()
+    headings = set(re.findall(r"^## django_outbox\.([EW]\d{3})", page, re.MULTILINE))
+    assert used == headings

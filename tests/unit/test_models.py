@@ -1,0 +1,52 @@
+"""The models without a database."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from django.db import models
+
+from django_outbox.models import ArchivedRecord, OutboxRecord, ParkedRecord
+
+ALL = (OutboxRecord, ParkedRecord, ArchivedRecord)
+
+
+def test_tables_are_named_after_the_setting() -> None:
+    assert [model._meta.db_table for model in ALL] == [
+        "outbox",
+        "outbox_parked",
+        "outbox_archive",
+    ]
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_a_record_is_shown_by_id_and_topic_only(model: type[models.Model]) -> None:
+    """Neither key nor value belongs in a page's title or a log line."""
+    record = model(id=7, kafka_topic="orders", kafka_key="k", kafka_value="v")
+    assert str(record) == "7 → orders"
+
+
+def test_every_column_of_ours_has_a_default_in_the_database() -> None:
+    """So that goharvest's own INSERT works."""
+    goharvests = {
+        *("id", "create_time", "kafka_topic", "kafka_key", "kafka_value"),
+        *("kafka_header_keys", "kafka_header_values", "leader_id"),
+    }
+    for field in OutboxRecord._meta.concrete_fields:
+        if field.name not in goharvests:
+            assert field.null or field.has_db_default(), field.name
+
+
+def test_permissions_are_separate() -> None:
+    codenames = {
+        name for model in ALL for name, _label in model._meta.permissions
+    }
+    assert codenames == {"view_payload", "release_parkedrecord"}
+    assert OutboxRecord._meta.default_permissions == ("view",)
+    assert ParkedRecord._meta.default_permissions == ("view", "delete")
+
+
+def test_a_message_id_is_a_uuid() -> None:
+    field = OutboxRecord._meta.get_field("message_id")
+    assert field.to_python(str(uuid.UUID(int=1))) == uuid.UUID(int=1)
