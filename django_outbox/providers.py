@@ -15,6 +15,7 @@ from .election.ports import Membership
 from .election.solo import SoloMembership
 from .kafka.membership import KafkaMembership
 from .kafka.producer import KafkaProducer
+from .kafka.validation import check_properties
 from .machinery import Table
 from .options import OutboxSettings
 from .postgres.connection import Database
@@ -53,7 +54,11 @@ class Providers:
             name: the process, for client ids and connections.
             table: name of the outbox table, perhaps with its schema.
             solo: lead without an election.
+
+        Raises:
+            ConfigurationError: a property in KAFKA is wrong.
         """
+        check_properties(options)
 
         def make_table(concern: str) -> HarvestedTable:
             database = Database(conninfo, application_name=f"outbox {concern} {name}")

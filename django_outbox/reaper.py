@@ -50,15 +50,19 @@ def reap(
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from error
     name = name or config.name or default_name()
-    return run(
-        lambda observers, options: _harvester(
-            config, options, observers, name=name, solo=solo
-        ),
-        config.options,
-        log_format=log_format,
-        level=config.level,
-        drain=drain,
-    )
+    try:
+        return run(
+            lambda observers, options: _harvester(
+                config, options, observers, name=name, solo=solo
+            ),
+            config.options,
+            log_format=log_format,
+            level=config.level,
+            drain=drain,
+        )
+    except ConfigurationError as error:
+        message = config.in_words_of_the_file(str(error))
+        raise ConfigurationError(f"{path}: {message}") from error
 
 
 def _harvester(

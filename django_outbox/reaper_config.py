@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -62,6 +62,8 @@ class ReaperConfig:
     level: int
     """Of the log, as in `logging`."""
     notices: tuple[Notice, ...]
+    in_words_of_the_file: Callable[[str], str] = field(compare=False, repr=False)
+    """Names the file's keys where a message names settings."""
 
 
 def configure(document: Mapping[str, Any]) -> ReaperConfig:
@@ -90,6 +92,7 @@ def configure(document: Mapping[str, Any]) -> ReaperConfig:
         name=harvest.text("name"),
         level=_level(top.section("logging", known=("level",))),
         notices=tuple(settings.notices),
+        in_words_of_the_file=settings.in_words_of_the_file,
     )
 
 
@@ -109,11 +112,8 @@ def _table(harvest: Section) -> str:
     text = harvest.text("outboxTable") or "outbox"
     try:
         return table_name(text)
-    except ValueError:
-        raise ConfigurationError(
-            f"{harvest.key('outboxTable')}: {text!r} must be a table's name, perhaps "
-            "with its schema."
-        ) from None
+    except ValueError as error:
+        raise ConfigurationError(f"{harvest.key('outboxTable')}: {error}") from None
 
 
 def _level(section: Section) -> int:

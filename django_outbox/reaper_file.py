@@ -108,7 +108,7 @@ def seconds(text: str) -> float:
     if _INTEGER.fullmatch(text):
         return float(Decimal(text) * _UNITS["ns"])
     if not _DURATION.fullmatch(text) or len(text) > 100:
-        raise ValueError(text)
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 1s or 1m30s.")
     return float(sum(Decimal(n) * _UNITS[unit] for n, unit in _PART.findall(text)))
 
 
@@ -134,8 +134,12 @@ def table_name(text: str) -> str:
     parts = _IDENTIFIER.findall(text)
     written = ".".join(plain or f'"{quoted}"' for plain, quoted in parts)
     names = [plain.lower() or quoted for plain, quoted in parts]
-    if written != text or len(names) not in (1, 2) or any(len(n.encode()) > 63 for n in names):
-        raise ValueError(text)
+    if (
+        written != text
+        or len(names) not in (1, 2)
+        or any(len(n.encode()) > 63 for n in names)
+    ):
+        raise ValueError(f"{text!r} is not a table's name, perhaps with its schema.")
     return ".".join(names)
 
 
@@ -155,7 +159,7 @@ class Section:
     def __init__(
         self, values: Any, *, path: str = "", known: Collection[str] | None = None
     ) -> None:
-        self._path = path
+        self.path = path
         if values in (None, ""):
             values = {}
         if not isinstance(values, Mapping):
@@ -173,7 +177,7 @@ class Section:
 
     def key(self, name: str) -> str:
         """Name a key with its path, as in a message."""
-        return f"{self._path}.{name}" if self._path else name
+        return f"{self.path}.{name}" if self.path else name
 
     def section(self, name: str, *, known: Collection[str] | None = None) -> Section:
         return Section(self._value(name), path=self.key(name), known=known)
@@ -191,11 +195,8 @@ class Section:
             return None
         try:
             return seconds(text)
-        except ValueError:
-            raise ConfigurationError(
-                f"{self.key(name)}: {text!r} is not a duration such as 500ms, 1s or "
-                "1m30s."
-            ) from None
+        except ValueError as error:
+            raise ConfigurationError(f"{self.key(name)}: {error}") from None
 
     def integer(self, name: str) -> int | None:
         """Return a whole number."""

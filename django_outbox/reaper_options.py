@@ -73,12 +73,15 @@ class SettingsOfFile:
 
     def __init__(self, harvest: Section) -> None:
         self.notices: list[Notice] = []
+        """What the person who wrote the file should know."""
         self._harvest = harvest
         self._limits = harvest.section("limits", known=LIMITS)
         self._base = harvest.section("baseKafkaConfig")
         self._producer = harvest.section("producerKafkaConfig")
         self._values: dict[str, Any] = {}
+        maps = [section for section in (self._base, self._producer) if [*section]]
         self._keys = {
+            "KAFKA": " or ".join(section.path for section in maps) or self._base.path,
             "SESSION_TIMEOUT": self._base.key("session.timeout.ms"),
             "MAX_POLL_INTERVAL": self._base.key("max.poll.interval.ms"),
             "DELIVERY_TIMEOUT": self._producer.key("delivery.timeout.ms"),
@@ -93,11 +96,15 @@ class SettingsOfFile:
         self._values["PRODUCER_KAFKA"] = self._kept(self._producer, *_DELIVERY)
         for problem in problems(self._values):
             message = f"{problem.setting}: {problem.message}"
-            raise ConfigurationError(self._in_words_of_the_file(message))
+            raise ConfigurationError(self.in_words_of_the_file(message))
         return OutboxSettings(**self._values)
 
     def warn(self, key: str, message: str) -> None:
         self.notices.append(Notice(logging.WARNING, key, message))
+
+    def in_words_of_the_file(self, message: str) -> str:
+        """Name the file's keys where a message names settings."""
+        return _SETTING_NAME.sub(lambda m: self._keys.get(m[0], m[0]), message)
 
     def _name_election(self) -> None:
         topic_key = self._harvest.key("leaderTopic")
@@ -180,7 +187,7 @@ class SettingsOfFile:
         for name in section:
             value = section.text(name)
             if reason := OWNED_KAFKA_KEYS.get(name) if name not in taken else None:
-                reason = self._in_words_of_the_file(reason)
+                reason = self.in_words_of_the_file(reason)
                 self.warn(section.key(name), f"is ignored: {reason}")
             elif name.startswith("go."):
                 self.warn(section.key(name), "is ignored: of the Go client only")
@@ -200,7 +207,3 @@ class SettingsOfFile:
     def _set(self, setting: str, key: str, value: Any) -> None:
         self._values[setting] = value
         self._keys[setting] = key
-
-    def _in_words_of_the_file(self, message: str) -> str:
-        """Name the file's keys where a message names settings."""
-        return _SETTING_NAME.sub(lambda m: self._keys.get(m[0], m[0]), message)

@@ -217,9 +217,12 @@ def _check_timing(settings: OutboxSettings) -> Iterator[Problem]:
         ),
         (
             "MAX_POLL_INTERVAL",
-            s.MAX_POLL_INTERVAL >= s.SESSION_TIMEOUT,
-            f"{s.MAX_POLL_INTERVAL} must not be below SESSION_TIMEOUT "
-            f"({s.SESSION_TIMEOUT}); Kafka refuses it.",
+            s.MAX_POLL_INTERVAL
+            >= s.SESSION_TIMEOUT + s.HEARTBEAT_TIMEOUT + s.HEARTBEAT_INTERVAL,
+            f"{s.MAX_POLL_INTERVAL} must not be below SESSION_TIMEOUT + "
+            f"HEARTBEAT_TIMEOUT + HEARTBEAT_INTERVAL ({s.SESSION_TIMEOUT} + "
+            f"{s.HEARTBEAT_TIMEOUT} + {s.HEARTBEAT_INTERVAL}), or a rebalance could "
+            "elect another process while this one leads.",
         ),
         (
             "DRAIN_TIMEOUT",

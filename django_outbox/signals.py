@@ -6,7 +6,8 @@ What a harvester tells the app: Django signals that carry a frozen event.
 
 - Receivers run in the harvester's process, on its thread `notify`, one event
   after the other in the order in which they happened. Neither harvesting nor
-  heartbeats wait for them; a slow receiver delays only later events.
+  heartbeats wait for them, but for `leader_revoked`; a slow receiver delays
+  only later events.
 - A receiver that raises, even `SystemExit`, is logged and counted
   (`MeterRead.receiver_errors`); the other receivers still run and the harvest
   goes on.

@@ -57,7 +57,7 @@ def to_json(value: Any) -> str:
     return _encode(value)
 
 
-def stash(  # noqa: PLR0913  # the arguments are the public API
+def stash(
     topic: str,
     *,
     key: str,
@@ -132,7 +132,7 @@ def stash_many(
     return message_ids
 
 
-async def astash(  # noqa: PLR0913  # the arguments of stash()
+async def astash(
     topic: str,
     *,
     key: str,

@@ -13,7 +13,7 @@ What holds, whatever the clocks and the broker do:
   lock of their database;
 - no unit begins under a leader id that has ended, or that a successor has
   replaced: the row is read after the lock is held;
-- a frozen process delays its successor by at most `MAX_SILENCE`: Postgres ends
+- a frozen process delays its successor by at most `max_silence`: Postgres ends
   its transaction, so that its unit can no longer commit.
 """
 
@@ -27,9 +27,6 @@ from django.db import OperationalError, connections, models, router, transaction
 from django.utils.translation import gettext_lazy as _
 
 from ..exceptions import OutboxError
-
-#: Seconds without a statement after which Postgres ends a unit's transaction.
-MAX_SILENCE: Final = 30.0
 
 _ISOLATION: Final = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 # Each look at the row must see what was committed before the lock was held.
@@ -55,6 +52,9 @@ class UnitRefused(OutboxError):
 
 class LeadershipManager(models.Manager["Leadership"]):
     """The verbs of the table; all of them on the database that is written to."""
+
+    max_silence: float = 15.0
+    """Seconds without a statement after which a unit's transaction is ended."""
 
     def claim(self, name: str, leader_id: str, *, is_fresh: Callable[[], bool]) -> bool:
         """
@@ -104,7 +104,7 @@ class LeadershipManager(models.Manager["Leadership"]):
         with transaction.atomic(using=alias, durable=True):
             with connections[alias].cursor() as cursor:
                 cursor.execute(_ISOLATION)
-            silence = str(round(MAX_SILENCE * 1000))
+            silence = str(round(self.max_silence * 1000))
             (_silence, is_alone) = self._execute(_TRY_LOCK, name, silence=silence)
             mine = self.using(alias).filter(name=name, leader_id=leader_id)
             if not (is_alone and mine.exists()):

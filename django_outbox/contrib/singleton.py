@@ -60,7 +60,7 @@ class LeaderRun:
         """
         Open the transaction of one unit of work, if this process may work.
 
-        Keep units short: a successor's first unit waits for the last one.
+        Keep units short: no successor's begins before the last one has ended.
         Let the `UnitRefused` that it raises otherwise end the run.
         """
         return self._fence.unit(self.name, self.leader_id)

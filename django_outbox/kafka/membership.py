@@ -25,12 +25,24 @@ from ..election.ports import Heartbeat, Listener
 from ..options import OutboxSettings
 from . import heartbeats
 from .config import admin_config, consumer_config, heartbeat_config, redacted
+from .groups import Doorstep
+from .logs import CLIENT_LOG
 from .topics import ensure_leader_topic
 
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 500
 """Messages handled in one poll at most, so that a flood cannot hold it."""
+
+
+_ROUTINE: Final = frozenset(
+    {
+        DriverError.ILLEGAL_GENERATION,
+        DriverError.REBALANCE_IN_PROGRESS,
+        DriverError.UNKNOWN_MEMBER_ID,
+    }
+)
+"""Refusals of a commit that every rebalance brings: no proof, and no trouble."""
 
 
 class KafkaMembership:
@@ -50,21 +62,29 @@ class KafkaMembership:
         self._client_id = {"client.id": name} if name else {}
         self._topic = options.LEADER_TOPIC
         self._shard = shard
+        self._doorstep = Doorstep(
+            admin_config(options) | self._client_id,
+            group=options.LEADER_GROUP,
+            session_timeout=options.SESSION_TIMEOUT,
+        )
         self._listener: Listener | None = None
         self._consumer: Consumer | None = None
         self._producer: DriverProducer | None = None
-        self._trouble: str | None = None
+        self._troubles: set[str] = set()
+        """Names of errors since the group was last known to be well."""
 
     def join(self, listener: Listener) -> None:
         """See to the leader topic, then subscribe with new clients."""
-        ensure_leader_topic(
-            admin_config(self._options) | self._client_id,
-            topic=self._topic,
-            partitions=max(self._options.SHARDS, self._shard + 1),
-            may_create=self._options.CREATE_LEADER_TOPIC,
-        )
         self.leave()
-        common = self._client_id | {"error_cb": self._on_error, "logger": logger}
+        if not self._doorstep.is_waiting:
+            ensure_leader_topic(
+                admin_config(self._options) | self._client_id,
+                topic=self._topic,
+                partitions=max(self._options.SHARDS, self._shard + 1),
+                may_create=self._options.CREATE_LEADER_TOPIC,
+            )
+        self._doorstep.enter()
+        common = self._client_id | {"error_cb": self._on_error, "logger": CLIENT_LOG}
         config = consumer_config(self._options) | common
         logger.debug("Joining the leader group with %s", redacted(config))
         self._listener = listener
@@ -173,18 +193,17 @@ class KafkaMembership:
     def _on_commit(
         self, error: DriverError | None, partitions: list[TopicPartition]
     ) -> None:
-        if error is not None:
-            self._report(error)
-            return
         for partition in partitions:
-            if partition.error is not None:
-                self._report(partition.error)
+            if refusal := error or partition.error:
+                if refusal.code() not in _ROUTINE:
+                    self._report(refusal)
             elif partition.partition == self._shard and self._listener is not None:
                 self._recover()
                 self._listener.confirmed(partition.offset - 1)
 
     def _on_delivery(self, error: DriverError | None, _: Message) -> None:
-        if error is not None:
+        # What leave() purges fails too, and that is no trouble.
+        if error is not None and self._producer is not None:
             self._report(error)
 
     def _on_error(self, error: DriverError) -> None:
@@ -194,16 +213,17 @@ class KafkaMembership:
 
     def _report(self, error: DriverError) -> None:
         trouble = error.name()
-        if trouble != self._trouble:
-            self._trouble = trouble
-            logger.warning(
-                "The leader group is in trouble: %s (%s)",
-                error.str(),
-                trouble,
-                extra={"action": "elect", "code": trouble},
-            )
+        is_news = trouble not in self._troubles
+        self._troubles.add(trouble)
+        logger.log(
+            logging.WARNING if is_news else logging.DEBUG,
+            "The leader group is in trouble: %s (%s)",
+            error.str(),
+            trouble,
+            extra={"action": "elect", "code": trouble},
+        )
 
     def _recover(self) -> None:
-        if self._trouble is not None:
-            self._trouble = None
+        if self._troubles:
+            self._troubles.clear()
             logger.info("The leader group is well again", extra={"action": "elect"})

@@ -21,6 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from ..exceptions import KafkaUnavailable, LeaderTopicMissing
 from .config import KafkaConfig, milliseconds
+from .logs import CLIENT_LOG
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._topic import TopicDescription
@@ -50,7 +51,7 @@ def ensure_leader_topic(
     topic: str,
     partitions: int = 1,
     may_create: bool = True,
-    timeout: float = 5.0,
+    timeout: float = 2.0,
 ) -> None:
     """
     Return when the topic exists and each partition that is needed has a leader.
@@ -66,7 +67,7 @@ def ensure_leader_topic(
         LeaderTopicMissing: with the command line that makes it right.
         KafkaUnavailable: call again later.
     """
-    client_config: KafkaConfig = {**config, "logger": logger}
+    client_config: KafkaConfig = {**config, "logger": CLIENT_LOG}
     admin = AdminClient(client_config)
     deadline = time.monotonic() + timeout
     has_asked = False
@@ -151,7 +152,7 @@ def _create(
 
 def _result(future: Future[Any], timeout: float) -> Any:
     try:
-        return future.result(timeout + 1)
+        return future.result(timeout + 0.5)
     except FutureTimeout as error:
         raise KafkaUnavailable from error
 

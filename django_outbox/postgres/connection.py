@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
 from ..exceptions import ConfigurationError, DatabaseError, DatabaseUnavailable
@@ -65,8 +65,8 @@ class Database:
 
     Behind a pooler that shares server processes (pgbouncer in transaction
     mode) a session setting would reach other clients, and start-up options are
-    refused. So the limits are set by a statement: for the session when the
-    server is spoken to directly, else in each statement's own transaction.
+    refused. So the session is set up by a statement: once when the server is
+    spoken to directly, else in each statement's own transaction.
 
     Args:
         params: libpq's keywords, as in Django's `get_connection_params()`;
@@ -158,14 +158,14 @@ class Database:
             self._limit(connection, is_local=False)
 
     def _limit(self, connection: Connection, *, is_local: bool) -> None:
-        connection.execute(queries()["limits"], {**self._limits, "is_local": is_local})
+        connection.execute(queries()["session"], {**self._limits, "is_local": is_local})
 
 
 def _libpq(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Check the connection's parameters, and merge those of a `conninfo` string."""
     given = {k: v for k, v in params.items() if k not in _NOT_LIBPQ}
     try:
-        return conninfo_to_dict(given.pop("conninfo", ""), **given)
+        return conninfo_to_dict(make_conninfo(given.pop("conninfo", ""), **given))
     except psycopg.ProgrammingError:
         # Its text may quote a part of the password.
         message = f"libpq does not accept these parameters: {', '.join(params)}."

@@ -6,12 +6,18 @@
 -- A write by a leader carries its leader id, so that a leader of the past
 -- changes nothing.
 
--- name: limits
--- Bound what follows: for the session, or for its transaction only.
+-- name: session
+-- Bound what follows, for the session or for its transaction only. A queue's
+-- statistics tell of the past ("empty", "all marked by this leader"), and would
+-- make the planner read and sort the whole table; every row that is wanted here
+-- is found by the primary key.
 SELECT
     set_config('statement_timeout', %(statement_timeout)s, %(is_local)s),
     set_config('lock_timeout', %(lock_timeout)s, %(is_local)s),
-    set_config('default_transaction_isolation', 'read committed', %(is_local)s)
+    set_config('default_transaction_isolation', 'read committed', %(is_local)s),
+    set_config('enable_seqscan', 'off', %(is_local)s),
+    set_config('enable_bitmapscan', 'off', %(is_local)s),
+    set_config('enable_sort', 'off', %(is_local)s)
 
 -- name: backend
 -- Which server process answers; another one than at connect means a pooler.
@@ -29,14 +35,11 @@ SELECT FROM {table} LIMIT 0
 
 -- name: mark
 -- Claim rows from the head that this leader has not marked, whoever else has.
--- coalesce() hides the column's statistics: "all rows are this leader's", true
--- a minute ago, would make the planner sort the whole table. No lock in the
--- page: the update waits for another's and then takes the row over.
+-- No lock in the page: the update waits for another's and takes the row over.
 WITH page AS MATERIALIZED (
     SELECT id
     FROM {table}
-    WHERE coalesce(leader_id, '00000000-0000-0000-0000-000000000000')
-        <> %(leader_id)s::uuid
+    WHERE leader_id IS DISTINCT FROM %(leader_id)s::uuid
     ORDER BY id
     LIMIT %(limit)s
 )

@@ -132,10 +132,8 @@ class Dispatcher:
         now = self._clock()
         self._take_answers(now)
         term = self._follow(self._leadership.term, now)
-        has_marked = False
-        if term is not None:
-            has_marked = self._lead(term, now)
-            self._produce()
+        has_marked = term is not None and self._lead(term, now)
+        self._produce()
         self._serve_reports()
         self._hand_over()
         if has_marked or self._answers:
@@ -184,13 +182,15 @@ class Dispatcher:
             return False
         try:
             if relay.must_remark:
-                self._refresh(term, now)
+                self._refresh(term)
                 return False
             if lanes := relay.due(now):
                 self._outbox.reset(term.leader_id, lanes)
                 relay.unblock(lanes)
                 self._mark_at = now
             if now < self._mark_at or relay.queued >= self._mark_batch:
+                return False
+            if not self._is_trusted(term.leader_id):  # The reset took too long.
                 return False
             records = self._outbox.mark(term.leader_id, limit=self._mark_batch)
         except DatabaseError as error:
@@ -203,12 +203,13 @@ class Dispatcher:
         self._plan_next_mark(len(records))
         return True
 
-    def _refresh(self, term: Term, now: float) -> None:
+    def _refresh(self, term: Term) -> None:
         """A9: a new leader id, once nothing is in flight under the old one."""
         relay = self.relay
         if relay.in_flight:
             return
         self._outbox.ping()
+        now = self._clock()
         self._outage.reached(now)
         reason = relay.remark_reason
         fresh = self._leadership.refresh(term.leader_id, reason=reason, now=now)
@@ -225,8 +226,7 @@ class Dispatcher:
             producer = self._producer = self._make_producer()
         leader_id = relay.leader_id
         while (record := relay.take()) is not None:
-            # A pause or a handover may have come at any line above: look
-            # before each act, at what the elector knows now.
+            # A pause or a handover may have come at any line above: look anew.
             if not self._is_trusted(leader_id):
                 relay.untake(record)
                 return

@@ -22,14 +22,21 @@ class InFlight:
         """Records produced and not settled (the reference's inFlightRecords)."""
         self.queued = 0
         """Records marked and not produced."""
+        self._ids: set[int] = set()
+        """Of all records queued or in flight."""
         self._ready: deque[Record] = deque()
         self._busy: dict[Lane, deque[Record] | None] = {}
+
+    def holds_any(self, records: Iterable[Record]) -> bool:
+        """Whether one of these is queued or in flight already."""
+        return not self._ids.isdisjoint([record.id for record in records])
 
     def enqueue(self, records: Iterable[Record]) -> None:
         """Queue marked records: ready when their lane is free, else behind it."""
         busy = self._busy
         ready = self._ready
         for record in records:
+            self._ids.add(record.id)
             lane = (record.topic, record.key)
             if lane not in busy:
                 busy[lane] = None
@@ -57,6 +64,7 @@ class InFlight:
     def settle(self, record: Record) -> None:
         """Count a record out and lower its lane's barrier for the next one."""
         self.count -= 1
+        self._ids.discard(record.id)
         lane = (record.topic, record.key)
         followers = self._busy.get(lane)
         if followers:
@@ -70,14 +78,17 @@ class InFlight:
         if not followers:
             return 0
         self._busy[lane] = None
+        self._ids.difference_update(record.id for record in followers)
         self.queued -= len(followers)
         return len(followers)
 
     def drop_queue(self) -> None:
         """Forget all that is marked and not produced; lanes in flight stay."""
         for record in self._ready:
-            self._busy.pop((record.topic, record.key), None)
+            self._ids.discard(record.id)
+            self.drop_followers(record.lane)
+            self._busy.pop(record.lane, None)
         self._ready.clear()
         for lane in self._busy:
-            self._busy[lane] = None
+            self.drop_followers(lane)
         self.queued = 0

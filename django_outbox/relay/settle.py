@@ -67,12 +67,11 @@ class Settler:
         return None
 
     def _purge(self, settlement: Settlement) -> int:
-        asked = len(settlement.acknowledged)
-        if not asked:
+        if not settlement.acknowledged:
             return 0
-        purged = self._outbox.purge(settlement.leader_id, settlement.acknowledged)
-        # After a try without an answer, missing rows are our own work.
-        return asked if settlement.is_uncertain else purged
+        # After a try without an answer, missing rows may be its work, or rows
+        # that somebody else has marked: only a new mark can tell.
+        return self._outbox.purge(settlement.leader_id, settlement.acknowledged)
 
 
 def _log_failures(settlement: Settlement) -> None:

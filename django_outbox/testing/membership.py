@@ -62,6 +62,10 @@ class FakeGroup:
         """Make a process that may join."""
         return FakeMembership(self, name)
 
+    def travel_time(self) -> float | None:
+        """Ask `latency`, which a test may replace at any time."""
+        return self.latency()
+
     def write(self, value: object) -> None:
         """Append to the leader partition, as anyone with the right may."""
         self.coordinator.log.append(value)
@@ -86,7 +90,7 @@ class FakeMembership:
         group = self._group
         self._listener = listener
         self._client = FakeClient(
-            group.coordinator, group.time, group.timing, lambda: group.latency()
+            group.coordinator, group.time, group.timing, group.travel_time
         )
 
     def poll(self, timeout: float) -> None:

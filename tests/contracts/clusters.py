@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
+from confluent_kafka import Message
+
 from django_outbox.exceptions import DeliveryFailed
 from django_outbox.kafka.producer import KafkaProducer
 from django_outbox.options import OutboxSettings
@@ -74,6 +76,9 @@ class MemoryCluster:
         log.is_down = True
         return InMemoryProducer(log, max_queued=max_queued)
 
+    def wait_for_arrival(self, topic: str) -> None:
+        """Nothing arrives before the producer is polled."""
+
     def read(self, topic: str, count: int) -> list[Read]:
         messages = self._log.of(topic)
         assert len(messages) == count
@@ -86,7 +91,6 @@ class KafkaCluster:
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = bootstrap_servers
         self._topics = Topics(bootstrap_servers)
-        self._opened: list[Producer] = []
 
     def create(self, *, partitions: int = 1, max_message_bytes: int = 1_048_588) -> str:
         config = {"max.message.bytes": str(max_message_bytes)}
@@ -106,13 +110,24 @@ class KafkaCluster:
         }
         return KafkaProducer(OutboxSettings(KAFKA=properties))
 
+    def wait_for_arrival(self, topic: str) -> None:
+        self.read(topic, 1)
+
     def read(self, topic: str, count: int) -> list[Read]:
         messages = self._topics.read(topic, at_least=count)
         assert len(messages) == count
-        return [
-            Read(m.partition(), m.offset(), m.key(), m.value(), m.headers() or [])
-            for m in messages
-        ]
+        return [_read(message) for message in messages]
+
+
+def _read(message: Message) -> Read:
+    headers: Any = message.headers() or []
+    return Read(
+        message.partition() or 0,
+        message.offset() or 0,
+        message.key() or b"",
+        message.value(),
+        headers,
+    )
 
 
 Cluster = MemoryCluster | KafkaCluster

@@ -172,7 +172,7 @@ class PostgresTable:
         self._connection.close()
 
     def _all(self, query: str, *values: object) -> list[TupleRow]:
-        return self._connection.execute(query, values).fetchall()  # type: ignore[call-overload]
+        return self._connection.execute(query, values).fetchall()
 
     def _one(self, query: str, *values: object) -> int:
         return int(self._all(query, *values)[0][0])

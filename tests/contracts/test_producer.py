@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from django_outbox.exceptions import ProducerQueueFull, RecordPoisoned
@@ -25,7 +27,7 @@ def reports() -> Reports:
     return Reports()
 
 
-def make(topic: str, number: int = 1, **fields: object) -> Record:
+def make(topic: str, number: int = 1, **fields: Any) -> Record:
     """A record that differs in what the test is about."""
     record = Record(
         id=number,
@@ -59,12 +61,10 @@ def test_a_record_settles_without_error_when_it_is_in_the_log(
 
 
 def test_a_record_settles_inside_poll_only(cluster: Cluster, reports: Reports) -> None:
-    producer = cluster.producer()
-    topic = cluster.create()
+    topic, producer = cluster.create(), cluster.producer()
 
     producer.produce(make(topic), LEADER, reports)
-    cluster.read(topic, 0) if isinstance(cluster, MemoryCluster) else None
-    cluster.read(topic, 1) if isinstance(cluster, KafkaCluster) else None
+    cluster.wait_for_arrival(topic)
 
     assert reports == []
     reports.wait(producer, 1)
@@ -74,9 +74,7 @@ def test_headers_are_the_users_then_ours_in_the_contracts_order(
     cluster: Cluster, reports: Reports
 ) -> None:
     topic, producer = cluster.create(), cluster.producer(SOURCE="shop")
-    record = make(
-        topic, 7, header_keys=["b", "a", "b"], header_values=["1", None, "ü"]
-    )
+    record = make(topic, 7, header_keys=["b", "a", "b"], header_values=["1", None, "ü"])
 
     producer.produce(record, LEADER, reports)
     reports.wait(producer, 1)
@@ -169,17 +167,35 @@ def test_a_large_record_is_poison_for_certain_only_when_it_travels_alone(
     assert alone.is_certain
 
 
-def test_records_that_are_too_large_together_arrive_alone(
+def test_neighbours_that_fail_with_a_large_record_arrive_when_they_travel_alone(
     cluster: Cluster, reports: Reports
 ) -> None:
-    topic, producer = cluster.create(max_message_bytes=2000), cluster.producer()
+    topic = cluster.create(max_message_bytes=2000)
+    producer = cluster.producer(PRODUCER_KAFKA={"linger.ms": 200})
+    records = [
+        make(topic, 1, key="a"),
+        make(topic, 2, key="b", value="x" * 3000),
+        make(topic, 3, key="c"),
+    ]
 
-    for number in (1, 2, 3):
-        record = make(topic, number, value="x" * 1200)
+    for record in records:
+        producer.produce(record, LEADER, reports)
+    reports.wait(producer, 3)
+    together = dict(reports)
+    reports.clear()
+    for record in records:
         producer.produce(record, LEADER, reports, alone=True)
     reports.wait(producer, 3)
 
-    assert sorted(reports) == [(1, None), (2, None), (3, None)]
+    for error in together.values():
+        assert isinstance(error, RecordPoisoned)
+        assert not error.is_certain
+    alone = dict(reports)
+    assert alone[1] is None
+    assert alone[3] is None
+    assert isinstance(alone[2], RecordPoisoned)
+    assert alone[2].is_certain
+    assert {message.key for message in cluster.read(topic, 2)} == {b"a", b"c"}
 
 
 def test_a_record_for_a_partition_that_does_not_exist_is_poison(
@@ -193,8 +209,8 @@ def test_a_record_for_a_partition_that_does_not_exist_is_poison(
     reports.wait(producer, 1)
     try:
         producer.produce(record, LEADER, reports)
-    except RecordPoisoned as error:
-        reports(record, error)
+    except RecordPoisoned as refusal:
+        reports(record, refusal)
     reports.wait(producer, 2)
 
     _, error = reports[1]

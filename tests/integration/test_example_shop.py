@@ -213,5 +213,29 @@ def test_invoices_are_written_by_one_leader_after_the_other(
     assert writers == [former, present]
 
 
+def test_a_leader_that_was_frozen_writes_no_invoice_after_its_successors(
+    example: Example,
+) -> None:
+    first = example.work("first")
+    former = first.wait_for("leader_acquired")["leader_id"]
+    second = example.work("second")
+    second.wait_for("ready")
+    example.place(20)
+    until(lambda: len(example.invoices()) == 20)
+
+    first.process.send_signal(signal.SIGSTOP)
+    present = second.wait_for("leader_acquired")["leader_id"]
+    example.place(20)
+    until(lambda: len(example.invoices()) == 40)
+    first.process.send_signal(signal.SIGCONT)
+    example.place(20)
+    assert first.wait_for("leader_fenced")["leader_id"] == former
+    example.place(20)
+    until(lambda: len(example.invoices()) == 80)
+
+    writers = [leader_id for leader_id, _ in groupby(example.invoices())]
+    assert writers == [former, present]
+
+
 def key(message: Message) -> str:
     return (message.key() or b"").decode()

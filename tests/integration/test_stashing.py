@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -126,7 +128,7 @@ def test_a_savepoint_takes_back_only_its_own_messages() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_outside_a_transaction_nothing_is_written() -> None:
-    with pytest.raises(NotInTransaction, match="No transaction.atomic"):
+    with pytest.raises(NotInTransaction, match=r"No transaction\.atomic"):
         stash("orders", key="1")
     assert contents() == []
 
@@ -147,7 +149,7 @@ def test_switched_off_autocommit_is_no_transaction_block() -> None:
 def test_the_transaction_of_another_database_does_not_count() -> None:
     with (
         transaction.atomic(using="other"),
-        pytest.raises(NotInTransaction, match="on 'other'.*pass using='other'"),
+        pytest.raises(NotInTransaction, match=r"on 'other'.*pass using='other'"),
     ):
         stash("orders", key="1")
 
@@ -367,6 +369,17 @@ def test_plain_sql_can_take_the_same_lock(postgres: psycopg.Connection) -> None:
             assert not pending.done()
         pending.result(timeout=10)
         python.commit()
+
+
+@pytest.mark.django_db
+def test_the_sql_of_the_page_on_writing_works() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs/concepts/writing.md"
+    statements = re.findall(r"```sql\n(.+?)```", page.read_text("utf-8"), re.DOTALL)
+    assert len(statements) == 2
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+    assert contents() == [("orders", "42", '{"status":"paid"}')]
 
 
 @pytest.mark.django_db

@@ -7,7 +7,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-UNTRACKED = {".git", ".venv", "build", "dist", "__pycache__"}
+UNTRACKED = {
+    *(".git", ".venv", "build", "dist", "django_outbox.egg-info"),
+    *("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"),
+}
 
 
 def files() -> list[Path]:

@@ -9,6 +9,7 @@ is in the log, are two different things, and the promises are about the second.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
@@ -37,8 +38,8 @@ class Request:
     """It is in the client's buffers and not on the wire yet."""
     is_stale: bool = False
     """Its process froze or died before it was appended."""
-    is_cancelled: bool = False
-    """Its client is closed: its connection delivers nothing more."""
+    lands_by: float = inf
+    """Its connection is closed and delivers nothing later than this."""
     is_reported: bool = False
     """The client has told the relay an outcome."""
     is_failed: bool = False
@@ -50,7 +51,6 @@ class Broker:
 
     def __init__(self, world: World) -> None:
         self.log: dict[Lane, list[Request]] = {}
-        self.is_away = False
         self.in_transit = 0
         """Requests on their way."""
         self._world = world
@@ -71,10 +71,12 @@ class Broker:
         if request.is_held and producer.process.is_frozen:
             wait = producer.process.thaw_at - time()
             is_late = producer.process.thaw_at > request.sent_at + DELIVERY_TIMEOUT
-            # What is late is dropped unsent, but for what is in the socket.
-            request.is_cancelled |= is_late and self._world.dice.random() < 0.7
-        elif (self.is_away or producer.process.node.is_cut_from_broker) and (
-            time() < request.sent_at + DELIVERY_TIMEOUT and not request.is_cancelled
+            if is_late and self._world.dice.random() < 0.7:
+                # Its time is over, and it is dropped unsent. The rest of what
+                # is late lies in the socket, and goes out.
+                request.lands_by = time()
+        elif _is_cut(request) and (
+            time() < min(request.sent_at + DELIVERY_TIMEOUT, request.lands_by)
         ):
             # librdkafka tries on, as long as somebody waits for the outcome.
             wait = 0.02
@@ -88,8 +90,8 @@ class Broker:
         """Append the record, refuse it, or lose it."""
         world, weather = self._world, self._world.weather
         newest = self._newest.get((request.producer.serial, request.record.lane), 0)
-        is_void = request.is_cancelled or request.serial < newest
-        if is_void or self.is_away or request.producer.process.node.is_cut_from_broker:
+        is_late = world.time() > request.lands_by or request.serial < newest
+        if is_late or _is_cut(request):
             world.trace("broker", f"drops {_name(request)}")
             return
         if error := self._poison(request):
@@ -131,6 +133,8 @@ class Broker:
 
     def _poison(self, request: Request) -> DeliveryFailed | None:
         """Refuse a poison record, and with "size" its whole batch."""
+        if self._world.is_cured:
+            return None
         rows = self._world.table.committed
         match rows[request.record.id].poison:
             case "topic":
@@ -143,8 +147,8 @@ class Broker:
         return None
 
     def _answer(self, request: Request, error: DeliveryFailed | None) -> None:
-        time, process = self._world.time, request.producer.process
-        if not (self.is_away or process.node.is_cut_from_broker):
+        time = self._world.time
+        if not _is_cut(request):
             wait = self._world.dice.uniform(0.0005, 0.004)
             time.after(wait, lambda: request.producer.on_answer(request, error))
         elif time() < request.sent_at + DELIVERY_TIMEOUT:
@@ -157,6 +161,10 @@ class Broker:
             self._world.count("request slow")
             return dice.uniform(0.0, 1.5 * DELIVERY_TIMEOUT)
         return dice.uniform(0.0005, 0.004)
+
+
+def _is_cut(request: Request) -> bool:
+    return request.producer.process.node.is_cut_from("broker")
 
 
 def _too_large(*, is_certain: bool) -> RecordPoisoned:

@@ -56,7 +56,7 @@ class Connection:
     def _execute(self, name: str, statement: Callable[[], Answer]) -> Answer:
         """Send a statement and wait for its answer."""
         world, weather = self._world, self._world.weather
-        if self._process.node.is_cut_from_table:
+        if self._process.node.is_cut_from("table"):
             self._fail(name, "no connection")
         luck = world.dice.random()
         if luck < weather.statement_refused:
@@ -84,12 +84,12 @@ class Connection:
         there = self._world.dice.uniform(0.0, 0.9 * STATEMENT_TIMEOUT)
 
         def arrive() -> None:
-            if not self._process.node.is_cut_from_table:
+            if not self._process.node.is_cut_from("table"):
                 answers.append(self._run(f"{name}, slow", statement))
 
         self._world.time.after(there, arrive)
         self._process.sleep(there + self._world.dice.uniform(0.0, 0.05))
-        if not answers or self._process.node.is_cut_from_table:
+        if not answers or self._process.node.is_cut_from("table"):
             self._fail(name, "the connection broke")
         return answers[0]
 

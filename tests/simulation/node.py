@@ -26,29 +26,15 @@ class Node:
         self.world = world
         self.name = name
         self.process: Process | None = None
-        self.is_cut_from_group = False
-        self._is_cut_from_table = False
-        self._is_cut_from_broker = False
-
-    @property
-    def is_cut_from_table(self) -> bool:
-        return self._is_cut_from_table or self.world.is_table_away
-
-    @property
-    def is_cut_from_broker(self) -> bool:
-        return self._is_cut_from_broker
+        self._cut_until = {"group": 0.0, "table": 0.0, "broker": 0.0}
 
     # Life and death.
 
     def start(self) -> None:
+        """Start a process unless there is one."""
         if self.process is None:
             self.world.trace(self.name, "starts")
             self.process = Process(self)
-
-    def ended(self) -> None:
-        """Note that the process has ended in good order."""
-        self.world.trace(self.name, "has stopped")
-        self.process = None
 
     def stop(self, seconds: float) -> None:
         """Stop the process in good order and start the next one later."""
@@ -57,14 +43,18 @@ class Node:
             self._start_after(seconds)
 
     def crash(self, seconds: float) -> None:
+        """Kill the process and start the next one later."""
         if self.process is not None:
             self.process.kill()
             self.process = None
             self._start_after(seconds)
 
-    def _start_after(self, seconds: float) -> None:
-        """Start when the former process is gone."""
+    def ended(self) -> None:
+        """Note that the process has ended in good order."""
+        self.world.trace(self.name, "has stopped")
+        self.process = None
 
+    def _start_after(self, seconds: float) -> None:
         def start() -> None:
             if self.process is not None and self.process.is_stopping:
                 self.world.time.after(0.05, start)
@@ -75,35 +65,30 @@ class Node:
 
     # The network.
 
+    def cut(self, way: str, seconds: float) -> None:
+        """Cut the way to the group, the table or the broker."""
+        end = self.world.time() + seconds
+        self._cut_until[way] = max(end, self._cut_until[way])
+        if way == "group":
+            self._tell_client()
+            self.world.time.after(seconds + 0.001, self._tell_client)
+
+    def mend(self) -> None:
+        """Give all ways back."""
+        self._cut_until = dict.fromkeys(self._cut_until, 0.0)
+        self._tell_client()
+
+    def is_cut_from(self, way: str) -> bool:
+        """Whether nothing gets through between this node and that."""
+        now = self.world.time()
+        return now < self._cut_until[way] or now < self.world.away_until[way]
+
     def make_membership(self) -> FakeMembership:
         return _Membership(self, self.world.group)
 
-    def cut_from_group(self, seconds: float) -> None:
-        self.is_cut_from_group = True
-        self._cut_client()
-        self.world.time.after(seconds, self._mend_group)
-
-    def _mend_group(self) -> None:
-        self.is_cut_from_group = False
-        self._cut_client()
-
-    def _cut_client(self) -> None:
+    def _tell_client(self) -> None:
         if self.process is not None:
-            self.process.membership.cut(is_cut=self.is_cut_from_group)
-
-    def cut_from_table(self, seconds: float) -> None:
-        self._is_cut_from_table = True
-        self.world.time.after(seconds, self._mend_table)
-
-    def _mend_table(self) -> None:
-        self._is_cut_from_table = False
-
-    def cut_from_broker(self, seconds: float) -> None:
-        self._is_cut_from_broker = True
-        self.world.time.after(seconds, self._mend_broker)
-
-    def _mend_broker(self) -> None:
-        self._is_cut_from_broker = False
+            self.process.membership.cut(is_cut=self.is_cut_from("group"))
 
 
 class _Membership(FakeMembership):
@@ -114,6 +99,6 @@ class _Membership(FakeMembership):
         self._node = node
 
     def join(self, listener: Listener) -> None:
-        if self._node.is_cut_from_group:
+        if self._node.is_cut_from("group"):
             raise KafkaUnavailable
         super().join(listener)

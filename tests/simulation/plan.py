@@ -43,8 +43,8 @@ class Weather:
     """A message between a member and its group never arrives."""
     group_slow: float = 0.0
     """It takes up to twice the session time-out."""
-    receipt_late: float = 0.0
-    """A simulated thread is late by up to a fifth of the heartbeat time-out."""
+    thread_late: float = 0.0
+    """A thread that has something to do is late by up to 50 ms."""
 
 
 class Fault(NamedTuple):
@@ -92,7 +92,7 @@ _BAD_BROKER: Final = Weather(
 )
 _BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.02)
 _BAD_PROCESS: Final = Weather(
-    statement_slow=0.05, request_slow=0.03, receipt_late=0.02
+    statement_slow=0.05, request_slow=0.03, thread_late=0.02
 )
 _BAD: Final = Weather(
     statement_slow=0.05,
@@ -108,7 +108,7 @@ _BAD: Final = Weather(
     poison=0.03,
     group_lost=0.005,
     group_slow=0.01,
-    receipt_late=0.01,
+    thread_late=0.01,
 )
 
 PROFILES: Final = (

@@ -9,17 +9,21 @@ still arrive.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
 from django_outbox.records import Record
 from django_outbox.relay.ports import Settled
 
 from .broker import Request
-from .timing import DELIVERY_TIMEOUT
+from .timing import DELIVERY_TIMEOUT, SPEED
 
 if TYPE_CHECKING:
     from .process import Process
+
+LINGER: Final = 0.1 / SPEED
+"""Seconds for which what is on the wire still lands after its connection closed."""
 
 
 class SimulatedProducer:
@@ -32,7 +36,6 @@ class SimulatedProducer:
         self._waiting: dict[Request, Settled] = {}
         self._ready: list[tuple[Request, DeliveryFailed | None]] = []
         self._fault: ProducerBroken | None = None
-        self._given_up: list[Request] = []
 
     # The port.
 
@@ -72,16 +75,14 @@ class SimulatedProducer:
 
     def purge(self) -> None:
         abandoned = DeliveryFailed("purged", code="_PURGE_QUEUE")
-        self._given_up += self._waiting
+        self._give_up(self._waiting)
         for request, error in self._ready:
             self._report(request, error)
         for request in list(self._waiting):
             self._report(request, abandoned)
 
     def close(self) -> None:
-        for request in [*self._waiting, *self._given_up]:
-            # What a frozen process had on the wire is beyond recall.
-            request.is_cancelled = not request.is_stale
+        self._give_up(self._waiting)
         self._waiting.clear()
         self._ready.clear()
 
@@ -111,20 +112,22 @@ class SimulatedProducer:
         """Meet a fatal error: nothing goes out any more."""
         self._world.count("producer broken")
         self._fault = ProducerBroken("sequence lost", code="_FATAL")
+        self._give_up(self._waiting)
         for request in self._waiting:
             self.on_answer(request, self._fault)
 
     def freeze(self) -> None:
         """Stop with the process; what is on the wire goes on."""
-        for request in [*self._waiting, *self._given_up]:
+        for request in self._waiting:
             request.is_stale = True
             request.is_held |= self._world.dice.random() < 0.5
 
     def die(self) -> None:
         """End with the process; what was not on the wire yet is lost."""
-        for request in [*self._waiting, *self._given_up]:
+        for request in self._waiting:
             request.is_stale = True
-            request.is_cancelled = request.is_held or self._world.dice.random() < 0.5
+            if request.is_held or self._world.dice.random() < 0.5:
+                request.lands_by = self._world.time()
 
     def _expire(self, request: Request) -> None:
         """Give a request up when its time is over."""
@@ -135,8 +138,14 @@ class SimulatedProducer:
             wait = process.thaw_at - self._world.time()
             self._world.time.after(wait, lambda: self._expire(request))
             return
-        self._given_up.append(request)
+        self._give_up([request])
         self.on_answer(request, DeliveryFailed("timed out", code="_MSG_TIMED_OUT"))
+
+    def _give_up(self, requests: Iterable[Request]) -> None:
+        """Close the connection; what a frozen process had sent is out of reach."""
+        for request in requests:
+            if not request.is_stale:
+                request.lands_by = self._world.time() + LINGER
 
     def _report(self, request: Request, error: DeliveryFailed | None) -> None:
         settled = self._waiting.pop(request)

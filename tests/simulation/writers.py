@@ -36,6 +36,11 @@ class Writers:
         self._lanes = [(f"t{n % 2}", f"k{n}") for n in range(plan.lanes)]
         self._pause = plan.trouble / max(1, plan.rows - plan.backlog)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is more to come."""
+        return self.left > 0 or self.open > 0
+
     def start(self) -> None:
         """Write the backlog at once, the rest while the trouble lasts."""
         self.left -= self._world.plan.backlog
@@ -88,7 +93,7 @@ class Writers:
         self._last_id += 1
         topic, key = self._dice.choice(lanes)
         poison = ""
-        if self._dice.random() < self._world.plan.weather.poison:
+        if self._dice.random() < self._world.weather.poison:
             poison = self._dice.choice(("topic", "size"))
             self._world.count(f"poison: {poison}")
         return Row(

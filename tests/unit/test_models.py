@@ -39,9 +39,7 @@ def test_every_column_of_ours_has_a_default_in_the_database() -> None:
 
 
 def test_permissions_are_separate() -> None:
-    codenames = {
-        name for model in ALL for name, _label in model._meta.permissions
-    }
+    codenames = {name for model in ALL for name, _label in model._meta.permissions}
     assert codenames == {"view_payload", "release_parkedrecord"}
     assert OutboxRecord._meta.default_permissions == ("view",)
     assert ParkedRecord._meta.default_permissions == ("view", "delete")

@@ -22,7 +22,7 @@ from django_outbox.testing.timeline import Timeline
 SESSION_TIMEOUT = 3.0
 HEARTBEAT_TIMEOUT = 1.4
 HISTORIES = 1000
-DURATION = 30.0
+DURATION = 20.0
 """Seconds of trouble in one history."""
 RECOVERY = 25.0
 """Seconds without trouble after which one process must lead."""
@@ -39,7 +39,8 @@ class History:
         )
         self.is_troubled = True
         self.leader_ids: list[str] = []
-        self.processes = [Process(self, f"p{i}") for i in range(self.dice.randint(2, 4))]
+        count = self.dice.randint(2, 4)
+        self.processes = [Process(self, f"p{i}") for i in range(count)]
 
     def latency(self) -> float | None:
         """
@@ -177,7 +178,9 @@ def play(seed: int) -> History:
         trouble(history)
         history.time.advance(history.dice.expovariate(0.7))
     history.is_troubled = False
-    history.time.advance(RECOVERY)
+    deadline = history.time() + RECOVERY
+    while history.time() < deadline and not history.trusted():
+        history.time.advance(0.5)
     return history
 
 

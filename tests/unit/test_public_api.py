@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -53,6 +54,23 @@ def test_importing_the_package_imports_neither_django_nor_a_driver() -> None:
         check=True,
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_writing_loads_no_kafka_client() -> None:
+    """A client that was made before a fork hangs after it; there is none."""
+    code = (
+        "import sys, django; django.setup(); from django_outbox import stash;"
+        "print('confluent_kafka' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.settings"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout.strip() == "False"
 
 
 def test_the_version_is_the_distributions() -> None:

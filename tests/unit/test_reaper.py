@@ -56,6 +56,29 @@ def test_a_missing_file_ends_it_with_2_and_one_line(
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("baseKafkaConfig: {bootstrap.server: h}", "baseKafkaConfig"),
+        ("producerKafkaConfig: {bootstrap.server: h}", "producerKafkaConfig"),
+        (
+            "harvest: {baseKafkaConfig: {debug: all},"
+            " producerKafkaConfig: {bootstrap.server: h}}",
+            "harvest.baseKafkaConfig or harvest.producerKafkaConfig",
+        ),
+    ],
+)
+def test_a_property_that_kafka_does_not_know_is_told_in_the_files_words(
+    text: str, keys: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """librdkafka names the property, the line its place in the file."""
+    file.write_text(f"{text}\nlogging: {{level: Off}}")
+    assert refused(capsys, "reap", "-f", file) == (
+        f"python -m django_outbox reap: {file}: {keys}: No such configuration "
+        'property: "bootstrap.server".\n'
+    )
+
+
 def test_without_pyyaml_it_says_what_to_install(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +133,9 @@ def test_it_needs_no_django_settings() -> None:
 @pytest.mark.parametrize("page", ["standalone.md", "from-goharvest.md"])
 def test_the_files_in_the_documentation_are_right(page: str, file: Path) -> None:
     """Each YAML block of the page is a whole file."""
-    blocks = re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text("utf-8"), re.S)
+    blocks = re.findall(
+        r"```yaml\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL
+    )
     assert blocks
     for block in blocks:
         file.write_text(block, "utf-8")

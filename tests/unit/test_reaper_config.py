@@ -123,10 +123,10 @@ def test_keys_beside_harvest_are_refused() -> None:
         ),
         (
             {"outboxTable": "a.b.c"},
-            "outboxTable: 'a.b.c' must be a table's name, perhaps with its schema.",
+            "outboxTable: 'a.b.c' is not a table's name, perhaps with its schema.",
         ),
         (
-            {"leaderGroupID": "two words"},
+            {"leaderTopic": "t", "leaderGroupID": "two words"},
             "leaderGroupID: 'two words' must be 1 to 249 letters, digits, '.', '_' or "
             "'-'.",
         ),
@@ -380,7 +380,7 @@ def test_a_data_source_without_a_word_on_tls_earns_a_warning(
     [
         "host=h password=geheim search_path=sales",
         "host=h password=a geheim",
-        "postgres://u:geheim@h:port/d",
+        "postgres://u:geheim@[h/d",
     ],
 )
 def test_a_data_source_that_libpq_refuses_is_not_quoted(source: str) -> None:

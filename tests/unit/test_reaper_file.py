@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def test_a_go_duration_becomes_seconds(text: str, expected: float) -> None:
 )
 def test_what_is_no_go_duration_is_refused(text: str) -> None:
     """Neither signs nor spaces nor other units, and digits are ASCII."""
-    with pytest.raises(ValueError, match=re.escape(text)):
+    with pytest.raises(ValueError, match="is not a"):
         seconds(text)
 
 
@@ -84,7 +83,7 @@ def test_a_table_is_named_as_sql_names_it(text: str, expected: str) -> None:
 )
 def test_what_is_no_table_name_is_refused(text: str) -> None:
     """Only names that become an identifier without a doubt are taken."""
-    with pytest.raises(ValueError, match=re.escape(text)):
+    with pytest.raises(ValueError, match="is not a"):
         table_name(text)
 
 

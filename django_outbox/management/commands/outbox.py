@@ -34,7 +34,6 @@ class Command(BaseCommand):
         release.add_argument("--all", action="store_true", help="all parked records")
         prune = verbs.add_parser("prune", help="delete old rows of the archive table")
         prune.add_argument("--older-than", type=_age, required=True, metavar="AGE")
-        prune.add_argument("--chunk", type=int, default=10_000, help="rows at a time")
         roles = verbs.add_parser("grants", help="print the least privileges as SQL")
         roles.add_argument("--app", metavar="ROLE", help="role that stashes")
         roles.add_argument("--harvester", metavar="ROLE", help="role that harvests")
@@ -100,7 +99,7 @@ class Command(BaseCommand):
         """Delete old rows of the archive, a chunk at a time."""
         old = ArchivedRecord.objects.using(alias).older_than(options["older_than"])
         total = 0
-        for deleted in old.prune(chunk=options["chunk"]):
+        for deleted in old.prune():
             total += deleted
             self.stdout.write(f"{total:,} pruned")
 

@@ -1,0 +1,144 @@
+"""
+Databases of the acceptance tests: each test has one, with the project's tables.
+
+`manage.py migrate` makes one template a server; each database is a copy.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any, LiteralString, cast
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+
+from .harvesters import MANAGE, eventually
+
+DRAINED = 60.0
+"""Seconds for the table to become empty, on a busy machine."""
+
+
+class Server:
+    """A PostgreSQL server that databases are made on."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._templates: dict[str, str] = {}
+
+    def create(self, *, table: str = "outbox") -> OutboxTable:
+        """Make a database with empty tables, the outbox under this name."""
+        if table not in self._templates:
+            self._templates[table] = self._make_template(table)
+        name = f"acceptance_{uuid4().hex}"
+        self._administer(
+            "CREATE DATABASE {} TEMPLATE {}", name, self._templates[table]
+        )
+        return OutboxTable(self._url_of(name), table)
+
+    def drop(self, table: OutboxTable) -> None:
+        name = urlsplit(table.url).path.strip("/")
+        self._administer("DROP DATABASE {} WITH (FORCE)", name)
+
+    def close(self) -> None:
+        for name in self._templates.values():
+            self._administer("DROP DATABASE {} WITH (FORCE)", name)
+
+    def _make_template(self, table: str) -> str:
+        name = f"template_{uuid4().hex}"
+        self._administer("CREATE DATABASE {}", name)
+        subprocess.run(
+            [sys.executable, str(MANAGE), "migrate", "--verbosity", "0"],
+            env={
+                **os.environ,
+                "DATABASE_URL": self._url_of(name),
+                "OUTBOX_TABLE": table,
+            },
+            check=True,
+            timeout=120,
+        )
+        return name
+
+    def _administer(self, statement: LiteralString, *names: str) -> None:
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute(
+                sql.SQL(statement).format(*map(sql.Identifier, names))
+            )
+
+    def _url_of(self, name: str) -> str:
+        return urlunsplit(urlsplit(self._url)._replace(path=f"/{name}"))
+
+
+class OutboxTable:
+    """One outbox table, as plain SQL sees it."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self.url = url
+        self.name = name
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.url, autocommit=True, connect_timeout=5)
+
+    def execute(
+        self, statement: str, values: Mapping[str, Any] | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement on the table `{outbox}`; return its rows, if any."""
+        text = cast("LiteralString", statement)
+        composed = sql.SQL(text).format(
+            outbox=sql.Identifier(self.name),
+            parked=sql.Identifier(f"{self.name}_parked"),
+            archive=sql.Identifier(f"{self.name}_archive"),
+        )
+        with self.connect() as connection:
+            cursor = connection.execute(composed, values)
+            return cursor.fetchall() if cursor.description else []
+
+    def insert(  # noqa: PLR0913  # the columns of the contract
+        self,
+        topic: str,
+        key: str,
+        value: str | None = "a value",
+        *,
+        count: int = 1,
+        headers: tuple[tuple[str, str], ...] = (),
+        partition: int | None = None,
+        raw: bytes | None = None,
+    ) -> list[int]:
+        """Insert rows in one transaction, as the contract shows it; their ids."""
+        rows = self.execute(
+            """
+            INSERT INTO {outbox} (create_time, kafka_topic, kafka_key, kafka_value,
+                kafka_header_keys, kafka_header_values, kafka_partition,
+                kafka_value_bytes)
+            SELECT now(), %(topic)s, %(key)s, %(value)s, %(names)s::text[],
+                %(texts)s::text[], %(partition)s, %(raw)s
+            FROM generate_series(1, %(count)s)
+            RETURNING id
+            """,
+            {
+                "topic": topic,
+                "key": key,
+                "value": value,
+                "names": [name for name, _ in headers],
+                "texts": [text for _, text in headers],
+                "partition": partition,
+                "raw": raw,
+                "count": count,
+            },
+        )
+        return [row[0] for row in rows]
+
+    def count(self, condition: str = "true") -> int:
+        rows = self.execute(f"SELECT count(*) FROM {{outbox}} WHERE {condition}")  # noqa: S608
+        return int(rows[0][0])
+
+    def wait_until_empty(self, timeout: float = DRAINED) -> None:
+        eventually(
+            lambda: not self.count(),
+            timeout=timeout,
+            what=lambda: f"{self.count()} rows are left",
+        )

@@ -1,0 +1,92 @@
+"""The audit itself: it finds what it is there to find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from .auditing import Delivery, audit
+from .murmur2 import murmur2
+from .writing import Ledger, Promise
+
+
+def delivery(number: int, **changes: object) -> Delivery:
+    headers: list[tuple[str, str | None]] = [
+        *(("kind", "test"), ("trace", "k")),
+        *(("outbox-message-id", f"m{number}"), ("outbox-id", str(number))),
+    ]
+    plain = Delivery(
+        id=number,
+        message_id=f"m{number}",
+        topic="t",
+        partition=0,
+        offset=0,
+        key="k",
+        value=f"v{number}".encode(),
+        headers=headers,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+audit_one = partial(audit, partitions=1)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    """Three records of one key were committed."""
+    promises = [Promise(n, f"m{n}", "k", f"v{n}") for n in (1, 2, 3)]
+    return Ledger(committed={p.message_id: p for p in promises})
+
+
+def test_a_log_that_holds_each_record_once_in_order_is_right(ledger: Ledger) -> None:
+    found = audit_one(ledger, [delivery(1), delivery(2), delivery(3)])
+    assert (found.broken, found.duplicates) == ({}, 0)
+
+
+def test_the_last_record_of_a_key_may_come_twice(ledger: Ledger) -> None:
+    found = audit_one(ledger, map(delivery, (1, 2, 2, 3, 3)))
+    assert (found.broken, found.duplicates) == ({}, 2)
+
+
+def test_missing_and_unknown_records_are_found(ledger: Ledger) -> None:
+    found = audit_one(ledger, map(delivery, (1, 4, 3)))
+    assert found.broken == {"lost": [2], "phantoms": [4]}
+
+
+def test_a_record_behind_a_later_one_is_found(ledger: Ledger) -> None:
+    found = audit_one(ledger, map(delivery, (1, 3, 2)))
+    assert found.broken == {"out_of_order": [2], "regressed": [2]}
+
+
+def test_a_repeat_behind_a_later_record_is_found(ledger: Ledger) -> None:
+    found = audit_one(ledger, map(delivery, (1, 2, 3, 2)))
+    assert (found.broken, found.duplicates) == ({"regressed": [2]}, 1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"value": b"?"}, {"key": "?"}, {"headers": []}, {"partition": 1}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_record_that_is_not_as_written_is_found(
+    ledger: Ledger, changes: dict[str, object]
+) -> None:
+    found = audit_one(ledger, [delivery(1), delivery(2, **changes), delivery(3)])
+    assert found.broken == {"spoilt": [2]}
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_that_of_the_java_client(key: bytes, expected: int) -> None:
+    assert murmur2(key) == expected % 2**32

@@ -1,0 +1,171 @@
+"""The admin pages: who sees what, and what can be done there."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from django_outbox.models import OutboxRecord, ParkedRecord
+
+pytestmark = pytest.mark.django_db
+
+SECRET = "<script>alert('secret')</script>"
+MESSAGE = {
+    "kafka_topic": "orders",
+    "kafka_key": SECRET,
+    "kafka_value": SECRET,
+    "kafka_header_keys": [SECRET],
+    "kafka_header_values": [SECRET],
+    "attempts": 3,
+    "last_error": "<b>MSG_SIZE_TOO_LARGE</b>",
+}
+CHANGELISTS = [
+    reverse("admin:django_outbox_outboxrecord_changelist"),
+    reverse("admin:django_outbox_parkedrecord_changelist"),
+]
+
+
+def staff(*permissions: str) -> Client:
+    """Log somebody in who has these permissions only."""
+    user = User.objects.create(username=str(uuid.uuid4()), is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def parked(number: int = 7) -> ParkedRecord:
+    """Park a record with this id."""
+    record: ParkedRecord = ParkedRecord.objects.create(id=number, **MESSAGE)
+    return record
+
+
+def pages() -> list[str]:
+    """Return the list and the page of one record of each kind."""
+    outbox = OutboxRecord.objects.create(**MESSAGE)
+    return [
+        *CHANGELISTS,
+        reverse("admin:django_outbox_outboxrecord_change", args=[outbox.pk]),
+        reverse("admin:django_outbox_parkedrecord_change", args=[parked().pk]),
+    ]
+
+
+def release(client: Client, *records: ParkedRecord, **extra: Any) -> Any:
+    """Choose records on the list and release them."""
+    return client.post(
+        CHANGELISTS[1],
+        {"action": "release", "_selected_action": [r.pk for r in records]},
+        follow=True,
+        **extra,
+    )
+
+
+def test_the_payload_is_hidden_from_whoever_may_only_view() -> None:
+    client = staff("view_outboxrecord", "view_parkedrecord")
+    for url in pages():
+        response = client.get(url)
+        assert response.status_code == 200
+        assert "secret" not in response.content.decode()
+        assert "orders" in response.content.decode()
+
+
+def test_the_payload_is_shown_escaped_to_whoever_may_see_it() -> None:
+    client = staff("view_outboxrecord", "view_parkedrecord", "view_payload")
+    for url in pages()[2:]:
+        content = client.get(url).content.decode()
+        assert content.count("&lt;script&gt;alert(&#x27;secret&#x27;)") >= 4
+        assert SECRET not in content
+        assert "<b>MSG" not in content
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ({"kafka_value": None}, "(tombstone)"),
+        ({"kafka_value": None, "kafka_value_bytes": b"\x00\xff"}, "00 ff"),
+        ({"kafka_value": "x" * 5000}, "x" * 2000),
+    ],
+)
+def test_every_kind_of_value_can_be_shown(values: dict[str, Any], shown: str) -> None:
+    record = ParkedRecord.objects.create(id=1, **(MESSAGE | values))
+    url = reverse("admin:django_outbox_parkedrecord_change", args=[record.pk])
+    content = staff("view_parkedrecord", "view_payload").get(url).content.decode()
+    assert shown in content
+    assert "x" * 2001 not in content
+
+
+def test_the_lists_never_count_the_whole_table() -> None:
+    parked()
+    OutboxRecord.objects.create(**MESSAGE)
+    client = staff("view_outboxrecord", "view_parkedrecord")
+    for url in CHANGELISTS:
+        with CaptureQueriesContext(connection) as queries:
+            client.get(url)
+        counts = [q["sql"] for q in queries if "COUNT(" in q["sql"]]
+        assert counts
+        assert all("LIMIT 10000" in sql for sql in counts)
+
+
+@pytest.mark.parametrize("url", CHANGELISTS)
+def test_nothing_can_be_added(url: str, admin_client: Client) -> None:
+    assert admin_client.get(f"{url}add/").status_code == 403
+
+
+def test_nothing_can_be_changed_and_what_waits_not_deleted(
+    admin_client: Client,
+) -> None:
+    outbox = OutboxRecord.objects.create(**MESSAGE)
+    url = reverse("admin:django_outbox_outboxrecord_change", args=[outbox.pk])
+    assert admin_client.post(url, {"kafka_topic": "x"}).status_code == 403
+    url = reverse("admin:django_outbox_outboxrecord_delete", args=[outbox.pk])
+    assert admin_client.post(url, {"post": "yes"}).status_code == 403
+    outbox.refresh_from_db()
+    assert outbox.kafka_topic == "orders"
+
+
+def test_a_release_puts_records_back_and_leaves_a_note() -> None:
+    client = staff("view_parkedrecord", "release_parkedrecord")
+    response = release(client, parked(1), parked(2))
+    assert "2 of 2 records are back in the outbox" in response.content.decode()
+    assert OutboxRecord.objects.count() == 2
+    notes = LogEntry.objects.all()
+    assert len(notes) == 2
+    assert "secret" not in str([(n.object_repr, n.change_message) for n in notes])
+
+
+def test_a_release_by_two_people_is_done_once() -> None:
+    record = parked()
+    client = staff("view_parkedrecord", "release_parkedrecord")
+    release(client, record)
+    release(client, record)
+    assert OutboxRecord.objects.count() == 1
+
+
+def test_a_release_needs_its_own_permission() -> None:
+    record = parked()
+    release(staff("view_parkedrecord", "delete_parkedrecord"), record)
+    assert not OutboxRecord.objects.exists()
+
+
+def test_a_release_needs_the_forms_token() -> None:
+    client = staff("view_parkedrecord", "release_parkedrecord")
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = client.cookies
+    assert release(strict, parked()).status_code == 403
+    assert not OutboxRecord.objects.exists()
+
+
+def test_a_parked_record_can_be_deleted_by_whoever_may() -> None:
+    url = reverse("admin:django_outbox_parkedrecord_delete", args=[parked().pk])
+    assert staff("view_parkedrecord").post(url, {"post": "yes"}).status_code == 403
+    client = staff("view_parkedrecord", "delete_parkedrecord")
+    assert client.post(url, {"post": "yes"}).status_code == 302
+    assert not ParkedRecord.objects.exists()

@@ -1,0 +1,162 @@
+"""`manage.py outbox`."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models.functions import Now
+
+from django_outbox.models import ArchivedRecord, OutboxRecord, ParkedRecord
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*arguments: str) -> str:
+    """Run the command and return what it prints."""
+    out = StringIO()
+    call_command("outbox", *arguments, stdout=out)
+    return out.getvalue()
+
+
+@pytest.fixture
+def some_of_each() -> None:
+    """One row that waits, one that is blocked, two that are parked."""
+    OutboxRecord.objects.create(
+        id=10,
+        kafka_topic="orders",
+        kafka_key="secret",
+        kafka_value="secret",
+        create_time=Now() - timedelta(seconds=5),
+    )
+    OutboxRecord.objects.create(
+        id=11,
+        kafka_topic="orders",
+        kafka_key="secret",
+        attempts=4,
+        last_error="TOPIC_AUTHORIZATION_FAILED\nfaked line",
+    )
+    for number in (7, 8):
+        ParkedRecord.objects.create(id=number, kafka_topic="t", kafka_key="secret")
+
+
+@pytest.mark.usefixtures("some_of_each")
+def test_status_for_people() -> None:
+    shown = run("status")
+    assert "waiting  2, oldest 5." in shown
+    assert "parked   2\n" in shown
+    assert "blocked  1\n" in shown
+    assert (
+        r"id 11 to orders, 4 attempts: 'TOPIC_AUTHORIZATION_FAILED\nfaked line'"
+        in shown
+    )
+    assert "secret" not in shown
+
+
+@pytest.mark.usefixtures("some_of_each")
+def test_status_for_machines() -> None:
+    shown = json.loads(run("status", "--format", "json"))
+    assert 5 <= shown["backlog"].pop("oldest_age") < 60
+    assert shown == {
+        "database": "default",
+        "table": "outbox",
+        "backlog": {"records": 2, "is_capped": False},
+        "parked": 2,
+        "blocked": [
+            {
+                "id": 11,
+                "kafka_topic": "orders",
+                "attempts": 4,
+                "last_error": "TOPIC_AUTHORIZATION_FAILED\nfaked line",
+            }
+        ],
+    }
+
+
+@pytest.mark.usefixtures("some_of_each")
+def test_release_of_one() -> None:
+    assert run("release", "7") == "1 back in the outbox\n"
+    assert ParkedRecord.objects.get().id == 8
+
+
+@pytest.mark.usefixtures("some_of_each")
+def test_release_of_all() -> None:
+    assert run("release", "--all") == "2 back in the outbox\n"
+    assert not ParkedRecord.objects.exists()
+
+
+@pytest.mark.usefixtures("some_of_each")
+def test_release_of_one_that_is_not_parked_says_so() -> None:
+    with pytest.raises(CommandError, match="1 of 2 are not parked"):
+        run("release", "7", "99")
+    assert OutboxRecord.objects.filter(id=7).exists()
+
+
+@pytest.mark.parametrize("arguments", [["release"], ["release", "1", "--all"]])
+def test_release_needs_ids_or_all(arguments: list[str]) -> None:
+    with pytest.raises(CommandError, match="Name the ids of parked records, or --all"):
+        run(*arguments)
+
+
+def test_prune_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_outbox.models.PRUNE_CHUNK", 2)
+    for number in range(5):
+        ArchivedRecord.objects.create(
+            id=number,
+            kafka_topic="t",
+            kafka_key="k",
+            archived_at=Now() - timedelta(days=number),
+        )
+    shown = run("prune", "--older-than", "36h")
+    assert shown == "2 pruned\n3 pruned\n"
+    assert ArchivedRecord.objects.count() == 2
+
+
+@pytest.mark.parametrize("age", ["", "7", "7w", "-1d", "1.5h", "d"])
+def test_prune_refuses_another_age(age: str) -> None:
+    with pytest.raises(CommandError, match="must look like 90d"):
+        run("prune", f"--older-than={age}")
+
+
+def test_grants_can_be_run_as_they_are() -> None:
+    statements = run(
+        *("grants", "--app", 'a"b', "--harvester", "H h", "--operator", "o")
+    )
+    with connection.cursor() as cursor:
+        for role in ('"a""b"', '"H h"', "o"):
+            cursor.execute(f"CREATE ROLE {role}")
+        for statement in statements.splitlines():
+            cursor.execute(statement)
+        cursor.execute("SELECT has_table_privilege('H h', 'outbox', 'DELETE')")
+        assert cursor.fetchone() == (True,)
+        cursor.execute("SELECT has_any_column_privilege('a\"b', 'outbox', 'SELECT')")
+        assert cursor.fetchone() == (False,)
+
+
+def test_grants_needs_a_role() -> None:
+    with pytest.raises(CommandError, match="Name a role"):
+        run("grants")
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_another_database_can_be_meant() -> None:
+    OutboxRecord.objects.using("other").create(kafka_topic="t", kafka_key="k")
+    assert "waiting  1" in run("status", "--database", "other")
+    assert "waiting  0" in run("status")
+
+
+def test_an_unknown_database_is_one_line() -> None:
+    with pytest.raises(CommandError, match="There is no database 'nowhere'"):
+        run("status", "--database", "nowhere")
+
+
+def test_a_table_that_is_missing_is_one_line() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE outbox_archive")
+    with pytest.raises(CommandError, match="'default' refused: relation") as caught:
+        run("prune", "--older-than", "1d")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,532 @@
+"""What only a real Postgres can show of the table's adapter."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from django_outbox.exceptions import (
+    ConfigurationError,
+    DatabaseError,
+    DatabaseUnavailable,
+)
+from django_outbox.postgres import connection as connection_module
+from django_outbox.postgres.connection import Database, Limits
+from django_outbox.postgres.outbox import PostgresOutbox
+from django_outbox.postgres.statements import queries
+from django_outbox.records import Failure, Record
+
+ME = "11111111-1111-4111-8111-111111111111"
+OTHER = "22222222-2222-4222-8222-222222222222"
+
+FILL = """
+INSERT INTO outbox (kafka_topic, kafka_key, kafka_value, leader_id)
+SELECT 't', 'k' || n, repeat('x', 200), %s FROM generate_series(1, %s) AS n
+"""
+
+GOHARVEST = """
+CREATE TABLE {} (
+    id BIGSERIAL PRIMARY KEY,
+    create_time TIMESTAMP WITH TIME ZONE NOT NULL,
+    kafka_topic VARCHAR(249) NOT NULL,
+    kafka_key VARCHAR(100) NOT NULL,
+    kafka_value VARCHAR(10000),
+    kafka_header_keys TEXT[] NOT NULL,
+    kafka_header_values TEXT[] NOT NULL,
+    leader_id UUID
+)
+"""
+
+PUMP = """
+INSERT INTO {} (create_time, kafka_topic, kafka_key, kafka_value,
+                kafka_header_keys, kafka_header_values)
+VALUES (now(), 't', 'a', 'one', '{{h}}', '{{1}}'), (now(), 't', 'b', NULL, '{{}}', '{{}}')
+"""
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    database = Database({"conninfo": database_url}, limits=Limits(lock=0.3))
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def outbox(database: Database) -> PostgresOutbox:
+    return PostgresOutbox(database)
+
+
+def plan_of_mark(outbox: PostgresOutbox) -> str:
+    """What the planner makes of a mark, in the adapter's own session."""
+    with outbox._database.session() as connection:
+        mark = outbox._statements(connection)["mark"]
+        values = {"leader_id": ME, "limit": 1000, "source": "s"}
+        rows = connection.execute(b"EXPLAIN " + mark, values)
+        return "\n".join(line for (line,) in rows)
+
+
+def goharvest(postgres: psycopg.Connection, name: str) -> sql.Identifier:
+    """Make goharvest's own table, with a row and a tombstone."""
+    table = sql.Identifier(*name.split("."))
+    postgres.execute(sql.SQL(GOHARVEST).format(table))
+    postgres.execute(sql.SQL(PUMP).format(table))
+    return table
+
+
+class TestPlan:
+    """The mark walks the primary key and never sorts or reads the whole table."""
+
+    def test_right_after_a_bulk_load_without_statistics(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 50_000])
+
+        self.check(plan_of_mark(outbox))
+
+    def test_when_statistics_say_that_every_row_is_marked_by_this_leader(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [ME, 2_000])
+        postgres.execute("ANALYZE outbox")
+        postgres.execute(FILL, [None, 50_000])
+
+        self.check(plan_of_mark(outbox))
+
+    def test_when_the_last_vacuum_found_the_table_empty(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [ME, 50_000])
+        postgres.execute("DELETE FROM outbox")
+        postgres.execute("VACUUM ANALYZE outbox")
+        postgres.execute(FILL, [None, 50_000])
+
+        self.check(plan_of_mark(outbox))
+
+    def test_after_an_analysis(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 50_000])
+        postgres.execute("ANALYZE outbox")
+
+        self.check(plan_of_mark(outbox))
+
+    @staticmethod
+    def check(plan: str) -> None:
+        assert plan.count("Index Scan using outbox_pkey") == 2, plan
+        assert "Sort" not in plan, plan
+        assert "Seq Scan" not in plan, plan
+
+
+class TestOtherSessions:
+    def test_a_mark_waits_for_anothers_and_then_takes_its_rows_over(
+        self, database_url: str, postgres: psycopg.Connection, outbox: PostgresOutbox
+    ) -> None:
+        postgres.execute(FILL, [None, 5])
+        with ThreadPoolExecutor() as threads, psycopg.connect(database_url) as other:
+            other.execute("UPDATE outbox SET leader_id = %s WHERE id > 0", [OTHER])
+            marking = threads.submit(PostgresOutbox.mark, outbox, ME, limit=5)
+            wait_for_a_waiting_lock(postgres)
+            other.commit()
+            records = marking.result(timeout=10)
+
+        assert len(records) == 5
+        rows = postgres.execute("SELECT DISTINCT leader_id::text FROM outbox")
+        assert rows.fetchall() == [(ME,)]
+
+    def test_two_leaders_that_mark_at_once_neither_deadlock_nor_lose_the_order(
+        self, database_url: str, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 500])
+        start = threading.Barrier(2)
+
+        def mark(leader_id: str) -> list[list[int]]:
+            outbox = PostgresOutbox(Database({"conninfo": database_url}))
+            start.wait(timeout=10)
+            pages = [outbox.mark(leader_id, limit=200) for _ in range(10)]
+            outbox.close()
+            return [[record.id for record in page] for page in pages]
+
+        with ThreadPoolExecutor() as threads:
+            pages = [page for found in threads.map(mark, [ME, OTHER]) for page in found]
+
+        assert sum(map(len, pages)) >= 500
+        for page in pages:
+            assert page == sorted(set(page))
+
+    def test_a_locked_table_makes_the_call_uncertain_within_the_limit(
+        self, database_url: str, postgres: psycopg.Connection, outbox: PostgresOutbox
+    ) -> None:
+        postgres.execute(FILL, [None, 1])
+        with psycopg.connect(database_url) as other:
+            other.execute("LOCK TABLE outbox IN SHARE MODE")
+            with pytest.raises(DatabaseUnavailable, match="lock timeout"):
+                outbox.mark(ME, limit=10)
+
+        assert len(outbox.mark(ME, limit=10)) == 1
+
+    def test_a_backend_that_is_killed_during_a_call_makes_it_uncertain(
+        self, database_url: str, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 1])
+        outbox = PostgresOutbox(
+            Database({"conninfo": database_url}, application_name="victim")
+        )
+        with ThreadPoolExecutor() as threads, psycopg.connect(database_url) as other:
+            other.execute("LOCK TABLE outbox IN SHARE MODE")
+            marking = threads.submit(outbox.mark, ME, limit=10)
+            wait_for_a_waiting_lock(postgres)
+            postgres.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'victim'"
+            )
+            with pytest.raises(DatabaseUnavailable):
+                marking.result(timeout=10)
+
+        assert len(outbox.mark(ME, limit=10)) == 1
+        outbox.close()
+
+
+class TestDatabase:
+    def test_a_statement_that_takes_too_long_makes_the_call_uncertain(
+        self, database_url: str
+    ) -> None:
+        limits = Limits(statement=0.2)
+        database = Database({"conninfo": database_url}, limits=limits)
+        with (
+            pytest.raises(DatabaseUnavailable, match="statement timeout"),
+            database.session() as connection,
+        ):
+            connection.execute("SELECT pg_sleep(10)")
+
+        database.ping()
+        database.close()
+
+    def test_no_server_makes_the_call_uncertain(self) -> None:
+        database = Database({"host": "127.0.0.1", "port": 1, "password": "hidden"})
+
+        with pytest.raises(DatabaseUnavailable) as caught:
+            database.ping()
+
+        assert "hidden" not in str(caught.value)
+
+    def test_a_server_that_has_become_a_standby_is_left_for_another(
+        self, database_url: str
+    ) -> None:
+        options = "-c default_transaction_read_only=on"
+        database = Database({"conninfo": database_url, "options": options})
+
+        with pytest.raises(DatabaseUnavailable, match="read-only"):
+            PostgresOutbox(database).mark(ME, limit=10)
+
+        assert database._connection is None
+
+    def test_names_itself_and_watches_over_its_peer(self, database: Database) -> None:
+        with database.session() as connection:
+            found = connection.info.get_parameters()
+            row = connection.execute("SHOW statement_timeout").fetchone()
+
+        assert row == ("5s",)
+        assert found["application_name"] == "django-outbox"
+        assert found["connect_timeout"] == "3"
+        assert found["keepalives_idle"] == "2"
+        assert found["keepalives_interval"] == "1"
+        assert found["keepalives_count"] == "2"
+        assert found["tcp_user_timeout"] == "5000"
+
+    def test_takes_the_parameters_of_djangos_own_connection(
+        self, database_url: str
+    ) -> None:
+        from django.db import connection as django_connection
+
+        database = Database(django_connection.get_connection_params())
+
+        database.ping()
+        database.close()
+
+    def test_leaves_a_parent_process_its_connection(
+        self, database: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with database.session() as parents:
+            pass
+        child = os.getpid() + 1
+        monkeypatch.setattr(os, "getpid", lambda: child)
+
+        with database.session() as childs:
+            assert childs is not parents
+        database.close()
+
+        assert not parents.closed
+        monkeypatch.undo()
+        assert parents.execute("SELECT 1").fetchone() == (1,)
+        connection_module._inherited.remove(parents)
+        parents.close()
+
+    def test_behind_a_pooler_limits_end_with_their_transaction(
+        self, database_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Another server process than at connect: what a pooler looks like.
+        pooled = {**queries(), "backend": "SELECT 0"}
+        monkeypatch.setattr(connection_module, "queries", lambda: pooled)
+        database = Database(
+            {"conninfo": database_url}, limits=Limits(statement=0.2, lock=0.1)
+        )
+
+        with database.session() as connection:
+            inside = connection.execute("SHOW statement_timeout").fetchone()
+        outside = connection.execute("SHOW statement_timeout").fetchone()
+        with (
+            pytest.raises(DatabaseUnavailable, match="statement timeout"),
+            database.session() as connection,
+        ):
+            connection.execute("SELECT pg_sleep(10)")
+
+        assert inside == ("200ms",)
+        assert outside == ("0",)
+        database.close()
+
+    def test_parameters_that_libpq_does_not_know_are_named_without_values(self) -> None:
+        with pytest.raises(ConfigurationError, match="sslmodus") as caught:
+            Database({"host": "h", "sslmodus": "verify-full"})
+        assert "verify-full" not in str(caught.value)
+
+        with pytest.raises(ConfigurationError) as caught:
+            Database({"conninfo": "host=h password=top secret"})
+        assert "secret" not in str(caught.value)
+
+
+class TestMistakes:
+    def test_a_missing_table_says_to_migrate(self, database: Database) -> None:
+        outbox = PostgresOutbox(database, table="no_such_table")
+
+        with pytest.raises(DatabaseError, match="Run `manage.py migrate`") as caught:
+            outbox.mark(ME, limit=10)
+
+        assert not caught.value.retriable
+        assert '"no_such_table"' in str(caught.value)
+
+    def test_a_table_that_is_migrated_later_is_found(
+        self, database: Database, postgres: psycopg.Connection
+    ) -> None:
+        outbox = PostgresOutbox(database, table="later")
+        with pytest.raises(DatabaseError):
+            outbox.ping()
+
+        goharvest(postgres, "later")
+
+        assert len(outbox.mark(ME, limit=10)) == 2
+        postgres.execute("DROP TABLE later")
+
+    def test_a_missing_permission_says_what_to_grant(
+        self, database_url: str, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute("CREATE ROLE stranger LOGIN")
+        try:
+            options = "-c role=stranger"
+            database = Database({"conninfo": database_url, "options": options})
+            with pytest.raises(DatabaseError, match="GRANT") as caught:
+                PostgresOutbox(database).mark(ME, limit=10)
+        finally:
+            postgres.execute("DROP ROLE stranger")
+
+        assert not caught.value.retriable
+
+    def test_an_error_shows_nothing_of_the_row(
+        self, database: Database, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 1])
+        postgres.execute("UPDATE outbox SET kafka_key = 'secret'")
+        (record,) = outbox.mark(ME, limit=10)
+        postgres.execute(
+            "ALTER TABLE outbox_parked ADD CONSTRAINT never CHECK (false) NOT VALID"
+        )
+        try:
+            with pytest.raises(DatabaseError, match="never") as caught:
+                outbox.park(ME, [Failure(record, "CODE")])
+        finally:
+            postgres.execute("ALTER TABLE outbox_parked DROP CONSTRAINT never")
+
+        assert "secret" not in str(caught.value)
+        assert caught.value.__suppress_context__
+
+
+class TestRows:
+    def test_an_infinite_time_of_creation_does_not_stop_the_mark(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        for moment in ("infinity", "-infinity"):
+            postgres.execute(
+                "INSERT INTO outbox (create_time, kafka_topic, kafka_key)"
+                " VALUES (%s, 't', 'k')",
+                [moment],
+            )
+
+        assert [r.created_at for r in outbox.mark(ME, limit=10)] == ["0", "0"]
+        assert outbox.backlog() == (2, False, 0.0)
+
+    def test_the_time_of_creation_is_exact_to_the_microsecond(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(
+            "INSERT INTO outbox (create_time, kafka_topic, kafka_key)"
+            " VALUES ('2024-02-29 23:59:59.999999+00', 't', 'k')"
+        )
+
+        assert outbox.mark(ME, limit=10)[0].created_at == "1709251199999999"
+
+    def test_attempts_stop_at_the_largest_number_and_errors_are_cut(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 1])
+        postgres.execute("UPDATE outbox SET attempts = 32767")
+        (record,) = outbox.mark(ME, limit=10)
+
+        outbox.fail(ME, [Failure(record, "a\0b" + "x" * 1000)])
+
+        row = postgres.execute("SELECT attempts, last_error FROM outbox").fetchone()
+        assert row == (32767, "ab" + "x" * 498)
+        assert outbox.park(ME, [Failure(record, "CODE")]) == 1
+
+    def test_parked_and_archived_rows_keep_all_that_was_written(
+        self, database: Database, postgres: psycopg.Connection
+    ) -> None:
+        outbox = PostgresOutbox(database, has_archive=True)
+        wanted = (
+            "id, create_time, kafka_topic, kafka_key, kafka_value, kafka_value_bytes,"
+            " kafka_header_keys, kafka_header_values, message_id, kafka_partition,"
+            " cluster_id"
+        )
+        for _ in range(2):
+            postgres.execute(
+                "INSERT INTO outbox (kafka_topic, kafka_key, kafka_value_bytes,"
+                " kafka_header_keys, kafka_header_values, kafka_partition, cluster_id)"
+                " VALUES ('t', 'k', '\\x00ff', '{a,b}', '{1,NULL}', 4, 2)"
+            )
+        written = postgres.execute(f"SELECT {wanted} FROM outbox ORDER BY id")
+        parked, archived = written.fetchall()
+        first, second = outbox.mark(ME, limit=10)
+
+        assert outbox.park(ME, [Failure(first, "CODE")]) == 1
+        assert outbox.purge(ME, [second]) == 1
+
+        found = postgres.execute(f"SELECT {wanted} FROM outbox_parked").fetchall()
+        assert found == [parked]
+        found = postgres.execute(f"SELECT {wanted} FROM outbox_archive").fetchall()
+        assert found == [archived]
+
+    def test_the_backlog_stops_counting_at_its_cap(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 100_001])
+
+        backlog = outbox.backlog()
+
+        assert (backlog.records, backlog.is_capped) == (100_000, True)
+
+    def test_reset_reads_no_further_than_the_marks_reach(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 3])
+        records = outbox.mark(ME, limit=2)
+        beyond = "UPDATE outbox SET leader_id = %s WHERE leader_id IS NULL"
+        postgres.execute(beyond, [ME])
+
+        assert outbox.reset(ME, [(r.topic, r.key) for r in records]) == 2
+        assert outbox.reset(ME, [("t", "k3")]) == 0
+
+
+class TestOtherTables:
+    """Tables that `migrate` did not make."""
+
+    def test_goharvests_own_table_is_harvested(
+        self, database: Database, postgres: psycopg.Connection
+    ) -> None:
+        table = goharvest(postgres, "goharvest_outbox")
+        outbox = PostgresOutbox(database, table="goharvest_outbox", source="shop")
+
+        one, two = outbox.mark(ME, limit=10)
+
+        assert (one.key, one.value, one.header_keys) == ("a", "one", ["h"])
+        assert (two.key, two.is_tombstone, two.header_keys) == ("b", True, [])
+        assert (one.partition, one.cluster_id, one.attempts) == (None, 0, 0)
+        assert outbox.fail(ME, [Failure(one, "CODE"), Failure(two, "CODE")]) == 2
+        assert outbox.fail(OTHER, [Failure(one, "CODE")]) == 0
+        assert outbox.reset(ME, [one.lane]) == 1
+        assert outbox.purge(ME, [one, two]) == 1
+        assert outbox.backlog().records == 1
+        with pytest.raises(DatabaseError, match="goharvest_outbox_parked"):
+            outbox.park(ME, [Failure(one, "CODE")])
+        postgres.execute(sql.SQL("DROP TABLE {}").format(table))
+
+    def test_a_row_without_a_message_id_gets_one_that_stays_and_is_its_own(
+        self, database: Database, postgres: psycopg.Connection
+    ) -> None:
+        table = goharvest(postgres, "goharvest_outbox")
+        shop = PostgresOutbox(database, table="goharvest_outbox", source="shop")
+        bank = PostgresOutbox(database, table="goharvest_outbox", source="bank")
+
+        first = [record.message_id for record in shop.mark(ME, limit=10)]
+        again = [record.message_id for record in shop.mark(OTHER, limit=10)]
+        other = [record.message_id for record in bank.mark(ME, limit=10)]
+
+        assert first == again
+        assert len({*first, *other}) == 4
+        postgres.execute(sql.SQL("DROP TABLE {}").format(table))
+
+    @pytest.mark.parametrize(
+        "name", ['x"; drop table outbox; --', "a%sb", "{}", "Größe", "o'x"]
+    )
+    def test_a_name_of_odd_characters_is_only_a_name(
+        self, database: Database, postgres: psycopg.Connection, name: str
+    ) -> None:
+        table = goharvest(postgres, name)
+        outbox = PostgresOutbox(database, table=name)
+
+        outbox.ping()
+        records = outbox.mark(ME, limit=10)
+        assert outbox.reset(ME, [records[0].lane]) == 1
+        assert outbox.purge(ME, records) == 1
+        assert outbox.backlog().records == 1
+        postgres.execute(sql.SQL("DROP TABLE {}").format(table))
+
+    def test_a_table_may_lie_in_another_schema(
+        self, database: Database, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute("CREATE SCHEMA sales")
+        goharvest(postgres, "sales.messages")
+
+        assert len(PostgresOutbox(database, table="sales.messages").mark(ME, limit=9))
+        postgres.execute("DROP SCHEMA sales CASCADE")
+
+
+def test_a_statement_shows_its_name_to_the_operator(
+    database_url: str, postgres: psycopg.Connection, outbox: PostgresOutbox
+) -> None:
+    postgres.execute(FILL, [None, 1])
+    with ThreadPoolExecutor() as threads, psycopg.connect(database_url) as other:
+        other.execute("LOCK TABLE outbox IN SHARE MODE")
+        marking = threads.submit(outbox.mark, ME, limit=10)
+        query = wait_for_a_waiting_lock(postgres)
+        other.rollback()
+        marking.result(timeout=10)
+
+    assert query.startswith("-- outbox: mark\n")
+
+
+def wait_for_a_waiting_lock(postgres: psycopg.Connection) -> str:
+    """Return the statement that waits for a lock."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        row = postgres.execute(
+            "SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND datname = current_database()"
+        ).fetchone()
+        if row is not None:
+            return str(row[0])
+    raise AssertionError("nothing waits for a lock")

@@ -1,0 +1,73 @@
+"""The harvester's own role: its adapter does all its work under the grants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from django_outbox.exceptions import DatabaseError
+from django_outbox.models import ArchivedRecord, OutboxRecord, ParkedRecord
+from django_outbox.postgres.connection import Database
+from django_outbox.postgres.outbox import PostgresOutbox
+from django_outbox.privileges import grants
+from django_outbox.records import Failure
+
+LEADER = "11111111-1111-4111-8111-111111111111"
+ROLE = "outbox_test_harvester"
+
+
+@pytest.fixture
+def database(postgres: psycopg.Connection, database_url: str) -> Iterator[Database]:
+    """Connections that act as the harvester's role."""
+    postgres.execute(f"CREATE ROLE {ROLE}")
+    try:
+        for statement in grants("outbox", harvester=ROLE):
+            postgres.execute(statement)
+        database = Database({"conninfo": database_url, "options": f"-c role={ROLE}"})
+        yield database
+        database.close()
+    finally:
+        postgres.execute(f"DROP OWNED BY {ROLE}")
+        postgres.execute(f"DROP ROLE {ROLE}")
+
+
+@pytest.mark.parametrize("has_archive", [False, True])
+def test_the_harvester_needs_no_more_than_its_grants(
+    database: Database, has_archive: bool
+) -> None:
+    for number in range(4):
+        OutboxRecord.objects.create(kafka_topic="t", kafka_key=str(number))
+    table = PostgresOutbox(database, has_archive=has_archive)
+    table.ping()
+    first, second, third, fourth = table.mark(LEADER, limit=10)
+    assert table.purge(LEADER, [first]) == 1
+    assert table.fail(LEADER, [Failure(second, "NOT_ENOUGH_REPLICAS")]) == 1
+    assert table.reset(LEADER, [second.lane]) == 1
+    assert table.park(LEADER, [Failure(third, "MSG_SIZE_TOO_LARGE")]) == 1
+    assert table.backlog().records == 2
+    left = OutboxRecord.objects.order_by("id").values_list("id", flat=True)
+    assert list(left) == [second.id, fourth.id]
+    assert ParkedRecord.objects.get().id == third.id
+    assert ArchivedRecord.objects.count() == int(has_archive)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', 'k')",
+        "UPDATE outbox SET kafka_value = 'forged'",
+        "SELECT FROM outbox_parked",
+        "DELETE FROM outbox_archive",
+        "SELECT FROM auth_user",
+    ],
+)
+def test_the_harvester_can_do_no_more_than_its_grants(
+    database: Database, statement: str
+) -> None:
+    with (
+        pytest.raises(DatabaseError, match="GRANT"),
+        database.session() as connection,
+    ):
+        connection.execute(statement.encode())

@@ -1,0 +1,88 @@
+"""
+The kinds of faults: how each one is done to a world, and how all are mended.
+
+`plan.py` draws which, when and to whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from .plan import Fault, Weather
+
+if TYPE_CHECKING:
+    from .node import Node
+    from .world import World
+
+Doing: TypeAlias = Callable[["World", "Node", float], object]
+
+
+def _freeze(world: World, node: Node, seconds: float) -> None:
+    if node.process is not None:
+        node.process.freeze(seconds)
+
+
+def _stall(world: World, node: Node, seconds: float) -> None:
+    """Starve one thread of a process."""
+    if (process := node.process) is not None:
+        threads = (process.elect, process.dispatch, process.settle)
+        world.dice.choice(threads).stall(seconds)
+
+
+def _cut_from_kafka(world: World, node: Node, seconds: float) -> None:
+    """Take the group away, and half the time the partitions too."""
+    node.cut("group", seconds)
+    if world.dice.random() < 0.5:
+        node.cut("broker", seconds)
+
+
+def _fatal_error(world: World, node: Node, seconds: float) -> None:
+    if node.process is not None and node.process.producer is not None:
+        node.process.producer.break_down()
+
+
+def _take_away(way: str) -> Doing:
+    """Make an outage for everybody."""
+
+    def take_away(world: World, node: Node, seconds: float) -> None:
+        end = world.time() + seconds
+        world.away_until[way] = max(end, world.away_until[way])
+
+    return take_away
+
+
+FAULTS: Final[dict[str, Doing]] = {
+    "stop": lambda world, node, seconds: node.stop(seconds),
+    "move": lambda world, node, seconds: world.group.coordinator.move(),
+    "crash": lambda world, node, seconds: node.crash(seconds),
+    "freeze": _freeze,
+    "stall": _stall,
+    "table_cut": lambda world, node, seconds: node.cut("table", seconds),
+    "table_outage": _take_away("table"),
+    "broker_cut": lambda world, node, seconds: node.cut("broker", seconds),
+    "broker_outage": _take_away("broker"),
+    "fatal_error": _fatal_error,
+    "group_cut": _cut_from_kafka,
+    "group_failover": lambda world, node, seconds: world.group.coordinator.fail_over(),
+    "group_noise": lambda world, node, seconds: world.group.write("noise"),
+}
+
+
+def inject(world: World, fault: Fault) -> None:
+    """Do one fault of the plan."""
+    world.trace("FAULT", str(fault)[7:])
+    world.count(fault.kind)
+    world.promises.on_fault(fault)
+    FAULTS[fault.kind](world, world.nodes[fault.node], fault.duration)
+
+
+def mend(world: World) -> None:
+    """End all trouble; whoever is dead or frozen comes back by itself."""
+    world.trace("FAULT", "all is mended")
+    world.weather = Weather()
+    world.away_until = dict.fromkeys(world.away_until, 0.0)
+    for node in world.nodes:
+        node.mend()
+    # Somebody raises the limit and makes the topic, unless poison is parked.
+    world.is_cured = not world.plan.parks_poison

@@ -1,0 +1,211 @@
+"""
+The promises of docs/reference, checked from outside and with all knowledge.
+
+Some are checked at the moment when they could break, the others at the end.
+Nothing here looks into the relay: the witnesses are the log, the table, the
+terms and the events.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from django_outbox.election.neli import State
+from django_outbox.events import (
+    Event,
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRefreshed,
+    LeaderRevoked,
+)
+from django_outbox.records import Record
+
+from . import timing
+
+if TYPE_CHECKING:
+    from .broker import Request
+    from .plan import Fault
+    from .process import Process
+    from .world import World
+
+
+class Broken(AssertionError):
+    """A promise did not hold."""
+
+
+class Promises:
+    """The judge of one history."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._names: dict[str, str] = {}
+        self._orderly: set[str] = set()
+        """Leader ids that ended with everything settled."""
+        self._drained: Process | None = None
+        self._vacant_since = 0.0
+        self._vacant_until: float | None = None
+        self._calm_from = 0.0
+        weather = world.plan.weather
+        self._is_prompt = weather == type(weather)()
+
+    # At the moment.
+
+    def on_step(self) -> None:
+        """P-LEAD: two terms are never trusted at once; frozen ones count."""
+        processes = (node.process for node in self._world.nodes)
+        trusted = [p.name for p in processes if p is not None and p.term is not None]
+        if len(trusted) > 1:
+            self._break("P-LEAD", f"{' and '.join(trusted)} are trusted at once")
+        if self._vacant_until is not None and self._world.time() > self._vacant_until:
+            since = self._world.time() - self._vacant_since
+            self._break("P-TTR", f"nobody leads {since:.3f} s after the last leader")
+
+    def on_act(self, process: Process, leader_id: str, act: str) -> None:
+        """P-LEAD: who marks or produces is trusted at that moment."""
+        term = process.term
+        if term is None or term.leader_id != leader_id:
+            self._break("P-LEAD", f"{process.name} {act} without a proven term")
+
+    def on_produce(self, process: Process, record: Record) -> None:
+        """P-BARRIER: a key's earlier rows have left the table by then."""
+        first = self._world.table.first_of(record.lane)
+        if first is not None and first < record.id:
+            self._break(
+                "P-BARRIER",
+                f"{process.name} produces {record.id} of {record.lane} "
+                f"while row {first} is in the table",
+            )
+
+    def on_append(self, request: Request) -> None:
+        """P-PHANTOM and P-REWIND."""
+        record = request.record
+        if record.id not in self._world.table.committed:
+            self._break("P-PHANTOM", f"row {record.id} was never committed")
+        log = self._world.broker.log.get(record.lane, ())
+        newest = max((earlier.record.id for earlier in log), default=0)
+        if record.id < newest:
+            if not request.is_stale:
+                self._break(
+                    "P-REWIND", f"{record.id} of {record.lane} comes after {newest}"
+                )
+            self._figure("stale duplicates")
+
+    def on_drain(self, process: Process, *, is_drained: bool) -> None:
+        """Note how the barrier ended; LeaderRevoked follows."""
+        self._drained = process if is_drained else None
+        self._figure("drains" if is_drained else "drains that overran")
+
+    def on_event(self, process: Process, event: Event) -> None:
+        """Follow who leads, and P-TTR."""
+        world = self._world
+        world.trace(process.name, f"{event.kind} {self.name(event.leader_id)}")
+        now = world.time()
+        if isinstance(event, LeaderAcquired):
+            self._figure("acquired")
+            if self._vacant_until is not None:
+                self._vacant_until = None
+                self._figure("vacancies timed")
+        elif isinstance(event, LeaderRefreshed):
+            self._figure("refreshed")
+        elif isinstance(event, LeaderFenced):
+            self._figure("fenced")
+        elif isinstance(event, LeaderRevoked):
+            self._figure("revoked")
+            if self._drained is process and event.leader_id:
+                self._orderly.add(event.leader_id)
+                self._expect_leader(process, now, timing.GRACEFUL_TTR)
+
+    def on_fault(self, fault: Fault) -> None:
+        """P-TTR: after a crash the next leader comes in time."""
+        world = self._world
+        now = world.time()
+        self._vacant_until = None
+        process = world.nodes[fault.node].process
+        if fault.kind == "crash" and process is not None and process.term is not None:
+            self._expect_leader(process, now, timing.CRASH_TTR)
+        self._calm_from = max(self._calm_from, now + fault.duration + 1.0)
+
+    def on_stuck(self) -> None:
+        """The table is not empty in time after everything was mended."""
+        rows = list(self._world.table.rows)
+        self._break("P-LIVE", f"rows {rows} are left {timing.RECOVERY} s after all")
+
+    def _expect_leader(self, former: Process, now: float, within: float) -> None:
+        """Expect a leader in time, if another process stands ready in peace."""
+        world = self._world
+        if self._is_prompt and now > self._calm_from and any(
+            (other := node.process) is not None
+            and other is not former
+            and not other.is_stopping
+            and other.started_at < now - 0.3
+            and other.elector.state is State.FOLLOWER
+            for node in world.nodes
+        ):
+            self._vacant_since, self._vacant_until = now, now + within
+
+    # At the end.
+
+    def at_end(self) -> None:
+        """P-LOSS, P-ORDER, P-DUP, and what was noted meanwhile."""
+        table, log = self._world.table, self._world.broker.log
+        self._world.outcome.figures["rows"] = len(table.committed)
+        for trespass in table.trespasses:
+            self._break("P-FENCE", trespass)
+        logged = {r.record.id for requests in log.values() for r in requests}
+        if lost := [i for i in table.committed if i not in logged | set(table.parked)]:
+            self._break("P-LOSS", f"rows {lost} are neither in the log nor parked")
+        for id, row in table.parked.items():
+            if not row.poison or id in logged:
+                self._break("P-PARK", f"row {id} was parked without need")
+        for lane, requests in log.items():
+            firsts = list(dict.fromkeys(r.record.id for r in requests))
+            if firsts != sorted(firsts):
+                self._break("P-ORDER", f"first deliveries of {lane}: {firsts}")
+        self._check_duplicates()
+
+    def _check_duplicates(self) -> None:
+        """
+        P-DUP: none in good order, at most W for each leader id that ended badly.
+
+        What a client was told had failed, or never heard of, may be sent once
+        more; that is one duplicate for one fault.
+        """
+        tries: dict[int, list[Request]] = {}
+        for requests in self._world.broker.log.values():
+            for request in requests:
+                tries.setdefault(request.record.id, []).append(request)
+        unsettled: Counter[str] = Counter()
+        for requests in tries.values():
+            requests.sort(key=lambda r: r.serial)
+            for former, again in pairwise(requests):
+                self._figure("duplicates")
+                if former.is_failed:
+                    self._figure("duplicates of reported failures")
+                    continue
+                if former.leader_id in self._orderly:
+                    self._break(
+                        "P-DUP",
+                        f"{again.record.id} again after an orderly handover "
+                        f"by {self.name(former.leader_id)}",
+                    )
+                unsettled[former.leader_id] += 1
+        for leader_id, count in unsettled.items():
+            if count > self._world.plan.max_in_flight:
+                self._break("P-DUP", f"{self.name(leader_id)} left {count} records")
+        if self._world.plan.profile == "graceful" and (
+            duplicates := self._world.outcome.figures["duplicates"]
+        ):
+            self._break("P-DUP", f"{duplicates} duplicates without a hard fault")
+
+    def name(self, leader_id: str | None) -> str:
+        """Call the n-th leader id Ln: the ids differ from run to run."""
+        return self._names.setdefault(leader_id or "", f"L{len(self._names) + 1}")
+
+    def _figure(self, name: str) -> None:
+        self._world.outcome.figures[name] += 1
+
+    def _break(self, promise: str, what: str) -> None:
+        self._world.trace("BROKEN", f"{promise}: {what}")
+        raise Broken(f"{promise}: {what}")

@@ -1,0 +1,145 @@
+"""
+One history: everything that a plan sets up, and its course to the end.
+
+`play()` is what the tests and `python -m tests.simulation` call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+from django_outbox.testing.membership import FakeGroup
+from django_outbox.testing.timeline import Timeline
+
+from . import timing
+from .broker import Broker
+from .faults import inject, mend
+from .node import Node
+from .plan import Fault, Plan, make_plan
+from .promises import Broken, Promises
+from .table import Table
+from .threads import Threads
+from .writers import Writers
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What one history came to."""
+
+    plan: Plan
+    broken: str = ""
+    """The promise that did not hold, or nothing."""
+    faults: Counter[str] = field(default_factory=Counter)
+    """How many of each kind there were."""
+    figures: Counter[str] = field(default_factory=Counter)
+    """Rows, duplicates and the like."""
+    trace: list[str] = field(default_factory=list)
+
+
+class World:
+    """All that exists in one history."""
+
+    def __init__(self, plan: Plan, *, is_tracing: bool) -> None:
+        self.plan = plan
+        self.weather = plan.weather
+        self.is_tracing = is_tracing
+        self.is_cured = False
+        """Nothing is poison any more."""
+        self.outcome = Outcome(plan=plan)
+        self.dice = Random(plan.seed)
+        self.time = Timeline()
+        self.threads = Threads(self.time)
+        self.away_until = {"group": 0.0, "table": 0.0, "broker": 0.0}
+        self.group = FakeGroup(
+            self.time,
+            session_timeout=timing.SESSION_TIMEOUT,
+            heartbeat_interval=timing.HEARTBEAT_INTERVAL,
+            max_poll_interval=timing.MAX_POLL_INTERVAL,
+            latency=self._group_latency,
+        )
+        self.table = Table()
+        self.promises = Promises(self)
+        self.broker = Broker(self)
+        self.writers = Writers(self)
+        self.nodes = [Node(self, f"node{n}") for n in range(plan.nodes)]
+
+    @property
+    def is_table_away(self) -> bool:
+        return self.time() < self.away_until["table"]
+
+    def count(self, kind: str) -> None:
+        """Count a fault."""
+        self.outcome.faults[kind] += 1
+
+    def trace(self, who: str, what: str) -> None:
+        """Write a line of the history."""
+        if self.is_tracing:
+            self.outcome.trace.append(f"{self.time() - 1000.0:7.4f} {who:7} {what}")
+
+    def jitter(self) -> float:
+        """How late a thread runs that has something to do. Seconds."""
+        if self.dice.random() < self.weather.thread_late:
+            return self.dice.uniform(0.0, 0.05)
+        return self.dice.uniform(0.0002, 0.003)
+
+    def live(self) -> None:
+        """Go from the start through all trouble to the end, and judge."""
+        self.writers.start()
+        for node in self.nodes:
+            self.time.after(self.dice.uniform(0.0, 0.2), node.start)
+        for fault in self.plan.faults:
+            self._plan(fault)
+        self.threads.run(self.plan.trouble)
+        mend(self)
+        self._recover()
+        self.promises.at_end()
+
+    def _plan(self, fault: Fault) -> None:
+        self.time.after(fault.at, lambda: inject(self, fault))
+
+    def _recover(self) -> None:
+        """Run until nothing is left to do and nothing is under way."""
+        deadline = self.time() + timing.RECOVERY
+        while self.writers.is_busy or self.table.rows or self.broker.in_transit:
+            if self.time() >= deadline:
+                self.promises.on_stuck()
+            self.threads.run(0.05)
+
+    def _group_latency(self) -> float | None:
+        luck = self.dice.random()
+        if luck < self.weather.group_lost:
+            self.count("group message lost")
+            return None
+        if luck < self.weather.group_lost + self.weather.group_slow:
+            self.count("group message slow")
+            return self.dice.uniform(0.0, 2 * timing.SESSION_TIMEOUT)
+        return self.dice.uniform(0.0005, 0.003)
+
+
+def play(seed: int, *, is_tracing: bool = False) -> Outcome:
+    """Play the history of a seed to its end, or to the first broken promise."""
+    world = World(make_plan(seed), is_tracing=is_tracing)
+    with _silence():
+        try:
+            world.live()
+        except Broken as error:
+            world.outcome.broken = str(error)
+        finally:
+            world.threads.close()
+    return world.outcome
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep the warnings of ten thousand disasters out of the log."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

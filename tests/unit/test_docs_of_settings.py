@@ -1,0 +1,40 @@
+"""The pages of settings and writing say what the code does."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+from django_outbox import limits
+from django_outbox.options import OutboxSettings
+from django_outbox.rules import OWNED_KAFKA_KEYS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_every_setting_is_there_with_its_default() -> None:
+    page = (DOCS / "reference/settings.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([A-Z_]+)` \| `([^`]*)` \|", page, re.MULTILINE)
+    shown = {name: ast.literal_eval(default) for name, default in rows}
+    assert shown == {
+        field.name: {} if field.default is MISSING else field.default
+        for field in fields(OutboxSettings)
+    }
+    assert [name for name, _default in rows] == [f.name for f in fields(OutboxSettings)]
+
+
+def test_every_owned_kafka_property_is_there() -> None:
+    page = (DOCS / "reference/checks.md").read_text("utf-8")
+    section = page.partition("## django_outbox.E004")[2].partition("\n## ")[0]
+    table = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
+    shown = {name for cell in table for name in re.findall(r"`([a-z.]+)`", cell)}
+    assert shown == set(OWNED_KAFKA_KEYS)
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    page = (DOCS / "concepts/writing.md").read_text("utf-8")
+    assert f"text, {limits.MAX_KEY_LENGTH} characters" in page
+    headers = f"| {limits.MAX_HEADERS}; {limits.MAX_HEADERS_BYTES // 1024} KiB in all"
+    assert headers in page
