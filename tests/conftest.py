@@ -101,7 +101,8 @@ def _provide(
     terminal = request.config.get_terminal_writer()
 
     def progress(line: str) -> None:
-        terminal.line(f"\n{line}") if request.config.option.verbose > 0 else None
+        if request.config.option.verbose > 0:
+            terminal.line(f"\n{line}")
 
     try:
         stack = devstack(progress=progress, **options)

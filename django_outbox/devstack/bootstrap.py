@@ -90,15 +90,18 @@ def _is_complete(extras: tuple[str, ...]) -> bool:
 def _build(extras: tuple[str, ...]) -> None:
     """Make what is missing; the stamp that says so comes last."""
     begun = time.monotonic()
-    stamp = _read_stamp()
-    if stamp is None and PYTHON.exists():
+    stamp = _read_stamp() or {}
+    is_theirs = PYTHON.exists() and (not stamp or stamp.get("theirs") is True)
+    if is_theirs:
         _adopt()
-    elif stamp is None or stamp.get("home") != _home() or not PYTHON.exists():
+    elif stamp.get("home") != _home() or not PYTHON.exists():
         _create()
+    if not is_theirs:
+        _write_stamp(UNFINISHED)
     wanted = {*extras, *_known_extras(stamp), *_java_extra()}
-    _write_stamp(UNFINISHED)
     _install(wanted)
-    _write_stamp({"home": _home(), "inputs": _inputs(), "extras": sorted(wanted)})
+    made = {"home": _home(), "inputs": _inputs(), "extras": sorted(wanted)}
+    _write_stamp({**made, "theirs": is_theirs})
     _say(f"the environment is ready ({time.monotonic() - begun:.0f} s)")
 
 
@@ -133,9 +136,9 @@ def _write_stamp(stamp: dict[str, object]) -> None:
     partial.replace(STAMP)
 
 
-def _known_extras(stamp: dict[str, object] | None) -> list[str]:
+def _known_extras(stamp: dict[str, object]) -> list[str]:
     """What other scripts of the checkout have asked for."""
-    known = (stamp or {}).get("extras", [])
+    known = stamp.get("extras", [])
     return known if isinstance(known, list) else []
 
 

@@ -73,8 +73,7 @@ class EmbeddedKafka(Service):
         self._process.wait(30.0)
 
     def kill(self) -> None:
-        self._process.signal(signal.SIGKILL)
-        self._process.wait(10.0)
+        self._process.kill()
 
     def close(self) -> None:
         self._process.close()

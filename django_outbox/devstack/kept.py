@@ -96,6 +96,18 @@ class KeptProcess:
             with suppress(ProcessLookupError):
                 os.killpg(self._pid, number)
 
+    def kill(self) -> None:
+        """Kill the command with its children, which may have left its group."""
+        import psutil
+
+        if self.is_running() and self._pid is not None:
+            with suppress(psutil.NoSuchProcess):
+                command = psutil.Process(self._pid)
+                family = [command, *command.children(recursive=True)]
+                for process in family:
+                    process.kill()
+            self.wait(10.0)
+
     def wait(self, timeout: float) -> int:
         """Wait until the command has ended; its exit code."""
         if self._pid is None:

@@ -62,8 +62,7 @@ class EmbeddedPostgres(Service):
         self._process.wait(30.0)
 
     def kill(self) -> None:
-        self._process.signal(signal.SIGKILL)
-        self._process.wait(10.0)
+        self._process.kill()
 
     def close(self) -> None:
         self._process.close()
@@ -106,10 +105,20 @@ def _programs(*, readable_by_all: bool, copy_to: KeptProcess) -> Path:
     servers = Path(spec.origin).parent.glob("pginstall*")
     newest = max(servers, key=lambda path: int(re.sub(r"\D", "", path.name) or "0"))
     if readable_by_all and not _is_readable_by_all(newest / "bin" / "postgres"):
-        copy = copy_to.folder / "server"
-        shutil.copytree(newest, copy, ignore=shutil.ignore_patterns("include"))
-        newest = copy
+        newest = _copy_for_all(newest, copy_to.folder)
     return newest / "bin"
+
+
+def _copy_for_all(server: Path, folder: Path) -> Path:
+    """Copy a server with its libraries, which it finds by their relative path."""
+    package = server.parent
+    libraries = [*package.parent.glob(f"{package.name}.libs"), *package.glob(".dylibs")]
+    for source in (server, *libraries):
+        copy = folder / source.relative_to(package.parent)
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("include"))
+    for path in folder.rglob("*"):
+        path.chmod(path.stat().st_mode | 0o055)
+    return folder / server.relative_to(package.parent)
 
 
 def _is_readable_by_all(path: Path) -> bool:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from ..exceptions import OutboxError
 from .service import DevstackError, ExternalService, Service
 
 Progress: TypeAlias = Callable[[str], None]
@@ -105,7 +106,7 @@ def _start(
                 continue
             started.append(service)
             service.start()
-        except DevstackError as error:
+        except OutboxError as error:
             reasons.append(f"{source}: {error}")
             progress(f"{name}: not from {source}. {str(error).splitlines()[0]}")
             if service:
@@ -114,7 +115,8 @@ def _start(
         took = time.monotonic() - begun
         progress(f"{name} is there ({source}, {took:.1f} s)")
         return service
-    raise DevstackError("\n".join([f"No {name}: set {variable}, or mend:", *reasons]))
+    ways_out = "\n".join([*reasons, f"set {variable}."])
+    raise DevstackError(f"No {name}: {ways_out}")
 
 
 def _build(name: str, variable: str, source: str, progress: Progress) -> Service | None:

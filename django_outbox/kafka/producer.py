@@ -30,6 +30,7 @@ from ..relay.ports import Settled
 from .config import KafkaConfig, milliseconds, producer_config, redacted
 from .envelope import Envelope
 from .failures import failure, no_offset
+from .logs import CLIENT_LOG
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class KafkaProducer:
         config = self._config | (_ALONE if alone else {})
         logger.debug("Producing with %s", redacted(config))
         trouble = self._trouble
-        client = Client(config | {"error_cb": trouble.note, "logger": logger})
+        client = Client(config | {"error_cb": trouble.note, "logger": CLIENT_LOG})
         self._clients[alone] = client
         return client
 
@@ -140,6 +141,8 @@ class KafkaProducer:
         elif message.offset() is None:
             settled(record, no_offset())
         else:
+            if self._trouble.told:
+                self._trouble.end()
             settled(record, None)
 
     def _failure(self, error: DriverError, *, is_alone: bool) -> DeliveryFailed:
@@ -147,25 +150,29 @@ class KafkaProducer:
 
 
 class _Trouble:
-    """What librdkafka says of the client as a whole: logged, and kept when fatal."""
+    """What librdkafka says of the client as a whole: told once, kept when fatal."""
 
     def __init__(self) -> None:
         self.fault: ProducerBroken | None = None
-        self._last = ""
+        self.told: set[str] = set()
 
     def note(self, error: DriverError) -> None:
+        name = error.name()
         if error.fatal():
-            self.fault = ProducerBroken(error.str(), code=error.name())
+            self.fault = ProducerBroken(error.str(), code=name)
         # librdkafka repeats itself with every attempt to connect.
-        level = logging.DEBUG if error.name() == self._last else logging.WARNING
-        self._last = error.name()
         logger.log(
-            level,
+            logging.DEBUG if name in self.told else logging.WARNING,
             "The producer is in trouble: %s (%s)",
             error.str(),
-            error.name(),
-            extra={"action": "produce", "code": error.name()},
+            name,
+            extra={"action": "produce", "code": name},
         )
+        self.told.add(name)
+
+    def end(self) -> None:
+        self.told.clear()
+        logger.info("The producer is well again", extra={"action": "produce"})
 
 
 _producers: Final[weakref.WeakSet[KafkaProducer]] = weakref.WeakSet()

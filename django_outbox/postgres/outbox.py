@@ -64,10 +64,12 @@ class PostgresOutbox:
         self._source = source
         self._has_archive = has_archive
         self._known: tuple[Connection, Mapping[str, bytes]] | None = None
-        self._reach: tuple[str, int] | None = None
+        self._reach: tuple[str, int] = ("", 0)
 
     def mark(self, leader_id: str, *, limit: int) -> list[Record]:
-        reach, self._reach = self._reach, None
+        reach = self._reach_of(leader_id, unseen=0)
+        # Any row may be marked until the outcome is known.
+        self._reach = leader_id, _HIGHEST_ID
         with self._database.session() as connection:
             statement = self._statements(connection)["mark"]
             with connection.cursor(binary=True, row_factory=_records) as cursor:
@@ -75,16 +77,12 @@ class PostgresOutbox:
                 records = cursor.fetchall()
         # An UPDATE returns its rows in any order.
         records.sort()
-        highest = reach[1] if reach and reach[0] == leader_id else 0
-        if records:
-            highest = max(highest, records[-1].id)
-        self._reach = leader_id, highest
+        self._reach = leader_id, max(reach, records[-1].id if records else 0)
         return records
 
     def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
         # Without a bound the statement reads the whole backlog.
-        is_known = self._reach is not None and self._reach[0] == leader_id
-        highest = self._reach[1] if self._reach and is_known else _HIGHEST_ID
+        highest = self._reach_of(leader_id, unseen=_HIGHEST_ID)
         return self._write(
             "reset",
             leader_id,
@@ -117,6 +115,11 @@ class PostgresOutbox:
     def close(self) -> None:
         """Drop the connection; the next call makes a new one."""
         self._database.close()
+
+    def _reach_of(self, leader_id: str, *, unseen: int) -> int:
+        """Return the highest id that this leader can have marked."""
+        known, highest = self._reach
+        return highest if known == leader_id else unseen
 
     def _write(self, name: str, leader_id: str, **values: Any) -> int:
         with self._database.session() as connection:

@@ -60,7 +60,7 @@ class InMemoryOutbox:
             self._last_id += 1
             return self._last_id
 
-    def insert(  # noqa: PLR0913  # the columns of a row
+    def insert(
         self,
         topic: str,
         key: str,

@@ -48,7 +48,10 @@ class OrdersView(View):
             return _refuse({name: ["Enter one value."] for name in nested})
         form = OrderForm(values)
         if not form.is_valid():
-            return _refuse({name: list(texts) for name, texts in form.errors.items()})
+            errors = form.errors.items()
+            return _refuse(
+                {name: [str(text) for text in texts] for name, texts in errors}
+            )
         order = form.place()
         ids = {"order_id": order.pk, "message_id": str(order.message_id)}
         return JsonResponse(ids, status=201)

@@ -33,10 +33,10 @@ class TrackedOrder(NamedTuple):
 def track(orders: Iterable[Order]) -> list[TrackedOrder]:
     """Look the orders' messages up, all of them in two queries."""
     listed = list(orders)
-    ids = [order.message_id for order in listed]
+    ids = [order.message_id for order in listed if order.message_id]
     # The outbox first: a row that is parked meanwhile shows as parked.
     waiting = OutboxRecord.objects.filter(message_id__in=ids)
-    places: dict[UUID, Delivery] = {}
+    places: dict[UUID | None, Delivery] = {}
     for message_id in waiting.values_list("message_id", flat=True):
         places[message_id] = Delivery.WAITING
     parked = ParkedRecord.objects.filter(message_id__in=ids)

@@ -8,7 +8,7 @@ from . import orders
 from .models import Order
 
 
-class OrderForm(forms.ModelForm):
+class OrderForm(forms.ModelForm):  # type: ignore[type-arg]
     """A new order."""
 
     class Meta:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from typing import Any
 
 from django.db import transaction
 from django.test import Client, TestCase
@@ -75,7 +76,7 @@ class PageTest(TestCase):
     def test_an_order_whose_message_was_set_aside_is_shown_as_parked(self) -> None:
         order = place()
         OutboxRecord.objects.all().delete()
-        ParkedRecord.objects.create(id=1, message_id=order.message_id)
+        ParkedRecord.objects.create(id=1, message_id=str(order.message_id))
         response = self.client.get(reverse("index"))
         self.assertContains(response, '<td class="parked">parked</td>', html=True)
 
@@ -119,7 +120,7 @@ class PageTest(TestCase):
 
 
 class ApiTest(TestCase):
-    def post(self, body: str) -> tuple[int, dict[str, object]]:
+    def post(self, body: str) -> tuple[int, Any]:
         client = Client(enforce_csrf_checks=True)
         address = reverse("api-orders")
         response = client.post(address, body, content_type="application/json")

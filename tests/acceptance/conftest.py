@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from uuid import uuid4
 
@@ -14,7 +13,7 @@ from ..services import Topics
 from .auditing import PARTITIONS
 from .groups import Groups
 from .harvesters import FAST, Harvesters
-from .tables import OutboxTable, Server
+from .tables import OutboxTable, Server, project_environment
 
 
 @pytest.fixture(scope="session")
@@ -67,11 +66,8 @@ def topic(topics: Topics) -> str:
 def environment_of(table: OutboxTable, services: Stack) -> dict[str, str]:
     """An outbox's environment: fast timing, and a leader group of its own."""
     group = f"acceptance-{uuid4()}"
-    inherited = {
-        name: text for name, text in os.environ.items() if "OUTBOX" not in name
-    }
     return {
-        **inherited,
+        **project_environment(),
         **FAST,
         "DATABASE_URL": table.url,
         "KAFKA_BOOTSTRAP_SERVERS": services.bootstrap_servers,

@@ -23,6 +23,15 @@ DRAINED = 60.0
 """Seconds for the table to become empty, on a busy machine."""
 
 
+def project_environment() -> dict[str, str]:
+    """This process's environment without what is meant for its own Django."""
+    return {
+        name: text
+        for name, text in os.environ.items()
+        if name != "DJANGO_SETTINGS_MODULE" and not name.startswith("OUTBOX_")
+    }
+
+
 class Server:
     """A PostgreSQL server that databases are made on."""
 
@@ -54,7 +63,7 @@ class Server:
         subprocess.run(
             [sys.executable, str(MANAGE), "migrate", "--verbosity", "0"],
             env={
-                **os.environ,
+                **project_environment(),
                 "DATABASE_URL": self._url_of(name),
                 "OUTBOX_TABLE": table,
             },

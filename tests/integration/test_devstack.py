@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
@@ -42,6 +43,19 @@ def test_postgres_comes_back_with_its_data_at_its_address(
         assert connection.execute("SELECT id FROM kept").fetchall() == [(1,)]
 
 
+def test_postgres_comes_back_after_a_crash_in_the_middle_of_work(
+    private_services: Stack,
+) -> None:
+    with closing(psycopg.connect(private_services.database_url)) as busy:
+        # A statement that never looks whether its server is still there.
+        query = "SELECT count(*) FROM generate_series(1, 10000000000)"
+        busy.pgconn.send_query(query.encode())
+        private_services.postgres.kill()
+        private_services.postgres.start()
+    with psycopg.connect(private_services.database_url) as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
 def test_postgres_allows_what_the_tests_need(private_services: Stack) -> None:
     with psycopg.connect(private_services.database_url) as connection:
         assert connection.execute("SHOW max_connections").fetchone() == ("200",)
@@ -65,7 +79,7 @@ def test_kafka_comes_back_with_its_records_at_its_address(
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[dict[str, str]]:
+def elsewhere(private_services: Stack, tmp_path: Path) -> Iterator[dict[str, str]]:
     """An environment without services, with folders of its own."""
     cache = tmp_path / "django-outbox"
     cache.mkdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -12,16 +11,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from django_outbox.exceptions import (
-    ConfigurationError,
-    DatabaseError,
-    DatabaseUnavailable,
-)
-from django_outbox.postgres import connection as connection_module
+from django_outbox.exceptions import DatabaseError, DatabaseUnavailable
 from django_outbox.postgres.connection import Database, Limits
 from django_outbox.postgres.outbox import PostgresOutbox
-from django_outbox.postgres.statements import queries
-from django_outbox.records import Failure, Record
+from django_outbox.records import Failure
 
 ME = "11111111-1111-4111-8111-111111111111"
 OTHER = "22222222-2222-4222-8222-222222222222"
@@ -47,7 +40,8 @@ CREATE TABLE {} (
 PUMP = """
 INSERT INTO {} (create_time, kafka_topic, kafka_key, kafka_value,
                 kafka_header_keys, kafka_header_values)
-VALUES (now(), 't', 'a', 'one', '{{h}}', '{{1}}'), (now(), 't', 'b', NULL, '{{}}', '{{}}')
+VALUES (now(), 't', 'a', 'one', '{{h}}', '{{1}}'),
+       (now(), 't', 'b', NULL, '{{}}', '{{}}')
 """
 
 
@@ -193,119 +187,11 @@ class TestOtherSessions:
         outbox.close()
 
 
-class TestDatabase:
-    def test_a_statement_that_takes_too_long_makes_the_call_uncertain(
-        self, database_url: str
-    ) -> None:
-        limits = Limits(statement=0.2)
-        database = Database({"conninfo": database_url}, limits=limits)
-        with (
-            pytest.raises(DatabaseUnavailable, match="statement timeout"),
-            database.session() as connection,
-        ):
-            connection.execute("SELECT pg_sleep(10)")
-
-        database.ping()
-        database.close()
-
-    def test_no_server_makes_the_call_uncertain(self) -> None:
-        database = Database({"host": "127.0.0.1", "port": 1, "password": "hidden"})
-
-        with pytest.raises(DatabaseUnavailable) as caught:
-            database.ping()
-
-        assert "hidden" not in str(caught.value)
-
-    def test_a_server_that_has_become_a_standby_is_left_for_another(
-        self, database_url: str
-    ) -> None:
-        options = "-c default_transaction_read_only=on"
-        database = Database({"conninfo": database_url, "options": options})
-
-        with pytest.raises(DatabaseUnavailable, match="read-only"):
-            PostgresOutbox(database).mark(ME, limit=10)
-
-        assert database._connection is None
-
-    def test_names_itself_and_watches_over_its_peer(self, database: Database) -> None:
-        with database.session() as connection:
-            found = connection.info.get_parameters()
-            row = connection.execute("SHOW statement_timeout").fetchone()
-
-        assert row == ("5s",)
-        assert found["application_name"] == "django-outbox"
-        assert found["connect_timeout"] == "3"
-        assert found["keepalives_idle"] == "2"
-        assert found["keepalives_interval"] == "1"
-        assert found["keepalives_count"] == "2"
-        assert found["tcp_user_timeout"] == "5000"
-
-    def test_takes_the_parameters_of_djangos_own_connection(
-        self, database_url: str
-    ) -> None:
-        from django.db import connection as django_connection
-
-        database = Database(django_connection.get_connection_params())
-
-        database.ping()
-        database.close()
-
-    def test_leaves_a_parent_process_its_connection(
-        self, database: Database, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        with database.session() as parents:
-            pass
-        child = os.getpid() + 1
-        monkeypatch.setattr(os, "getpid", lambda: child)
-
-        with database.session() as childs:
-            assert childs is not parents
-        database.close()
-
-        assert not parents.closed
-        monkeypatch.undo()
-        assert parents.execute("SELECT 1").fetchone() == (1,)
-        connection_module._inherited.remove(parents)
-        parents.close()
-
-    def test_behind_a_pooler_limits_end_with_their_transaction(
-        self, database_url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        # Another server process than at connect: what a pooler looks like.
-        pooled = {**queries(), "backend": "SELECT 0"}
-        monkeypatch.setattr(connection_module, "queries", lambda: pooled)
-        database = Database(
-            {"conninfo": database_url}, limits=Limits(statement=0.2, lock=0.1)
-        )
-
-        with database.session() as connection:
-            inside = connection.execute("SHOW statement_timeout").fetchone()
-        outside = connection.execute("SHOW statement_timeout").fetchone()
-        with (
-            pytest.raises(DatabaseUnavailable, match="statement timeout"),
-            database.session() as connection,
-        ):
-            connection.execute("SELECT pg_sleep(10)")
-
-        assert inside == ("200ms",)
-        assert outside == ("0",)
-        database.close()
-
-    def test_parameters_that_libpq_does_not_know_are_named_without_values(self) -> None:
-        with pytest.raises(ConfigurationError, match="sslmodus") as caught:
-            Database({"host": "h", "sslmodus": "verify-full"})
-        assert "verify-full" not in str(caught.value)
-
-        with pytest.raises(ConfigurationError) as caught:
-            Database({"conninfo": "host=h password=top secret"})
-        assert "secret" not in str(caught.value)
-
-
 class TestMistakes:
     def test_a_missing_table_says_to_migrate(self, database: Database) -> None:
         outbox = PostgresOutbox(database, table="no_such_table")
 
-        with pytest.raises(DatabaseError, match="Run `manage.py migrate`") as caught:
+        with pytest.raises(DatabaseError, match=r"manage\.py migrate") as caught:
             outbox.mark(ME, limit=10)
 
         assert not caught.value.retriable
@@ -439,6 +325,20 @@ class TestRows:
 
         assert outbox.reset(ME, [(r.topic, r.key) for r in records]) == 2
         assert outbox.reset(ME, [("t", "k3")]) == 0
+
+    def test_reset_has_no_bound_after_a_mark_of_unknown_outcome(
+        self, database_url: str, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 3])
+        with psycopg.connect(database_url) as other:
+            other.execute("LOCK TABLE outbox IN SHARE MODE")
+            with pytest.raises(DatabaseUnavailable):
+                outbox.mark(ME, limit=1)
+        # As if that mark had been carried out.
+        postgres.execute("UPDATE outbox SET leader_id = %s", [ME])
+
+        assert outbox.mark(ME, limit=1) == []
+        assert outbox.reset(ME, [("t", "k3")]) == 1
 
 
 class TestOtherTables:

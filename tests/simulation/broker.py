@@ -149,7 +149,7 @@ class Broker:
     def _answer(self, request: Request, error: DeliveryFailed | None) -> None:
         time = self._world.time
         if not _is_cut(request):
-            wait = self._world.dice.uniform(0.0005, 0.004)
+            wait = self._world.dice.uniform(0.0005, self._world.plan.latency)
             time.after(wait, lambda: request.producer.on_answer(request, error))
         elif time() < request.sent_at + DELIVERY_TIMEOUT:
             # librdkafka repeats the request, and the broker its answer.
@@ -160,7 +160,7 @@ class Broker:
         if dice.random() < self._world.weather.request_slow:
             self._world.count("request slow")
             return dice.uniform(0.0, 1.5 * DELIVERY_TIMEOUT)
-        return dice.uniform(0.0005, 0.004)
+        return dice.uniform(0.0005, self._world.plan.latency)
 
 
 def _is_cut(request: Request) -> bool:

@@ -81,14 +81,19 @@ class Connection:
     def _wait(self, name: str, statement: Callable[[], Answer]) -> Answer:
         """Pass the time until the answer is there; the server may go away."""
         answers: list[Answer] = []
-        there = self._world.dice.uniform(0.0, 0.9 * STATEMENT_TIMEOUT)
+        process, time, dice = self._process, self._world.time, self._world.dice
+        there = dice.uniform(0.0, 0.9 * STATEMENT_TIMEOUT)
+        is_sent = dice.random() < 0.5
 
         def arrive() -> None:
-            if not self._process.node.is_cut_from("table"):
+            if process.is_frozen and not is_sent:
+                # The pause came between the look at the term and the act.
+                time.after(process.thaw_at - time(), arrive)
+            elif not process.node.is_cut_from("table"):
                 answers.append(self._run(f"{name}, slow", statement))
 
-        self._world.time.after(there, arrive)
-        self._process.sleep(there + self._world.dice.uniform(0.0, 0.05))
+        time.after(there, arrive)
+        process.sleep(there + dice.uniform(0.0, 0.05))
         if not answers or self._process.node.is_cut_from("table"):
             self._fail(name, "the connection broke")
         return answers[0]
@@ -96,7 +101,8 @@ class Connection:
     def _lose_answer(self, name: str, statement: Callable[[], object]) -> None:
         """Let the statement take effect now, later or never, and say nothing."""
         dice = self._world.dice
-        when = dice.choice((None, 0.0, dice.uniform(0.0, STATEMENT_TIMEOUT)))
+        late = dice.uniform(0.0, STATEMENT_TIMEOUT)
+        when = dice.choice((None, 0.0, late, late))
         if when is not None:
             self._world.time.after(
                 when, lambda: self._run(f"{name}, unanswered", statement)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from .plan import Fault, Weather
+from .plan import LEADER, Fault, Weather
 
 if TYPE_CHECKING:
     from .node import Node
@@ -73,8 +73,9 @@ def inject(world: World, fault: Fault) -> None:
     """Do one fault of the plan."""
     world.trace("FAULT", str(fault)[7:])
     world.count(fault.kind)
-    world.promises.on_fault(fault)
-    FAULTS[fault.kind](world, world.nodes[fault.node], fault.duration)
+    node = world.leader if fault.node == LEADER else world.nodes[fault.node]
+    world.promises.on_fault(fault, node)
+    FAULTS[fault.kind](world, node, fault.duration)
 
 
 def mend(world: World) -> None:

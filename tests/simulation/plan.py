@@ -47,6 +47,10 @@ class Weather:
     """A thread that has something to do is late by up to 50 ms."""
 
 
+LEADER: Final = -1
+"""In place of a node's number: whoever leads when the fault comes."""
+
+
 class Fault(NamedTuple):
     """One event of the plan."""
 
@@ -55,12 +59,16 @@ class Fault(NamedTuple):
     kind: str
     """A name in `faults.FAULTS`."""
     node: int
-    """Whom it befalls, if it befalls a single node."""
+    """Whom it befalls, if it befalls a single node: its number, or `LEADER`."""
     duration: float
     """Seconds."""
 
+    @property
+    def whom(self) -> str:
+        return "the leader" if self.node == LEADER else f"node{self.node}"
+
     def __str__(self) -> str:
-        return f"{self.at:6.3f} {self.kind} node{self.node} for {self.duration:.3f} s"
+        return f"{self.at:6.3f} {self.kind} of {self.whom} for {self.duration:.3f} s"
 
 
 class Profile(NamedTuple):
@@ -78,7 +86,7 @@ _PROCESS: Final = ("crash", "crash", "freeze", "freeze", "stall", "stop")
 _GROUP: Final = ("group_cut", "group_failover", "move", "group_noise")
 
 _BAD_DATABASE: Final = Weather(
-    statement_slow=0.06, statement_refused=0.03, statement_unanswered=0.05
+    statement_slow=0.06, statement_refused=0.03, statement_unanswered=0.1
 )
 _BAD_BROKER: Final = Weather(
     request_slow=0.04,
@@ -92,7 +100,7 @@ _BAD_BROKER: Final = Weather(
 )
 _BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.02)
 _BAD_PROCESS: Final = Weather(
-    statement_slow=0.05, request_slow=0.03, thread_late=0.02
+    statement_slow=0.05, request_slow=0.1, thread_late=0.02
 )
 _BAD: Final = Weather(
     statement_slow=0.05,
@@ -142,6 +150,8 @@ class Plan:
     max_in_flight: int
     mark_batch: int
     parks_poison: bool
+    latency: float
+    """Seconds that a message to or from the partitions takes at most."""
     trouble: float
     """Seconds after which all that is broken is mended."""
 
@@ -169,12 +179,12 @@ def make_plan(seed: int) -> Plan:
         Fault(
             at=dice.uniform(0.2, trouble),
             kind=dice.choice(profile.kinds),
-            node=dice.randrange(nodes),
+            node=dice.choice((LEADER, LEADER, dice.randrange(nodes))),
             duration=dice.choice((0.05, 0.2, 0.4, 0.8, 1.6)) * dice.uniform(0.7, 1.3),
         )
         for _ in range(1 if is_single else dice.randint(1, 6))
     )
-    rows = dice.randint(10, 70)
+    rows = dice.randint(10, 100)
     return Plan(
         seed=seed,
         profile=profile.name,
@@ -188,5 +198,6 @@ def make_plan(seed: int) -> Plan:
         max_in_flight=dice.choice((2, 4, 8, 16)),
         mark_batch=dice.choice((3, 8, 20)),
         parks_poison=dice.random() < 0.5,
+        latency=dice.choice((0.004, 0.01, 0.04)),
         trouble=trouble,
     )

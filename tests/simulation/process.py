@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from django_outbox.election.elector import Elector
 from django_outbox.election.neli import State
+from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event
 from django_outbox.exceptions import DatabaseError
 from django_outbox.records import Settlement
@@ -103,11 +104,12 @@ class Process:
         return self.world.time() < self.thaw_at
 
     @property
-    def term(self) -> Term | None:
+    def term(self) -> LeaderTerm | None:
         """The term that this process could act under at this very moment."""
         term = self.elector.leadership.term
-        is_trusted = term is not None and term.remaining(self.world.time()) > 0
-        return term if is_trusted else None
+        if term is None or term.trusted_until <= self.world.time():
+            return None
+        return term
 
     # What befalls it.
 

@@ -26,6 +26,7 @@ from . import timing
 
 if TYPE_CHECKING:
     from .broker import Request
+    from .node import Node
     from .plan import Fault
     from .process import Process
     from .world import World
@@ -42,11 +43,13 @@ class Promises:
         self._world = world
         self._names: dict[str, str] = {}
         self._orderly: set[str] = set()
-        """Leader ids that ended with everything settled."""
+        """Leader ids that ended with everything settled, and with all their marks."""
         self._drained: Process | None = None
+        self._vacant_by = ""
         self._vacant_since = 0.0
         self._vacant_until: float | None = None
         self._calm_from = 0.0
+        self._is_lone_fault = True
         weather = world.plan.weather
         self._is_prompt = weather == type(weather)()
 
@@ -101,41 +104,43 @@ class Promises:
         """Follow who leads, and P-TTR."""
         world = self._world
         world.trace(process.name, f"{event.kind} {self.name(event.leader_id)}")
-        now = world.time()
         if isinstance(event, LeaderAcquired):
             self._figure("acquired")
             if self._vacant_until is not None:
                 self._vacant_until = None
-                self._figure("vacancies timed")
+                self._time(f"vacancy after {self._vacant_by}", self._vacant_since)
         elif isinstance(event, LeaderRefreshed):
             self._figure("refreshed")
         elif isinstance(event, LeaderFenced):
             self._figure("fenced")
         elif isinstance(event, LeaderRevoked):
             self._figure("revoked")
-            if self._drained is process and event.leader_id:
-                self._orderly.add(event.leader_id)
-                self._expect_leader(process, now, timing.GRACEFUL_TTR)
+            if self._drained is process and event.leader_id is not None:
+                self._expect_leader(process, "handover", timing.GRACEFUL_TTR)
+                if event.leader_id not in world.table.robbed:
+                    self._orderly.add(event.leader_id)
 
-    def on_fault(self, fault: Fault) -> None:
+    def on_fault(self, fault: Fault, node: Node) -> None:
         """P-TTR: after a crash the next leader comes in time."""
         world = self._world
         now = world.time()
         self._vacant_until = None
-        process = world.nodes[fault.node].process
-        if fault.kind == "crash" and process is not None and process.term is not None:
-            self._expect_leader(process, now, timing.CRASH_TTR)
+        self._is_lone_fault = now > self._calm_from
         self._calm_from = max(self._calm_from, now + fault.duration + 1.0)
+        process = node.process
+        if fault.kind == "crash" and process is not None and process.term is not None:
+            self._expect_leader(process, "crash", timing.CRASH_TTR)
 
     def on_stuck(self) -> None:
         """The table is not empty in time after everything was mended."""
         rows = list(self._world.table.rows)
         self._break("P-LIVE", f"rows {rows} are left {timing.RECOVERY} s after all")
 
-    def _expect_leader(self, former: Process, now: float, within: float) -> None:
+    def _expect_leader(self, former: Process, cause: str, within: float) -> None:
         """Expect a leader in time, if another process stands ready in peace."""
         world = self._world
-        if self._is_prompt and now > self._calm_from and any(
+        now = world.time()
+        if self._is_prompt and self._is_lone_fault and any(
             (other := node.process) is not None
             and other is not former
             and not other.is_stopping
@@ -143,6 +148,7 @@ class Promises:
             and other.elector.state is State.FOLLOWER
             for node in world.nodes
         ):
+            self._vacant_by = cause
             self._vacant_since, self._vacant_until = now, now + within
 
     # At the end.
@@ -151,8 +157,9 @@ class Promises:
         """P-LOSS, P-ORDER, P-DUP, and what was noted meanwhile."""
         table, log = self._world.table, self._world.broker.log
         self._world.outcome.figures["rows"] = len(table.committed)
-        for trespass in table.trespasses:
-            self._break("P-FENCE", trespass)
+        for leader_id, id in table.trespasses:
+            who = self.name(leader_id)
+            self._break("P-FENCE", f"{who} changed row {id}, which is another's")
         logged = {r.record.id for requests in log.values() for r in requests}
         if lost := [i for i in table.committed if i not in logged | set(table.parked)]:
             self._break("P-LOSS", f"rows {lost} are neither in the log nor parked")
@@ -205,6 +212,12 @@ class Promises:
 
     def _figure(self, name: str) -> None:
         self._world.outcome.figures[name] += 1
+
+    def _time(self, kind: str, since: float) -> None:
+        """Time a wait that ends now."""
+        longest = self._world.outcome.longest
+        self._figure(kind)
+        longest[kind] = max(longest.get(kind, 0.0), self._world.time() - since)
 
     def _break(self, promise: str, what: str) -> None:
         self._world.trace("BROKEN", f"{promise}: {what}")

@@ -33,8 +33,10 @@ class Table:
         self.committed: dict[int, Row] = {}
         """Every row that was ever committed."""
         self.parked: dict[int, Row] = {}
-        self.trespasses: list[str] = []
-        """What a leader did to rows that another one has marked."""
+        self.trespasses: list[tuple[str, int]] = []
+        """Leader ids, and rows of another's that they changed."""
+        self.robbed: set[str] = set()
+        """Leader ids of which another one has taken marks over."""
         self._order: list[int] = []
 
     # What transactions of the application do.
@@ -60,6 +62,8 @@ class Table:
         for id in self._order:
             row = self.rows[id]
             if row.leader_id != leader_id:
+                if row.leader_id is not None:
+                    self.robbed.add(row.leader_id)
                 row.leader_id = leader_id
                 page.append(row.record)
                 if len(page) == limit:
@@ -67,12 +71,12 @@ class Table:
         return page
 
     def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
-        count = 0
-        for row in self.rows.values():
-            if row.leader_id == leader_id and row.record.lane in lanes:
-                row.leader_id = None
-                count += 1
-        return count
+        ids = [i for i, row in self.rows.items() if row.record.lane in lanes]
+        mine = self._marked_by(leader_id, ids)
+        for row in mine:
+            self._touch(row, leader_id)
+            row.leader_id = None
+        return len(mine)
 
     def purge(self, leader_id: str, ids: Sequence[int]) -> int:
         mine = self._marked_by(leader_id, ids)
@@ -106,4 +110,4 @@ class Table:
     def _touch(self, row: Row, leader_id: str) -> None:
         """Note when a leader changes a row that is not its own."""
         if row.leader_id != leader_id:
-            self.trespasses.append(f"{leader_id} changed row {row.record.id}")
+            self.trespasses.append((leader_id, row.record.id))

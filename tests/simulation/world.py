@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from traceback import format_exception
 
 from django_outbox.testing.membership import FakeGroup
 from django_outbox.testing.timeline import Timeline
@@ -38,6 +39,8 @@ class Outcome:
     """How many of each kind there were."""
     figures: Counter[str] = field(default_factory=Counter)
     """Rows, duplicates and the like."""
+    longest: dict[str, float] = field(default_factory=dict)
+    """Of each kind of wait the longest, in seconds."""
     trace: list[str] = field(default_factory=list)
 
 
@@ -71,6 +74,12 @@ class World:
     @property
     def is_table_away(self) -> bool:
         return self.time() < self.away_until["table"]
+
+    @property
+    def leader(self) -> Node:
+        """The node that leads, or any."""
+        nodes = (n for n in self.nodes if n.process and n.process.term)
+        return next(nodes, self.nodes[0])
 
     def count(self, kind: str) -> None:
         """Count a fault."""
@@ -129,6 +138,9 @@ def play(seed: int, *, is_tracing: bool = False) -> Outcome:
             world.live()
         except Broken as error:
             world.outcome.broken = str(error)
+        except Exception as error:
+            world.outcome.broken = f"P-ALIVE: {type(error).__name__}: {error}"
+            world.outcome.trace += format_exception(error)
         finally:
             world.threads.close()
     return world.outcome

@@ -109,6 +109,12 @@ def test_an_environment_that_somebody_else_made_is_kept(
     (checkout / ".venv" / "theirs").touch()
     build("dev")
     assert steps == ["ensurepip", "pip"]
+    build("dev")
+    assert steps == ["ensurepip", "pip"]
+    # Nor is it deleted later, when it no longer fits.
+    stamp = json.loads(bootstrap.STAMP.read_text())
+    bootstrap.STAMP.write_text(json.dumps({**stamp, "home": "elsewhere"}))
+    build("dev")
     assert (checkout / ".venv" / "theirs").exists()
 
 

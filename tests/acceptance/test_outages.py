@@ -1,0 +1,212 @@
+"""PostgreSQL and Kafka that stop, crash and come back; servers of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from django_outbox.devstack import Stack
+
+from ..services import Topics
+from .auditing import audit, deliveries
+from .harvesters import HEARTBEAT_TIMEOUT, Harvesters, boottime_ns, eventually
+from .tables import OutboxTable, Server
+from .writing import Writers
+
+WINDOW = 200
+
+NS = 1_000_000_000
+
+NOTHING_NEW = {"ready", "leader_acquired", "leader_refreshed", "meter_read"}
+
+
+@pytest.fixture(scope="module")
+def services(private_services: Stack) -> Stack:
+    """Servers that nobody else uses."""
+    return private_services
+
+
+@pytest.fixture(scope="module")
+def server(services: Stack) -> Iterator[Server]:
+    """The module's PostgreSQL."""
+    server = Server(services.database_url)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def topics(services: Stack) -> Topics:
+    """The module's Kafka."""
+    return Topics(services.bootstrap_servers)
+
+
+@pytest.fixture
+def environment(environment: dict[str, str]) -> dict[str, str]:
+    """A small window, so that the bound on duplicates says something."""
+    return {**environment, "OUTBOX_MAX_IN_FLIGHT": str(WINDOW)}
+
+
+def test_sessions_that_are_ended_every_second(
+    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+) -> None:
+    leader, standby = harvesters.start_ready(2)
+    rounds = 5
+    with Writers(table, topic) as writers:
+        for _ in range(rounds):
+            writers.burst(300)
+            (newest,) = table.execute("SELECT max(id) FROM {outbox}")[0]
+            table.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name LIKE 'outbox %'"
+            )
+            eventually(lambda: not table.count(f"id <= {newest}"), timeout=15)
+    table.wait_until_empty()
+
+    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    assert found.broken == {}
+    assert found.duplicates <= rounds * WINDOW
+    assert leader.is_running
+    assert standby.is_running
+    assert {event["event"] for event in leader.events} <= NOTHING_NEW
+
+
+@pytest.mark.parametrize("way", ["stop", "kill"])
+def test_a_database_that_restarts(
+    harvesters: Harvesters,
+    table: OutboxTable,
+    topics: Topics,
+    topic: str,
+    services: Stack,
+    way: str,
+) -> None:
+    leader, standby = harvesters.start_ready(2)
+    with Writers(table, topic) as writers:
+        writers.burst(1000)
+        getattr(services.postgres, way)()
+        leader.wait_for_log("cannot be used")
+        services.postgres.start()
+        (newest,) = table.execute("SELECT coalesce(max(id), 0) FROM {outbox}")[0]
+        # The bound is 2 s on a quiet machine; the writers compete.
+        eventually(lambda: not table.count(f"id <= {newest}"), timeout=15)
+        writers.wait_for(100)
+    table.wait_until_empty()
+
+    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    assert found.broken == {}
+    assert found.duplicates <= WINDOW
+    assert leader.is_running
+    assert standby.is_running
+    assert leader.wait_for_log("can be used again")
+
+
+def test_a_leader_without_its_database_resigns_and_comes_back(
+    harvesters: Harvesters,
+    table: OutboxTable,
+    topics: Topics,
+    topic: str,
+    services: Stack,
+) -> None:
+    leader = harvesters.start(OUTBOX_DATABASE_DEADLINE="2")
+    leader.wait_for("leader_acquired")
+    services.postgres.stop()
+    stopped_at = boottime_ns()
+    try:
+        revoked = leader.wait_for("leader_revoked", after=stopped_at)
+        leader.wait_for_log("the database does not answer")
+    finally:
+        services.postgres.start()
+    leader.wait_for("leader_acquired", after=revoked["boottime_ns"])
+    ids = table.insert(topic, "key", count=3)
+    table.wait_until_empty()
+
+    assert revoked["boottime_ns"] - stopped_at >= 1.5 * NS
+    assert [d.id for d in deliveries(topics.read(topic))] == ids
+    assert len(leader.all("ready")) == 1
+
+
+def test_a_broker_that_is_away_for_a_while(
+    harvesters: Harvesters,
+    table: OutboxTable,
+    topics: Topics,
+    topic: str,
+    services: Stack,
+) -> None:
+    leader, standby = harvesters.start_ready(2)
+    with Writers(table, topic) as writers:
+        writers.burst(1000)
+        services.kafka.kill()
+        killed_at = boottime_ns()
+        fenced = leader.wait_for("leader_fenced", after=killed_at)
+        used = leader.cpu_seconds(), standby.cpu_seconds()
+        quiet_from = boottime_ns()
+        writers.wait_for(1500)
+        away = (boottime_ns() - quiet_from) / NS
+        busy = max(
+            leader.cpu_seconds() - used[0], standby.cpu_seconds() - used[1]
+        )
+        marked = table.execute("SELECT count(leader_id) FROM {outbox}")
+        services.kafka.start()
+        back_at = boottime_ns()
+        _, acquired = harvesters.wait_for_leader(after=fenced["boottime_ns"])
+        writers.wait_for(100)
+    table.wait_until_empty()
+
+    assert (fenced["boottime_ns"] - killed_at) / NS <= HEARTBEAT_TIMEOUT + 0.3
+    assert away > 3
+    assert busy / away < 0.2
+    assert marked[0][0] > 0
+    assert (acquired["boottime_ns"] - back_at) / NS <= 5
+    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    assert found.broken == {}
+    assert found.duplicates <= WINDOW
+    assert leader.is_running
+    assert standby.is_running
+
+
+def test_a_start_without_servers_and_fresh_topics_on_a_cold_broker(
+    harvesters: Harvesters, table: OutboxTable, topics: Topics, services: Stack
+) -> None:
+    fresh = [f"fresh-{table.url.rpartition('_')[2]}-{number}" for number in range(40)]
+    expected = {
+        topic: [table.insert(topic, f"key-{n % 2}")[0] for n in range(6)]
+        for topic in fresh
+    }
+    services.kafka.kill()
+    services.postgres.kill()
+    harvester = harvesters.start()
+    harvester.wait_for_log("the database does not answer")
+    services.postgres.start()
+    harvester.wait_for_log("KafkaUnavailable")
+    assert harvester.events == []
+    services.kafka.start()
+    harvester.wait_for("ready")
+    harvester.wait_for("leader_acquired")
+    table.wait_until_empty()
+
+    sent = deliveries(topics.read(*fresh))
+    for topic, ids in expected.items():
+        found = [delivery.id for delivery in sent if delivery.topic == topic]
+        assert sorted(set(found)) == ids
+    assert len(harvester.all("ready")) == 1
+    assert harvester.is_running
+
+
+def test_a_signal_while_everything_is_away(
+    harvesters: Harvesters, services: Stack
+) -> None:
+    leader, standby = harvesters.start_ready(2)
+    services.kafka.kill()
+    services.postgres.kill()
+    try:
+        asked_at = boottime_ns()
+        for harvester in (leader, standby):
+            harvester.terminate()
+        for harvester in (leader, standby):
+            assert harvester.exit_code() == 0
+            assert harvester.events[-1]["event"] == "stopped"
+        # A third of 2.5 session time-outs to drain, and two seconds.
+        assert (boottime_ns() - asked_at) / NS <= 2.5 + 2
+    finally:
+        services.postgres.start()
+        services.kafka.start()

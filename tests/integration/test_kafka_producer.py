@@ -1,0 +1,169 @@
+"""What only librdkafka and a real Kafka can show of the producer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from uuid import uuid4
+
+import pytest
+
+from django_outbox.exceptions import DeliveryFailed, ProducerQueueFull, RecordPoisoned
+from django_outbox.kafka.producer import KafkaProducer
+from django_outbox.options import OutboxSettings
+from tests.contracts.clusters import NOWHERE, Reports
+from tests.services import Topics
+from tests.unit.samples import record
+
+LEADER = "11111111-1111-4111-8111-111111111111"
+
+FORKS = """
+import os, sys
+from django_outbox.kafka.producer import KafkaProducer
+from django_outbox.options import OutboxSettings
+from tests.contracts.clusters import Reports
+from tests.unit.samples import record
+
+servers, topic = sys.argv[1:]
+producer = KafkaProducer(OutboxSettings(KAFKA={"bootstrap.servers": servers}))
+reports = Reports()
+producer.produce(record(1, topic=topic), "leader", reports)
+reports.wait(producer, 1)
+child = os.fork()
+if child == 0:
+    producer.produce(record(2, topic=topic), "leader", reports)
+    reports.wait(producer, 2)
+    sys.exit(0 if reports == [(1, None), (2, None)] else 1)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0, status
+producer.produce(record(3, topic=topic), "leader", reports)
+reports.wait(producer, 2)
+"""
+
+
+def make(servers: str, **properties: object) -> KafkaProducer:
+    return KafkaProducer(
+        OutboxSettings(KAFKA={"bootstrap.servers": servers, **properties}), name="test"
+    )
+
+
+@pytest.fixture
+def reports() -> Reports:
+    return Reports()
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [("foobar", 6), ("abc", 7), ("a-little-bit-long-string", 2), ("21", 0)],
+)
+def test_a_key_goes_where_java_clients_send_it(
+    bootstrap_servers: str, topics: Topics, reports: Reports, key: str, partition: int
+) -> None:
+    topic, producer = topics.create(partitions=10), make(bootstrap_servers)
+
+    producer.produce(record(1, key, topic=topic), LEADER, reports)
+    reports.wait(producer, 1)
+
+    (message,) = topics.read(topic, at_least=1)
+    assert message.partition() == partition
+
+
+def test_a_topic_that_the_broker_creates_by_itself_gets_its_record(
+    bootstrap_servers: str, topics: Topics, reports: Reports
+) -> None:
+    topic, producer = f"test-{uuid4()}", make(bootstrap_servers)
+
+    started = time.monotonic()
+    producer.produce(record(1, topic=topic), LEADER, reports)
+    assert time.monotonic() - started < 1.0
+    reports.wait(producer, 1)
+
+    assert reports == [(1, None)]
+    assert len(topics.read(topic, at_least=1)) == 1
+
+
+def test_a_topic_that_was_missing_is_found_once_it_exists(
+    bootstrap_servers: str, topics: Topics, reports: Reports
+) -> None:
+    topic = f"test-{uuid4()}"
+    producer = make(bootstrap_servers, **{"allow.auto.create.topics": False})
+    producer.produce(record(1, topic=topic), LEADER, reports)
+    reports.wait(producer, 1)
+    assert isinstance(reports[0][1], RecordPoisoned)
+
+    topics.create(topic)
+
+    deadline = time.monotonic() + 15
+    while reports[-1][1] is not None:
+        assert time.monotonic() < deadline
+        try:
+            producer.produce(record(2, topic=topic), LEADER, reports)
+        except RecordPoisoned:
+            producer.poll(0.2)
+        else:
+            reports.wait(producer, len(reports) + 1)
+
+
+def test_a_cluster_that_is_away_fails_the_record_and_blames_it_not(
+    reports: Reports,
+) -> None:
+    options = OutboxSettings(KAFKA={"bootstrap.servers": NOWHERE}, DELIVERY_TIMEOUT=0.5)
+    producer = KafkaProducer(options)
+
+    started = time.monotonic()
+    producer.produce(record(1), LEADER, reports)
+    assert time.monotonic() - started < 0.4
+    reports.wait(producer, 1)
+
+    ((_, error),) = reports
+    assert isinstance(error, DeliveryFailed)
+    assert not isinstance(error, RecordPoisoned)
+    assert error.retriable
+    assert error.code == "_MSG_TIMED_OUT"
+
+
+def test_a_full_queue_takes_records_again_after_a_poll(
+    bootstrap_servers: str, topics: Topics, reports: Reports
+) -> None:
+    topic = topics.create()
+    producer = make(bootstrap_servers, **{"queue.buffering.max.messages": 2})
+
+    for number in range(20):
+        deadline = time.monotonic() + 15
+        while True:
+            try:
+                producer.produce(record(number, topic=topic), LEADER, reports)
+            except ProducerQueueFull:
+                assert time.monotonic() < deadline
+                producer.poll(0.05)
+            else:
+                break
+    reports.wait(producer, 20)
+
+    assert [error for _, error in reports] == [None] * 20
+
+
+def test_close_drops_what_is_queued_without_waiting_or_reporting(
+    reports: Reports,
+) -> None:
+    producer = make(NOWHERE)
+    producer.produce(record(1), LEADER, reports)
+
+    started = time.monotonic()
+    producer.close()
+
+    assert time.monotonic() - started < 1.0
+    assert reports == []
+
+
+def test_a_child_process_makes_its_own_client_and_ends_well(
+    bootstrap_servers: str, topic: str, topics: Topics
+) -> None:
+    command = [sys.executable, "-c", FORKS, bootstrap_servers, topic]
+
+    subprocess.run(command, check=True, timeout=60)
+
+    messages = topics.read(topic, at_least=3)
+    ids = [dict(message.headers() or [])["outbox-id"] for message in messages]
+    assert ids == [b"1", b"2", b"3"]

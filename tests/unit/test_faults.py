@@ -1,0 +1,94 @@
+"""The wrappers that put faults round a port."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_outbox.exceptions import DatabaseUnavailable, DeliveryFailed
+from django_outbox.testing.faults import FaultyOutbox, FaultyProducer
+from django_outbox.testing.outbox import InMemoryOutbox
+from django_outbox.testing.producer import InMemoryLog, InMemoryProducer
+
+from .samples import record
+
+Reports = list[tuple[int, str | None]]
+
+
+def produce(producer: FaultyProducer, count: int) -> Reports:
+    """Produce so many records; return what became of each."""
+    reports: Reports = []
+    for number in range(count):
+        try:
+            producer.produce(
+                record(number),
+                "leader",
+                lambda r, e: reports.append((r.id, e.code if e else None)),
+            )
+        except DeliveryFailed as error:
+            reports.append((number, error.code))
+    producer.poll(0)
+    return sorted(reports)
+
+
+def test_a_delivery_fault_denies_a_message_that_is_in_the_log() -> None:
+    log = InMemoryLog()
+    producer = FaultyProducer(InMemoryProducer(log), delivery_rate=1.0)
+
+    assert produce(producer, 2) == [(0, "FAULT_DELIVERY"), (1, "FAULT_DELIVERY")]
+    assert len(log.messages) == 2
+    assert producer.faults == 2
+
+
+def test_a_produce_fault_sends_nothing() -> None:
+    log = InMemoryLog()
+    producer = FaultyProducer(InMemoryProducer(log), produce_rate=1.0)
+
+    assert produce(producer, 2) == [(0, "FAULT_PRODUCE"), (1, "FAULT_PRODUCE")]
+    assert log.messages == []
+
+
+def test_the_same_seed_gives_the_same_faults_at_about_the_rate() -> None:
+    runs = []
+    for seed in (1, 1, 2):
+        producer = FaultyProducer(
+            InMemoryProducer(InMemoryLog()), delivery_rate=0.02, seed=seed
+        )
+        runs.append(produce(producer, 5000))
+        assert 50 < producer.faults < 200
+
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_a_failure_of_the_real_producer_stays_what_it_is() -> None:
+    log = InMemoryLog(has_auto_create=False)
+    producer = FaultyProducer(InMemoryProducer(log), delivery_rate=1.0)
+
+    assert produce(producer, 1) == [(0, "UNKNOWN_TOPIC_OR_PART")]
+    assert producer.faults == 0
+
+
+def test_a_fault_before_a_call_does_nothing_and_one_after_it_does_all() -> None:
+    table = InMemoryOutbox()
+    number = table.insert("t", "k").id
+
+    with pytest.raises(DatabaseUnavailable):
+        FaultyOutbox(table, before_rate=1.0).mark("me", limit=10)
+    assert table.marks() == {number: None}
+
+    with pytest.raises(DatabaseUnavailable):
+        FaultyOutbox(table, after_rate=1.0).mark("me", limit=10)
+    assert table.marks() == {number: "me"}
+
+
+def test_a_table_without_faults_is_the_real_one() -> None:
+    table = InMemoryOutbox()
+    table.insert("t", "k")
+    outbox = FaultyOutbox(table)
+
+    outbox.ping()
+    records = outbox.mark("me", limit=10)
+    assert outbox.fail("me", []) == 0
+    assert outbox.park("me", []) == 0
+    assert outbox.reset("me", [("t", "k")]) == 1
+    assert outbox.purge("me", records) == 0
+    assert outbox.faults == 0

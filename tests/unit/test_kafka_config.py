@@ -1,0 +1,141 @@
+"""librdkafka's properties, as the settings ask for them."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from django_outbox.kafka.config import (
+    admin_config,
+    consumer_config,
+    heartbeat_config,
+    milliseconds,
+    producer_config,
+    redacted,
+)
+from django_outbox.options import OutboxSettings
+from django_outbox.rules import OWNED_KAFKA_KEYS
+
+
+def test_seconds_become_milliseconds() -> None:
+    config = consumer_config(
+        OutboxSettings(
+            SESSION_TIMEOUT=3.0,
+            HEARTBEAT_TIMEOUT=1.0,
+            HEARTBEAT_INTERVAL=0.5,
+            MAX_POLL_INTERVAL=6.0,
+        )
+    )
+
+    assert config["session.timeout.ms"] == 3000
+    assert config["max.poll.interval.ms"] == 6000
+    assert config["heartbeat.interval.ms"] == 200
+
+
+def test_a_duration_is_never_rounded_down_to_nothing() -> None:
+    assert milliseconds(0.0001) == 1
+    assert milliseconds(2.5) == 2500
+
+
+def test_the_group_is_classic_and_sticky_and_commits_only_on_purpose() -> None:
+    config = consumer_config(OutboxSettings())
+
+    assert config["group.protocol"] == "classic"
+    assert config["partition.assignment.strategy"] == "cooperative-sticky"
+    assert config["enable.auto.commit"] is False
+    assert config["auto.offset.reset"] == "latest"
+    assert config["isolation.level"] == "read_uncommitted"
+
+
+def test_records_are_sent_idempotently_with_javas_partitioner() -> None:
+    config = producer_config(OutboxSettings(DELIVERY_TIMEOUT=4.0))
+
+    assert config["acks"] == "all"
+    assert config["enable.idempotence"] is True
+    assert config["partitioner"] == "murmur2_random"
+    assert config["message.timeout.ms"] == 4000
+
+
+def test_a_stale_heartbeat_is_dropped_unsent() -> None:
+    config = heartbeat_config(OutboxSettings(HEARTBEAT_TIMEOUT=1.0))
+
+    assert config["message.timeout.ms"] == 1000
+    assert config["linger.ms"] == 0
+
+
+def test_the_projects_properties_reach_every_client() -> None:
+    options = OutboxSettings(KAFKA={"bootstrap.servers": "kafka:1", "client.id": "x"})
+    makers = (admin_config, producer_config, heartbeat_config, consumer_config)
+
+    for make in makers:
+        config = make(options)
+        assert config["bootstrap.servers"] == "kafka:1"
+        assert config["client.id"] == "x"
+
+
+def test_properties_of_the_producer_reach_no_other_client() -> None:
+    options = OutboxSettings(PRODUCER_KAFKA={"compression.type": "zstd"})
+
+    assert producer_config(options)["compression.type"] == "zstd"
+    for make in (admin_config, heartbeat_config, consumer_config):
+        assert "compression.type" not in make(options)
+
+
+@pytest.mark.parametrize("key", sorted(OWNED_KAFKA_KEYS))
+def test_what_the_promises_rest_on_cannot_be_overridden(key: str) -> None:
+    """rules.py refuses these keys already; here they are without effect."""
+    options = OutboxSettings(KAFKA={key: "bad"}, PRODUCER_KAFKA={key: "bad"})
+    plain = OutboxSettings()
+
+    for make in (producer_config, consumer_config):
+        if key in make(plain):
+            assert make(options)[key] == make(plain)[key]
+
+
+def test_librdkafka_knows_every_property() -> None:
+    options = OutboxSettings(KAFKA={"bootstrap.servers": "127.0.0.1:1"})
+    quiet = {"log_level": 0}
+
+    Consumer(consumer_config(options) | quiet).close()
+    Producer(producer_config(options) | quiet)
+    Producer(heartbeat_config(options) | quiet)
+    AdminClient(admin_config(options) | quiet)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sasl.password",
+        "sasl.username",
+        "sasl.jaas.config",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+        "ssl.certificate.pem",
+        "SASL.Password",
+    ],
+)
+def test_a_log_shows_no_credentials(key: str) -> None:
+    shown = redacted({key: "hunter2"})
+
+    assert shown == {key: "[hidden]"}
+
+
+def test_a_log_shows_what_is_harmless() -> None:
+    config = {
+        "bootstrap.servers": "kafka:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "ssl.ca.location": "/ca.crt",
+        "error_cb": print,
+    }
+
+    assert redacted(config) == {
+        "bootstrap.servers": "kafka:9092",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "ssl.ca.location": "/ca.crt",
+    }

@@ -1,0 +1,142 @@
+"""What becomes of the driver's errors."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
+from django_outbox.kafka.failures import failure
+from django_outbox.kafka.producer import KafkaProducer
+from django_outbox.options import OutboxSettings
+
+from .samples import record
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._INVALID_ARG,
+    ],
+)
+def test_a_wrong_destination_is_poison_for_certain(code: int) -> None:
+    error = failure(KafkaError(code), is_alone=False)
+
+    assert isinstance(error, RecordPoisoned)
+    assert error.is_certain
+    assert not error.retriable
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.POLICY_VIOLATION,
+    ],
+)
+def test_what_is_said_of_a_batch_is_certain_only_of_a_record_alone(code: int) -> None:
+    in_batch = failure(KafkaError(code), is_alone=False)
+    alone = failure(KafkaError(code), is_alone=True)
+
+    assert isinstance(in_batch, RecordPoisoned)
+    assert isinstance(alone, RecordPoisoned)
+    assert not in_batch.is_certain
+    assert alone.is_certain
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (KafkaError._MSG_TIMED_OUT, "_MSG_TIMED_OUT"),
+        (KafkaError._PURGE_QUEUE, "_PURGE_QUEUE"),
+        (KafkaError._PURGE_INFLIGHT, "_PURGE_INFLIGHT"),
+        (KafkaError._INVALID_DIFFERENT_RECORD, "_INVALID_DIFFERENT_RECORD"),
+        (KafkaError.NOT_ENOUGH_REPLICAS, "NOT_ENOUGH_REPLICAS"),
+        (KafkaError.INVALID_TIMESTAMP, "INVALID_TIMESTAMP"),
+    ],
+)
+def test_any_other_error_is_worth_another_try(code: int, name: str) -> None:
+    error = failure(KafkaError(code), is_alone=True)
+
+    assert type(error) is DeliveryFailed
+    assert error.retriable
+    assert error.code == name
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaError(KafkaError._FATAL),
+        KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True),
+    ],
+)
+def test_a_fatal_error_breaks_the_producer(error: KafkaError) -> None:
+    assert isinstance(failure(error, is_alone=False), ProducerBroken)
+
+
+def report(
+    producer: KafkaProducer, error: KafkaError | None, *, offset: int
+) -> DeliveryFailed | None:
+    """Give the producer a delivery report; return what the relay is told."""
+    told: list[DeliveryFailed | None] = []
+    alone = False
+    producer._report(
+        record(1), lambda _, e: told.append(e), alone, error, Message(offset=offset)
+    )
+    (outcome,) = told
+    return outcome
+
+
+def test_an_acknowledgement_without_an_offset_is_a_failure() -> None:
+    producer = KafkaProducer(OutboxSettings())
+
+    refused = report(producer, None, offset=-1001)
+
+    assert type(refused) is DeliveryFailed
+    assert refused.code == "NO_OFFSET"
+    assert report(producer, None, offset=0) is None
+
+
+def test_a_client_that_met_a_fatal_error_breaks_every_record_after_it() -> None:
+    producer = KafkaProducer(OutboxSettings())
+    fatal = KafkaError(KafkaError.UNKNOWN_PRODUCER_ID, "a gap", fatal=True)
+    producer._trouble.note(fatal)
+
+    late = report(producer, KafkaError(KafkaError._MSG_TIMED_OUT), offset=-1001)
+    with pytest.raises(ProducerBroken, match="a gap"):
+        producer.produce(record(2), "leader", lambda *_: None)
+
+    assert isinstance(late, ProducerBroken)
+
+
+def test_a_trouble_is_told_once_until_a_record_arrives(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    producer = KafkaProducer(OutboxSettings())
+    away = KafkaError(KafkaError._ALL_BROKERS_DOWN)
+    refused = KafkaError(KafkaError._TRANSPORT)
+
+    with caplog.at_level(logging.INFO):
+        for error in (away, refused, away, refused):
+            producer._trouble.note(error)
+        report(producer, None, offset=1)
+        report(producer, None, offset=2)
+        producer._trouble.note(away)
+
+    told = [vars(entry).get("code", entry.getMessage()) for entry in caplog.records]
+    assert told == [
+        "_ALL_BROKERS_DOWN",
+        "_TRANSPORT",
+        "The producer is well again",
+        "_ALL_BROKERS_DOWN",
+    ]

@@ -1,0 +1,52 @@
+"""The statements, before they meet a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_outbox.postgres.statements import compose, identifier, queries
+
+COLUMNS = {
+    "kafka_value_bytes",
+    "kafka_partition",
+    "message_id",
+    "cluster_id",
+    "attempts",
+    "last_error",
+}
+
+
+def test_every_statement_opens_with_its_name_for_the_operator() -> None:
+    assert {"mark", "reset", "purge", "archive", "fail", "park"} < set(queries())
+    for name, text in queries().items():
+        assert text.startswith(f"-- outbox: {name}\n")
+        assert text.count("--") == 1
+        assert ";" not in text
+
+
+@pytest.mark.parametrize("name", ["reset", "purge", "archive", "fail", "park"])
+def test_every_write_by_a_leader_carries_its_leader_id(name: str) -> None:
+    assert "leader_id = %(leader_id)s::uuid" in queries()[name]
+
+
+def test_a_column_that_the_table_has_is_read_and_another_is_replaced() -> None:
+    ours = compose("outbox", COLUMNS)["mark"].decode()
+    bare = compose("outbox", set())["mark"].decode()
+
+    assert '"o"."message_id"::text' in ours
+    assert "md5" not in ours
+    assert "message_id" not in bare
+    assert "md5(" in bare
+    assert "NULL::bytea" in bare
+
+
+@pytest.mark.parametrize(
+    ("table", "quoted"),
+    [
+        ("outbox", '"outbox_parked"'),
+        ("sales.outbox", '"sales"."outbox_parked"'),
+        ('x"; drop table y', '"x""; drop table y_parked"'),
+    ],
+)
+def test_a_name_is_quoted_with_its_schema(table: str, quoted: str) -> None:
+    assert identifier(table, suffix="_parked").as_string(None) == quoted
