@@ -70,6 +70,7 @@ class KafkaMembership:
         self._listener: Listener | None = None
         self._consumer: Consumer | None = None
         self._producer: DriverProducer | None = None
+        self._is_owner = False
         self._troubles: set[str] = set()
         """Names of errors since the group was last known to be well."""
 
@@ -142,14 +143,19 @@ class KafkaMembership:
 
     def leave(self) -> None:
         """Give the partition up, leave the group, drop the clients."""
-        consumer, self._consumer = self._consumer, None
-        producer, self._producer = self._producer, None
-        if consumer is not None:
-            consumer.close()
-        if producer is not None:
-            producer.purge()
-            producer.flush(0)
-        self._listener = None
+        try:
+            # Not in the callback that close() serves: from there on librdkafka
+            # sends no group heartbeats, and the session might run out meanwhile.
+            self._let_go()
+        finally:
+            consumer, self._consumer = self._consumer, None
+            producer, self._producer = self._producer, None
+            if consumer is not None:
+                consumer.close()
+            if producer is not None:
+                producer.purge()
+                producer.flush(0)
+            self._listener = None
 
     # librdkafka's callbacks, served by poll() and close() on the same thread.
 
@@ -159,22 +165,32 @@ class KafkaMembership:
             partition.offset = OFFSET_END
         consumer.incremental_assign(partitions)
         if self._listener is not None and self._has_shard(partitions):
+            self._is_owner = True
             self._listener.assigned()
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         # The broker elects nobody before this method returns.
         try:
-            if self._listener is not None and self._has_shard(partitions):
-                self._listener.revoked()
+            if self._has_shard(partitions):
+                self._let_go()
         finally:
             consumer.incremental_unassign(partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
-            if self._listener is not None and self._has_shard(partitions):
-                self._listener.lost()
+            if self._has_shard(partitions) and self._is_owner:
+                self._is_owner = False
+                if self._listener is not None:
+                    self._listener.lost()
         finally:
             consumer.incremental_unassign(partitions)
+
+    def _let_go(self) -> None:
+        """Have the listener drain, once for each assignment."""
+        if self._is_owner:
+            self._is_owner = False
+            if self._listener is not None:
+                self._listener.revoked()
 
     def _has_shard(self, partitions: list[TopicPartition]) -> bool:
         return any(p.partition == self._shard for p in partitions)

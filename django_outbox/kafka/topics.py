@@ -80,10 +80,11 @@ def ensure_leader_topic(
                 + _command("--alter", topic, partitions, config)
             )
         if description is not None and _is_up(description, partitions):
+            _warn_of_more(description, partitions)
             return
         if description is None and not has_asked:
             if not may_create:
-                raise _missing(topic, partitions, config, "may not be created")
+                raise _missing(topic, partitions, config, "may not be attempted")
             _create(admin, topic, partitions, config, deadline)
             has_asked = True
         if time.monotonic() > deadline:
@@ -103,6 +104,18 @@ def _describe(admin: AdminClient, topic: str, deadline: float) -> Any:
         raise KafkaUnavailable(
             f"The leader topic {topic!r} cannot be looked up: {error.args[0].str()}."
         ) from error
+
+
+def _warn_of_more(description: TopicDescription, partitions: int) -> None:
+    if len(description.partitions) > partitions:
+        logger.warning(
+            "The leader topic %s has %d partitions, %d would do: the group balances "
+            "them, so that a process that joins may take leadership over",
+            description.name,
+            len(description.partitions),
+            partitions,
+            extra={"action": "check_topic"},
+        )
 
 
 def _is_up(description: TopicDescription, partitions: int) -> bool:

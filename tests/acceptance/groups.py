@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
 
@@ -11,7 +12,9 @@ class Groups:
     def __init__(self, bootstrap_servers: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
 
-    def members(self, group: str) -> int:
-        """How many members the coordinator believes in."""
-        future = self._admin.describe_consumer_groups([group], request_timeout=5)
-        return len(future[group].result(timeout=10).members)
+    def settled(self, group: str) -> int | None:
+        """How many members the group has, or None while it rebalances."""
+        future = self._admin.describe_consumer_groups([group], request_timeout=5)[group]
+        description = future.result(timeout=10)
+        is_stable = description.state == ConsumerGroupState.STABLE
+        return len(description.members) if is_stable else None

@@ -72,10 +72,10 @@ def test_a_crashed_standby_disturbs_nobody(
 ) -> None:
     leader, standby, other = harvesters.start_ready(3)
     group = harvesters.environment["OUTBOX_LEADER_GROUP"]
-    eventually(lambda: groups.members(group) == 3, timeout=30)
+    eventually(lambda: groups.settled(group) == 3, timeout=30)
     with Writers(table, topic) as writers:
         standby.kill()
-        eventually(lambda: groups.members(group) == 2, timeout=30)
+        eventually(lambda: groups.settled(group) == 2, timeout=30)
         writers.wait_for(200)
     table.wait_until_empty()
 

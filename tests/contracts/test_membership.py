@@ -9,7 +9,7 @@ import pytest
 from django_outbox.election.ports import Heartbeat
 from django_outbox.kafka.heartbeats import encode
 
-from .groups import MAX_POLL_INTERVAL, Group, KafkaGroup, MemoryGroup, Recorder
+from .groups import SESSION_TIMEOUT, Group, KafkaGroup, MemoryGroup, Recorder
 
 
 @pytest.fixture(params=["memory", "kafka"])
@@ -111,7 +111,7 @@ def test_nobody_is_assigned_before_the_revocation_has_been_served(
     told_meanwhile: list[list[str]] = []
 
     def drain() -> None:
-        group.pass_time(MAX_POLL_INTERVAL / 2, b)
+        group.pass_time(1.5 * SESSION_TIMEOUT, b)
         told_meanwhile.append(list(heard_by_b.told))
 
     heard_by_a.on_revoked = drain

@@ -24,7 +24,7 @@ def database(database_url: str) -> Iterator[Database]:
 
 
 def test_a_statement_that_takes_too_long_makes_the_call_uncertain(
-    self, database_url: str
+    database_url: str,
 ) -> None:
     limits = Limits(statement=0.2)
     database = Database({"conninfo": database_url}, limits=limits)
@@ -48,7 +48,7 @@ def test_no_server_makes_the_call_uncertain() -> None:
 
 
 def test_a_server_that_has_become_a_standby_is_left_for_another(
-    self, database_url: str
+    database_url: str,
 ) -> None:
     options = "-c default_transaction_read_only=on"
     database = Database({"conninfo": database_url, "options": options})
@@ -73,9 +73,7 @@ def test_names_itself_and_watches_over_its_peer(database: Database) -> None:
     assert found["tcp_user_timeout"] == "5000"
 
 
-def test_takes_the_parameters_of_djangos_own_connection(
-    self, database_url: str
-) -> None:
+def test_takes_the_parameters_of_djangos_own_connection(database_url: str) -> None:
     from django.db import connection as django_connection
 
     database = Database(django_connection.get_connection_params())
@@ -85,7 +83,7 @@ def test_takes_the_parameters_of_djangos_own_connection(
 
 
 def test_leaves_a_parent_process_its_connection(
-    self, database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with database.session() as parents:
         pass
@@ -104,7 +102,7 @@ def test_leaves_a_parent_process_its_connection(
 
 
 def test_behind_a_pooler_limits_end_with_their_transaction(
-    self, database_url: str, monkeypatch: pytest.MonkeyPatch
+    database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Another server process than at connect: what a pooler looks like.
     pooled = {**queries(), "backend": "SELECT 0"}

@@ -194,10 +194,10 @@ def make_plan(seed: int) -> Plan:
         lanes=dice.randint(1, 6),
         writers=dice.randint(1, 4),
         rows=rows,
-        backlog=dice.choice((0, 0, rows // 2)),
+        backlog=dice.choice((0, rows // 3, rows // 2)),
         max_in_flight=dice.choice((2, 4, 8, 16)),
         mark_batch=dice.choice((3, 8, 20)),
         parks_poison=dice.random() < 0.5,
-        latency=dice.choice((0.004, 0.01, 0.04)),
+        latency=dice.choice((0.004, 0.02, 0.06)),
         trouble=trouble,
     )

@@ -1,0 +1,150 @@
+"""What only a real Kafka can show of joining: topics, groups, and their absence."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from django_outbox.election.ports import JoinLater
+from django_outbox.exceptions import KafkaUnavailable, LeaderTopicMissing
+from django_outbox.kafka.groups import Doorstep
+from django_outbox.kafka.membership import KafkaMembership
+from django_outbox.kafka.topics import ensure_leader_topic
+from django_outbox.options import OutboxSettings
+from tests.contracts.groups import Recorder
+from tests.services import Topics
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+@pytest.fixture
+def config(bootstrap_servers: str) -> dict[str, str]:
+    return {"bootstrap.servers": bootstrap_servers}
+
+
+@pytest.fixture
+def name() -> str:
+    """A topic or group that nobody else has."""
+    return f"test-{uuid4()}"
+
+
+def test_a_missing_leader_topic_is_created(config: dict[str, str], name: str) -> None:
+    ensure_leader_topic(config, topic=name, partitions=2)
+    ensure_leader_topic(config, topic=name, partitions=2)
+
+    admin = AdminClient(config)
+    assert len(admin.list_topics(name, timeout=5).topics[name].partitions) == 2
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    entries = admin.describe_configs([resource])[resource].result(timeout=5)
+    assert entries["retention.ms"].value == "3600000"
+    assert entries["cleanup.policy"].value == "delete"
+
+
+def test_a_topic_that_may_not_be_created_is_named_with_the_cure(
+    config: dict[str, str], name: str
+) -> None:
+    with pytest.raises(LeaderTopicMissing) as caught:
+        ensure_leader_topic(config, topic=name, may_create=False)
+
+    assert str(caught.value) == (
+        f"The leader topic '{name}' does not exist and its creation may not be "
+        f"attempted. Create it: kafka-topics.sh --bootstrap-server "
+        f"{config['bootstrap.servers']} --create --topic {name} --partitions 1 "
+        "--config retention.ms=3600000"
+    )
+    assert name not in AdminClient(config).list_topics(timeout=5).topics
+
+
+def test_a_topic_with_too_few_partitions_is_named_with_the_cure(
+    config: dict[str, str], topics: Topics
+) -> None:
+    topic = topics.create(partitions=1)
+
+    with pytest.raises(LeaderTopicMissing, match="--alter --topic .* --partitions 3"):
+        ensure_leader_topic(config, topic=topic, partitions=3)
+
+
+def test_a_topic_with_too_many_partitions_is_worth_a_warning(
+    config: dict[str, str], topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = topics.create(partitions=3)
+    with caplog.at_level(logging.WARNING):
+        ensure_leader_topic(config, topic=topic, partitions=1)
+
+    assert "3 partitions, 1 would do" in caplog.text
+
+
+def test_a_broker_that_is_away_is_reported_in_time(name: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(KafkaUnavailable):
+        ensure_leader_topic(NOWHERE, topic=name, timeout=1.0)
+
+    assert time.monotonic() - began < 3.0
+
+
+def test_joining_without_a_broker_can_be_tried_again() -> None:
+    member = KafkaMembership(OutboxSettings(KAFKA=NOWHERE))
+
+    for _ in range(2):
+        with pytest.raises(KafkaUnavailable):
+            member.join(Recorder())
+    member.leave()
+
+
+@pytest.fixture
+def inhabitant(config: dict[str, str], name: str, topic: str) -> Iterator[Consumer]:
+    """A group's only member."""
+    consumer = Consumer({**config, "group.id": name, "session.timeout.ms": 6000})
+    consumer.subscribe([topic])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    yield consumer
+    consumer.close()
+
+
+def test_an_empty_group_can_be_entered_at_once(
+    config: dict[str, str], name: str
+) -> None:
+    Doorstep(config, group=name, session_timeout=60.0).enter()
+
+
+def test_a_newcomer_waits_for_one_session_timeout(
+    config: dict[str, str], name: str, inhabitant: Consumer
+) -> None:
+    """By then, a member that had crashed before it came is forgotten."""
+    doorstep = Doorstep(config, group=name, session_timeout=1.0)
+    began = time.monotonic()
+    refusals = 0
+    while True:
+        try:
+            doorstep.enter()
+            break
+        except JoinLater:
+            refusals += 1
+            inhabitant.poll(0.1)
+
+    assert refusals > 0
+    assert 1.0 <= time.monotonic() - began < 5.0
+    assert not doorstep.is_waiting
+
+
+def test_a_newcomer_enters_as_soon_as_the_last_member_has_left(
+    config: dict[str, str], name: str, inhabitant: Consumer
+) -> None:
+    doorstep = Doorstep(config, group=name, session_timeout=60.0)
+    with pytest.raises(JoinLater):
+        doorstep.enter()
+    inhabitant.unsubscribe()
+    deadline = time.monotonic() + 10
+    while doorstep.is_waiting:
+        assert time.monotonic() < deadline
+        try:
+            doorstep.enter()
+        except JoinLater:
+            inhabitant.poll(0.1)

@@ -1,0 +1,44 @@
+"""The fixtures that a project's own tests get."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from django_outbox import stash
+from django_outbox.devstack import Stack
+from django_outbox.testing.plugin import Stashed
+
+pytestmark = pytest.mark.django_db(databases=["default", "other"])
+
+
+def test_stashed_shows_what_waits_oldest_first(stashed: Stashed) -> None:
+    stash("orders", key="1", value="a")
+    stash("audit", key="1", value="b")
+    stash("orders", key="1")
+
+    assert ["a", "b", None] == [record.kafka_value for record in stashed()]
+    assert ["a", None] == [record.kafka_value for record in stashed("orders")]
+
+
+def test_stashed_forgets_what_was_rolled_back(stashed: Stashed) -> None:
+    with transaction.atomic():
+        stash("orders", key="1")
+        transaction.set_rollback(True)
+
+    assert [] == stashed()
+
+
+def test_stashed_reads_another_database(stashed: Stashed) -> None:
+    with transaction.atomic("other"):
+        stash("orders", key="1", using="other")
+
+    assert [] == stashed()
+    assert 1 == len(stashed(using="other"))
+
+
+def test_the_devstack_has_two_addresses(
+    outbox_devstack: Stack, services: Stack
+) -> None:
+    assert services.bootstrap_servers == outbox_devstack.bootstrap_servers
+    assert outbox_devstack.database_url.startswith("postgres")
