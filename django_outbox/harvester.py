@@ -28,11 +28,11 @@ from .machinery import Budget, Machinery, Observer
 from .notifying import Notifier
 from .options import OutboxSettings
 from .providers import HarvestedTable, Providers
-from .relay.dispatch import Dispatcher, Pace
+from .relay.dispatch import Dispatcher
 from .relay.meter import Meter
 from .relay.outage import Outage
 from .relay.poison import RetryPolicy
-from .relay.relay import Relay
+from .relay.settings import DispatchSettings
 from .relay.settle import Settler
 
 logger = logging.getLogger(__name__)
@@ -176,39 +176,43 @@ class Harvester:
             barrier=machinery.barrier,
             can_join=_Probe(providers.table("probe")),
         )
-        relay = Relay(
-            max_in_flight=o.MAX_IN_FLIGHT,
-            retry=RetryPolicy(
-                backoff=o.RETRY_BACKOFF,
-                backoff_max=o.RETRY_BACKOFF_MAX,
-                parks_poison=o.POISON_POLICY == "park",
-                park_after=o.PARK_AFTER,
-            ),
-        )
         marking, settling = providers.table("dispatch"), providers.table("settle")
         settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
         dispatcher = Dispatcher(
-            relay=relay,
+            _dispatch_settings(o),
             outbox=marking,
             leadership=elector.leadership,
             make_producer=providers.producer,
             submit=machinery.submit,
-            clock=boottime,
-            mark_batch=o.MARK_BATCH,
-            pace=Pace(busy=o.MIN_POLL_INTERVAL, idle=o.POLL_INTERVAL),
             settling=settler.outage,
-            database_deadline=o.DATABASE_DEADLINE,
+            clock=boottime,
         )
         machinery.assemble(
             election=elector,
             leadership=elector.leadership,
             dispatcher=dispatcher,
             settler=settler,
-            meter=Meter(relay, name=name, interval=o.METER_INTERVAL),
+            meter=Meter(dispatcher.relay, name=name, interval=o.METER_INTERVAL),
             marking=marking,
             settling=settling,
         )
         return machinery
+
+
+def _dispatch_settings(o: OutboxSettings) -> DispatchSettings:
+    return DispatchSettings(
+        max_in_flight=o.MAX_IN_FLIGHT,
+        mark_batch=o.MARK_BATCH,
+        busy_interval=o.MIN_POLL_INTERVAL,
+        idle_interval=o.POLL_INTERVAL,
+        database_deadline=o.DATABASE_DEADLINE,
+        retry=RetryPolicy(
+            backoff=o.RETRY_BACKOFF,
+            backoff_max=o.RETRY_BACKOFF_MAX,
+            parks_poison=o.POISON_POLICY == "park",
+            park_after=o.PARK_AFTER,
+        ),
+    )
 
 
 class _Probe:

@@ -19,6 +19,10 @@ from ..options import OutboxSettings
 KafkaConfig: TypeAlias = dict[str, Any]
 """librdkafka properties by their own dotted names."""
 
+UNKNOWN_TOPIC_TIMEOUT: Final = 3.0
+"""Seconds for a topic to be created, by us or by the broker, before a record to
+it fails; librdkafka's own default, 30, would outlast the delivery timeout."""
+
 _DEFAULTS: Final[KafkaConfig] = {
     "bootstrap.servers": "localhost:9092",
     "client.id": "django-outbox",
@@ -55,6 +59,10 @@ def producer_config(options: OutboxSettings) -> KafkaConfig:
         **_DEFAULTS,
         # Batches form by themselves while earlier requests are under way.
         "linger.ms": 0,
+        # A topic that nobody has created is told before its record times out.
+        "topic.metadata.propagation.max.ms": milliseconds(
+            min(UNKNOWN_TOPIC_TIMEOUT, options.DELIVERY_TIMEOUT / 2)
+        ),
         **options.KAFKA,
         **options.PRODUCER_KAFKA,
         "acks": "all",

@@ -27,16 +27,12 @@ from ..exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
 from ..options import OutboxSettings
 from ..records import Record
 from ..relay.ports import Settled
-from .config import KafkaConfig, milliseconds, producer_config, redacted
+from .config import KafkaConfig, producer_config, redacted
 from .envelope import Envelope
 from .failures import failure, no_offset
 from .logs import CLIENT_LOG
 
 logger = logging.getLogger(__name__)
-
-UNKNOWN_TOPIC_TIMEOUT: Final = 3.0
-"""Seconds for a topic to be created, by us or by the broker, before a record to
-it fails. librdkafka's own default, 30, would outlast the delivery timeout."""
 
 PURGE_TIMEOUT: Final = 1.0
 """Seconds for the reports of purged records, which need no broker."""
@@ -56,10 +52,7 @@ class KafkaProducer:
     """
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
-        self._config: KafkaConfig = {
-            "topic.metadata.propagation.max.ms": milliseconds(UNKNOWN_TOPIC_TIMEOUT),
-            **producer_config(options),
-        }
+        self._config = producer_config(options)
         if name:
             self._config["client.id"] = name
         self._envelope = Envelope(options)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..exceptions import (
     DatabaseError,
@@ -23,6 +22,7 @@ from ..records import Record, Settlement
 from .outage import Outage
 from .ports import Leadership, Outbox, Producer, Settled, Term
 from .relay import NEVER, Relay
+from .settings import DispatchSettings
 
 REPORT_WAIT = 0.001
 """Seconds to wait for reports while something is in flight."""
@@ -31,51 +31,36 @@ MAX_OUTSTANDING = 2
 """Settlements handed over and not answered: one at work, one ready."""
 
 
-class Pace(NamedTuple):
-    """How often to look at the table. Seconds."""
-
-    busy: float
-    """After a mark that found rows but not a full batch."""
-    idle: float
-    """Between two marks of an empty table, at most."""
-
-
 class Dispatcher:
     """
     Marks, produces and reports, one round at a time.
 
     Args:
-        submit: takes a settlement to the settling side; must not block.
         make_producer: builds a producer; called on this thread.
-        clock: boot-time seconds.
+        submit: takes a settlement to the settling side; must not block.
         settling: the settling side's view of the table.
-        database_deadline: seconds without the table after which to resign.
+        clock: boot-time seconds.
     """
 
     def __init__(
         self,
+        settings: DispatchSettings,
         *,
-        relay: Relay,
         outbox: Outbox,
         leadership: Leadership,
         make_producer: Callable[[], Producer],
         submit: Callable[[Settlement], None],
-        clock: Callable[[], float],
-        mark_batch: int,
-        pace: Pace,
         settling: Outage,
-        database_deadline: float,
+        clock: Callable[[], float],
     ) -> None:
-        self.relay = relay
+        self.relay = Relay(max_in_flight=settings.max_in_flight, retry=settings.retry)
+        self._settings = settings
         self._outbox = outbox
         self._leadership = leadership
         self._make_producer = make_producer
         self._submit = submit
-        self._clock = clock
-        self._mark_batch = mark_batch
-        self._pace = pace
         self._settling = settling
-        self._database_deadline = database_deadline
+        self._clock = clock
         self._producer: Producer | None = None
         self._on_report: Settled = self._report
         self._answers: deque[Settlement] = deque()
@@ -83,7 +68,7 @@ class Dispatcher:
         self._wake = threading.Event()
         self._draining: float | None = None
         self._drained = threading.Event()
-        self._interval = pace.busy
+        self._interval = settings.busy_interval
         self._mark_at = 0.0
         self._outage = Outage()
         self._is_broken = False
@@ -140,7 +125,7 @@ class Dispatcher:
             return 0.0
         if self.relay.in_flight:
             # The producer's poll was the wait; without one, answers end it.
-            return 0.0 if self._producer is not None else self._pace.busy
+            return 0.0 if self._producer is not None else self._settings.busy_interval
         return self._idle(is_leading=term is not None)
 
     def close(self) -> None:
@@ -161,7 +146,7 @@ class Dispatcher:
         if relay.in_flight:
             return None
         relay.lead(term.leader_id)
-        self._interval, self._mark_at = self._pace.busy, now
+        self._interval, self._mark_at = self._settings.busy_interval, now
         return term
 
     def _stand_by(self, *, is_proven: bool) -> None:
@@ -188,11 +173,11 @@ class Dispatcher:
                 self._outbox.reset(term.leader_id, lanes)
                 relay.unblock(lanes)
                 self._mark_at = now
-            if now < self._mark_at or relay.queued >= self._mark_batch:
+            if now < self._mark_at or relay.queued >= self._settings.mark_batch:
                 return False
             if not self._is_trusted(term.leader_id):  # The reset took too long.
                 return False
-            records = self._outbox.mark(term.leader_id, limit=self._mark_batch)
+            records = self._outbox.mark(term.leader_id, limit=self._settings.mark_batch)
         except DatabaseError as error:
             self._mark_at = self._outage.lost(error, now)
             # Its outcome is unknown: the table may hold marks of ours.
@@ -274,20 +259,20 @@ class Dispatcher:
     def _plan_next_mark(self, found: int) -> None:
         """Look again at once after a full batch, ever later at an empty table."""
         if found:
-            self._interval = self._pace.busy
+            self._interval = self._settings.busy_interval
         else:
-            self._interval = min(self._interval * 2, self._pace.idle)
-        is_full = found == self._mark_batch
+            self._interval = min(self._interval * 2, self._settings.idle_interval)
+        is_full = found == self._settings.mark_batch
         self._mark_at = 0.0 if is_full else self._clock() + self._interval
 
     def _idle(self, *, is_leading: bool) -> float:
         """Seconds until the next mark or retry is due."""
         until = min(self._mark_at, self.relay.retry_at) if is_leading else NEVER
-        return max(0.0, min(until - self._clock(), self._pace.idle))
+        return max(0.0, min(until - self._clock(), self._settings.idle_interval))
 
     def _resign_when_overdue(self, term: Term, now: float) -> None:
         lost = max(self._outage.lasts(now), self._settling.lasts(now))
-        if lost >= self._database_deadline:
+        if lost >= self._settings.database_deadline:
             reason = f"no database for {lost:.1f} s"
             self._leadership.resign(term.leader_id, reason=reason)
 

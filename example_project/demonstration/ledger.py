@@ -14,7 +14,13 @@ from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 from django.db import connection, transaction
 from shop import orders
 
@@ -130,11 +136,17 @@ def _read(bootstrap_servers: str) -> list[tuple[str, bytes, dict[str, str]]]:
         if message is None:
             raise TimeoutError("Kafka has sent nothing for 10 s")
         if (error := message.error()) is None:
-            headers = {name: value.decode() for name, value in message.headers()}
-            messages.append((message.topic(), message.key(), headers))
+            topic, key = message.topic() or "", message.key() or b""
+            messages.append((topic, key, _headers(message)))
         elif error.code() == KafkaError._PARTITION_EOF:
             left -= 1
         else:
             raise KafkaException(error)
     consumer.close()
     return messages
+
+
+def _headers(message: Message) -> dict[str, str]:
+    pairs = message.headers() or []
+    assert isinstance(pairs, list)
+    return {name: value.decode() for name, value in pairs if isinstance(value, bytes)}

@@ -12,6 +12,11 @@ class Groups:
     def __init__(self, bootstrap_servers: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
 
+    def exists(self, group: str) -> bool:
+        """Whether the broker knows the group at all."""
+        listing = self._admin.list_consumer_groups(request_timeout=5).result(10)
+        return group in {found.group_id for found in listing.valid}
+
     def settled(self, group: str) -> int | None:
         """How many members the group has, or None while it rebalances."""
         future = self._admin.describe_consumer_groups([group], request_timeout=5)[group]

@@ -70,6 +70,8 @@ class Server:
             check=True,
             timeout=120,
         )
+        with psycopg.connect(self._url_of(name), autocommit=True) as connection:
+            connection.execute("CREATE TABLE business (message_id uuid PRIMARY KEY)")
         return name
 
     def _administer(self, statement: LiteralString, *names: str) -> None:

@@ -7,6 +7,7 @@ The kinds of faults: how each one is done to a world, and how all are mended.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from .plan import LEADER, Fault, Weather
@@ -42,6 +43,12 @@ def _fatal_error(world: World, node: Node, seconds: float) -> None:
         node.process.producer.break_down()
 
 
+def _restart_all(world: World, node: Node, seconds: float) -> None:
+    """Stop and start one node after the other, as a deployment does."""
+    for turn, each in enumerate(world.nodes):
+        world.time.after(turn * seconds, partial(each.stop, seconds / 2))
+
+
 def _take_away(way: str) -> Doing:
     """Make an outage for everybody."""
 
@@ -55,6 +62,7 @@ def _take_away(way: str) -> Doing:
 FAULTS: Final[dict[str, Doing]] = {
     "stop": lambda world, node, seconds: node.stop(seconds),
     "move": lambda world, node, seconds: world.group.coordinator.move(),
+    "rolling_restart": _restart_all,
     "crash": lambda world, node, seconds: node.crash(seconds),
     "freeze": _freeze,
     "stall": _stall,

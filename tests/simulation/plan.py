@@ -79,11 +79,11 @@ class Profile(NamedTuple):
     weather: Weather
 
 
-_GRACEFUL: Final = ("stop", "stop", "move")
+_GRACEFUL: Final = ("stop", "stop", "move", "rolling_restart")
 _DATABASE: Final = ("table_outage", "table_cut", "table_cut")
 _BROKER: Final = ("broker_outage", "broker_cut", "fatal_error")
 _PROCESS: Final = ("crash", "crash", "freeze", "freeze", "stall", "stop")
-_GROUP: Final = ("group_cut", "group_failover", "move", "group_noise")
+_GROUP: Final = ("group_cut", "group_failover", "group_noise", "move", "freeze")
 
 _BAD_DATABASE: Final = Weather(
     statement_slow=0.06, statement_refused=0.03, statement_unanswered=0.1
@@ -98,7 +98,7 @@ _BAD_BROKER: Final = Weather(
     producer_broken=0.004,
     poison=0.06,
 )
-_BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.02)
+_BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.03)
 _BAD_PROCESS: Final = Weather(
     statement_slow=0.05, request_slow=0.1, thread_late=0.02
 )
@@ -171,7 +171,7 @@ def make_plan(seed: int) -> Plan:
     dice = Random(seed)
     profile = PROFILES[seed % len(PROFILES)]
     is_single = profile.name == "single"
-    trouble = dice.uniform(1.2, 2.8)
+    trouble = dice.uniform(1.5, 3.5)
     nodes = dice.choice((1, 2, 2, 3, 3, 4))
     if is_single:
         nodes = max(nodes, 2)
@@ -182,7 +182,7 @@ def make_plan(seed: int) -> Plan:
             node=dice.choice((LEADER, LEADER, dice.randrange(nodes))),
             duration=dice.choice((0.05, 0.2, 0.4, 0.8, 1.6)) * dice.uniform(0.7, 1.3),
         )
-        for _ in range(1 if is_single else dice.randint(1, 6))
+        for _ in range(1 if is_single else dice.randint(1, 8))
     )
     rows = dice.randint(10, 100)
     return Plan(

@@ -20,9 +20,7 @@ from django_outbox.events import Event
 from django_outbox.exceptions import DatabaseError
 from django_outbox.records import Settlement
 from django_outbox.relay.dispatch import Dispatcher
-from django_outbox.relay.poison import RetryPolicy
 from django_outbox.relay.ports import Producer, Term
-from django_outbox.relay.relay import Relay
 from django_outbox.relay.settle import Settler
 
 from . import timing
@@ -72,30 +70,19 @@ class Process:
             can_join=self._can_join,
             wait=lambda _: None,
         )
-        self.relay = Relay(
-            max_in_flight=plan.max_in_flight,
-            retry=RetryPolicy(
-                backoff=timing.RETRY_BACKOFF,
-                backoff_max=timing.RETRY_BACKOFF_MAX,
-                parks_poison=plan.parks_poison,
-                park_after=2,
-            ),
-        )
         self.settler = Settler(
             outbox=Connection(self), on_parked=lambda *_: None, clock=world.time
         )
         self.dispatcher = Dispatcher(
-            relay=self.relay,
+            timing.dispatch_settings(plan),
             outbox=Connection(self),
             leadership=self.elector.leadership,
             make_producer=self._make_producer,
             submit=self._submit,
-            clock=world.time,
-            mark_batch=plan.mark_batch,
-            pace=timing.PACE,
             settling=self.settler.outage,
-            database_deadline=timing.DATABASE_DEADLINE,
+            clock=world.time,
         )
+        self.relay = self.dispatcher.relay
 
     # What it is.
 

@@ -72,13 +72,13 @@ class Promises:
             self._break("P-LEAD", f"{process.name} {act} without a proven term")
 
     def on_produce(self, process: Process, record: Record) -> None:
-        """P-BARRIER: a key's earlier rows have left the table by then."""
+        """P-BARRIER: its row is the first of its key in the table."""
         first = self._world.table.first_of(record.lane)
-        if first is not None and first < record.id:
+        if first != record.id:
             self._break(
                 "P-BARRIER",
                 f"{process.name} produces {record.id} of {record.lane} "
-                f"while row {first} is in the table",
+                f"while the first row there is {first}",
             )
 
     def on_append(self, request: Request) -> None:
@@ -132,9 +132,9 @@ class Promises:
             self._expect_leader(process, "crash", timing.CRASH_TTR)
 
     def on_stuck(self) -> None:
-        """The table is not empty in time after everything was mended."""
+        """P-LIVE: no row has left the table for too long, with nothing broken."""
         rows = list(self._world.table.rows)
-        self._break("P-LIVE", f"rows {rows} are left {timing.RECOVERY} s after all")
+        self._break("P-LIVE", f"for {timing.RECOVERY} s nothing moved: {rows}")
 
     def _expect_leader(self, former: Process, cause: str, within: float) -> None:
         """Expect a leader in time, if another process stands ready in peace."""

@@ -8,11 +8,15 @@ idle table is coarser, which means nothing to the promises and saves time.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from django_outbox.election.settings import ElectionSettings
 from django_outbox.options import OutboxSettings
-from django_outbox.relay.dispatch import Pace
+from django_outbox.relay.poison import RetryPolicy
+from django_outbox.relay.settings import DispatchSettings
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 SPEED: Final = 10.0
 
@@ -30,7 +34,8 @@ RETRY_BACKOFF_MAX: Final = _DEFAULTS.RETRY_BACKOFF_MAX / SPEED
 STATEMENT_TIMEOUT: Final = 5.0 / SPEED
 """As `postgres.connection.Limits` has it: a statement takes no longer."""
 
-PACE: Final = Pace(busy=0.01, idle=0.05)
+BUSY_INTERVAL: Final = 0.01
+IDLE_INTERVAL: Final = 0.05
 
 GRACEFUL_TTR: Final = 2 * HEARTBEAT_INTERVAL + 0.2
 """From LeaderRevoked to the next LeaderAcquired: the successor hears of it with
@@ -40,7 +45,8 @@ CRASH_TTR: Final = SESSION_TIMEOUT + 0.3
 """From a crash to the next LeaderAcquired: ST + 3 s, ten times faster."""
 
 RECOVERY: Final = 6.0
-"""From the end of all trouble to an empty table, at most."""
+"""With nothing broken any more, some row leaves the table at least so often. It
+covers what is frozen yet, a session, a rebalance, and the longest back-offs."""
 
 
 def election_settings(name: str) -> ElectionSettings:
@@ -53,3 +59,20 @@ def election_settings(name: str) -> ElectionSettings:
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}
     scaled = {n: v / SPEED for n, v in values.items() if isinstance(v, float)}
     return replace(settings, **scaled)
+
+
+def dispatch_settings(plan: Plan) -> DispatchSettings:
+    """Join what the plan chose with the scaled defaults."""
+    return DispatchSettings(
+        max_in_flight=plan.max_in_flight,
+        mark_batch=plan.mark_batch,
+        busy_interval=BUSY_INTERVAL,
+        idle_interval=IDLE_INTERVAL,
+        database_deadline=DATABASE_DEADLINE,
+        retry=RetryPolicy(
+            backoff=RETRY_BACKOFF,
+            backoff_max=RETRY_BACKOFF_MAX,
+            parks_poison=plan.parks_poison,
+            park_after=2,
+        ),
+    )

@@ -113,9 +113,11 @@ class World:
 
     def _recover(self) -> None:
         """Run until nothing is left to do and nothing is under way."""
-        deadline = self.time() + timing.RECOVERY
+        moved_at, left = self.time(), -1
         while self.writers.is_busy or self.table.rows or self.broker.in_transit:
-            if self.time() >= deadline:
+            if len(self.table.rows) != left:
+                moved_at, left = self.time(), len(self.table.rows)
+            elif self.time() > moved_at + timing.RECOVERY:
                 self.promises.on_stuck()
             self.threads.run(0.05)
 

@@ -13,11 +13,11 @@ from django_outbox.exceptions import (
     ProducerQueueFull,
 )
 from django_outbox.records import Failure, Lane, Record, Settlement
-from django_outbox.relay.dispatch import Dispatcher, Pace
+from django_outbox.relay.dispatch import Dispatcher
 from django_outbox.relay.outage import Outage
 from django_outbox.relay.poison import RetryPolicy
 from django_outbox.relay.ports import Settled
-from django_outbox.relay.relay import Relay
+from django_outbox.relay.settings import DispatchSettings
 from tests.unit.samples import record
 
 
@@ -130,16 +130,20 @@ class Bench:
             backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=3
         )
         self.dispatcher = Dispatcher(
-            relay=Relay(max_in_flight=100, retry=retry),
+            DispatchSettings(
+                max_in_flight=100,
+                mark_batch=10,
+                busy_interval=0.01,
+                idle_interval=0.1,
+                database_deadline=5.0,
+                retry=retry,
+            ),
             outbox=self.table,
             leadership=self.leadership,
             make_producer=self.make_producer,
             submit=self.submitted.append,
-            clock=lambda: self.now,
-            mark_batch=10,
-            pace=Pace(busy=0.01, idle=0.1),
             settling=self.settling,
-            database_deadline=5.0,
+            clock=lambda: self.now,
         )
 
     def make_producer(self) -> Producer:
