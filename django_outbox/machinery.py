@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 Observer = Callable[[Event], None]
 """Told of every event on the thread where it happens; must return at once."""
 
+RECEIVERS_GRACE = 1.0
+"""Seconds after the drain time-out that receivers may use when a process stops."""
+
 ELECT_WAIT = 0.05
 """Seconds for which the elector may wait for the broker in one round."""
 
@@ -186,7 +189,10 @@ class Machinery:
             except Exception:
                 logger.exception("An observer failed on %s", event.kind)
         if isinstance(event, LeaderRevoked):
-            self._notifier.tell_and_wait(event, self._budget.revoke)
+            left = self._drain_ends_at + RECEIVERS_GRACE - boottime()
+            self._notifier.tell_and_wait(
+                event, max(0.0, min(self._budget.revoke, left))
+            )
             return
         self._notifier.tell(event)
         if isinstance(event, LeaderAcquired):

@@ -77,8 +77,10 @@ class Settlement:
     """To move to the parked table."""
     purged: int | None = None
     """Rows that the purge deleted; None until the table has answered."""
+    parked: int | None = None
+    """Rows that were moved to the parked table; None until it has answered."""
     is_uncertain: bool = False
-    """A try ended without an answer, so that counts prove nothing."""
+    """A try ended without an answer: rows that are missing may be its work."""
 
     def __len__(self) -> int:
         return len(self.acknowledged) + len(self.failed) + len(self.poisoned)

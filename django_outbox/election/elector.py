@@ -105,8 +105,9 @@ class Elector:
             return
         try:
             obstacle = self._join()
-        except JoinLater:
+        except JoinLater as later:
             self._join_at = self._clock() + self._settings.join_interval
+            self._report(str(later), level=logging.INFO)
             return
         if obstacle is None:
             self._has_joined = True
@@ -150,19 +151,18 @@ class Elector:
         self.stop()
         self._join_at = self._clock() + self._settings.resign_backoff
 
-    def _report(self, obstacle: str | None) -> None:
+    def _report(self, obstacle: str | None, *, level: int = logging.WARNING) -> None:
         """Log what keeps this process out of the group, once for each cause."""
-        if obstacle is not None and obstacle != self._obstacle:
-            logger.warning(
-                "%s cannot join the leader group: %s",
-                self._settings.name,
+        extra = {"action": "join", "shard": self._settings.shard}
+        name = self._settings.name
+        if obstacle is None:
+            logger.info("%s stands in the leader group", name, extra=extra)
+        elif obstacle != self._obstacle:
+            logger.log(
+                level,
+                "%s is not in the leader group yet: %s",
+                name,
                 obstacle,
-                extra={"action": "join", "shard": self._settings.shard},
-            )
-        elif obstacle is None:
-            logger.info(
-                "%s stands in the leader group",
-                self._settings.name,
-                extra={"action": "join", "shard": self._settings.shard},
+                extra=extra,
             )
         self._obstacle = obstacle

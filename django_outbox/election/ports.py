@@ -13,7 +13,7 @@ from ..exceptions import OutboxError
 
 
 class JoinLater(OutboxError):
-    """Joining the group just now could disturb its leader; try again soon."""
+    """A newcomer waits, so as not to disturb the leader with a rebalance."""
 
     retriable = True
 

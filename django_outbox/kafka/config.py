@@ -101,6 +101,9 @@ def consumer_config(options: OutboxSettings) -> KafkaConfig:
             min(options.HEARTBEAT_INTERVAL, options.HEARTBEAT_TIMEOUT / 5)
         ),
         "max.poll.interval.ms": milliseconds(options.MAX_POLL_INTERVAL),
+        # An answer that does not come ends the connection; the argument for one
+        # leader at a time counts on it.
+        "socket.max.fails": 1,
         # Commits are proofs of membership; nothing is ever resumed from them.
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,

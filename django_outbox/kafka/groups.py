@@ -5,9 +5,9 @@ A join starts a rebalance, which ends when every member has joined it. Until
 then the leader's commits are refused, so that it proves nothing. Live members
 take a group heartbeat; a member that crashed holds the rebalance up until its
 session expires, and that is longer than a leader stays trusted. Therefore a
-newcomer leaves a group with members alone for one session time-out: whoever
-had crashed before it came is forgotten by then. It loses nothing: when the
-last member leaves or expires, the group is empty and can be joined at once.
+newcomer leaves a group with members alone for one session time-out and a bit:
+whoever had crashed before it came is forgotten by then. It loses nothing: when
+the last member leaves or expires, the group is empty and can be joined at once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from .logs import CLIENT_LOG
 
 LONGEST_LOOK = 1.0
 """Seconds that one look at a group may take."""
+
+SETTLING = 1.0
+"""Seconds for the rebalance that follows when a session has expired."""
 
 _EMPTY = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
@@ -64,8 +67,9 @@ class Doorstep:
             client_config: KafkaConfig = {**self._config, "logger": CLIENT_LOG}
             self._admin = AdminClient(client_config)
             self._came_at = time.monotonic()
-        has_waited = time.monotonic() - self._came_at >= self._session_timeout
-        if not has_waited and not _is_empty(self._admin, self._group):
+        patience = self._session_timeout + SETTLING
+        is_patient = time.monotonic() - self._came_at < patience
+        if is_patient and not _is_empty(self._admin, self._group):
             raise JoinLater
         self._admin = None
 

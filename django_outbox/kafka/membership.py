@@ -9,6 +9,8 @@ dropped at `leave`, so that nothing exists when a process forks.
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 from typing import Final
 
 from confluent_kafka import (
@@ -34,6 +36,14 @@ logger = logging.getLogger(__name__)
 BATCH: Final = 500
 """Messages handled in one poll at most, so that a flood cannot hold it."""
 
+
+SHORTEST_STAY: Final = 1.5
+"""
+Seconds that a new member stays, unless it owns the partition.
+
+librdkafka joins a rebalance at most once a second: if one followed another
+sooner, the leader would wait for the slowest follower, unable to prove itself.
+"""
 
 _ROUTINE: Final = frozenset(
     {
@@ -71,6 +81,9 @@ class KafkaMembership:
         self._consumer: Consumer | None = None
         self._producer: DriverProducer | None = None
         self._is_owner = False
+        self._is_settled = False
+        """Whether the group has answered the join."""
+        self._joined_at = 0.0
         self._troubles: set[str] = set()
         """Names of errors since the group was last known to be well."""
 
@@ -89,6 +102,7 @@ class KafkaMembership:
         config = consumer_config(self._options) | common
         logger.debug("Joining the leader group with %s", redacted(config))
         self._listener = listener
+        self._is_settled = False
         self._producer = DriverProducer(heartbeat_config(self._options) | common)
         self._consumer = Consumer(config | {"on_commit": self._on_commit})
         self._consumer.subscribe(
@@ -97,6 +111,8 @@ class KafkaMembership:
             on_revoke=self._on_revoke,
             on_lost=self._on_lost,
         )
+        self._joined_at = time.monotonic()
+        self._stay(until=lambda: self._is_settled)
 
     def poll(self, timeout: float) -> None:
         """Serve callbacks and read heartbeats for up to `timeout` seconds."""
@@ -143,6 +159,7 @@ class KafkaMembership:
 
     def leave(self) -> None:
         """Give the partition up, leave the group, drop the clients."""
+        self._stay(until=lambda: self._is_owner)
         try:
             # Not in the callback that close() serves: from there on librdkafka
             # sends no group heartbeats, and the session might run out meanwhile.
@@ -157,6 +174,14 @@ class KafkaMembership:
                 producer.flush(0)
             self._listener = None
 
+    def _stay(self, *, until: Callable[[], bool]) -> None:
+        """Poll until something is so, or until the shortest stay is over."""
+        end = self._joined_at + SHORTEST_STAY
+        while self._consumer is not None and not until():
+            if time.monotonic() >= end:
+                return
+            self.poll(0.05)
+
     # librdkafka's callbacks, served by poll() and close() on the same thread.
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -164,6 +189,7 @@ class KafkaMembership:
         for partition in partitions:
             partition.offset = OFFSET_END
         consumer.incremental_assign(partitions)
+        self._is_settled = True
         if self._listener is not None and self._has_shard(partitions):
             self._is_owner = True
             self._listener.assigned()

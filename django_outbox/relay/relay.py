@@ -176,6 +176,11 @@ class Relay:
         if purged < len(settlement.acknowledged):
             missing = len(settlement.acknowledged) - purged
             self.force_remark(f"{missing} purged rows were no longer marked by us")
+        if settlement.parked is not None:
+            # A row that somebody else has marked stays, and comes first again.
+            missing = len(settlement.poisoned) - settlement.parked
+            if missing > 0:
+                self.force_remark(f"{missing} parked rows were no longer marked by us")
 
     def due(self, now: float) -> list[Lane]:
         """Return the lanes whose rows are to be reset (B2) and retried."""

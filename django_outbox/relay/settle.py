@@ -57,7 +57,7 @@ class Settler:
             if settlement.failed:
                 outbox.fail(leader_id, settlement.failed)
             if settlement.poisoned:
-                outbox.park(leader_id, settlement.poisoned)
+                settlement.parked = outbox.park(leader_id, settlement.poisoned)
         except DatabaseError as error:
             settlement.is_uncertain = True
             return self.outage.lost(error, self._clock())

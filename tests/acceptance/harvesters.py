@@ -103,11 +103,16 @@ class Harvester:
 
     def wait_for_log(self, text: str, timeout: float = START) -> str:
         """The first line of its log that has this text in it."""
-        return self._wait_for_line(self.log, text, timeout)
 
-    def wait_for_text(self, text: str, timeout: float = START) -> str:
-        """The first line on standard output, no JSON, that has this text in it."""
-        return self._wait_for_line(self.garbage, text, timeout)
+        def found() -> str | None:
+            return next((line for line in list(self.log) if text in line), None)
+
+        with self.news:
+            self.news.wait_for(lambda: found() or self._has_ended(), timeout)
+        line = found()
+        assert line, f"{self.name}: no {text!r} within {timeout} s\n{self.report()}"
+        return line
+
 
     def signal(self, number: signal.Signals) -> int:
         """Send a signal; the moment at which it was sent."""
@@ -165,16 +170,6 @@ class Harvester:
         """All that it said, for the person who reads a failure."""
         lines = [json.dumps(event) for event in list(self.events)]
         return "\n".join([f"--- {self.name}", *lines, *self.garbage, *self.log])
-
-    def _wait_for_line(self, lines: list[str], text: str, timeout: float) -> str:
-        def found() -> str | None:
-            return next((line for line in list(lines) if text in line), None)
-
-        with self.news:
-            self.news.wait_for(lambda: found() or self._has_ended(), timeout)
-        line = found()
-        assert line, f"{self.name}: no {text!r} within {timeout} s\n{self.report()}"
-        return line
 
     def _has_ended(self) -> bool:
         return not any(reader.is_alive() for reader in self._readers)

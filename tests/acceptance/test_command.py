@@ -23,26 +23,25 @@ KEYS = {"event", "name", "shard", "leader_id", "boottime_ns", "time"}
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"),
+    ("variable", "value", "name"),
     [
-        ("OUTBOX_HEARTBEAT_TIMEOUT", "9"),
-        ("OUTBOX_SESSION_TIMEOUT", "soon"),
-        ("OUTBOX_POISON_POLICY", "pray"),
-        ("OUTBOX_TABEL", "outbox"),
-        ("OUTBOX_KAFKA_ACKS", "1"),
-        ("OUTBOX_KAFKA_NO_SUCH_PROPERTY", "1"),
-        ("OUTBOX_METRICS_ADDRESS", "everywhere"),
-        ("DATABASE_URL", "mysql://127.0.0.1/outbox"),
+        ("OUTBOX_HEARTBEAT_TIMEOUT", "9", "OUTBOX_HEARTBEAT_TIMEOUT"),
+        ("OUTBOX_SESSION_TIMEOUT", "soon", "OUTBOX_SESSION_TIMEOUT"),
+        ("OUTBOX_POISON_POLICY", "pray", "OUTBOX_POISON_POLICY"),
+        ("OUTBOX_TABEL", "outbox", "OUTBOX_TABEL"),
+        ("OUTBOX_KAFKA_ACKS", "1", "'acks'"),
+        ("OUTBOX_KAFKA_NO_SUCH_PROPERTY", "1", '"no.such.property"'),
+        ("OUTBOX_METRICS_ADDRESS", "everywhere", "OUTBOX_METRICS_ADDRESS"),
+        ("DATABASE_URL", "mysql://127.0.0.1/outbox", "DATABASE_URL"),
     ],
 )
 def test_a_wrong_setting_ends_it_with_one_line_that_names_it(
-    harvesters: Harvesters, variable: str, value: str
+    harvesters: Harvesters, variable: str, value: str, name: str
 ) -> None:
     harvester = harvesters.start(**{variable: value})
     assert harvester.exit_code() == 2
     (line,) = harvester.log
-    named = variable.removesuffix("_NO_SUCH_PROPERTY")
-    assert named in line or named.removeprefix("OUTBOX_") in line
+    assert name in line
     assert harvester.events == harvester.garbage == []
 
 
@@ -89,10 +88,8 @@ def test_json_lines_have_the_keys_of_the_contract(
         assert set(event) >= KEYS
         assert (event["name"], event["shard"]) == ("a name", 0)
         assert datetime.fromisoformat(event["time"]).utcoffset() == timedelta(0)
-    moments = [event["boottime_ns"] for event in harvester.events]
-    assert [begun_at, *moments, boottime_ns()] == sorted(
-        [begun_at, *moments, boottime_ns()]
-    )
+    moments = [event["boottime_ns"] for event in events]
+    assert begun_at < moments[0] < moments[1] < moments[2] < moments[3] < boottime_ns()
     meter = harvester.all("meter_read")[0]
     assert meter["leader_id"] == acquired["leader_id"]
 
@@ -105,11 +102,11 @@ def test_its_default_name_is_host_and_pid(harvesters: Harvesters) -> None:
 
 def test_text_is_the_default_format(harvesters: Harvesters) -> None:
     harvester = harvesters.run("runharvester", "--solo", "--name", "one")
-    harvester.wait_for_text("leader_acquired")
+    harvester.wait_for_log("leader_acquired")
     harvester.terminate()
     assert harvester.exit_code() == 0
-    harvester.wait_for_text("stopped")
-    assert harvester.events == []
+    assert " stopped" in harvester.log[-1]
+    assert harvester.events == harvester.garbage == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -138,7 +135,7 @@ def hold_up(harvester: Harvester, table: OutboxTable, topic: str) -> None:
     table.insert(topic, "key", count=3)
     eventually(
         lambda: table.execute(
-            "SELECT FROM pg_stat_activity WHERE wait_event = 'advisory'"
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'advisory'"
         ),
         timeout=30,
     )
@@ -158,9 +155,8 @@ def test_a_second_signal_ends_it_at_once(
     with table.connect() as blocker:
         blocker.execute("SELECT pg_advisory_lock(1)")
         hold_up(harvester, table, topic)
-        harvester.signal(signal.SIGTERM)
-        # It drains: nothing tells that it got the signal, so send more.
-        asked_at = boottime_ns()
+        asked_at = harvester.signal(number)
+        # It drains, and nothing tells when it got the first one: send more.
         eventually(
             lambda: not harvester.is_running or not harvester.signal(number),
             timeout=2,

@@ -66,7 +66,7 @@ def test_a_topic_with_too_few_partitions_is_named_with_the_cure(
 ) -> None:
     topic = topics.create(partitions=1)
 
-    with pytest.raises(LeaderTopicMissing, match="--alter --topic .* --partitions 3"):
+    with pytest.raises(LeaderTopicMissing, match=r"--alter --topic .* --partitions 3"):
         ensure_leader_topic(config, topic=topic, partitions=3)
 
 
@@ -130,7 +130,7 @@ def test_a_newcomer_waits_for_one_session_timeout(
             inhabitant.poll(0.1)
 
     assert refusals > 0
-    assert 1.0 <= time.monotonic() - began < 5.0
+    assert 1.0 <= time.monotonic() - began < 6.0
     assert not doorstep.is_waiting
 
 

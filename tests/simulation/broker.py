@@ -71,9 +71,9 @@ class Broker:
         if request.is_held and producer.process.is_frozen:
             wait = producer.process.thaw_at - time()
             is_late = producer.process.thaw_at > request.sent_at + DELIVERY_TIMEOUT
-            if is_late and self._world.dice.random() < 0.7:
-                # Its time is over, and it is dropped unsent. The rest of what
-                # is late lies in the socket, and goes out.
+            if is_late and self._world.dice.random() < 0.5:
+                # Its time is over, and it is dropped unsent; otherwise it lay
+                # in the socket, and goes out.
                 request.lands_by = time()
         elif _is_cut(request) and (
             time() < min(request.sent_at + DELIVERY_TIMEOUT, request.lands_by)
@@ -159,7 +159,7 @@ class Broker:
         dice = self._world.dice
         if dice.random() < self._world.weather.request_slow:
             self._world.count("request slow")
-            return dice.uniform(0.0, 1.5 * DELIVERY_TIMEOUT)
+            return dice.uniform(0.0, 2 * DELIVERY_TIMEOUT)
         return dice.uniform(0.0005, self._world.plan.latency)
 
 

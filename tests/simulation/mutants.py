@@ -1,8 +1,8 @@
 """
 Deliberately broken variants, to prove that the simulator finds such bugs.
 
-Each one is a mistake that an outbox can make, and most were made by one; the
-last three were in this project until the simulator found them.
+Each is one wrong method, a mistake that an outbox can make; most were made by
+one. The last four were in this project until the simulator found them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from math import inf
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from django_outbox.election.leadership import LeaderTerm
 from django_outbox.election.neli import Neli
 from django_outbox.election.ports import Heartbeat
+from django_outbox.election.term import LeaderTerm
 from django_outbox.exceptions import DeliveryFailed
 from django_outbox.records import Lane, Record, Settlement
 from django_outbox.relay.dispatch import Dispatcher
@@ -24,25 +24,25 @@ from django_outbox.relay.ports import Term
 from django_outbox.relay.relay import Relay
 from django_outbox.relay.settle import Settler
 
+from .plan import PROFILES
 from .table import Row, Table
+from .world import Outcome, play
 
-reported = Relay.reported
-settled = Relay.settled
-begin_drain = Dispatcher.begin_drain
-settle = Settler.settle
-heard = Neli.heard
-confirmed = Neli.confirmed
+_heard = Neli.heard
+_confirmed = Neli.confirmed
+_begin_drain = Dispatcher.begin_drain
+_reported = Relay.reported
+_settle = Settler.settle
 
 
 class Mutant(NamedTuple):
     """One method, replaced by a broken one."""
 
-    name: str
     owner: type
     method: str
     replacement: Callable[..., Any]
-    breaks: str
-    """Names of the promises of which one must break."""
+    profile: str
+    """Which histories to search."""
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -51,32 +51,54 @@ class Mutant(NamedTuple):
             yield
 
 
+def hunt(name: str, histories: int) -> Outcome | None:
+    """Play histories of a mutant's profile until one breaks a promise."""
+    mutant = MUTANTS[name]
+    first = [profile.name for profile in PROFILES].index(mutant.profile)
+    with mutant.applied():
+        for turn in range(histories):
+            outcome = play(first + turn * len(PROFILES))
+            if outcome.broken:
+                return outcome
+    return None
+
+
 # The election.
 
 
 def lease_from_receipt(self: Neli, offset: int) -> None:
+    """Let the lease run from when the proof arrived, as goneli does."""
     if offset in self._claims:
         self._claims[offset] = self._clock()
-    confirmed(self, offset)
+    _confirmed(self, offset)
 
 
 def proof_without_the_group(self: Neli, heartbeat: Heartbeat, offset: int) -> None:
-    heard(self, heartbeat, offset)
-    confirmed(self, offset)
+    """Take a heartbeat that was read back for a proof, as goneli does."""
+    _heard(self, heartbeat, offset)
+    _confirmed(self, offset)
 
 
 def lease_without_end(self: LeaderTerm, now: float) -> float:
+    """Never fence."""
     return inf
+
+
+def same_id_after_a_refresh(self: LeaderTerm) -> LeaderTerm:
+    """Take no new leader id where one is needed."""
+    return self
 
 
 # The table.
 
 
-def unscoped(self: Table, leader_id: str, ids: Sequence[int]) -> list[Row]:
+def writes_without_fence(self: Table, leader_id: str, ids: Sequence[int]) -> list[Row]:
+    """Purge, reset, fail and park by id only, as goharvest does."""
     return [self.rows[id] for id in ids if id in self.rows]
 
 
-def bare_cursor(self: Table, leader_id: str, limit: int) -> list[Record]:
+def mark_by_bare_cursor(self: Table, leader_id: str, limit: int) -> list[Record]:
+    """Mark what lies behind the last mark, and so lose late commits."""
     rows = self.rows.values()
     last = max((r.record.id for r in rows if r.leader_id == leader_id), default=0)
     page = sorted(id for id in self.rows if id > last)[:limit]
@@ -85,112 +107,112 @@ def bare_cursor(self: Table, leader_id: str, limit: int) -> list[Record]:
     return [self.rows[id].record for id in page]
 
 
+def keys_not_reset(self: Table, leader_id: str, lanes: Sequence[Lane]) -> int:
+    """Leave the marks of a failed key in the table."""
+    return 0
+
+
 # The relay.
 
 
 def barrier_down_at_the_ack(
     self: Relay, record: Record, error: DeliveryFailed | None
 ) -> None:
-    reported(self, record, error)
+    """Let the next record of a key go before the last one is purged."""
+    _reported(self, record, error)
     if error is None:
         self._flying.settle(record)
         self._flying.count += 1
 
 
-def every_report_is_success(
+def failure_taken_for_success(
     self: Relay, record: Record, error: DeliveryFailed | None
 ) -> None:
-    reported(self, record, None)
+    """Purge whatever was reported."""
+    _reported(self, record, None)
+
+
+def no_force_remark(self: Relay, reason: str) -> None:
+    """Go on although the table may hold marks that nobody knows of."""
 
 
 def blocked_keys_are_produced(self: Relay, records: Sequence[Record]) -> None:
+    """Let later records of a failed key overtake it."""
     self._flying.enqueue(records)
 
 
 def followers_stay(self: InFlight, lane: Lane) -> int:
+    """Keep the marked followers of a failed record."""
     return 0
 
 
 def no_drain(self: Dispatcher, term: Term) -> None:
-    begin_drain(self, term)
+    """Hand over without waiting for what is in flight, as goharvest does."""
+    _begin_drain(self, term)
     self._drained.set()
 
 
-def settled_without_the_table(self: Settler, settlement: Settlement) -> float | None:
-    settle(self, settlement)
+def producer_outlives_its_term(self: Dispatcher) -> None:
+    """Keep a producer that should be discarded."""
+
+
+def settled_without_the_table(self: Settler, settlement: Settlement) -> None:
+    """Give a settlement up when the table does not answer."""
+    _settle(self, settlement)
     settlement.purged = len(settlement.acknowledged)
-    return None
+
+
+def acts_without_a_look(self: Dispatcher, leader_id: str) -> bool:
+    """Trust the term as it was when the round began."""
+    return True
+
+
+def rows_taken_twice(self: InFlight, records: Sequence[Record]) -> bool:
+    """Queue marked rows without asking whether they wait here already."""
+    return False
 
 
 def unanswered_purge_is_trusted(self: Settler, settlement: Settlement) -> int:
+    """Take rows that a repeated purge misses for the first try's work."""
     asked = settlement.acknowledged
     purged = self._outbox.purge(settlement.leader_id, asked) if asked else 0
     return len(asked) if settlement.is_uncertain else purged
 
 
-MUTANTS: Final = (
-    Mutant("lease-from-receipt", Neli, "confirmed", lease_from_receipt, "P-LEAD"),
-    Mutant(
-        "proof-without-the-group", Neli, "heard", proof_without_the_group, "P-LEAD"
-    ),
-    Mutant("lease-without-end", LeaderTerm, "remaining", lease_without_end, "P-LEAD"),
-    Mutant("writes-without-fence", Table, "_marked_by", unscoped, "P-FENCE P-REWIND"),
-    Mutant("mark-by-bare-cursor", Table, "mark", bare_cursor, "P-LIVE"),
-    Mutant("keys-not-reset", Table, "reset", lambda *_: 0, "P-LIVE"),
-    Mutant(
-        "barrier-down-at-the-ack",
-        Relay,
-        "reported",
-        barrier_down_at_the_ack,
-        "P-BARRIER",
-    ),
-    Mutant(
-        "failure-taken-for-success",
-        Relay,
-        "reported",
-        every_report_is_success,
-        "P-LOSS",
-    ),
-    Mutant("no-force-remark", Relay, "force_remark", lambda *_: None, "P-LIVE"),
-    Mutant(
-        "blocked-keys-are-produced",
-        Relay,
-        "marked",
-        blocked_keys_are_produced,
-        "P-BARRIER",
-    ),
-    Mutant("followers-stay", InFlight, "drop_followers", followers_stay, "P-BARRIER"),
-    Mutant("no-drain", Dispatcher, "begin_drain", no_drain, "P-DUP"),
-    Mutant(
-        "producer-outlives-its-term",
-        Dispatcher,
-        "_discard_producer",
-        lambda *_: None,
-        "P-REWIND",
-    ),
-    Mutant(
-        "same-id-after-a-refresh",
-        LeaderTerm,
-        "refreshed",
-        lambda self: self,
-        "P-LIVE",
-    ),
-    Mutant(
-        "settled-without-the-table",
-        Settler,
-        "settle",
-        settled_without_the_table,
-        "P-BARRIER P-LIVE",
-    ),
-    Mutant(
-        "acts-without-a-look", Dispatcher, "_is_trusted", lambda *_: True, "P-LEAD"
-    ),
-    Mutant("rows-taken-twice", InFlight, "holds_any", lambda *_: False, "P-REWIND"),
-    Mutant(
-        "unanswered-purge-is-trusted",
-        Settler,
-        "_purge",
-        unanswered_purge_is_trusted,
-        "P-BARRIER",
-    ),
-)
+def unparked_rows_are_passed(self: Settler, settlement: Settlement) -> float | None:
+    """Take every row that was to be parked for parked."""
+    retry_at = _settle(self, settlement)
+    if settlement.parked is not None:
+        settlement.parked = len(settlement.poisoned)
+    return retry_at
+
+
+def _name(replacement: Callable[..., Any]) -> str:
+    return replacement.__name__.replace("_", "-")
+
+
+MUTANTS: Final = {
+    _name(mutant.replacement): mutant
+    for mutant in (
+        Mutant(Neli, "confirmed", lease_from_receipt, "group"),
+        Mutant(Neli, "heard", proof_without_the_group, "group"),
+        Mutant(LeaderTerm, "remaining", lease_without_end, "group"),
+        Mutant(LeaderTerm, "refreshed", same_id_after_a_refresh, "database"),
+        Mutant(Table, "_marked_by", writes_without_fence, "everything"),
+        Mutant(Table, "mark", mark_by_bare_cursor, "broker"),
+        Mutant(Table, "reset", keys_not_reset, "broker"),
+        Mutant(Relay, "reported", barrier_down_at_the_ack, "process"),
+        Mutant(Relay, "reported", failure_taken_for_success, "broker"),
+        Mutant(Relay, "force_remark", no_force_remark, "database"),
+        Mutant(Relay, "marked", blocked_keys_are_produced, "broker"),
+        Mutant(InFlight, "drop_followers", followers_stay, "broker"),
+        Mutant(Dispatcher, "begin_drain", no_drain, "graceful"),
+        Mutant(Dispatcher, "_discard_producer", producer_outlives_its_term, "broker"),
+        Mutant(Settler, "settle", settled_without_the_table, "database"),
+        Mutant(Dispatcher, "_is_trusted", acts_without_a_look, "database"),
+        Mutant(InFlight, "holds_any", rows_taken_twice, "database"),
+        Mutant(Settler, "_purge", unanswered_purge_is_trusted, "database"),
+        Mutant(Settler, "settle", unparked_rows_are_passed, "poison"),
+    )
+}
+"""By name."""

@@ -98,9 +98,16 @@ _BAD_BROKER: Final = Weather(
     producer_broken=0.004,
     poison=0.06,
 )
-_BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.03)
+_POISON: Final = Weather(
+    statement_slow=0.05,
+    statement_refused=0.05,
+    statement_unanswered=0.1,
+    ack_lost=0.02,
+    poison=0.2,
+)
+_BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.04)
 _BAD_PROCESS: Final = Weather(
-    statement_slow=0.05, request_slow=0.1, thread_late=0.02
+    statement_slow=0.05, request_slow=0.15, thread_late=0.02
 )
 _BAD: Final = Weather(
     statement_slow=0.05,
@@ -123,6 +130,7 @@ PROFILES: Final = (
     Profile("graceful", _GRACEFUL, Weather()),
     Profile("database", (*_DATABASE, "stop", "move"), _BAD_DATABASE),
     Profile("broker", (*_BROKER, "stop", "move"), _BAD_BROKER),
+    Profile("poison", (*_DATABASE, "stop"), _POISON),
     Profile("group", (*_GROUP, "stop"), _BAD_GROUP),
     Profile("process", _PROCESS, _BAD_PROCESS),
     Profile("single", ("crash", "stop", "move"), Weather()),

@@ -93,6 +93,7 @@ class World:
     def jitter(self) -> float:
         """How late a thread runs that has something to do. Seconds."""
         if self.dice.random() < self.weather.thread_late:
+            self.count("thread late")
             return self.dice.uniform(0.0, 0.05)
         return self.dice.uniform(0.0002, 0.003)
 

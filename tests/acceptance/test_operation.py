@@ -1,0 +1,101 @@
+"""What operators switch on: archive, metrics, client properties, table name."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from urllib.error import HTTPError
+
+import pytest
+
+from django_outbox.devstack import Stack
+from django_outbox.devstack.service import free_port
+
+from ..services import Topics
+from .auditing import deliveries
+from .conftest import environment_of
+from .harvesters import Harvesters, eventually
+from .tables import OutboxTable, Server
+
+
+def fetch(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_the_archive_keeps_what_was_sent(
+    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+) -> None:
+    ids = table.insert(topic, "key", "value", count=5, headers=(("a", "1"),))
+    before = table.execute("SELECT id, message_id, create_time FROM {outbox}")
+    harvesters.start(OUTBOX_ARCHIVE="1")
+    table.wait_until_empty()
+    after = table.execute(
+        "SELECT id, message_id, create_time FROM {archive}"
+        " WHERE kafka_value = 'value' AND kafka_header_keys = '{{a}}' ORDER BY id"
+    )
+    assert after == sorted(before)
+    assert [d.id for d in deliveries(topics.read(topic))] == ids
+
+
+def test_metrics_and_health_are_served(
+    harvesters: Harvesters, table: OutboxTable, topic: str
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    leader = harvesters.start(
+        OUTBOX_METRICS_ADDRESS=address, OUTBOX_METER_INTERVAL="0.2"
+    )
+    leader.wait_for("leader_acquired")
+    table.insert(topic, "secret-key", "secret-value", count=7)
+    table.wait_until_empty()
+    eventually(
+        lambda: "django_outbox_purged_records 7.0" in fetch(address, "/metrics")[1],
+        timeout=15,
+        what=lambda: fetch(address, "/metrics")[1],
+    )
+    status, text = fetch(address, "/metrics")
+    assert status == 200
+    assert "secret" not in text
+    assert fetch(address, "/healthz")[0] == 200
+    assert fetch(address, "/elsewhere")[0] == 404
+    leader.terminate()
+    assert leader.exit_code() == 0
+
+
+def test_a_property_for_librdkafka_reaches_the_clients(
+    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+) -> None:
+    # Larger than the client's own limit of a million bytes.
+    table.insert(topic, "key", "x" * 1_200_000)
+    refused = harvesters.start()
+    eventually(lambda: table.count("attempts > 0"), timeout=30)
+    refused.terminate()
+    assert refused.exit_code() == 0
+
+    roomy = topics.create(config={"max.message.bytes": "3000000"})
+    table.execute(f"UPDATE {{outbox}} SET kafka_topic = '{roomy}'")  # noqa: S608
+    harvesters.start(OUTBOX_KAFKA_MESSAGE_MAX_BYTES="2000000")
+    table.wait_until_empty()
+    (sent,) = deliveries(topics.read(roomy))
+    assert sent.value == b"x" * 1_200_000
+
+
+@pytest.fixture
+def renamed(server: Server) -> Iterator[OutboxTable]:
+    """An outbox under another name."""
+    table = server.create(table="Post_Box")
+    yield table
+    server.drop(table)
+
+
+def test_the_table_may_have_another_name(
+    renamed: OutboxTable, services: Stack, topics: Topics, topic: str
+) -> None:
+    ids = renamed.insert(topic, "key", count=3)
+    with Harvesters(environment_of(renamed, services)) as harvesters:
+        harvesters.start()
+        renamed.wait_until_empty()
+    assert [d.id for d in deliveries(topics.read(topic))] == ids

@@ -1,0 +1,76 @@
+"""Harvesters inside the test's own process, with what they tell."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from uuid import uuid4
+
+from django_outbox.events import Event
+from django_outbox.options import OutboxSettings
+
+PATIENCE = 30.0
+"""Seconds to wait for anything, on a machine that does other things too."""
+
+
+def fast_options(bootstrap_servers: str, **changes: Any) -> OutboxSettings:
+    """Quick timing, and a leader group that no other test has."""
+    group = f"harvester-{uuid4()}"
+    values: dict[str, Any] = {
+        "LEADER_TOPIC": group,
+        "LEADER_GROUP": group,
+        "SESSION_TIMEOUT": 3.0,
+        "HEARTBEAT_TIMEOUT": 1.0,
+        "HEARTBEAT_INTERVAL": 0.2,
+        "METER_INTERVAL": 0.5,
+        "KAFKA": {"bootstrap.servers": bootstrap_servers},
+    }
+    return OutboxSettings(**values | changes)
+
+
+class Witness:
+    """An observer that remembers, and can be waited for."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._news = threading.Condition()
+
+    def __call__(self, event: Event) -> None:
+        with self._news:
+            self.events.append(event)
+            self._news.notify_all()
+
+    def kinds(self) -> list[str]:
+        """What happened, meter readings aside."""
+        return [event.kind for event in self.events if event.kind != "meter_read"]
+
+    def wait_for(self, kind: str, *, name: str = "") -> Any:
+        """The newest event of a kind, of any harvester or of one."""
+        return self.wait_until(
+            lambda events: next(
+                (
+                    event
+                    for event in reversed(events)
+                    if event.kind == kind and name in {"", event.name}
+                ),
+                None,
+            )
+        )
+
+    def wait_until(self, condition: Any) -> Any:
+        """What a condition on the events returns once that is true."""
+        with self._news:
+            assert self._news.wait_for(lambda: condition(self.events), PATIENCE), [
+                event.kind for event in self.events
+            ]
+            return condition(self.events)
+
+
+def eventually(condition: Any) -> None:
+    """Return as soon as a condition holds that no event tells of."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE / 0.05)):
+        if condition():
+            return
+        pause.wait(0.05)
+    raise AssertionError(f"not within {PATIENCE} s")

@@ -1,0 +1,57 @@
+"""One harvester a database; two databases in one project."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from django_outbox import stash
+from django_outbox.conf import OutboxImproperlyConfigured
+from django_outbox.harvester import Harvester
+from django_outbox.models import OutboxRecord
+
+from ..services import Topics
+from .harvesting import Witness, eventually, fast_options
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_two_databases_are_harvested_by_two_harvesters(
+    bootstrap_servers: str, topics: Topics
+) -> None:
+    aliases = ("default", "other")
+    witnesses = {alias: Witness() for alias in aliases}
+    sent = {alias: topics.create() for alias in aliases}
+    harvesters = {
+        alias: Harvester(
+            name=alias,
+            database=alias,
+            options=fast_options(bootstrap_servers, SOURCE=alias),
+            observers=[witnesses[alias]],
+        )
+        for alias in aliases
+    }
+    for alias in aliases:
+        with transaction.atomic(using=alias):
+            for number in range(20):
+                stash(sent[alias], key=f"{number % 3}", value=alias, using=alias)
+
+    with harvesters["default"]:
+        eventually(lambda: not OutboxRecord.objects.using("default").exists())
+        assert OutboxRecord.objects.using("other").count() == 20
+        with harvesters["other"]:
+            eventually(lambda: not OutboxRecord.objects.using("other").exists())
+
+    for alias in aliases:
+        messages = topics.read(sent[alias])
+        assert {message.value() for message in messages} == {alias.encode()}
+        assert {dict(m.headers())["outbox-source"] for m in messages} == {
+            alias.encode()
+        }
+        assert len(messages) == 20
+
+
+@pytest.mark.django_db
+def test_an_alias_that_does_not_exist_is_named(bootstrap_servers: str) -> None:
+    options = fast_options(bootstrap_servers)
+    with pytest.raises(OutboxImproperlyConfigured, match="'nowhere'.*default, other"):
+        Harvester(database="nowhere", options=options).start()

@@ -1,0 +1,99 @@
+"""
+The reference's own fault test, on the real clients.
+
+One, four and eight harvesters; two of a hundred produce calls fail, and two
+of a hundred deliveries that arrived are reported as failed. They start one
+after the other and stop in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import count
+
+import psycopg
+import pytest
+
+from django_outbox.harvester import Harvester
+from django_outbox.providers import Providers
+from django_outbox.relay.ports import Producer
+from django_outbox.testing.faults import FaultyProducer
+
+from ..services import Topics
+from .harvesting import Witness, eventually, fast_options
+
+KEYS = 10
+RECORDS = 1500
+WINDOW = 200
+
+
+def faulty(real: Providers, made: list[FaultyProducer]) -> Providers:
+    """The same providers, with faults round each producer."""
+    seeds = count()
+
+    def make() -> Producer:
+        producer = FaultyProducer(
+            real.producer(), produce_rate=0.02, delivery_rate=0.02, seed=next(seeds)
+        )
+        made.append(producer)
+        return producer
+
+    return replace(real, producer=make)
+
+
+@pytest.mark.parametrize("nodes", [1, 4, 8])
+def test_all_is_delivered_in_order_by_so_many_nodes(
+    postgres: psycopg.Connection, bootstrap_servers: str, topics: Topics, nodes: int
+) -> None:
+    topic = topics.create(partitions=3)
+    witness = Witness()
+    options = fast_options(
+        bootstrap_servers, MAX_IN_FLIGHT=WINDOW, RETRY_BACKOFF=0.02
+    )
+    made: list[FaultyProducer] = []
+
+    def start(number: int) -> Harvester:
+        plain = Harvester(name=f"node-{number}", options=options)
+        harvester = Harvester(
+            name=plain.name,
+            options=options,
+            providers=faulty(plain.provide(), made),
+            observers=[witness],
+            send=lambda event: 0,
+        )
+        harvester.start()
+        return harvester
+
+    def insert(records: int) -> list[int]:
+        rows = postgres.execute(
+            "INSERT INTO outbox (kafka_topic, kafka_key, kafka_value)"
+            " SELECT %s, n %% %s, n FROM generate_series(1, %s) AS n RETURNING id",
+            [topic, KEYS, records],
+        ).fetchall()
+        return [row[0] for row in rows]
+
+    first = start(0)
+    witness.wait_for("leader_acquired")
+    ids = insert(RECORDS)
+    running = [first, *(start(number) for number in range(1, nodes))]
+    for number in range(nodes):
+        witness.wait_for("ready", name=f"node-{number}")
+    for harvester in running[:-1]:
+        ids += insert(50)
+        harvester.stop()
+        assert harvester.join(30)
+    ids += insert(50)
+    eventually(lambda: not postgres.execute("SELECT 1 FROM outbox").fetchone())
+    running[-1].stop()
+    assert running[-1].join(30)
+
+    assert sum(producer.faults for producer in made) > 10
+    lanes: defaultdict[bytes, list[int]] = defaultdict(list)
+    for message in topics.read(topic):
+        sent = int(dict(message.headers())["outbox-id"])
+        lane = lanes[message.key()]
+        assert not lane or sent >= lane[-1], "the log of a key went back"
+        lane.append(sent)
+    assert sorted({sent for lane in lanes.values() for sent in lane}) == ids
+    assert "leader_fenced" not in witness.kinds()

@@ -1,0 +1,210 @@
+"""A worker's life from start to exit code, on fakes of table and log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import pytest
+
+from django_outbox import running
+from django_outbox.election.solo import SoloMembership
+from django_outbox.events import Event, LeaderAcquired, Ready
+from django_outbox.exceptions import ConfigurationError
+from django_outbox.harvester import Harvester
+from django_outbox.machinery import Observer
+from django_outbox.options import OutboxSettings
+from django_outbox.providers import Providers
+from django_outbox.running import run
+from django_outbox.testing.outbox import InMemoryOutbox
+from django_outbox.testing.producer import InMemoryLog, InMemoryProducer
+
+
+
+class Worker:
+    """The fakes, and what to do on an event."""
+
+    def __init__(self) -> None:
+        self.outbox = InMemoryOutbox()
+        self.log = InMemoryLog()
+        self.membership: Callable[[], Any] = SoloMembership
+        self.on_event: Callable[[Event], None] = lambda event: None
+        self.send: Callable[[Event], int] = lambda event: 0
+        self.seen: OutboxSettings | None = None
+
+    def make(
+        self, observers: Sequence[Observer], options: OutboxSettings
+    ) -> Harvester:
+        self.seen = options
+        return Harvester(
+            name="worker",
+            options=options,
+            providers=Providers(
+                table=lambda concern: self.outbox,
+                producer=lambda: InMemoryProducer(self.log),
+                membership=self.membership,
+            ),
+            observers=[*observers, self.on_event],
+            send=self.send,
+        )
+
+    def run(self, *, drain: bool = False, **options: Any) -> int:
+        return run(
+            self.make,
+            OutboxSettings(**options),
+            log_format="json",
+            level=logging.INFO,
+            drain=drain,
+        )
+
+
+@pytest.fixture
+def worker() -> Worker:
+    return Worker()
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The codes with which the process would have exited at once."""
+    codes: list[int] = []
+
+    def exit_at_once(code: int) -> NoReturn:
+        codes.append(code)
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "_exit", exit_at_once)
+    return codes
+
+
+def kinds(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    lines = capsys.readouterr().out.splitlines()
+    return [json.loads(line)["event"] for line in lines]
+
+
+def send_on(kind: type[Event], number: signal.Signals) -> Callable[[Event], None]:
+    def observe(event: Event) -> None:
+        if isinstance(event, kind):
+            os.kill(os.getpid(), number)
+
+    return observe
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order(
+    worker: Worker, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    before = signal.getsignal(number)
+    worker.on_event = send_on(LeaderAcquired, number)
+    assert worker.run() == 0
+    assert kinds(capsys) == ["ready", "leader_acquired", "leader_revoked", "stopped"]
+    assert signal.getsignal(number) is before
+
+
+def test_drain_ends_when_the_table_is_empty(
+    worker: Worker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(25):
+        worker.outbox.insert("topic", f"key-{number % 3}")
+    assert worker.run(drain=True) == 0
+    assert len(worker.log.messages) == 25
+    assert kinds(capsys)[-1] == "stopped"
+
+
+def test_a_signal_ends_a_drain_that_gets_nowhere(worker: Worker) -> None:
+    worker.log.is_down = True
+    worker.outbox.insert("topic", "key")
+    worker.on_event = send_on(LeaderAcquired, signal.SIGTERM)
+    assert worker.run(drain=True, DRAIN_TIMEOUT=0.1) == 0
+    assert len(worker.outbox.records) == 1
+
+
+def test_a_drain_waits_for_a_table_that_is_away(worker: Worker) -> None:
+    worker.outbox.insert("topic", "key")
+    worker.outbox.is_down = True
+    comes_back = threading.Timer(0.5, setattr, [worker.outbox, "is_down", False])
+    comes_back.start()
+    assert worker.run(drain=True) == 0
+    assert len(worker.log.messages) == 1
+
+
+def test_a_thread_that_dies_ends_it_with_1(
+    worker: Worker,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(event: Event) -> int:
+        raise LookupError("what went wrong")
+
+    worker.send = fail
+    assert worker.run() == 1
+    assert kinds(capsys)[-1] == "stopped"
+    assert "what went wrong" in caplog.text
+
+
+def test_what_hangs_is_left_behind(
+    worker: Worker,
+    exits: list[int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client library that never returns does not keep the process."""
+    may_leave = threading.Event()
+
+    class Hanging(SoloMembership):
+        def leave(self) -> None:
+            may_leave.wait(10)
+            super().leave()
+
+    worker.membership = Hanging
+    worker.on_event = send_on(Ready, signal.SIGTERM)
+    monkeypatch.setattr(running, "GRACE", 0.1)
+    with pytest.raises(SystemExit):
+        worker.run(DRAIN_TIMEOUT=0.1)
+    may_leave.set()
+    assert exits == [0]
+    assert kinds(capsys)[-1] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
+)
+def test_the_second_signal_exits_at_once(
+    exits: list[int], number: signal.Signals, code: int
+) -> None:
+    with running._Signals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signals.stop.wait(10)
+        assert exits == []
+        with pytest.raises(SystemExit):
+            os.kill(os.getpid(), number)
+    assert exits == [code]
+
+
+def test_an_address_in_use_is_named(worker: Worker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigurationError, match=f"METRICS_ADDRESS.*{address}"):
+            worker.run(METRICS_ADDRESS=address)
+
+
+def test_metrics_without_their_package_say_what_to_install(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "django_outbox.observability.metrics", None)
+    with pytest.raises(ConfigurationError, match=r"django-outbox\[metrics\]"):
+        worker.run(METRICS_ADDRESS="127.0.0.1:0")
+    assert worker.seen is None
+
+
+def test_the_settings_reach_the_harvester(worker: Worker) -> None:
+    worker.on_event = send_on(Ready, signal.SIGTERM)
+    worker.run(METER_INTERVAL=7.0)
+    assert worker.seen is not None
+    assert worker.seen.METER_INTERVAL == 7.0
