@@ -70,7 +70,10 @@ outcome of a mark or     The table may hold marks that nobody knows of:
 reset unknown            *force-remark*. Nothing more is produced, what is in
                          flight settles, and a new leader id (LeaderRefreshed)
                          makes all unsettled rows markable again, in order.
-purge deleted fewer      Somebody else has marked our rows: force-remark.
+purge or park hit too    Somebody else has marked our rows, or a statement of a
+few rows, or a mark      former leader id took effect late: force-remark.
+returns rows that wait
+here already
 producer broken          It is discarded, its records count as in flight no
                          more, force-remark, and the next one is built.
 lease over               Stand down: forget the queue, discard the producer.

@@ -25,7 +25,7 @@ def test_a_crashed_leader_loses_nothing_and_repeats_little(
     leader, *_ = harvesters.start_ready(3)
     with Writers(table, topic) as writers:
         writers.wait_for(200)
-        writers.burst(5000)
+        writers.burst(10_000)
         full = table.count()
         eventually(lambda: table.count() < full - 100, timeout=30, interval=0)
         crashed_at = leader.kill()
@@ -52,7 +52,7 @@ def test_a_crash_of_each_leader_in_turn(
     leader, *_ = harvesters.start_ready(3)
     with Writers(table, topic) as writers:
         for _ in range(2):
-            writers.burst(1000)
+            writers.burst(3000)
             crashed_at = leader.kill()
             leader, acquired = harvesters.wait_for_leader(after=crashed_at)
             assert acquired["boottime_ns"] - crashed_at <= TAKEOVER_NS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -152,12 +153,11 @@ def test_a_broker_that_is_away_for_a_while(
         fenced = leader.wait_for("leader_fenced", after=killed_at)
         used = leader.cpu_seconds(), standby.cpu_seconds()
         quiet_from = boottime_ns()
-        writers.wait_for(1500)
+        # Beyond each time-out; the start takes some seconds more.
+        threading.Event().wait(6)
         away = (boottime_ns() - quiet_from) / NS
-        busy = max(
-            leader.cpu_seconds() - used[0], standby.cpu_seconds() - used[1]
-        )
-        marked = table.execute("SELECT count(leader_id) FROM {outbox}")
+        busy = max(leader.cpu_seconds() - used[0], standby.cpu_seconds() - used[1])
+        assert table.count() > 500
         services.kafka.start()
         back_at = boottime_ns()
         _, acquired = harvesters.wait_for_leader(after=fenced["boottime_ns"])
@@ -165,9 +165,7 @@ def test_a_broker_that_is_away_for_a_while(
     table.wait_until_empty()
 
     assert (fenced["boottime_ns"] - killed_at) / NS <= HEARTBEAT_TIMEOUT + 0.3
-    assert away > 3
     assert busy / away < 0.2
-    assert marked[0][0] > 0
     assert (acquired["boottime_ns"] - back_at) / NS <= 5
     found = audit(writers.ledger, deliveries(topics.read(topic)))
     assert found.broken == {}
@@ -189,7 +187,7 @@ def test_a_start_without_servers_and_fresh_topics_on_a_cold_broker(
     harvester = harvesters.start()
     harvester.wait_for_log("the database does not answer")
     services.postgres.start()
-    harvester.wait_for_log("cannot join the leader group: The leader topic")
+    harvester.wait_for_log("The leader topic")
     assert harvester.events == []
     services.kafka.start()
     harvester.wait_for("ready")

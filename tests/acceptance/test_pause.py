@@ -73,7 +73,7 @@ def test_a_paused_leader_fences_itself_before_it_acts_again(
     paused, *_ = harvesters.start_ready(3)
     led = paused.wait_for("leader_acquired")
     with Writers(table, topic) as writers:
-        writers.burst(4000)
+        writers.burst(10_000)
         full = table.count()
         eventually(lambda: table.count() < full - 100, timeout=30, interval=0)
         paused_at = paused.pause()

@@ -37,6 +37,16 @@ RETURNING id, message_id::text
 """
 
 
+_BURST = """
+INSERT INTO {} (create_time, kafka_topic, kafka_key, kafka_value,
+    kafka_header_keys, kafka_header_values)
+SELECT now(), %(topic)s, key, 'burst ' || n, '{{kind,trace}}', ARRAY['test', key]
+FROM generate_series(1, %(records)s) AS n,
+    LATERAL (SELECT (%(keys)s::text[])[n %% cardinality(%(keys)s::text[]) + 1] AS key)
+ORDER BY n
+RETURNING id, message_id::text, kafka_key, kafka_value
+"""
+
 _BUSINESS = "INSERT INTO business SELECT unnest(%s::uuid[])"
 """What the messages are about: it is there if and only if they are."""
 
@@ -119,15 +129,14 @@ class Writers:
 
     def burst(self, records: int) -> None:
         """Commit many records at once, in one transaction over all keys."""
-        with self._table.connect() as connection:
-            keys = sorted({self._key(number) for number in range(KEYS)})
-            with connection.transaction():
-                connection.execute(_LOCK, [keys])
-                promises = [
-                    self._insert(connection, keys[number % len(keys)])
-                    for number in range(records)
-                ]
-        self._keep(promises)
+        keys = sorted(self._key(number) for number in range(KEYS))
+        with self._table.connect() as connection, connection.transaction():
+            connection.execute(_LOCK, [keys])
+            rows = connection.execute(
+                sql.SQL(_BURST).format(sql.Identifier(self._table.name)),
+                {"topic": self._topic, "keys": keys, "records": records},
+            ).fetchall()
+        self._keep([Promise(*row) for row in rows])
 
     def _guard(self, chance: random.Random) -> None:
         try:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -36,6 +37,7 @@ class Nodes:
             [*script, name, self._group, self._servers],
             stdout=subprocess.PIPE,
             text=True,
+            cwd=Path(__file__).parents[2],
         )
         self._processes[name] = process
         began = boottime()

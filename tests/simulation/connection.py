@@ -57,6 +57,9 @@ class Connection:
         """Send a statement and wait for its answer."""
         world, weather = self._world, self._world.weather
         if self._process.node.is_cut_from("table"):
+            if world.dice.random() < 0.3:
+                # Nobody answers, and nobody says so either.
+                self._process.sleep(world.dice.uniform(0.0, STATEMENT_TIMEOUT))
             self._fail(name, "no connection")
         luck = world.dice.random()
         if luck < weather.statement_refused:

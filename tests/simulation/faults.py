@@ -60,21 +60,22 @@ def _take_away(way: str) -> Doing:
 
 
 FAULTS: Final[dict[str, Doing]] = {
-    "stop": lambda world, node, seconds: node.stop(seconds),
-    "move": lambda world, node, seconds: world.group.coordinator.move(),
+    "stop": lambda _, node, seconds: node.stop(seconds),
     "rolling_restart": _restart_all,
-    "crash": lambda world, node, seconds: node.crash(seconds),
+    "crash": lambda _, node, seconds: node.crash(seconds),
     "freeze": _freeze,
     "stall": _stall,
-    "table_cut": lambda world, node, seconds: node.cut("table", seconds),
+    "table_cut": lambda _, node, seconds: node.cut("table", seconds),
     "table_outage": _take_away("table"),
-    "broker_cut": lambda world, node, seconds: node.cut("broker", seconds),
+    "broker_cut": lambda _, node, seconds: node.cut("broker", seconds),
     "broker_outage": _take_away("broker"),
     "fatal_error": _fatal_error,
     "group_cut": _cut_from_kafka,
-    "group_failover": lambda world, node, seconds: world.group.coordinator.fail_over(),
-    "group_noise": lambda world, node, seconds: world.group.write("noise"),
+    "group_failover": lambda world, *_: world.group.coordinator.fail_over(),
+    "group_noise": lambda world, *_: world.group.write("noise"),
+    "move": lambda world, *_: world.group.coordinator.move(),
 }
+"""How to do each kind to a world, to a node, for so many seconds."""
 
 
 def inject(world: World, fault: Fault) -> None:

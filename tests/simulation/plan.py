@@ -99,16 +99,14 @@ _BAD_BROKER: Final = Weather(
     poison=0.06,
 )
 _POISON: Final = Weather(
-    statement_slow=0.05,
-    statement_refused=0.05,
-    statement_unanswered=0.1,
+    statement_slow=0.1,
+    statement_refused=0.15,
+    statement_unanswered=0.2,
     ack_lost=0.02,
     poison=0.2,
 )
 _BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.04)
-_BAD_PROCESS: Final = Weather(
-    statement_slow=0.05, request_slow=0.15, thread_late=0.02
-)
+_BAD_PROCESS: Final = Weather(statement_slow=0.05, request_slow=0.15, thread_late=0.02)
 _BAD: Final = Weather(
     statement_slow=0.05,
     statement_refused=0.02,
@@ -134,9 +132,7 @@ PROFILES: Final = (
     Profile("group", (*_GROUP, "stop"), _BAD_GROUP),
     Profile("process", _PROCESS, _BAD_PROCESS),
     Profile("single", ("crash", "stop", "move"), Weather()),
-    Profile(
-        "everything", _GRACEFUL + _DATABASE + _BROKER + _PROCESS + _GROUP, _BAD
-    ),
+    Profile("everything", _GRACEFUL + _DATABASE + _BROKER + _PROCESS + _GROUP, _BAD),
 )
 """Seed n plays the profile n modulo their number."""
 
@@ -205,7 +201,7 @@ def make_plan(seed: int) -> Plan:
         backlog=dice.choice((0, rows // 3, rows // 2)),
         max_in_flight=dice.choice((2, 4, 8, 16)),
         mark_batch=dice.choice((3, 8, 20)),
-        parks_poison=dice.random() < 0.5,
+        parks_poison=profile.name == "poison" or dice.random() < 0.5,
         latency=dice.choice((0.004, 0.02, 0.06)),
         trouble=trouble,
     )

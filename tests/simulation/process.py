@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from django_outbox.election.elector import Elector
 from django_outbox.election.neli import State
@@ -29,6 +29,9 @@ from .producer import SimulatedProducer
 
 if TYPE_CHECKING:
     from .node import Node
+
+LONGEST_WAIT: Final = {State.FOLLOWER: 0.05, State.CANDIDATE: 0.008, State.LEADER: 0.02}
+"""Seconds between two rounds of the thread "elect"."""
 
 
 class Killed(BaseException):
@@ -60,7 +63,7 @@ class Process:
         """Build the parts, as `Harvester` does."""
         world, plan = self.world, self.world.plan
         self.probe = Connection(self)
-        self.membership = self.node.make_membership()
+        self.membership = self.node.make_membership(self)
         self.elector = Elector(
             timing.election_settings(self.name),
             self.membership,
@@ -146,8 +149,8 @@ class Process:
             return inf
         self.elector.step(0)
         self.world.promises.on_step()
-        is_idle = self.elector.state is State.FOLLOWER
-        return self.world.dice.uniform(0.005, 0.05 if is_idle else 0.015)
+        # What the group says ends the wait; heartbeats are read at this pace.
+        return self.world.dice.uniform(0.004, LONGEST_WAIT[self.elector.state])
 
     def _dispatch(self) -> float:
         if self._is_abandoned:

@@ -125,7 +125,9 @@ class Promises:
         world = self._world
         now = world.time()
         self._vacant_until = None
-        self._is_lone_fault = now > self._calm_from
+        # A rolling restart takes away who would stand ready.
+        is_lone = now > self._calm_from and fault.kind != "rolling_restart"
+        self._is_lone_fault = is_lone
         self._calm_from = max(self._calm_from, now + fault.duration + 1.0)
         process = node.process
         if fault.kind == "crash" and process is not None and process.term is not None:
@@ -140,14 +142,15 @@ class Promises:
         """Expect a leader in time, if another process stands ready in peace."""
         world = self._world
         now = world.time()
-        if self._is_prompt and self._is_lone_fault and any(
+        stands_ready = any(
             (other := node.process) is not None
             and other is not former
             and not other.is_stopping
             and other.started_at < now - 0.3
             and other.elector.state is State.FOLLOWER
             for node in world.nodes
-        ):
+        )
+        if stands_ready and self._is_prompt and self._is_lone_fault:
             self._vacant_by = cause
             self._vacant_since, self._vacant_until = now, now + within
 

@@ -10,7 +10,7 @@ import pytest
 from .mutants import MUTANTS, hunt
 from .world import Outcome
 
-HISTORIES = 1000
+HISTORIES = 3000
 """Within how many histories of its profile a bug must be found."""
 
 

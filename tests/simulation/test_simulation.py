@@ -25,9 +25,7 @@ SHOWN = 3
 
 def played(pool: ProcessPoolExecutor, seeds: range) -> Tally:
     """Play these histories on all processors."""
-    total = Tally()
-    for total in in_parallel(pool, seeds):
-        pass
+    *_, total = in_parallel(pool, seeds)
     return total
 
 

@@ -86,11 +86,13 @@ class Threads:
     def _work(self) -> None:
         """Be one thread of the pool."""
         try:
-            while True:
-                self._play()
+            self._play()
+            while not self._is_closing:
                 self._hand_to(self._caller)
+                self._play()
         except Ended:
-            self._caller.release()
+            pass
+        self._caller.release()
 
     def _play(self) -> None:
         try:

@@ -8,7 +8,7 @@ idle table is coarser, which means nothing to the promises and saves time.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django_outbox.election.settings import ElectionSettings
 from django_outbox.options import OutboxSettings
@@ -37,9 +37,8 @@ STATEMENT_TIMEOUT: Final = 5.0 / SPEED
 BUSY_INTERVAL: Final = 0.01
 IDLE_INTERVAL: Final = 0.05
 
-GRACEFUL_TTR: Final = 2 * HEARTBEAT_INTERVAL + 0.2
-"""From LeaderRevoked to the next LeaderAcquired: the successor hears of it with
-its next group heartbeat, and proves leadership in a few rounds of its thread."""
+GRACEFUL_TTR: Final = 2 * HEARTBEAT_INTERVAL
+"""From LeaderRevoked, when the drain is over, to the next LeaderAcquired."""
 
 CRASH_TTR: Final = SESSION_TIMEOUT + 0.3
 """From a crash to the next LeaderAcquired: ST + 3 s, ten times faster."""
@@ -56,8 +55,11 @@ def election_settings(name: str) -> ElectionSettings:
         heartbeat_timeout=_DEFAULTS.HEARTBEAT_TIMEOUT,
         heartbeat_interval=_DEFAULTS.HEARTBEAT_INTERVAL,
     )
-    values = {f.name: getattr(settings, f.name) for f in fields(settings)}
-    scaled = {n: v / SPEED for n, v in values.items() if isinstance(v, float)}
+    scaled: dict[str, Any] = {}
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, float):
+            scaled[field.name] = value / SPEED
     return replace(settings, **scaled)
 
 

@@ -58,7 +58,7 @@ class World:
         self.time = Timeline()
         self.threads = Threads(self.time)
         self.away_until = {"group": 0.0, "table": 0.0, "broker": 0.0}
-        self.group = FakeGroup(
+        self.group: FakeGroup = FakeGroup(
             self.time,
             session_timeout=timing.SESSION_TIMEOUT,
             heartbeat_interval=timing.HEARTBEAT_INTERVAL,

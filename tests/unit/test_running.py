@@ -122,7 +122,7 @@ def test_a_signal_ends_a_drain_that_gets_nowhere(worker: Worker) -> None:
     worker.outbox.insert("topic", "key")
     worker.on_event = send_on(LeaderAcquired, signal.SIGTERM)
     assert worker.run(drain=True, DRAIN_TIMEOUT=0.1) == 0
-    assert len(worker.outbox.records) == 1
+    assert len(worker.outbox.records()) == 1
 
 
 def test_a_drain_waits_for_a_table_that_is_away(worker: Worker) -> None:
