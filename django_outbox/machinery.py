@@ -276,7 +276,7 @@ class Machinery:
     def _read_meter(self) -> None:
         now = boottime()
         term = self._leadership.term
-        if term is None:
+        if term is None or term.remaining(now) <= 0:
             self._meter.skip(now)
             return
         try:

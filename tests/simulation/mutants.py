@@ -2,7 +2,7 @@
 Deliberately broken variants, to prove that the simulator finds such bugs.
 
 Each is one wrong method, a mistake that an outbox can make; most were made by
-one. The last four were in this project until the simulator found them.
+one. The last three were in this project until the simulator found them.
 """
 
 from __future__ import annotations

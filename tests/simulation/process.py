@@ -9,7 +9,6 @@ thawed (SIGSTOP, SIGCONT), killed, and held up in one of its threads.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +24,7 @@ from django_outbox.relay.settle import Settler
 
 from . import timing
 from .connection import Connection
+from .loop import Killed, Loop
 from .producer import SimulatedProducer
 
 if TYPE_CHECKING:
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT: Final = {State.FOLLOWER: 0.05, State.CANDIDATE: 0.008, State.LEADER: 0.02}
 """Seconds between two rounds of the thread "elect"."""
-
-
-class Killed(BaseException):
-    """Unwinds a thread whose process was killed while it waited."""
 
 
 class Process:
@@ -201,49 +197,3 @@ class Process:
         except DatabaseError:
             return False
         return True
-
-
-class Loop:
-    """One thread of a process: a body that is called again and again."""
-
-    def __init__(self, process: Process, body: Callable[[], float]) -> None:
-        self._process = process
-        self._body = body
-        self._ticket = 0
-        self._is_running = False
-        self._is_woken = False
-        self._stalled_until = 0.0
-
-    def wake(self) -> None:
-        """Run soon, or once more when it runs just now."""
-        self._is_woken = True
-        if not self._is_running:
-            self._plan(self._process.world.jitter())
-
-    def stall(self, seconds: float) -> None:
-        """Get no time to run."""
-        self._stalled_until = self._process.world.time() + seconds
-
-    def _plan(self, delay: float) -> None:
-        self._ticket += 1
-        ticket = self._ticket
-        self._process.world.time.after(delay, lambda: self._run(ticket))
-
-    def _run(self, ticket: int) -> None:
-        process = self._process
-        if ticket != self._ticket or process.is_dead:
-            return
-        held = max(process.thaw_at, self._stalled_until) - process.world.time()
-        if held > 0:
-            self._plan(held + process.world.jitter())
-            return
-        self._is_running, self._is_woken = True, False
-        try:
-            delay = self._body()
-        except Killed:
-            return
-        self._is_running = False
-        if self._is_woken:
-            delay = process.world.jitter()
-        if delay < inf:
-            self._plan(delay)
