@@ -29,11 +29,13 @@ from .notifying import Notifier
 from .options import OutboxSettings
 from .providers import HarvestedTable, Providers
 from .relay.dispatch import Dispatcher
+from .relay.mark import Marker
 from .relay.meter import Meter
 from .relay.outage import Outage
 from .relay.poison import RetryPolicy
 from .relay.settings import DispatchSettings
 from .relay.settle import Settler
+from .relay.trust import Trust
 
 logger = logging.getLogger(__name__)
 
@@ -176,20 +178,25 @@ class Harvester:
             barrier=machinery.barrier,
             can_join=_Probe(providers.table("probe")),
         )
-        marking, settling = providers.table("dispatch"), providers.table("settle")
+        leadership = elector.leadership
+        marking, settling = providers.table("mark"), providers.table("settle")
+        marker = Marker(
+            outbox=marking, is_trusted=Trust(leadership, boottime), clock=boottime
+        )
         settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
         dispatcher = Dispatcher(
             _dispatch_settings(o),
-            outbox=marking,
-            leadership=elector.leadership,
+            leadership=leadership,
             make_producer=providers.producer,
+            claim=machinery.claim,
             submit=machinery.submit,
-            settling=settler.outage,
+            outages=(marker.outage, settler.outage),
             clock=boottime,
         )
         machinery.assemble(
             election=elector,
-            leadership=elector.leadership,
+            leadership=leadership,
+            marker=marker,
             dispatcher=dispatcher,
             settler=settler,
             meter=Meter(dispatcher.relay, name=name, interval=o.METER_INTERVAL),

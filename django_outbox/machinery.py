@@ -1,11 +1,11 @@
 """
 The threads of one run of a harvester, from start to an orderly end.
 
-`harvester.py` builds the parts and calls `start()`. Four threads, one concern
-each: *elect* (polls the group, heartbeats), *dispatch* (mark, produce, serve
-reports), *settle* (purge, fail, park, meter), *notify* (app receivers). The
-order of the end matters: the elector hands leadership over, which needs
-dispatch and settle to drain; only then do these stop, the notifier last.
+`harvester.py` builds the parts and calls `start()`. Five threads, one concern
+each: *elect* (polls the group, heartbeats), *mark* (claims rows), *dispatch*
+(produces, serves reports), *settle* (purge, fail, park, meter), *notify* (app
+receivers). The order of the end matters: the elector hands leadership over,
+which needs the others to drain; only then do these stop, the notifier last.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from .events import (
 )
 from .exceptions import DatabaseError
 from .notifying import Notifier
-from .records import Failure, Settlement
+from .records import Claim, Failure, Settlement
 from .relay.dispatch import Dispatcher
+from .relay.mark import Marker
 from .relay.meter import Meter
 from .relay.ports import Gauge, Leadership, Term
 from .relay.settle import Settler
@@ -100,6 +101,7 @@ class Machinery:
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._drain_ends_at = float("inf")
+        self._claims: queue.SimpleQueue[Claim | None] = queue.SimpleQueue()
         self._inbox: queue.SimpleQueue[Settlement | None] = queue.SimpleQueue()
         self._threads: dict[str, threading.Thread] = {}
 
@@ -108,6 +110,7 @@ class Machinery:
         *,
         election: Election,
         leadership: Leadership,
+        marker: Marker,
         dispatcher: Dispatcher,
         settler: Settler,
         meter: Meter,
@@ -118,11 +121,12 @@ class Machinery:
         Take the parts, which need this object's methods to be built.
 
         Args:
-            marking: the dispatcher's table, closed when its thread ends.
+            marking: the marker's table, closed when its thread ends.
             settling: the settler's table, also read by the meter.
         """
         self._election = election
         self._leadership = leadership
+        self._marker = marker
         self._dispatcher = dispatcher
         self._settler = settler
         self._meter = meter
@@ -132,6 +136,7 @@ class Machinery:
     def start(self) -> None:
         bodies = {
             "settle": self._settle,
+            "mark": self._mark,
             "dispatch": self._dispatch,
             "notify": self._notifier.run,
             "elect": self._elect,
@@ -165,6 +170,10 @@ class Machinery:
         return self.failure is None and self._threads["elect"].is_alive()
 
     # What the parts call back.
+
+    def claim(self, claim: Claim) -> None:
+        """Queue a claim for the thread "mark"."""
+        self._claims.put(claim)
 
     def submit(self, settlement: Settlement) -> None:
         """Queue a settlement for the thread "settle"."""
@@ -235,8 +244,9 @@ class Machinery:
         """Stop what the barrier needed, the notifier last."""
         self._abandoned.set()
         self._dispatcher.wake()
+        self._claims.put(None)
         self._inbox.put(None)
-        for concern in ("dispatch", "settle"):
+        for concern in ("dispatch", "mark", "settle"):
             self._threads[concern].join(self._budget.revoke)
         self.publish(Stopped(name=self.name))
         self._notifier.stop()
@@ -249,6 +259,13 @@ class Machinery:
                     self._dispatcher.rest(idle)
         finally:
             self._dispatcher.close()
+
+    def _mark(self) -> None:
+        try:
+            while (claim := self._claims.get()) is not None:
+                self._marker.carry_out(claim)
+                self._dispatcher.claimed(claim)
+        finally:
             self._marking.close()
 
     def _settle(self) -> None:

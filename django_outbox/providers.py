@@ -61,7 +61,12 @@ class Providers:
         check_properties(options)
 
         def make_table(concern: str) -> HarvestedTable:
-            database = Database(conninfo, application_name=f"outbox {concern} {name}")
+            database = Database(
+                conninfo,
+                application_name=f"outbox {concern} {name}",
+                # A mark that a crash takes back is made again; a purge is not.
+                is_durable=concern != "mark",
+            )
             return PostgresOutbox(
                 database,
                 table=table,

@@ -60,6 +60,26 @@ class Failure(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
+class Claim:
+    """
+    What the dispatcher asks of the table, and what came of it.
+
+    Without lanes and limit it only asks whether the table can be reached.
+    """
+
+    leader_id: str
+    """UUID as text: for whom rows are marked and reset."""
+    lanes: list[Lane] = field(default_factory=list)
+    """To reset, before anything is marked."""
+    limit: int = 0
+    """Rows to mark at most; 0 marks none."""
+    records: list[Record] = field(default_factory=list)
+    """What was marked, in id order."""
+    retry_at: float | None = None
+    """Boot-time seconds to try again at; the outcome of this try is unknown."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Settlement:
     """
     What acknowledgements and errors decided, for one round trip to the table.

@@ -72,6 +72,8 @@ class Database:
         params: libpq's keywords, as in Django's `get_connection_params()`;
             `conninfo` may hold some of them as one string.
         application_name: shown in `pg_stat_activity`.
+        is_durable: whether a commit waits for the disk. What a crash of the
+            server may take back without harm needs no wait.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Database:
         *,
         application_name: str = "django-outbox",
         limits: Limits | None = None,
+        is_durable: bool = True,
     ) -> None:
         limits = limits or Limits()
         self._params: Mapping[str, Any] = {
@@ -96,6 +99,8 @@ class Database:
         self._limits = {
             "statement_timeout": f"{round(limits.statement * 1000)}ms",
             "lock_timeout": f"{round(limits.lock * 1000)}ms",
+            # None: as the server or the role has it.
+            "synchronous_commit": None if is_durable else "off",
         }
         self._connection: Connection | None = None
         self._pid = 0

@@ -14,6 +14,11 @@
 SELECT
     set_config('statement_timeout', %(statement_timeout)s, %(is_local)s),
     set_config('lock_timeout', %(lock_timeout)s, %(is_local)s),
+    set_config(
+        'synchronous_commit',
+        coalesce(%(synchronous_commit)s::text, current_setting('synchronous_commit')),
+        %(is_local)s
+    ),
     set_config('default_transaction_isolation', 'read committed', %(is_local)s),
     set_config('enable_seqscan', 'off', %(is_local)s),
     set_config('enable_bitmapscan', 'off', %(is_local)s),

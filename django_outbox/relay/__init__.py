@@ -22,13 +22,15 @@ A *lane* is a (topic, key). A record is marked (claimed in the table for this
 leader id), taken (counted in flight, its lane's barrier raised), produced,
 reported, and settled (the table holds the outcome, the barrier is lowered).
 
-Two threads, owned by the harvester:
+Three threads, owned by the harvester:
 
 =====================  ======================================================
-dispatch.py            A1 check leadership · A2 clear force-remark · A3 mark ·
-(marks, resets)        A4 throttle on all in flight · A5 barrier of the lane ·
+dispatch.py            A1 check leadership · A2 clear force-remark · A4
+(decides, produces)    throttle on all in flight · A5 barrier of the lane ·
                        A6, A7 count it in · A8 produce · A9 take a new leader
-                       id · B2 reset the lanes that are due
+                       id
+mark.py                B2 reset the lanes that are due · A3 mark from the head
+(marks, resets)
 settle.py              B1 purge what is acknowledged · note or park what
 (purges, fails, parks) failed (B3: its lane is blocked) · then dispatch lowers
                        the counters and barriers (B4, B5)

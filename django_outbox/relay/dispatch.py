@@ -1,28 +1,24 @@
 """
-The marking side of MP/R: check leadership, mark, produce, serve reports.
+The centre of MP/R: check leadership, claim, produce, serve reports.
 
 `step()` is one round of the thread "dispatch"; the harvester owns the thread.
-Marks and resets share this thread and its connection, so a lane's rows are
-reset before the next mark looks for them, never while it does.
+It never waits for the table: claims go to `mark.py`, settlements to
+`settle.py`, and what comes back is taken in the next round.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from ..exceptions import (
-    DatabaseError,
-    DeliveryFailed,
-    ProducerBroken,
-    ProducerQueueFull,
-)
-from ..records import Record, Settlement
+from ..exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
+from ..records import Claim, Record, Settlement
 from .outage import Outage
-from .ports import Leadership, Outbox, Producer, Settled, Term
-from .relay import NEVER, Relay
+from .ports import Leadership, Producer, Settled, Term
+from .relay import Relay
 from .settings import DispatchSettings
+from .trust import Trust
 
 REPORT_WAIT = 0.001
 """Seconds to wait for reports while something is in flight."""
@@ -37,8 +33,9 @@ class Dispatcher:
 
     Args:
         make_producer: builds a producer; called on this thread.
+        claim: takes a claim to the marking side; must not block.
         submit: takes a settlement to the settling side; must not block.
-        settling: the settling side's view of the table.
+        outages: how both sides see the table.
         clock: boot-time seconds.
     """
 
@@ -46,31 +43,33 @@ class Dispatcher:
         self,
         settings: DispatchSettings,
         *,
-        outbox: Outbox,
         leadership: Leadership,
         make_producer: Callable[[], Producer],
+        claim: Callable[[Claim], None],
         submit: Callable[[Settlement], None],
-        settling: Outage,
+        outages: Sequence[Outage],
         clock: Callable[[], float],
     ) -> None:
         self.relay = Relay(max_in_flight=settings.max_in_flight, retry=settings.retry)
         self._settings = settings
-        self._outbox = outbox
         self._leadership = leadership
         self._make_producer = make_producer
+        self._claim = claim
         self._submit = submit
-        self._settling = settling
+        self._outages = outages
         self._clock = clock
+        self._is_trusted = Trust(leadership, clock)
         self._producer: Producer | None = None
         self._on_report: Settled = self._report
-        self._answers: deque[Settlement] = deque()
+        self._is_claiming = False
+        self._claimed: deque[Claim] = deque()
         self._outstanding = 0
+        self._answers: deque[Settlement] = deque()
         self._wake = threading.Event()
         self._draining: float | None = None
         self._drained = threading.Event()
         self._interval = settings.busy_interval
         self._mark_at = 0.0
-        self._outage = Outage()
         self._is_broken = False
 
     # Called on other threads.
@@ -96,6 +95,11 @@ class Dispatcher:
         """Whether all that was in flight when the drain began is settled."""
         return self._drained.is_set()
 
+    def claimed(self, claim: Claim) -> None:
+        """Take back a claim that was carried out, or could not be."""
+        self._claimed.append(claim)
+        self._wake.set()
+
     def answer(self, settlement: Settlement) -> None:
         """Take back a settlement that the table now holds."""
         self._answers.append(settlement)
@@ -116,12 +120,14 @@ class Dispatcher:
         """Do one round; return for how many seconds there is nothing to do."""
         now = self._clock()
         self._take_answers(now)
+        self._take_claimed(now)
         term = self._follow(self._leadership.term, now)
-        has_marked = term is not None and self._lead(term, now)
+        if term is not None:
+            self._lead(term, now)
         self._produce()
         self._serve_reports()
         self._hand_over()
-        if has_marked or self._answers:
+        if self._answers or self._claimed:
             return 0.0
         if self.relay.in_flight:
             # The producer's poll was the wait; without one, answers end it.
@@ -143,7 +149,7 @@ class Dispatcher:
             return term
         if relay.leader_id is not None:
             relay.stand_down()
-        if relay.in_flight:
+        if relay.in_flight or self._is_claiming:
             return None
         relay.lead(term.leader_id)
         self._interval, self._mark_at = self._settings.busy_interval, now
@@ -156,50 +162,62 @@ class Dispatcher:
         if self.relay.in_flight and not is_proven:
             # Another may lead by now: nothing queued here may reach Kafka.
             self._discard_producer()
-        if self._draining is not None and not self.relay.in_flight:
+        is_quiet = not self.relay.in_flight and not self._is_claiming
+        if self._draining is not None and is_quiet:
             self._drained.set()
 
-    def _lead(self, term: Term, now: float) -> bool:
-        """A2, A3, A9 and B2: the table's side of a round. True after a mark."""
+    def _lead(self, term: Term, now: float) -> None:
+        """A3 and B2: ask for what is due, one claim at a time."""
         relay = self.relay
         self._resign_when_overdue(term, now)
-        if now < self._mark_at and (relay.must_remark or now < relay.retry_at):
-            return False
-        try:
-            if relay.must_remark:
-                self._refresh(term)
-                return False
-            if lanes := relay.due(now):
-                self._outbox.reset(term.leader_id, lanes)
-                relay.unblock(lanes)
-                self._mark_at = now
-            if now < self._mark_at or relay.queued >= self._settings.mark_batch:
-                return False
-            if not self._is_trusted(term.leader_id):  # The reset took too long.
-                return False
-            records = self._outbox.mark(term.leader_id, limit=self._settings.mark_batch)
-        except DatabaseError as error:
-            self._mark_at = self._outage.lost(error, now)
+        is_time = now >= self._mark_at
+        if self._is_claiming:
+            return
+        if relay.must_remark:
+            if is_time and not relay.in_flight:
+                # A new id helps only when the table can be reached.
+                self._ask(Claim(leader_id=term.leader_id))
+            return
+        lanes = relay.due(now)
+        has_room = relay.queued < self._settings.mark_batch
+        limit = self._settings.mark_batch if has_room and (is_time or lanes) else 0
+        if lanes or limit:
+            self._ask(Claim(leader_id=term.leader_id, lanes=lanes, limit=limit))
+
+    def _ask(self, claim: Claim) -> None:
+        self._is_claiming = True
+        self._claim(claim)
+
+    def _take_claimed(self, now: float) -> None:
+        while self._claimed:
+            claim = self._claimed.popleft()
+            self._is_claiming = False
+            # Under an id that has ended, the marks mean nothing any more.
+            if claim.leader_id == self.relay.leader_id:
+                self._take_claim(claim, now)
+
+    def _take_claim(self, claim: Claim, now: float) -> None:
+        relay = self.relay
+        if claim.retry_at is not None:
+            self._mark_at = claim.retry_at
             # Its outcome is unknown: the table may hold marks of ours.
             relay.force_remark("the outcome of a mark or reset is unknown")
-            return False
-        self._outage.reached(now)
-        relay.marked(records)
-        self._plan_next_mark(len(records))
-        return True
+        elif relay.must_remark:
+            if not relay.in_flight:
+                self._refresh(claim.leader_id, now)
+        else:
+            relay.unblock(claim.lanes)
+            relay.marked(claim.records)
+            if claim.limit:
+                self._plan_next_mark(len(claim.records))
 
-    def _refresh(self, term: Term) -> None:
-        """A9: a new leader id, once nothing is in flight under the old one."""
-        relay = self.relay
-        if relay.in_flight:
-            return
-        self._outbox.ping()
-        now = self._clock()
-        self._outage.reached(now)
-        reason = relay.remark_reason
-        fresh = self._leadership.refresh(term.leader_id, reason=reason, now=now)
+    def _refresh(self, leader_id: str, now: float) -> None:
+        """A9: a new leader id, with nothing in flight and nothing claimed."""
+        reason = self.relay.remark_reason
+        fresh = self._leadership.refresh(leader_id, reason=reason, now=now)
         if fresh is not None:
-            relay.lead(fresh.leader_id)
+            self.relay.lead(fresh.leader_id)
+            self._mark_at = now
 
     def _produce(self) -> None:
         """A4 to A8: all that throttle and barrier let through."""
@@ -227,14 +245,6 @@ class Dispatcher:
                 return
             except DeliveryFailed as error:
                 self._report(record, error)
-
-    def _is_trusted(self, leader_id: str) -> bool:
-        term = self._leadership.term
-        return (
-            term is not None
-            and term.leader_id == leader_id
-            and term.remaining(self._clock()) > 0
-        )
 
     def _report(self, record: Record, error: DeliveryFailed | None) -> None:
         self._is_broken |= isinstance(error, ProducerBroken)
@@ -267,11 +277,13 @@ class Dispatcher:
 
     def _idle(self, *, is_leading: bool) -> float:
         """Seconds until the next mark or retry is due."""
-        until = min(self._mark_at, self.relay.retry_at) if is_leading else NEVER
+        if not is_leading or self._is_claiming:
+            return self._settings.idle_interval
+        until = min(self._mark_at, self.relay.retry_at)
         return max(0.0, min(until - self._clock(), self._settings.idle_interval))
 
     def _resign_when_overdue(self, term: Term, now: float) -> None:
-        lost = max(self._outage.lasts(now), self._settling.lasts(now))
+        lost = max(outage.lasts(now) for outage in self._outages)
         if lost >= self._settings.database_deadline:
             reason = f"no database for {lost:.1f} s"
             self._leadership.resign(term.leader_id, reason=reason)

@@ -12,12 +12,14 @@ from django_outbox.exceptions import (
     ProducerBroken,
     ProducerQueueFull,
 )
-from django_outbox.records import Failure, Lane, Record, Settlement
+from django_outbox.records import Claim, Failure, Lane, Record, Settlement
 from django_outbox.relay.dispatch import Dispatcher
+from django_outbox.relay.mark import Marker
 from django_outbox.relay.outage import Outage
 from django_outbox.relay.poison import RetryPolicy
 from django_outbox.relay.ports import Settled
 from django_outbox.relay.settings import DispatchSettings
+from django_outbox.relay.trust import Trust
 from tests.unit.samples import record
 
 
@@ -123,11 +125,16 @@ class Bench:
     table: Table = field(default_factory=Table)
     producers: list[Producer] = field(default_factory=list)
     submitted: list[Settlement] = field(default_factory=list)
-    settling: Outage = field(default_factory=Outage)
+    claims: list[Claim] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         retry = RetryPolicy(
             backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=3
+        )
+        self.marker = Marker(
+            outbox=self.table,
+            is_trusted=Trust(self.leadership, self.clock),
+            clock=self.clock,
         )
         self.dispatcher = Dispatcher(
             DispatchSettings(
@@ -138,13 +145,16 @@ class Bench:
                 database_deadline=5.0,
                 retry=retry,
             ),
-            outbox=self.table,
             leadership=self.leadership,
             make_producer=self.make_producer,
+            claim=self.claims.append,
             submit=self.submitted.append,
-            settling=self.settling,
-            clock=lambda: self.now,
+            outages=(self.marker.outage, Outage()),
+            clock=self.clock,
         )
+
+    def clock(self) -> float:
+        return self.now
 
     def make_producer(self) -> Producer:
         self.producers.append(Producer())
@@ -154,8 +164,17 @@ class Bench:
         self.table.rows.update({row.id: row for row in rows})
 
     def step(self, *, after: float = 0.2) -> None:
+        """Do a round, and another one for each claim that it makes."""
         self.now += after
         self.dispatcher.step()
+        while self.claims:
+            self.carry_out()
+            self.dispatcher.step()
+
+    def carry_out(self) -> None:
+        claim = self.claims.pop()
+        self.marker.carry_out(claim)
+        self.dispatcher.claimed(claim)
 
     def settle(self) -> None:
         """Carry out all settlements, as a table without faults would."""
@@ -214,7 +233,7 @@ def test_a_term_that_ran_out_between_mark_and_produce_sends_nothing(
     bench.step()
 
     assert {1: "id-1"} == bench.table.marks
-    assert [] == bench.producers[0].sent
+    assert [] == bench.producers
 
 
 def test_an_expired_term_empties_the_producer(bench: Bench) -> None:
@@ -340,3 +359,48 @@ def test_a_broken_producer_is_replaced_under_a_new_leader_id(bench: Bench) -> No
     assert bench.producers[0].is_closed
     assert [1] == bench.producers[1].sent
     assert {1: "id-2"} == bench.table.marks
+
+
+def test_no_second_claim_is_made_while_one_is_out(bench: Bench) -> None:
+    bench.dispatcher.step()
+    bench.now += 1.0
+    bench.dispatcher.step()
+
+    assert 1 == len(bench.claims)
+
+
+def test_marks_for_an_id_that_has_ended_are_not_produced(bench: Bench) -> None:
+    bench.stash(record(1))
+    bench.dispatcher.step()
+    claim = bench.claims.pop()
+    bench.marker.carry_out(claim)
+    bench.leadership.term = Term(leader_id="id-9", acquired_at=2.0)
+
+    bench.dispatcher.claimed(claim)
+    bench.step()
+
+    assert {1: "id-9"} == bench.table.marks
+    assert [1] == bench.producers[0].sent
+
+
+def test_a_claim_that_comes_too_late_writes_nothing(bench: Bench) -> None:
+    bench.stash(record(1))
+    bench.dispatcher.step()
+    bench.now = 11.0
+
+    bench.carry_out()
+
+    assert {} == bench.table.marks
+
+
+def test_a_drain_waits_for_a_claim_that_is_out(bench: Bench) -> None:
+    bench.dispatcher.step()
+    assert bench.leadership.term is not None
+    bench.dispatcher.begin_drain(bench.leadership.term)
+    bench.dispatcher.step()
+    assert not bench.dispatcher.is_drained
+
+    bench.carry_out()
+    bench.dispatcher.step()
+
+    assert bench.dispatcher.is_drained
