@@ -23,6 +23,7 @@ from django_outbox.relay.inflight import InFlight
 from django_outbox.relay.ports import Term
 from django_outbox.relay.relay import Relay
 from django_outbox.relay.settle import Settler
+from django_outbox.relay.trust import Trust
 
 from .plan import PROFILES
 from .table import Row, Table
@@ -162,7 +163,7 @@ def settled_without_the_table(self: Settler, settlement: Settlement) -> None:
     settlement.purged = len(settlement.acknowledged)
 
 
-def acts_without_a_look(self: Dispatcher, leader_id: str) -> bool:
+def acts_without_a_look(self: Trust, leader_id: str) -> bool:
     """Trust the term as it was when the round began."""
     return True
 
@@ -209,7 +210,7 @@ MUTANTS: Final = {
         Mutant(Dispatcher, "begin_drain", no_drain, "graceful"),
         Mutant(Dispatcher, "_discard_producer", producer_outlives_its_term, "broker"),
         Mutant(Settler, "settle", settled_without_the_table, "database"),
-        Mutant(Dispatcher, "_is_trusted", acts_without_a_look, "database"),
+        Mutant(Trust, "__call__", acts_without_a_look, "process"),
         Mutant(InFlight, "holds_any", rows_taken_twice, "database"),
         Mutant(Settler, "_purge", unanswered_purge_is_trusted, "database"),
         Mutant(Settler, "settle", unparked_rows_are_passed, "poison"),

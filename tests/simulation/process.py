@@ -17,10 +17,12 @@ from django_outbox.election.neli import State
 from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event
 from django_outbox.exceptions import DatabaseError
-from django_outbox.records import Settlement
+from django_outbox.records import Claim, Settlement
 from django_outbox.relay.dispatch import Dispatcher
+from django_outbox.relay.mark import Marker
 from django_outbox.relay.ports import Producer, Term
 from django_outbox.relay.settle import Settler
+from django_outbox.relay.trust import Trust
 
 from . import timing
 from .connection import Connection
@@ -47,9 +49,11 @@ class Process:
         self.producer: SimulatedProducer | None = None
         self._stop_by = inf
         self._is_abandoned = False
+        self._claims: deque[Claim] = deque()
         self._inbox: deque[Settlement] = deque()
         self._assemble()
         self.elect = Loop(self, self._elect)
+        self.mark = Loop(self, self._mark)
         self.dispatch = Loop(self, self._dispatch)
         self.settle = Loop(self, self._settle)
         for loop in (self.settle, self.dispatch, self.elect):
@@ -72,13 +76,19 @@ class Process:
         self.settler = Settler(
             outbox=Connection(self), on_parked=lambda *_: None, clock=world.time
         )
+        leadership = self.elector.leadership
+        self.marker = Marker(
+            outbox=Connection(self),
+            is_trusted=Trust(leadership, world.time),
+            clock=world.time,
+        )
         self.dispatcher = Dispatcher(
             timing.dispatch_settings(plan),
-            outbox=Connection(self),
-            leadership=self.elector.leadership,
+            leadership=leadership,
             make_producer=self._make_producer,
+            claim=self._claim,
             submit=self._submit,
-            settling=self.settler.outage,
+            outages=(self.marker.outage, self.settler.outage),
             clock=world.time,
         )
         self.relay = self.dispatcher.relay
@@ -167,7 +177,19 @@ class Process:
             self.dispatch.wake()
         return inf
 
+    def _mark(self) -> float:
+        while self._claims:
+            claim = self._claims.popleft()
+            self.marker.carry_out(claim)
+            self.dispatcher.claimed(claim)
+            self.dispatch.wake()
+        return inf
+
     # What the parts call back, as in `Machinery`.
+
+    def _claim(self, claim: Claim) -> None:
+        self._claims.append(claim)
+        self.mark.wake()
 
     def _submit(self, settlement: Settlement) -> None:
         self._inbox.append(settlement)
