@@ -24,9 +24,10 @@ from .election.elector import Elector
 from .election.settings import ElectionSettings
 from .events import Event, boottime
 from .exceptions import DatabaseError
-from .machinery import Budget, Machinery, Observer
+from .machinery import Machinery
 from .notifying import Notifier
 from .options import OutboxSettings
+from .parts import Budget, Observer, Parts
 from .providers import HarvestedTable, Providers
 from .relay.dispatch import Dispatcher
 from .relay.mark import Marker
@@ -97,8 +98,9 @@ class Harvester:
         if self._running() is not None:
             raise RuntimeError(f"The harvester {self.name} runs already.")
         self._pid = os.getpid()
-        self._machinery = self._assemble()
-        self._machinery.start()
+        machinery, parts = self._assemble()
+        self._machinery = machinery
+        machinery.start(parts)
 
     def stop(self) -> None:
         """
@@ -155,8 +157,8 @@ class Harvester:
         # Threads do not survive a fork: in a child, the parent's run is not ours.
         return self._machinery if self._pid == os.getpid() else None
 
-    def _assemble(self) -> Machinery:
-        """Build and join all parts of one run."""
+    def _assemble(self) -> tuple[Machinery, Parts]:
+        """Build all parts of one run, which call the machinery back."""
         o, name = self.options, self.name
         providers = self.provide()
         notifier = Notifier(self._send)
@@ -193,7 +195,7 @@ class Harvester:
             outages=(marker.outage, settler.outage),
             clock=boottime,
         )
-        machinery.assemble(
+        return machinery, Parts(
             election=elector,
             leadership=leadership,
             marker=marker,
@@ -203,7 +205,6 @@ class Harvester:
             marking=marking,
             settling=settling,
         )
-        return machinery
 
 
 def _dispatch_settings(o: OutboxSettings) -> DispatchSettings:

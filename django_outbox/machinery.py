@@ -14,8 +14,6 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 from .events import (
     Event,
@@ -27,17 +25,11 @@ from .events import (
 )
 from .exceptions import DatabaseError
 from .notifying import Notifier
+from .parts import Budget, Observer, Parts
 from .records import Claim, Failure, Settlement
-from .relay.dispatch import Dispatcher
-from .relay.mark import Marker
-from .relay.meter import Meter
-from .relay.ports import Gauge, Leadership, Term
-from .relay.settle import Settler
+from .relay.ports import Term
 
 logger = logging.getLogger(__name__)
-
-Observer = Callable[[Event], None]
-"""Told of every event on the thread where it happens; must return at once."""
 
 RECEIVERS_GRACE = 1.0
 """Seconds after the drain time-out that receivers may use when a process stops."""
@@ -46,43 +38,8 @@ ELECT_WAIT = 0.05
 """Seconds for which the elector may wait for the broker in one round."""
 
 
-class Election(Protocol):
-    """Fast NELI, or the lone leader of `--solo`."""
-
-    def step(self, timeout: float) -> None:
-        """Do one round of at most about `timeout` seconds."""
-
-    def stop(self) -> None:
-        """Hand over and leave; blocks while the barrier drains."""
-
-
-class Closable(Protocol):
-    """Whatever holds a connection."""
-
-    def close(self) -> None:
-        """Let it go; the next use would connect anew."""
-
-
-class Table(Gauge, Closable, Protocol):
-    """A table that can be measured and closed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """How long an orderly end may take. Seconds."""
-
-    drain: float
-    """To settle what is in flight."""
-    revoke: float
-    """For the receivers of leader_revoked."""
-
-
 class Machinery:
-    """
-    Runs the parts of one harvester until it is stopped.
-
-    `assemble()` must be called once, before `start()`.
-    """
+    """Runs the parts of one harvester until it is stopped."""
 
     def __init__(
         self,
@@ -105,35 +62,9 @@ class Machinery:
         self._inbox: queue.SimpleQueue[Settlement | None] = queue.SimpleQueue()
         self._threads: dict[str, threading.Thread] = {}
 
-    def assemble(
-        self,
-        *,
-        election: Election,
-        leadership: Leadership,
-        marker: Marker,
-        dispatcher: Dispatcher,
-        settler: Settler,
-        meter: Meter,
-        marking: Closable,
-        settling: Table,
-    ) -> None:
-        """
-        Take the parts, which need this object's methods to be built.
-
-        Args:
-            marking: the marker's table, closed when its thread ends.
-            settling: the settler's table, also read by the meter.
-        """
-        self._election = election
-        self._leadership = leadership
-        self._marker = marker
-        self._dispatcher = dispatcher
-        self._settler = settler
-        self._meter = meter
-        self._marking = marking
-        self._settling = settling
-
-    def start(self) -> None:
+    def start(self, parts: Parts) -> None:
+        """Start the threads; `parts` need this object's methods to be built."""
+        self._parts = parts
         bodies = {
             "settle": self._settle,
             "mark": self._mark,
@@ -182,7 +113,7 @@ class Machinery:
     def barrier(self, term: Term) -> None:
         """Settle what is in flight before leadership is given up (elect)."""
         timeout = min(self._budget.drain, self._drain_ends_at - boottime())
-        if not self._dispatcher.drain(term, max(timeout, 0.0)):
+        if not self._parts.dispatcher.drain(term, max(timeout, 0.0)):
             logger.warning(
                 "Not all records were settled in %.1f s; the next leader sends the"
                 " rest again",
@@ -205,7 +136,7 @@ class Machinery:
             return
         self._notifier.tell(event)
         if isinstance(event, LeaderAcquired):
-            self._dispatcher.wake()
+            self._parts.dispatcher.wake()
 
     def parked(self, leader_id: str, failure: Failure) -> None:
         """Announce a record that now lies in the parked table (settle)."""
@@ -235,15 +166,15 @@ class Machinery:
     def _elect(self) -> None:
         try:
             while not self._stopping.is_set():
-                self._election.step(ELECT_WAIT)
+                self._parts.election.step(ELECT_WAIT)
         finally:
-            self._election.stop()
+            self._parts.election.stop()
             self._end()
 
     def _end(self) -> None:
         """Stop what the barrier needed, the notifier last."""
         self._abandoned.set()
-        self._dispatcher.wake()
+        self._parts.dispatcher.wake()
         self._claims.put(None)
         self._inbox.put(None)
         for concern in ("dispatch", "mark", "settle"):
@@ -255,23 +186,23 @@ class Machinery:
     def _dispatch(self) -> None:
         try:
             while not self._abandoned.is_set():
-                if idle := self._dispatcher.step():
-                    self._dispatcher.rest(idle)
+                if idle := self._parts.dispatcher.step():
+                    self._parts.dispatcher.rest(idle)
         finally:
-            self._dispatcher.close()
+            self._parts.dispatcher.close()
 
     def _mark(self) -> None:
         try:
             while (claim := self._claims.get()) is not None:
-                self._marker.carry_out(claim)
-                self._dispatcher.claimed(claim)
+                self._parts.marker.carry_out(claim)
+                self._parts.dispatcher.claimed(claim)
         finally:
-            self._marking.close()
+            self._parts.marking.close()
 
     def _settle(self) -> None:
         try:
             while True:
-                if not (wait := self._meter.wait(boottime())):
+                if not (wait := self._parts.meter.wait(boottime())):
                     self._read_meter()
                     continue
                 try:
@@ -282,27 +213,27 @@ class Machinery:
                     return
                 self._carry_out(settlement)
         finally:
-            self._settling.close()
+            self._parts.settling.close()
 
     def _carry_out(self, settlement: Settlement) -> None:
-        while (retry_at := self._settler.settle(settlement)) is not None:
+        while (retry_at := self._parts.settler.settle(settlement)) is not None:
             if self._abandoned.wait(max(0.0, retry_at - boottime())):
                 return
-        self._dispatcher.answer(settlement)
+        self._parts.dispatcher.answer(settlement)
 
     def _read_meter(self) -> None:
         now = boottime()
-        term = self._leadership.term
+        term = self._parts.leadership.term
         if term is None or term.remaining(now) <= 0:
-            self._meter.skip(now)
+            self._parts.meter.skip(now)
             return
         try:
-            backlog = self._settling.backlog()
+            backlog = self._parts.settling.backlog()
         except DatabaseError:
-            self._meter.skip(now)
+            self._parts.meter.skip(now)
             return
         self.publish(
-            self._meter.read(
+            self._parts.meter.read(
                 now,
                 leader_id=term.leader_id,
                 backlog=backlog,

@@ -16,8 +16,8 @@ from .election.solo import SoloMembership
 from .kafka.membership import KafkaMembership
 from .kafka.producer import KafkaProducer
 from .kafka.validation import check_properties
-from .machinery import Table
 from .options import OutboxSettings
+from .parts import Table
 from .postgres.connection import Database
 from .postgres.outbox import PostgresOutbox
 from .relay.ports import Outbox, Producer

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from .exceptions import ConfigurationError
 from .harvester import Harvester, default_name
-from .machinery import Observer
 from .options import OutboxSettings
+from .parts import Observer
 from .providers import Providers
 from .reaper_config import ReaperConfig, configure
 from .reaper_file import read

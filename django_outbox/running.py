@@ -21,9 +21,9 @@ from typing import Final
 from .events import Stopped
 from .exceptions import ConfigurationError, DatabaseError
 from .harvester import Harvester
-from .machinery import Observer
 from .observability.presentation import present
 from .options import OutboxSettings
+from .parts import Observer
 from .providers import HarvestedTable
 from .records import Backlog
 

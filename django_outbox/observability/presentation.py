@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..machinery import Observer
+from ..parts import Observer
 from .eventlog import JsonFormatter, JsonLines, LogLines
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}

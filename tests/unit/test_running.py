@@ -19,13 +19,12 @@ from django_outbox.election.solo import SoloMembership
 from django_outbox.events import Event, LeaderAcquired, Ready
 from django_outbox.exceptions import ConfigurationError
 from django_outbox.harvester import Harvester
-from django_outbox.machinery import Observer
 from django_outbox.options import OutboxSettings
+from django_outbox.parts import Observer
 from django_outbox.providers import Providers
 from django_outbox.running import run
 from django_outbox.testing.outbox import InMemoryOutbox
 from django_outbox.testing.producer import InMemoryLog, InMemoryProducer
-
 
 
 class Worker:

@@ -12,9 +12,9 @@ from django.core.management.base import BaseCommand, CommandError
 from ...conf import settings
 from ...exceptions import ConfigurationError
 from ...harvester import Harvester
-from ...machinery import Observer
 from ...observability.presentation import LEVELS
 from ...options import OutboxSettings
+from ...parts import Observer
 from ...running import run
 
 
