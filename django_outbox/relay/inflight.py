@@ -23,13 +23,19 @@ class InFlight:
         self.queued = 0
         """Records marked and not produced."""
         self._ids: set[int] = set()
-        """Of all records queued or in flight."""
+        """Of all records queued, in flight, or settled since the last claim."""
+        self._settled: list[int] = []
         self._ready: deque[Record] = deque()
         self._busy: dict[Lane, deque[Record] | None] = {}
 
     def holds_any(self, records: Iterable[Record]) -> bool:
-        """Whether one of these is queued or in flight already."""
+        """Whether one of these was queued or in flight when it was marked."""
         return not self._ids.isdisjoint([record.id for record in records])
+
+    def forget_settled(self) -> None:
+        """Begin a claim: its mark finds nothing that was settled before."""
+        self._ids.difference_update(self._settled)
+        self._settled.clear()
 
     def enqueue(self, records: Iterable[Record]) -> None:
         """Queue marked records: ready when their lane is free, else behind it."""
@@ -64,7 +70,7 @@ class InFlight:
     def settle(self, record: Record) -> None:
         """Count a record out and lower its lane's barrier for the next one."""
         self.count -= 1
-        self._ids.discard(record.id)
+        self._settled.append(record.id)
         lane = (record.topic, record.key)
         followers = self._busy.get(lane)
         if followers:

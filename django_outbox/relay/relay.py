@@ -93,6 +93,10 @@ class Relay:
             self.remark_reason = reason
             self._forget_queue()
 
+    def forget_settled(self) -> None:
+        """Begin a claim; until it is back, remember what is settled meanwhile."""
+        self._flying.forget_settled()
+
     def marked(self, records: Sequence[Record]) -> None:
         """Take what a mark returned (A3), in id order."""
         if self.blocked:

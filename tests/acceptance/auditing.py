@@ -101,7 +101,10 @@ def audit(
             continue
         expected = [
             *(("kind", "test"), ("trace", promise.key)),
-            *(("outbox-message-id", promise.message_id), ("outbox-id", str(promise.id))),
+            *(
+                ("outbox-message-id", promise.message_id),
+                ("outbox-id", str(promise.id)),
+            ),
         ]
         if (
             delivery.key != promise.key

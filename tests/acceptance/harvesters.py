@@ -113,7 +113,6 @@ class Harvester:
         assert line, f"{self.name}: no {text!r} within {timeout} s\n{self.report()}"
         return line
 
-
     def signal(self, number: signal.Signals) -> int:
         """Send a signal; the moment at which it was sent."""
         moment = boottime_ns()
@@ -222,7 +221,9 @@ class Harvesters:
             **variables,
         )
 
-    def run(self, *arguments: str, name: str = "manage.py", **variables: str) -> Harvester:
+    def run(
+        self, *arguments: str, name: str = "manage.py", **variables: str
+    ) -> Harvester:
         """Start any command of the project."""
         harvester = Harvester(
             name,

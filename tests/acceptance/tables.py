@@ -44,9 +44,7 @@ class Server:
         if table not in self._templates:
             self._templates[table] = self._make_template(table)
         name = f"acceptance_{uuid4().hex}"
-        self._administer(
-            "CREATE DATABASE {} TEMPLATE {}", name, self._templates[table]
-        )
+        self._administer("CREATE DATABASE {} TEMPLATE {}", name, self._templates[table])
         return OutboxTable(self._url_of(name), table)
 
     def drop(self, table: OutboxTable) -> None:
@@ -76,9 +74,7 @@ class Server:
 
     def _administer(self, statement: LiteralString, *names: str) -> None:
         with psycopg.connect(self._url, autocommit=True) as connection:
-            connection.execute(
-                sql.SQL(statement).format(*map(sql.Identifier, names))
-            )
+            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
     def _url_of(self, name: str) -> str:
         return urlunsplit(urlsplit(self._url)._replace(path=f"/{name}"))
@@ -108,7 +104,7 @@ class OutboxTable:
             cursor = connection.execute(composed, values)
             return cursor.fetchall() if cursor.description else []
 
-    def insert(  # noqa: PLR0913  # the columns of the contract
+    def insert(  # the columns of the contract
         self,
         topic: str,
         key: str,
@@ -144,12 +140,21 @@ class OutboxTable:
         return [row[0] for row in rows]
 
     def count(self, condition: str = "true") -> int:
-        rows = self.execute(f"SELECT count(*) FROM {{outbox}} WHERE {condition}")  # noqa: S608
+        rows = self.execute(f"SELECT count(*) FROM {{outbox}} WHERE {condition}")
         return int(rows[0][0])
 
-    def wait_until_empty(self, timeout: float = DRAINED) -> None:
+    def wait_until_empty(self, *, up_to: int | None = None) -> None:
+        """Return when no row is left, or none up to an id."""
+        condition = "true" if up_to is None else f"id <= {up_to}"
         eventually(
-            lambda: not self.count(),
-            timeout=timeout,
-            what=lambda: f"{self.count()} rows are left",
+            lambda: not self.count(condition),
+            timeout=DRAINED,
+            what=lambda: f"{self.count(condition)} rows are left",
+        )
+
+    def wait_until_busy(self) -> None:
+        """Return when a backlog, just written, is being worked off."""
+        full = self.count()
+        eventually(
+            lambda: self.count() < full - 100, timeout=30, interval=0, what="progress"
         )

@@ -13,7 +13,7 @@ from django_outbox.devstack.postgres import is_postgres_there
 
 from ..services import Topics
 from .auditing import audit, deliveries
-from .harvesters import HEARTBEAT_TIMEOUT, Harvesters, boottime_ns, eventually
+from .harvesters import HEARTBEAT_TIMEOUT, Harvesters, boottime_ns
 from .tables import OutboxTable, Server
 from .writing import Writers
 
@@ -75,7 +75,7 @@ def test_sessions_that_are_ended_every_second(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE application_name LIKE 'outbox %'"
             )
-            eventually(lambda: not table.count(f"id <= {newest}"), timeout=15)
+            table.wait_until_empty(up_to=newest)
     table.wait_until_empty()
 
     found = audit(writers.ledger, deliveries(topics.read(topic)))
@@ -103,7 +103,7 @@ def test_a_database_that_restarts(
         services.postgres.start()
         (newest,) = table.execute("SELECT coalesce(max(id), 0) FROM {outbox}")[0]
         # The bound is 2 s on a quiet machine; the writers compete.
-        eventually(lambda: not table.count(f"id <= {newest}"), timeout=15)
+        table.wait_until_empty(up_to=newest)
         writers.wait_for(100)
     table.wait_until_empty()
 

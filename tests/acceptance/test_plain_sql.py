@@ -39,9 +39,9 @@ def test_the_contracts_insert_works_from_any_language(
         types = "text, text, text, text[], text[]"
         connection.execute(f"PREPARE pump ({types}) AS {CONTRACT}")
         connection.execute(
-            f"EXECUTE pump ('{topic}', 'key', 'value', '{{a,b}}', '{{1,2}}')"  # noqa: S608
+            f"EXECUTE pump ('{topic}', 'key', 'value', '{{a,b}}', '{{1,2}}')"
         )
-        connection.execute(f"EXECUTE pump ('{topic}', 'key', NULL, '{{}}', '{{}}')")  # noqa: S608
+        connection.execute(f"EXECUTE pump ('{topic}', 'key', NULL, '{{}}', '{{}}')")
     harvesters.start()
     table.wait_until_empty()
 
@@ -69,8 +69,8 @@ def test_a_table_that_goharvest_has_worked_on_is_taken_over(
     assert sorted(row[0] for row in marked) == ids[10:16]
     assert {str(row[-1]) for row in marked} == {leader_id}
     purged, reset = ids[10], ids[11]
-    table.execute(f"DELETE FROM {{outbox}} WHERE id = {purged}")  # noqa: S608
-    table.execute(f"UPDATE {{outbox}} SET leader_id = NULL WHERE id = {reset}")  # noqa: S608
+    table.execute(f"DELETE FROM {{outbox}} WHERE id = {purged}")
+    table.execute(f"UPDATE {{outbox}} SET leader_id = NULL WHERE id = {reset}")
     again = table.execute(MARK, {"leader_id": leader_id, "limit": 1})
     assert [row[0] for row in again] == [reset]
 

@@ -34,9 +34,7 @@ def widen(topic: str, services: Stack) -> None:
         "100000",
         incremental_operation=AlterConfigOpType.SET,
     )
-    resource = ConfigResource(
-        ResourceType.TOPIC, topic, incremental_configs=[entry]
-    )
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": services.bootstrap_servers})
     admin.incremental_alter_configs([resource])[resource].result(timeout=10)
 
@@ -137,9 +135,7 @@ def test_topics_that_no_record_may_name(
         for name in ("no topic!", "__consumer_offsets", leader_topic)
     ]
     table.insert(topic, "well", count=5)
-    leader = harvesters.start(
-        OUTBOX_POISON_POLICY=policy, OUTBOX_PARK_AFTER="1"
-    )
+    leader = harvesters.start(OUTBOX_POISON_POLICY=policy, OUTBOX_PARK_AFTER="1")
     if policy == "park":
         table.wait_until_empty()
         parked = table.execute("SELECT id FROM {parked} ORDER BY id")

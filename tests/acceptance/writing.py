@@ -141,7 +141,7 @@ class Writers:
     def _guard(self, chance: random.Random) -> None:
         try:
             self._write(chance)
-        except Exception as error:  # noqa: BLE001  # raised again by the block
+        except Exception as error:  # raised again by the block
             self._failures.append(error)
 
     def _write(self, chance: random.Random) -> None:

@@ -53,5 +53,5 @@ def test_two_databases_are_harvested_by_two_harvesters(
 @pytest.mark.django_db
 def test_an_alias_that_does_not_exist_is_named(bootstrap_servers: str) -> None:
     options = fast_options(bootstrap_servers)
-    with pytest.raises(OutboxImproperlyConfigured, match="'nowhere'.*default, other"):
+    with pytest.raises(OutboxImproperlyConfigured, match=r"'nowhere'.*default, other"):
         Harvester(database="nowhere", options=options).start()

@@ -9,6 +9,7 @@ after the other and stop in the same order.
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 
@@ -48,9 +49,7 @@ def test_all_is_delivered_in_order_by_so_many_nodes(
 ) -> None:
     topic = topics.create(partitions=3)
     witness = Witness()
-    options = fast_options(
-        bootstrap_servers, MAX_IN_FLIGHT=WINDOW, RETRY_BACKOFF=0.02
-    )
+    options = fast_options(bootstrap_servers, MAX_IN_FLIGHT=WINDOW, RETRY_BACKOFF=0.02)
     made: list[FaultyProducer] = []
 
     def start(number: int) -> Harvester:
@@ -60,10 +59,9 @@ def test_all_is_delivered_in_order_by_so_many_nodes(
             options=options,
             providers=faulty(plain.provide(), made),
             observers=[witness],
-            send=lambda event: 0,
+            send=lambda _event: 0,
         )
-        harvester.start()
-        return harvester
+        return ends.enter_context(harvester)
 
     def insert(records: int) -> list[int]:
         rows = postgres.execute(
@@ -73,20 +71,19 @@ def test_all_is_delivered_in_order_by_so_many_nodes(
         ).fetchall()
         return [row[0] for row in rows]
 
-    first = start(0)
-    witness.wait_for("leader_acquired")
-    ids = insert(RECORDS)
-    running = [first, *(start(number) for number in range(1, nodes))]
-    for number in range(nodes):
-        witness.wait_for("ready", name=f"node-{number}")
-    for harvester in running[:-1]:
+    with ExitStack() as ends:
+        first = start(0)
+        witness.wait_for("leader_acquired")
+        ids = insert(RECORDS)
+        running = [first, *(start(number) for number in range(1, nodes))]
+        for number in range(nodes):
+            witness.wait_for("ready", name=f"node-{number}")
+        for harvester in running[:-1]:
+            ids += insert(50)
+            harvester.stop()
+            assert harvester.join(30)
         ids += insert(50)
-        harvester.stop()
-        assert harvester.join(30)
-    ids += insert(50)
-    eventually(lambda: not postgres.execute("SELECT 1 FROM outbox").fetchone())
-    running[-1].stop()
-    assert running[-1].join(30)
+        eventually(lambda: not postgres.execute("SELECT 1 FROM outbox").fetchone())
 
     assert sum(producer.faults for producer in made) > 10
     lanes: defaultdict[bytes, list[int]] = defaultdict(list)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from django.db import connections, transaction
@@ -25,8 +25,12 @@ def witness() -> Witness:
 
 
 @pytest.fixture
-def harvester(bootstrap_servers: str, witness: Witness) -> Harvester:
-    return Harvester(options=fast_options(bootstrap_servers), observers=[witness])
+def harvester(bootstrap_servers: str, witness: Witness) -> Iterator[Harvester]:
+    options = fast_options(bootstrap_servers)
+    harvester = Harvester(options=options, observers=[witness])
+    yield harvester
+    harvester.stop()
+    harvester.join(PATIENCE)
 
 
 def send_one(topic: str) -> None:
@@ -80,9 +84,7 @@ def test_stop_and_join_may_be_called_at_any_time(
     assert witness.kinds().count("stopped") == 1
 
 
-def test_join_says_whether_it_has_ended(
-    harvester: Harvester, witness: Witness
-) -> None:
+def test_join_says_whether_it_has_ended(harvester: Harvester, witness: Witness) -> None:
     with harvester:
         witness.wait_for("ready")
         assert harvester.join(0.01) is False

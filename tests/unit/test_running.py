@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import pytest
@@ -34,19 +34,17 @@ class Worker:
         self.outbox = InMemoryOutbox()
         self.log = InMemoryLog()
         self.membership: Callable[[], Any] = SoloMembership
-        self.on_event: Callable[[Event], None] = lambda event: None
-        self.send: Callable[[Event], int] = lambda event: 0
+        self.on_event: Callable[[Event], None] = lambda _event: None
+        self.send: Callable[[Event], int] = lambda _event: 0
         self.seen: OutboxSettings | None = None
 
-    def make(
-        self, observers: Sequence[Observer], options: OutboxSettings
-    ) -> Harvester:
+    def make(self, observers: Sequence[Observer], options: OutboxSettings) -> Harvester:
         self.seen = options
         return Harvester(
             name="worker",
             options=options,
             providers=Providers(
-                table=lambda concern: self.outbox,
+                table=lambda _concern: self.outbox,
                 producer=lambda: InMemoryProducer(self.log),
                 membership=self.membership,
             ),
@@ -70,7 +68,7 @@ def worker() -> Worker:
 
 
 @pytest.fixture
-def exits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The codes with which the process would have exited at once."""
     codes: list[int] = []
 
