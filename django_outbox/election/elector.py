@@ -54,7 +54,7 @@ class Elector:
         can_join: Callable[[], bool],
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
-        self.leadership = Leadership(settings.name, settings.shard, on_event=on_event)
+        self.leadership = Leadership(settings.name, settings.shard, on_event=self._tell)
         self._settings = settings
         self._membership = membership
         self._clock = clock
@@ -112,11 +112,7 @@ class Elector:
         if obstacle is None:
             self._has_joined = True
             self._backoff = self._settings.join_backoff
-            if not self._is_ready:
-                self._is_ready = True
-                self._on_event(
-                    Ready(name=self._settings.name, shard=self._settings.shard)
-                )
+            self._be_ready()
         else:
             self._join_at = self._clock() + self._backoff
             self._backoff = min(2 * self._backoff, self._settings.join_backoff_max)
@@ -133,6 +129,17 @@ class Elector:
         except OutboxError as error:
             return str(error)
         return None
+
+    def _tell(self, event: Event) -> None:
+        # A group that is quick may let this process lead before `join` returns.
+        self._be_ready()
+        self._on_event(event)
+
+    def _be_ready(self) -> None:
+        """Tell Ready, once and before anything else."""
+        if not self._is_ready:
+            self._is_ready = True
+            self._on_event(Ready(name=self._settings.name, shard=self._settings.shard))
 
     def _reason_to_retire(self) -> str | None:
         """A partition in the hands of one who cannot lead leaves none to lead."""

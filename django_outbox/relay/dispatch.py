@@ -186,7 +186,7 @@ class Dispatcher:
 
     def _ask(self, claim: Claim) -> None:
         self._is_claiming = True
-        self.relay.forget_settled()
+        self.relay.begin_claim()
         self._claim(claim)
 
     def _take_claimed(self, now: float) -> None:

@@ -23,19 +23,13 @@ class InFlight:
         self.queued = 0
         """Records marked and not produced."""
         self._ids: set[int] = set()
-        """Of all records queued, in flight, or settled since the last claim."""
-        self._settled: list[int] = []
+        """Of all records queued or in flight."""
         self._ready: deque[Record] = deque()
         self._busy: dict[Lane, deque[Record] | None] = {}
 
     def holds_any(self, records: Iterable[Record]) -> bool:
-        """Whether one of these was queued or in flight when it was marked."""
+        """Whether one of these is queued or in flight already."""
         return not self._ids.isdisjoint([record.id for record in records])
-
-    def forget_settled(self) -> None:
-        """Begin a claim: its mark finds nothing that was settled before."""
-        self._ids.difference_update(self._settled)
-        self._settled.clear()
 
     def enqueue(self, records: Iterable[Record]) -> None:
         """Queue marked records: ready when their lane is free, else behind it."""
@@ -70,7 +64,7 @@ class InFlight:
     def settle(self, record: Record) -> None:
         """Count a record out and lower its lane's barrier for the next one."""
         self.count -= 1
-        self._settled.append(record.id)
+        self._ids.discard(record.id)
         lane = (record.topic, record.key)
         followers = self._busy.get(lane)
         if followers:

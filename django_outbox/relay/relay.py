@@ -60,6 +60,7 @@ class Relay:
         self._pending: Settlement | None = None
         self._flying_id = ""
         self._suspects: set[int] = set()
+        self._gone: set[int] = set()
 
     @property
     def in_flight(self) -> int:
@@ -93,9 +94,9 @@ class Relay:
             self.remark_reason = reason
             self._forget_queue()
 
-    def forget_settled(self) -> None:
-        """Begin a claim; until it is back, remember what is settled meanwhile."""
-        self._flying.forget_settled()
+    def begin_claim(self) -> None:
+        """Note what leaves the table from here on: the mark may still see it."""
+        self._gone.clear()
 
     def marked(self, records: Sequence[Record]) -> None:
         """Take what a mark returned (A3), in id order."""
@@ -104,7 +105,8 @@ class Relay:
             # again, in order, after the lane's reset.
             blocked = self.blocked
             records = [r for r in records if (r.topic, r.key) not in blocked]
-        if self._flying.holds_any(records):
+        is_gone = not self._gone.isdisjoint([record.id for record in records])
+        if is_gone or self._flying.holds_any(records):
             # A statement of a former leader id took effect late and took rows
             # from us: in which order they are marked now, nobody knows.
             self.force_remark("rows that wait here were marked by another")
@@ -167,6 +169,8 @@ class Relay:
             settle(record)
         for record, _ in settlement.poisoned:
             settle(record)
+        self._gone.update(record.id for record in settlement.acknowledged)
+        self._gone.update(record.id for record, _ in settlement.poisoned)
         if self._suspects:
             self._suspects.difference_update(r.id for r in settlement.acknowledged)
             self._suspects.difference_update(f.record.id for f in settlement.poisoned)

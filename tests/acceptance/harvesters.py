@@ -83,6 +83,12 @@ class Harvester:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def leads(self) -> bool:
+        """Whether it leads, as far as it has said."""
+        said = self.all("leader_acquired", "leader_revoked", "leader_fenced")
+        return bool(said) and said[-1]["event"] == "leader_acquired"
+
     def all(self, *kinds: str, after: int = 0) -> list[Event]:
         """Its events of these kinds after a moment, in order."""
         return [

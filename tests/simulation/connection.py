@@ -33,7 +33,11 @@ class Connection:
 
     def mark(self, leader_id: str, *, limit: int) -> list[Record]:
         self._world.promises.on_act(self._process, leader_id, "marks")
-        return self._execute("mark", lambda: self._table.mark(leader_id, limit))
+        records = self._execute("mark", lambda: self._table.mark(leader_id, limit))
+        if records and self._world.dice.random() < 0.5:
+            # A page of rows takes its time to arrive, and much goes on meanwhile.
+            self._process.sleep(self._world.dice.uniform(0.0, 0.03))
+        return records
 
     def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
         return self._execute("reset", lambda: self._table.reset(leader_id, lanes))
@@ -85,7 +89,8 @@ class Connection:
         """Pass the time until the answer is there; the server may go away."""
         answers: list[Answer] = []
         process, time, dice = self._process, self._world.time, self._world.dice
-        there = dice.uniform(0.0, 0.9 * STATEMENT_TIMEOUT)
+        answered = dice.uniform(0.0, 0.9 * STATEMENT_TIMEOUT)
+        there = answered * dice.random()
         is_sent = dice.random() < 0.5
 
         def arrive() -> None:
@@ -96,7 +101,7 @@ class Connection:
                 answers.append(self._run(f"{name}, slow", statement))
 
         time.after(there, arrive)
-        process.sleep(there + dice.uniform(0.0, 0.05))
+        process.sleep(answered)
         if not answers or self._process.node.is_cut_from("table"):
             self._fail(name, "the connection broke")
         return answers[0]

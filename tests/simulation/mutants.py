@@ -2,7 +2,7 @@
 Deliberately broken variants, to prove that the simulator finds such bugs.
 
 Each is one wrong method, a mistake that an outbox can make; most were made by
-one. The last three were in this project until the simulator found them.
+one. The last four were in this project until the simulator found them.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _confirmed = Neli.confirmed
 _begin_drain = Dispatcher.begin_drain
 _reported = Relay.reported
 _settle = Settler.settle
+_settled = Relay.settled
 
 
 class Mutant(NamedTuple):
@@ -173,6 +174,12 @@ def rows_taken_twice(self: InFlight, records: Sequence[Record]) -> bool:
     return False
 
 
+def purged_rows_return(self: Relay, settlement: Settlement, *, now: float) -> None:
+    """Forget what was purged while a mark was under way."""
+    _settled(self, settlement, now=now)
+    self._gone.clear()
+
+
 def unanswered_purge_is_trusted(self: Settler, settlement: Settlement) -> int:
     """Take rows that a repeated purge misses for the first try's work."""
     asked = settlement.acknowledged
@@ -212,6 +219,7 @@ MUTANTS: Final = {
         Mutant(Settler, "settle", settled_without_the_table, "database"),
         Mutant(Trust, "__call__", acts_without_a_look, "process"),
         Mutant(InFlight, "holds_any", rows_taken_twice, "database"),
+        Mutant(Relay, "settled", purged_rows_return, "database"),
         Mutant(Settler, "_purge", unanswered_purge_is_trusted, "database"),
         Mutant(Settler, "settle", unparked_rows_are_passed, "poison"),
     )

@@ -1,7 +1,7 @@
 """
 One life of a harvester process: the real election and relay on fake ports.
 
-It is composed as `harvester.py` composes it, and its three threads do what
+It is composed as `harvester.py` composes it, and its threads do what
 those of `machinery.py` do. A process may be stopped in good order, frozen and
 thawed (SIGSTOP, SIGCONT), killed, and held up in one of its threads.
 """

@@ -65,11 +65,15 @@ class Membership(FakeMembership):
         self.obstacle: OutboxError | None = None
         self.polls: list[float] = []
         self.is_mute = False
+        self.is_quick = False
 
     def join(self, listener: Listener) -> None:
         if self.obstacle is not None:
             raise self.obstacle
         super().join(listener)
+        if self.is_quick:
+            for _ in range(20):
+                super().poll(0.05)
 
     def poll(self, timeout: float) -> None:
         self.polls.append(timeout)
@@ -108,6 +112,14 @@ def test_it_joins_leads_and_tells_that_it_is_ready_once(process: Process) -> Non
     run(20.0, process)
 
     assert process.elector.state is State.LEADER
+    assert process.kinds == ["ready", "leader_acquired"]
+
+
+def test_ready_comes_first_when_the_group_lets_it_lead_at_once(
+    process: Process,
+) -> None:
+    process.membership.is_quick = True
+    run(1.0, process)
     assert process.kinds == ["ready", "leader_acquired"]
 
 
