@@ -1,9 +1,9 @@
 """
 One life of a harvester process: the real election and relay on fake ports.
 
-It is composed as `harvester.py` composes it, and its threads do what
-those of `machinery.py` do. A process may be stopped in good order, frozen and
-thawed (SIGSTOP, SIGCONT), killed, and held up in one of its threads.
+It is composed as `harvester.py` composes it, and its threads do what those of
+`machinery.py` do. A process may be stopped in good order, frozen and thawed
+(SIGSTOP, SIGCONT), killed, and held up in one of its threads.
 """
 
 from __future__ import annotations
