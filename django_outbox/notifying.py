@@ -3,8 +3,8 @@ Hands events to the application's receivers, in order, on a thread of its own.
 
 The harvester puts events in; `signals.send` (or nothing, in standalone mode)
 takes them out. The thread's reason: a receiver that sleeps for ten seconds
-must hold up neither heartbeats nor records (measured by
-tests/acceptance: without it, such a receiver fences the leader).
+must hold up neither heartbeats nor records, and on the elector's thread it
+would fence the leader.
 """
 
 from __future__ import annotations
