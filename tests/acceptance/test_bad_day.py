@@ -69,7 +69,10 @@ class Fleet:
         """The leader, mostly; a fault of a standby matters less."""
         leaders = [h for h in self._running if h.leads]
         anyone = self._chance.random() < 0.3 or not leaders
-        return self._chance.choice(self._running if anyone else leaders)
+        harvester = self._chance.choice(self._running if anyone else leaders)
+        # Before that it has not taken the signals over from Python's start.
+        harvester.wait_for("ready")
+        return harvester
 
     def _replace(self, harvester: Harvester) -> None:
         self._running.remove(harvester)
