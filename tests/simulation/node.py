@@ -7,13 +7,7 @@ network are cut.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
-
-from django_outbox.election.ports import Listener
-from django_outbox.exceptions import KafkaUnavailable
-from django_outbox.testing.client import Notice
-from django_outbox.testing.membership import FakeGroup, FakeMembership
 
 from .process import Process
 
@@ -85,37 +79,6 @@ class Node:
         now = self.world.time()
         return now < self._cut_until[way] or now < self.world.away_until[way]
 
-    def make_membership(self, process: Process) -> FakeMembership:
-        """Give a process its client of the group."""
-        return _Membership(process, self.world.group)
-
     def _tell_client(self) -> None:
         if self.process is not None:
             self.process.membership.cut(is_cut=self.is_cut_from("group"))
-
-
-class _Inbox(deque[Notice | int]):
-    """What a client has noted; ends the wait of the thread that polls."""
-
-    def __init__(self, process: Process) -> None:
-        super().__init__()
-        self._process = process
-
-    def append(self, item: Notice | int) -> None:
-        super().append(item)
-        self._process.elect.wake()
-
-
-class _Membership(FakeMembership):
-    """Cannot join while its node is cut from the group; wakes who polls."""
-
-    def __init__(self, process: Process, group: FakeGroup) -> None:
-        super().__init__(group, process.name)
-        self._process = process
-
-    def join(self, listener: Listener) -> None:
-        if self._process.node.is_cut_from("group"):
-            raise KafkaUnavailable
-        super().join(listener)
-        assert self._client is not None
-        self._client.inbox = _Inbox(self._process)

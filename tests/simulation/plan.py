@@ -83,7 +83,14 @@ _GRACEFUL: Final = ("stop", "stop", "move", "rolling_restart")
 _DATABASE: Final = ("table_outage", "table_cut", "table_cut")
 _BROKER: Final = ("broker_outage", "broker_cut", "fatal_error")
 _PROCESS: Final = ("crash", "crash", "freeze", "freeze", "stall", "stop")
-_GROUP: Final = ("group_cut", "group_failover", "group_noise", "move", "freeze")
+_GROUP: Final = (
+    "group_cut",
+    "group_cut",
+    "group_failover",
+    "group_noise",
+    "move",
+    "freeze",
+)
 
 _BAD_DATABASE: Final = Weather(
     statement_slow=0.06, statement_refused=0.03, statement_unanswered=0.1
@@ -105,7 +112,7 @@ _POISON: Final = Weather(
     ack_lost=0.02,
     poison=0.2,
 )
-_BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.04)
+_BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.08)
 _BAD_PROCESS: Final = Weather(statement_slow=0.05, request_slow=0.15, thread_late=0.02)
 _BAD: Final = Weather(
     statement_slow=0.05,

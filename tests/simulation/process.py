@@ -27,6 +27,7 @@ from django_outbox.relay.trust import Trust
 from . import timing
 from .connection import Connection
 from .loop import Killed, Loop
+from .membership import Membership
 from .producer import SimulatedProducer
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Process:
         """Build the parts, as `Harvester` does."""
         world, plan = self.world, self.world.plan
         self.probe = Connection(self)
-        self.membership = self.node.make_membership(self)
+        self.membership = Membership(self)
         self.elector = Elector(
             timing.election_settings(self.name),
             self.membership,
