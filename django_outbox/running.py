@@ -60,6 +60,7 @@ def run(
         ConfigurationError: before anything was started.
     """
     with ExitStack() as stack:
+        wanted = stack.enter_context(_Signals())
         shown = present(log_format=log_format, level=level, has_bar=drain)
         observers = stack.enter_context(shown)
         serve = _metrics(options, observers)
@@ -69,7 +70,6 @@ def run(
         harvester = make(observers, options)
         table = harvester.provide().table("drain") if drain else None
         stack.enter_context(serve(harvester))
-        wanted = stack.enter_context(_Signals())
         harvester.start()
         if table is not None:
             _wait_until_empty(table, harvester, wanted.stop)

@@ -104,6 +104,20 @@ def test_a_signal_ends_it_in_order(
     assert signal.getsignal(number) is before
 
 
+def test_a_signal_before_it_has_started_ends_it_in_order(
+    worker: Worker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = worker.make
+
+    def make_late(*arguments: Any) -> Harvester:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return make(*arguments)
+
+    monkeypatch.setattr(worker, "make", make_late)
+    assert worker.run() == 0
+    assert kinds(capsys)[-1] == "stopped"
+
+
 def test_drain_ends_when_the_table_is_empty(
     worker: Worker, capsys: pytest.CaptureFixture[str]
 ) -> None:
