@@ -103,7 +103,7 @@ def test_release_needs_ids_or_all(arguments: list[str]) -> None:
 
 
 def test_prune_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_outbox.models.PRUNE_CHUNK", 2)
+    monkeypatch.setattr("django_outbox.models.outbox.PRUNE_CHUNK", 2)
     for number in range(5):
         ArchivedRecord.objects.create(
             id=number,

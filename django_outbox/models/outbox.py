@@ -21,8 +21,8 @@ from django.db.models.functions import Now
 from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 
-from .conf import schema_settings
-from .records import Backlog
+from ..conf import schema_settings
+from ..records import Backlog
 
 PRUNE_CHUNK: Final = 10_000
 """Rows that `prune()` deletes in one transaction: well under a second."""
