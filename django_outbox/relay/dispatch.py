@@ -8,12 +8,11 @@ It never waits for the table: claims go to `mark.py`, settlements to
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
 from ..records import Claim, Record, Settlement
+from .handoff import MAX_OUTSTANDING, Handoff
 from .outage import Outage
 from .ports import Leadership, Producer, Settled, Term
 from .relay import Relay
@@ -23,19 +22,14 @@ from .trust import Trust
 REPORT_WAIT = 0.001
 """Seconds to wait for reports while something is in flight."""
 
-MAX_OUTSTANDING = 2
-"""Settlements handed over and not answered: one at work, one ready."""
 
-
-class Dispatcher:
+class Dispatcher(Handoff[Claim]):
     """
     Marks, produces and reports, one round at a time.
 
     Args:
         make_producer: builds a producer; called on this thread.
-        claim: takes a claim to the marking side; must not block.
-        submit: takes a settlement to the settling side; must not block.
-        outages: how both sides see the table.
+        claim, submit, outages: see `Handoff`.
         clock: boot-time seconds.
     """
 
@@ -50,71 +44,23 @@ class Dispatcher:
         outages: Sequence[Outage],
         clock: Callable[[], float],
     ) -> None:
+        super().__init__(
+            leadership=leadership,
+            claim=claim,
+            submit=submit,
+            outages=outages,
+            database_deadline=settings.database_deadline,
+        )
         self.relay = Relay(max_in_flight=settings.max_in_flight, retry=settings.retry)
         self._settings = settings
-        self._leadership = leadership
         self._make_producer = make_producer
-        self._claim = claim
-        self._submit = submit
-        self._outages = outages
         self._clock = clock
         self._is_trusted = Trust(leadership, clock)
         self._producer: Producer | None = None
         self._on_report: Settled = self._report
-        self._is_claiming = False
-        self._claimed: deque[Claim] = deque()
-        self._outstanding = 0
-        self._answers: deque[Settlement] = deque()
-        self._wake = threading.Event()
-        self._draining: float | None = None
-        self._drained = threading.Event()
         self._interval = settings.busy_interval
         self._mark_at = 0.0
         self._is_broken = False
-
-    # Called on other threads.
-
-    def drain(self, term: Term, timeout: float) -> bool:
-        """
-        Stop producing in this term and wait until all of it is settled.
-
-        Called on the elector's thread, inside the barrier. Returns False when
-        something is still in flight after `timeout` seconds.
-        """
-        self.begin_drain(term)
-        return self._drained.wait(timeout)
-
-    def begin_drain(self, term: Term) -> None:
-        """Stop producing in this term, whatever its id; `is_drained` follows."""
-        self._draining = term.acquired_at
-        self._drained.clear()
-        self._wake.set()
-
-    @property
-    def is_drained(self) -> bool:
-        """Whether all that was in flight when the drain began is settled."""
-        return self._drained.is_set()
-
-    def claimed(self, claim: Claim) -> None:
-        """Take back a claim that was carried out, or could not be."""
-        self._claimed.append(claim)
-        self._wake.set()
-
-    def answer(self, settlement: Settlement) -> None:
-        """Take back a settlement that the table now holds."""
-        self._answers.append(settlement)
-        self._wake.set()
-
-    def wake(self) -> None:
-        """End a wait: something changed."""
-        self._wake.set()
-
-    # Called on the thread "dispatch".
-
-    def rest(self, seconds: float) -> None:
-        """Wait until something changes, for so many seconds at most."""
-        if self._wake.wait(seconds):
-            self._wake.clear()
 
     def step(self) -> float:
         """Do one round; return for how many seconds there is nothing to do."""
@@ -162,9 +108,8 @@ class Dispatcher:
         if self.relay.in_flight and not is_proven:
             # Another may lead by now: nothing queued here may reach Kafka.
             self._discard_producer()
-        is_quiet = not self.relay.in_flight and not self._is_claiming
-        if self._draining is not None and is_quiet:
-            self._drained.set()
+        if not self.relay.in_flight and not self._is_claiming:
+            self._tell_drained()
 
     def _lead(self, term: Term, now: float) -> None:
         """A3 and B2: ask for what is due, one claim at a time."""
@@ -185,9 +130,8 @@ class Dispatcher:
             self._ask(Claim(leader_id=term.leader_id, lanes=lanes, limit=limit))
 
     def _ask(self, claim: Claim) -> None:
-        self._is_claiming = True
         self.relay.begin_claim()
-        self._claim(claim)
+        super()._ask(claim)
 
     def _take_claimed(self, now: float) -> None:
         while self._claimed:
@@ -259,7 +203,6 @@ class Dispatcher:
 
     def _hand_over(self) -> None:
         if self._outstanding < MAX_OUTSTANDING and (s := self.relay.settlement()):
-            self._outstanding += 1
             self._submit(s)
 
     def _take_answers(self, now: float) -> None:
@@ -282,12 +225,6 @@ class Dispatcher:
             return self._settings.idle_interval
         until = min(self._mark_at, self.relay.retry_at)
         return max(0.0, min(until - self._clock(), self._settings.idle_interval))
-
-    def _resign_when_overdue(self, term: Term, now: float) -> None:
-        lost = max(outage.lasts(now) for outage in self._outages)
-        if lost >= self._settings.database_deadline:
-            reason = f"no database for {lost:.1f} s"
-            self._leadership.resign(term.leader_id, reason=reason)
 
     def _discard_producer(self) -> None:
         """Give up on all that is queued, and build the next producer anew."""

@@ -1,0 +1,120 @@
+"""
+What other threads hand to the thread "dispatch", and how they wake it.
+
+Both dispatchers build on it: MP/R's (`dispatch.py`) and the ledger relay's
+(`ledger/dispatch.py`). Claims and settlements come back in the order in which
+they were carried out; the elector asks for a drain and waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from ..records import Settlement
+from .outage import Outage
+from .ports import Leadership, Term
+
+MAX_OUTSTANDING: Final = 2
+"""Settlements handed over and not answered: one at work, one ready."""
+
+ClaimT = TypeVar("ClaimT")
+
+
+class Handoff(Generic[ClaimT]):
+    """
+    The post of one dispatching thread.
+
+    Args:
+        leadership: asked and told by this thread.
+        claim: takes a claim to the thread "mark"; must not block.
+        submit: takes a settlement to the thread "settle"; must not block.
+        outages: how both sides see the table.
+        database_deadline: a leader without its table for this long resigns.
+    """
+
+    def __init__(
+        self,
+        *,
+        leadership: Leadership,
+        claim: Callable[[ClaimT], None],
+        submit: Callable[[Settlement], None],
+        outages: Sequence[Outage],
+        database_deadline: float,
+    ) -> None:
+        self._leadership = leadership
+        self._send_claim = claim
+        self._send_settlement = submit
+        self._outages = outages
+        self._deadline = database_deadline
+        self._is_claiming = False
+        self._claimed: deque[ClaimT] = deque()
+        self._outstanding = 0
+        self._answers: deque[Settlement] = deque()
+        self._wake = threading.Event()
+        self._draining: float | None = None
+        self._drained = threading.Event()
+
+    # Called on other threads.
+
+    def drain(self, term: Term, timeout: float) -> bool:
+        """
+        Stop producing in this term and wait until all of it is settled.
+
+        Called on the elector's thread, inside the barrier. Returns False when
+        something is still in flight after `timeout` seconds.
+        """
+        self.begin_drain(term)
+        return self._drained.wait(timeout)
+
+    def begin_drain(self, term: Term) -> None:
+        """Stop producing in this term, whatever its id; `is_drained` follows."""
+        self._draining = term.acquired_at
+        self._drained.clear()
+        self._wake.set()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all that was in flight when the drain began is settled."""
+        return self._drained.is_set()
+
+    def claimed(self, claim: ClaimT) -> None:
+        """Take back a claim that was carried out, or could not be."""
+        self._claimed.append(claim)
+        self._wake.set()
+
+    def answer(self, settlement: Settlement) -> None:
+        """Take back a settlement that the table now holds."""
+        self._answers.append(settlement)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """End a wait: something changed."""
+        self._wake.set()
+
+    # Called on the thread "dispatch".
+
+    def rest(self, seconds: float) -> None:
+        """Wait until something changes, for so many seconds at most."""
+        if self._wake.wait(seconds):
+            self._wake.clear()
+
+    def _ask(self, claim: ClaimT) -> None:
+        self._is_claiming = True
+        self._send_claim(claim)
+
+    def _submit(self, settlement: Settlement) -> None:
+        self._outstanding += 1
+        self._send_settlement(settlement)
+
+    def _tell_drained(self) -> None:
+        if self._draining is not None:
+            self._drained.set()
+
+    def _resign_when_overdue(self, term: Term, now: float) -> None:
+        lost = max(outage.lasts(now) for outage in self._outages)
+        if lost >= self._deadline:
+            reason = f"no database for {lost:.1f} s"
+            self._leadership.resign(term.leader_id, reason=reason)
