@@ -11,7 +11,7 @@ OutboxError
 │   └── DatabaseUnavailable       ... and may do it later (retriable)
 └── KafkaError                    the cluster did not do what was asked
     ├── KafkaUnavailable          no broker answers (retriable)
-    ├── LeaderTopicMissing        NELI needs a topic that does not exist
+    ├── TopicMissing              a topic of ours does not exist
     ├── ProducerQueueFull         the local queue is full: poll, then again
     └── DeliveryFailed            a record has no proof of delivery (retriable)
         ├── RecordPoisoned        this record fails again whatever we do
@@ -69,8 +69,8 @@ class KafkaUnavailable(KafkaError):
     retriable = True
 
 
-class LeaderTopicMissing(KafkaError):
-    """The leader topic does not exist and may not be created."""
+class TopicMissing(KafkaError):
+    """A topic that the harvesters need does not exist and may not be created."""
 
 
 class ProducerQueueFull(KafkaError):

@@ -19,24 +19,14 @@ from functools import partial
 from types import TracebackType
 
 from . import signals
+from .assembly import assemble
 from .conf import OutboxImproperlyConfigured, settings
-from .election.elector import Elector
-from .election.settings import ElectionSettings
-from .events import Event, boottime
-from .exceptions import DatabaseError
+from .events import Event
 from .machinery import Machinery
 from .notifying import Notifier
 from .options import OutboxSettings
 from .parts import Budget, Observer, Parts
-from .providers import HarvestedTable, Providers
-from .relay.dispatch import Dispatcher
-from .relay.mark import Marker
-from .relay.meter import Meter
-from .relay.outage import Outage
-from .relay.poison import RetryPolicy
-from .relay.settings import DispatchSettings
-from .relay.settle import Settler
-from .relay.trust import Trust
+from .providers import Providers
 
 logger = logging.getLogger(__name__)
 
@@ -168,78 +158,9 @@ class Harvester:
             observers=self._observers,
             budget=Budget(drain=o.DRAIN_TIMEOUT, revoke=o.REVOKE_TIMEOUT),
         )
-        elector = Elector(
-            ElectionSettings(
-                name=name,
-                heartbeat_timeout=o.HEARTBEAT_TIMEOUT,
-                heartbeat_interval=o.HEARTBEAT_INTERVAL,
-            ),
-            providers.membership(),
-            clock=boottime,
-            on_event=machinery.publish,
-            barrier=machinery.barrier,
-            can_join=_Probe(providers.table("probe")),
+        return machinery, assemble(
+            o, providers=providers, machinery=machinery, name=name
         )
-        leadership = elector.leadership
-        marking, settling = providers.table("mark"), providers.table("settle")
-        marker = Marker(
-            outbox=marking, is_trusted=Trust(leadership, boottime), clock=boottime
-        )
-        settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
-        dispatcher = Dispatcher(
-            _dispatch_settings(o),
-            leadership=leadership,
-            make_producer=providers.producer,
-            claim=machinery.claim,
-            submit=machinery.submit,
-            outages=(marker.outage, settler.outage),
-            clock=boottime,
-        )
-        return machinery, Parts(
-            election=elector,
-            leadership=leadership,
-            marker=marker,
-            dispatcher=dispatcher,
-            settler=settler,
-            meter=Meter(dispatcher.relay, name=name, interval=o.METER_INTERVAL),
-            marking=marking,
-            settling=settling,
-        )
-
-
-def _dispatch_settings(o: OutboxSettings) -> DispatchSettings:
-    return DispatchSettings(
-        max_in_flight=o.MAX_IN_FLIGHT,
-        mark_batch=o.MARK_BATCH,
-        busy_interval=o.MIN_POLL_INTERVAL,
-        idle_interval=o.POLL_INTERVAL,
-        database_deadline=o.DATABASE_DEADLINE,
-        retry=RetryPolicy(
-            backoff=o.RETRY_BACKOFF,
-            backoff_max=o.RETRY_BACKOFF_MAX,
-            parks_poison=o.POISON_POLICY == "park",
-            park_after=o.PARK_AFTER,
-        ),
-    )
-
-
-class _Probe:
-    """Whether the database answers; asked before each join (elect)."""
-
-    def __init__(self, table: HarvestedTable) -> None:
-        self._table = table
-        self._outage = Outage()
-
-    def __call__(self) -> bool:
-        try:
-            self._table.ping()
-        except DatabaseError as error:
-            self._outage.lost(error, boottime())
-            return False
-        finally:
-            self._table.close()
-        self._outage.reached(boottime())
-        return True
 
 
 def _from_django(

@@ -2,10 +2,11 @@
 The threads of one run of a harvester, from start to an orderly end.
 
 `harvester.py` builds the parts and calls `start()`. Five threads, one concern
-each: *elect* (polls the group, heartbeats), *mark* (claims rows), *dispatch*
-(produces, serves reports), *settle* (purge, fail, park, meter), *notify* (app
-receivers). The order of the end matters: the elector hands leadership over,
-which needs the others to drain; only then do these stop, the notifier last.
+each: *elect* (polls the group, heartbeats), *mark* (claims or reads rows),
+*dispatch* (produces, serves reports), *settle* (purge, fail, park, meter),
+*notify* (app receivers). The order of the end matters: the elector hands
+leadership over, which needs the others to drain; only then do these stop, the
+notifier last.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from .events import (
     Event,
@@ -26,7 +28,7 @@ from .events import (
 from .exceptions import DatabaseError
 from .notifying import Notifier
 from .parts import Budget, Observer, Parts
-from .records import Claim, Failure, Settlement
+from .records import Failure, Settlement
 from .relay.ports import Term
 
 logger = logging.getLogger(__name__)
@@ -58,7 +60,7 @@ class Machinery:
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._drain_ends_at = float("inf")
-        self._claims: queue.SimpleQueue[Claim | None] = queue.SimpleQueue()
+        self._claims: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._inbox: queue.SimpleQueue[Settlement | None] = queue.SimpleQueue()
         self._threads: dict[str, threading.Thread] = {}
 
@@ -102,7 +104,7 @@ class Machinery:
 
     # What the parts call back.
 
-    def claim(self, claim: Claim) -> None:
+    def claim(self, claim: Any) -> None:
         """Queue a claim for the thread "mark"."""
         self._claims.put(claim)
 

@@ -28,7 +28,7 @@ class OutboxSettings:
     LEADER_GROUP: str = "outbox-leader"
     """Consumer group of NELI; one for each database that is harvested."""
     CREATE_LEADER_TOPIC: bool = True
-    """Create the leader topic when it is missing."""
+    """Create the leader topic, and the ledger topic, when they are missing."""
     SHARDS: int = 1
     """Partitions of the leader topic that have a leader."""
     SESSION_TIMEOUT: float = 6.0
@@ -50,7 +50,10 @@ class OutboxSettings:
     """A leader without its database for this long resigns."""
 
     DELIVERY: str = "at-least-once"
-    """The promise to consumers: `at-least-once`."""
+    """The promise to consumers: `at-least-once`, or `exactly-once` for those that
+    read committed records."""
+    TRANSACTION_BATCH: int = 5000
+    """Records of one Kafka transaction at most, with `exactly-once`."""
     DELIVERY_TIMEOUT: float = 0.0
     """A record that Kafka has not acknowledged for this long has failed; 0 =
     SESSION_TIMEOUT, at most 5 s."""
@@ -120,6 +123,15 @@ class OutboxSettings:
         return f"{source}/{self.CLUSTER_ID}" if self.CLUSTERS_COUNT > 1 else source
 
     @property
+    def ledger_topic(self) -> str:
+        """Compacted topic in which the exactly-once relay keeps its books."""
+        return f"{self.LEADER_TOPIC}.ledger"
+
+    @property
+    def is_exactly_once(self) -> bool:
+        return self.DELIVERY == "exactly-once"
+
+    @property
     def reserved_topics(self) -> frozenset[str]:
         """Topics that no message may name: a row could forge a heartbeat."""
-        return frozenset({self.LEADER_TOPIC, f"{self.LEADER_TOPIC}.ledger"})
+        return frozenset({self.LEADER_TOPIC, self.ledger_topic})

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from .events import Event
-from .relay.dispatch import Dispatcher
-from .relay.mark import Marker
+from .records import Settlement
 from .relay.meter import Meter
-from .relay.ports import Gauge, Leadership
+from .relay.ports import Gauge, Leadership, Term
 from .relay.settle import Settler
 
 Observer: TypeAlias = Callable[[Event], None]
@@ -42,6 +41,38 @@ class Table(Gauge, Closable, Protocol):
     """A table that can be measured and closed."""
 
 
+class Marking(Protocol):
+    """MP/R's `Marker`, or the ledger relay's `Finder`."""
+
+    def carry_out(self, claim: Any) -> None:
+        """Do one round trip to the table; the outcome goes into the claim."""
+
+
+class Dispatching(Protocol):
+    """MP/R's `Dispatcher`, or the ledger relay's: see `relay/handoff.py`."""
+
+    def drain(self, term: Term, timeout: float) -> bool:
+        """Stop producing in this term, and wait until all of it is settled."""
+
+    def claimed(self, claim: Any) -> None:
+        """Take back a claim."""
+
+    def answer(self, settlement: Settlement) -> None:
+        """Take back a settlement that the table now holds."""
+
+    def wake(self) -> None:
+        """End a wait: something changed."""
+
+    def rest(self, seconds: float) -> None:
+        """Wait until something changes, for so many seconds at most."""
+
+    def step(self) -> float:
+        """Do one round; return for how many seconds there is nothing to do."""
+
+    def close(self) -> None:
+        """Drop the client; the last call."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """How long an orderly end may take. Seconds."""
@@ -58,8 +89,8 @@ class Parts:
 
     election: Election
     leadership: Leadership
-    marker: Marker
-    dispatcher: Dispatcher
+    marker: Marking
+    dispatcher: Dispatching
     settler: Settler
     meter: Meter
     marking: Closable

@@ -9,22 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from .election.ports import Membership
 from .election.solo import SoloMembership
 from .kafka.membership import KafkaMembership
 from .kafka.producer import KafkaProducer
+from .kafka.transactions import KafkaTransactions
 from .kafka.validation import check_properties
+from .ledger.ports import Transactions, UnmarkedTable
 from .options import OutboxSettings
 from .parts import Table
 from .postgres.connection import Database
 from .postgres.outbox import PostgresOutbox
-from .relay.ports import Outbox, Producer
+from .postgres.table import Table as PostgresTable
+from .postgres.unmarked import UnmarkedOutbox
+from .relay.ports import Outbox, Producer, SettledTable
 
 
 class HarvestedTable(Outbox, Table, Protocol):
     """All that a harvester does with the table."""
+
+
+class UnmarkedHarvest(UnmarkedTable, SettledTable, Table, Protocol):
+    """All that a harvester does with the table when it marks nothing."""
+
+
+AdapterT = TypeVar("AdapterT", bound=PostgresTable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +45,11 @@ class Providers:
 
     table: Callable[[str], HarvestedTable]
     """Given the concern it serves, for the connection's application name."""
+    unmarked: Callable[[str], UnmarkedHarvest]
+    """The same table, for the exactly-once relay."""
     producer: Callable[[], Producer]
+    transactions: Callable[[Membership], Transactions]
+    """The exactly-once relay's producer, given the group that elects its leader."""
     membership: Callable[[], Membership]
 
     @classmethod
@@ -60,23 +76,33 @@ class Providers:
         """
         check_properties(options)
 
-        def make_table(concern: str) -> HarvestedTable:
+        def adapt(adapter: type[AdapterT], concern: str) -> AdapterT:
             database = Database(
                 conninfo,
                 application_name=f"outbox {concern} {name}",
                 # A mark that a crash takes back is made again; a purge is not.
                 is_durable=concern != "mark",
             )
-            return PostgresOutbox(
+            return adapter(
                 database,
                 table=table,
                 source=options.source,
                 has_archive=options.ARCHIVE,
             )
 
+        def make_transactions(membership: Membership) -> Transactions:
+            member = membership if isinstance(membership, KafkaMembership) else None
+            return KafkaTransactions(
+                options,
+                credential=(lambda: member.credential) if member else None,
+                name=name,
+            )
+
         return cls(
-            table=make_table,
+            table=partial(adapt, PostgresOutbox),
+            unmarked=partial(adapt, UnmarkedOutbox),
             producer=lambda: KafkaProducer(options, name=name),
+            transactions=make_transactions,
             membership=(
                 SoloMembership if solo else lambda: KafkaMembership(options, name=name)
             ),

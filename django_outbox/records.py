@@ -42,6 +42,11 @@ class Record(NamedTuple):
     attempts: int
     """How often delivery has failed, as the table knows it."""
 
+    @classmethod
+    def identified(cls, id: int, message_id: str) -> Record:  # noqa: A002
+        """Make a record of which nothing but the identity is known."""
+        return cls(id, "", "", None, [], [], None, message_id, "", 0, 0)
+
     @property
     def lane(self) -> Lane:
         return (self.topic, self.key)

@@ -33,6 +33,7 @@ OWNED_KAFKA_KEYS: Final = {
     "partitioner": "consumers rely on murmur2",
     "request.required.acks": "durability is part of the promise",
     "session.timeout.ms": "set SESSION_TIMEOUT",
+    "transaction.timeout.ms": "set DELIVERY_TIMEOUT",
     "transactional.id": "the delivery mode decides",
 }
 """librdkafka properties that the project may not set, each with the reason."""
@@ -43,6 +44,10 @@ TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 
 TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}\Z")
 """Short enough for `_archive` and index names to fit Postgres's 63 bytes."""
+
+
+LARGEST_TRANSACTION: Final = 10_000
+"""Records: a ledger of three such transactions, 24 bytes each, is below 1 MB."""
 
 
 class Rule(Enum):
@@ -109,7 +114,7 @@ def _check_type(name: str, value: Any, annotation: Any) -> Problem | None:
 
 
 _CHOICES: Final = {
-    "DELIVERY": ("at-least-once",),
+    "DELIVERY": ("at-least-once", "exactly-once"),
     "POISON_POLICY": ("block-key", "park"),
     "SHARDS": (1,),
     "CLUSTERS_COUNT": (1,),
@@ -127,6 +132,7 @@ _AT_LEAST: Final = {
     "DELIVERY_TIMEOUT": 0.1,
     "MAX_IN_FLIGHT": 1,
     "MARK_BATCH": 1,
+    "TRANSACTION_BATCH": 1,
     "POLL_INTERVAL": 0.001,
     "MIN_POLL_INTERVAL": 0.001,
     "PARK_AFTER": 1,
@@ -150,6 +156,13 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
         value = getattr(settings, name)
         if not value >= least:
             yield Problem(Rule.VALUE, name, f"{value!r} must be at least {least}.")
+    if settings.TRANSACTION_BATCH > LARGEST_TRANSACTION:
+        yield Problem(
+            Rule.VALUE,
+            "TRANSACTION_BATCH",
+            f"{settings.TRANSACTION_BATCH} must be at most {LARGEST_TRANSACTION}, or "
+            "the ledger of a transaction would not fit into a message.",
+        )
     if settings.CLUSTER_ID >= settings.CLUSTERS_COUNT:
         yield Problem(
             Rule.VALUE,

@@ -66,7 +66,7 @@ class Membership(Protocol):
         Subscribe; join again after `leave`.
 
         Raises:
-            LeaderTopicMissing: there is nothing to join, and it may not be made.
+            TopicMissing: there is nothing to join, and it may not be made.
             KafkaUnavailable: no broker answers; call again later.
             JoinLater: the group had better be left alone; call again soon.
         """

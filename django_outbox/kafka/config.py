@@ -72,6 +72,40 @@ def producer_config(options: OutboxSettings) -> KafkaConfig:
     }
 
 
+def transactional_config(options: OutboxSettings, shard: int) -> KafkaConfig:
+    """Properties of the producer of one shard's transactions."""
+    return {
+        **producer_config(options),
+        # Batches form while the rest of a transaction is produced; the flush at
+        # its end does not wait for this.
+        "linger.ms": 5,
+        **options.PRODUCER_KAFKA,
+        "transactional.id": f"{options.LEADER_GROUP}.{shard}",
+        # What a dead leader left open hides later records from readers of
+        # committed ones, until its successor opens or this is over.
+        "transaction.timeout.ms": milliseconds(2 * options.DELIVERY_TIMEOUT),
+        # A request must not be repeated while its caller still waits.
+        "socket.timeout.ms": milliseconds(2 * options.DELIVERY_TIMEOUT),
+    }
+
+
+def ledger_consumer_config(options: OutboxSettings) -> KafkaConfig:
+    """Properties of the consumer that reads the last ledger."""
+    return {
+        **_DEFAULTS,
+        **options.KAFKA,
+        # Never joined: partitions are assigned by hand, nothing is committed.
+        "group.id": options.LEADER_GROUP,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        # The end of the partition is told by an answer without records: soon.
+        "fetch.wait.max.ms": 10,
+        "auto.offset.reset": "earliest",
+        "allow.auto.create.topics": False,
+    }
+
+
 def heartbeat_config(options: OutboxSettings) -> KafkaConfig:
     """Properties of the producer of NELI's heartbeats."""
     return {

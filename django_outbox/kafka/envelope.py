@@ -8,7 +8,7 @@ producer of `testing/` uses it too.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..exceptions import InvalidMessage, RecordPoisoned
 from ..limits import RESERVED_PREFIX, Topics
@@ -17,6 +17,9 @@ from ..records import Record
 
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """Kafka headers in their order: the user's, then ours."""
+
+MESSAGE_ID: Final = "outbox-message-id"
+"""The header that tells consumers which message it is."""
 
 _PREFIX_LENGTH: Final = len(RESERVED_PREFIX)
 
@@ -46,7 +49,7 @@ class Envelope:
         if record.header_keys or record.header_values:
             headers += _own_headers(record)
         headers += (
-            ("outbox-message-id", record.message_id),
+            (MESSAGE_ID, record.message_id),
             ("outbox-id", str(record.id)),
             self._source,
             ("outbox-created-at", record.created_at),
@@ -54,6 +57,15 @@ class Envelope:
         if self._has_leader:
             headers.append(("outbox-leader-id", leader_id))
         return headers
+
+
+def texts(headers: Any) -> dict[str, str]:
+    """Read what the driver gives of a message's headers; the last of a name counts."""
+    return {
+        name: value.decode("utf-8", "replace")
+        for name, value in headers or ()
+        if isinstance(value, bytes)
+    }
 
 
 def _own_headers(record: Record) -> Headers:

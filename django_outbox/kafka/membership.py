@@ -27,15 +27,15 @@ from ..election.ports import Heartbeat, Listener
 from ..options import OutboxSettings
 from . import heartbeats
 from .config import admin_config, consumer_config, heartbeat_config, redacted
+from .credential import Credential
 from .groups import Doorstep
 from .logs import CLIENT_LOG
-from .topics import ensure_leader_topic
+from .topics import ensure_topic, leader_topic
 
 logger = logging.getLogger(__name__)
 
 BATCH: Final = 500
 """Messages handled in one poll at most, so that a flood cannot hold it."""
-
 
 SHORTEST_STAY: Final = 1.5
 """
@@ -77,6 +77,9 @@ class KafkaMembership:
             group=options.LEADER_GROUP,
             session_timeout=options.SESSION_TIMEOUT,
         )
+        self.credential: Credential | None = None
+        """Shown in transactions; None when this member does not own the partition."""
+        self._position = 0
         self._listener: Listener | None = None
         self._consumer: Consumer | None = None
         self._producer: DriverProducer | None = None
@@ -91,10 +94,9 @@ class KafkaMembership:
         """See to the leader topic, then subscribe with new clients."""
         self.leave()
         if not self._doorstep.is_waiting:
-            ensure_leader_topic(
+            ensure_topic(
                 admin_config(self._options) | self._client_id,
-                topic=self._topic,
-                partitions=max(self._options.SHARDS, self._shard + 1),
+                leader_topic(self._options, self._shard),
                 may_create=self._options.CREATE_LEADER_TOPIC,
             )
         self._doorstep.enter()
@@ -126,9 +128,10 @@ class KafkaMembership:
                 self._report(error.args[0])
                 return
             if message is None:
-                return
+                break
             self._on_message(message)
             timeout = 0
+        self._renew_credential()
 
     def send(self, heartbeat: Heartbeat) -> None:
         """Write it to the leader partition; do not wait."""
@@ -206,6 +209,7 @@ class KafkaMembership:
         try:
             if self._has_shard(partitions) and self._is_owner:
                 self._is_owner = False
+                self.credential = None
                 if self._listener is not None:
                     self._listener.lost()
         finally:
@@ -214,9 +218,27 @@ class KafkaMembership:
     def _let_go(self) -> None:
         """Have the listener drain, once for each assignment."""
         if self._is_owner:
+            # A rebalance that takes the partition has begun a new generation.
+            self._renew_credential()
             self._is_owner = False
-            if self._listener is not None:
-                self._listener.revoked()
+            try:
+                if self._listener is not None:
+                    self._listener.revoked()
+            finally:
+                self.credential = None
+
+    def _renew_credential(self) -> None:
+        """
+        Follow the group's generations for as long as the partition is ours.
+
+        A member that the group has dropped learns a new generation only after
+        it was told of the loss, and from there on it is no owner.
+        """
+        if self._is_owner and self._consumer is not None and self._position:
+            self.credential = Credential(
+                TopicPartition(self._topic, self._shard, self._position),
+                self._consumer.consumer_group_metadata(),
+            )
 
     def _has_shard(self, partitions: list[TopicPartition]) -> bool:
         return any(p.partition == self._shard for p in partitions)
@@ -229,6 +251,7 @@ class KafkaMembership:
         offset = message.offset()
         if message.partition() != self._shard or heartbeat is None or offset is None:
             return
+        self._position = offset + 1
         if self._listener is not None:
             self._listener.heard(heartbeat, offset)
 

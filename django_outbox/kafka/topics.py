@@ -1,25 +1,28 @@
 """
-See to it that the leader topic exists before a harvester joins its group.
+See to it that our own topics exist before a harvester joins its group.
 
-`membership.py` calls it at each join. The topic holds nothing but heartbeats
-of the last seconds, so it may be created, and expire, without a second
-thought; the ledger and the users' topics are none of its business.
+`membership.py` calls it at each join. The leader topic holds nothing but
+heartbeats of the last seconds, so it may expire without a second thought; of
+the ledger topic only the last record of each key counts. The users' topics
+are none of its business.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from ..exceptions import KafkaUnavailable, LeaderTopicMissing
+from ..exceptions import KafkaUnavailable, TopicMissing
+from ..options import OutboxSettings
 from .config import KafkaConfig, milliseconds
 from .logs import CLIENT_LOG
 
@@ -28,8 +31,47 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+
+class OwnTopic(NamedTuple):
+    """A topic that the harvesters need, and how it is created."""
+
+    kind: str
+    """What people call it."""
+    name: str
+    partitions: int
+    """How many it must have at least: one a shard."""
+    settings: Mapping[str, str]
+    """Of the topic, in Kafka's own names."""
+
+
+def leader_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
+    """Describe the topic of NELI's heartbeats."""
+    settings = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(milliseconds(RETENTION)),
+        "segment.ms": str(milliseconds(RETENTION)),
+    }
+    partitions = max(options.SHARDS, shard + 1)
+    return OwnTopic("leader topic", options.LEADER_TOPIC, partitions, settings)
+
+
+def ledger_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
+    """Describe the topic of the exactly-once relay's books."""
+    settings = {
+        "cleanup.policy": "compact",
+        # All but the last ledger is waste: compact early.
+        "segment.bytes": str(LEDGER_SEGMENT),
+        "min.cleanable.dirty.ratio": "0.1",
+    }
+    partitions = max(options.SHARDS, shard + 1)
+    return OwnTopic("ledger topic", options.ledger_topic, partitions, settings)
+
+
 RETENTION: Final = 3600.0
 """Seconds for which heartbeats stay, for people who look into a topic."""
+
+LEDGER_SEGMENT: Final = 64 * 1024 * 1024
+"""Bytes of the ledger topic that are written before they can be compacted."""
 
 _PAUSE: Final = 0.1
 """Seconds between two looks at a topic that is coming up."""
@@ -45,11 +87,10 @@ _DENIED: Final = frozenset(
 """Refusals of a creation that a person has to deal with."""
 
 
-def ensure_leader_topic(
+def ensure_topic(
     config: KafkaConfig,
+    topic: OwnTopic,
     *,
-    topic: str,
-    partitions: int = 1,
     may_create: bool = True,
     timeout: float = 2.0,
 ) -> None:
@@ -58,13 +99,11 @@ def ensure_leader_topic(
 
     Args:
         config: of the admin client; see `config.admin_config`.
-        topic: the leader topic.
-        partitions: how many it must have at least: one a shard.
         may_create: whether to create it when it is missing.
         timeout: seconds after which a silent cluster counts as away.
 
     Raises:
-        LeaderTopicMissing: with the command line that makes it right.
+        TopicMissing: with the command line that makes it right.
         KafkaUnavailable: call again later.
     """
     client_config: KafkaConfig = {**config, "logger": CLIENT_LOG}
@@ -73,47 +112,51 @@ def ensure_leader_topic(
     has_asked = False
     while True:
         description = _describe(admin, topic, deadline)
-        if description is not None and len(description.partitions) < partitions:
-            raise LeaderTopicMissing(
-                f"The leader topic {topic!r} has {len(description.partitions)} "
-                f"partitions, {partitions} are needed. Add them: "
-                + _command("--alter", topic, partitions, config)
+        if description is not None and len(description.partitions) < topic.partitions:
+            raise TopicMissing(
+                f"The {topic.kind} {topic.name!r} has {len(description.partitions)} "
+                f"partitions, {topic.partitions} are needed. Add them: "
+                + _command("--alter", topic, config)
             )
-        if description is not None and _is_up(description, partitions):
-            _warn_of_more(description, partitions)
+        if description is not None and _is_up(description, topic.partitions):
+            _warn_of_more(description, topic)
             return
         if description is None and not has_asked:
             if not may_create:
-                raise _missing(topic, partitions, config, "may not be attempted")
-            _create(admin, topic, partitions, config, deadline)
+                raise _missing(topic, config, "may not be attempted")
+            _create(admin, topic, config, deadline)
             has_asked = True
         if time.monotonic() > deadline:
-            raise KafkaUnavailable(f"The leader topic {topic!r} has no leader yet.")
+            raise KafkaUnavailable(
+                f"The {topic.kind} {topic.name!r} has no leader yet."
+            )
         time.sleep(_PAUSE)
 
 
-def _describe(admin: AdminClient, topic: str, deadline: float) -> Any:
+def _describe(admin: AdminClient, topic: OwnTopic, deadline: float) -> Any:
     """Return the topic's `TopicDescription`, or None when there is no such topic."""
     left = max(0.1, deadline - time.monotonic())
-    futures = admin.describe_topics(TopicCollection([topic]), request_timeout=left)
+    futures = admin.describe_topics(TopicCollection([topic.name]), request_timeout=left)
     try:
-        return _result(futures[topic], left)
+        return _result(futures[topic.name], left)
     except KafkaException as error:
         if error.args[0].code() == DriverError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise KafkaUnavailable(
-            f"The leader topic {topic!r} cannot be looked up: {error.args[0].str()}."
+            f"The {topic.kind} {topic.name!r} cannot be looked up: "
+            f"{error.args[0].str()}."
         ) from error
 
 
-def _warn_of_more(description: TopicDescription, partitions: int) -> None:
-    if len(description.partitions) > partitions:
+def _warn_of_more(description: TopicDescription, topic: OwnTopic) -> None:
+    if len(description.partitions) > topic.partitions:
         logger.warning(
-            "The leader topic %s has %d partitions, %d would do: the group balances "
-            "them, so that a process that joins may take leadership over",
-            description.name,
+            "The %s %s has %d partitions, %d would do: the group balances them, so "
+            "that a process that joins may take leadership over",
+            topic.kind,
+            topic.name,
             len(description.partitions),
-            partitions,
+            topic.partitions,
             extra={"action": "check_topic"},
         )
 
@@ -125,41 +168,33 @@ def _is_up(description: TopicDescription, partitions: int) -> bool:
 
 
 def _create(
-    admin: AdminClient,
-    topic: str,
-    partitions: int,
-    config: KafkaConfig,
-    deadline: float,
+    admin: AdminClient, topic: OwnTopic, config: KafkaConfig, deadline: float
 ) -> None:
     """Create the topic, unless another process was faster."""
-    retention = str(milliseconds(RETENTION))
     new = NewTopic(
-        topic,
-        num_partitions=partitions,
+        topic.name,
+        num_partitions=topic.partitions,
         replication_factor=-1,
-        config={
-            "cleanup.policy": "delete",
-            "retention.ms": retention,
-            "segment.ms": retention,
-        },
+        config=dict(topic.settings),
     )
     left = max(0.1, deadline - time.monotonic())
     futures = admin.create_topics([new], request_timeout=left, operation_timeout=left)
     try:
-        _result(futures[topic], left)
+        _result(futures[topic.name], left)
     except KafkaException as error:
         code, text = error.args[0].code(), error.args[0].str()
         if code in _DENIED:
-            raise _missing(
-                topic, partitions, config, f"was refused ({text})"
-            ) from error
+            raise _missing(topic, config, f"was refused ({text})") from error
         if code != DriverError.TOPIC_ALREADY_EXISTS:
             raise KafkaUnavailable(
-                f"The leader topic {topic!r} cannot be created now: {text}."
+                f"The {topic.kind} {topic.name!r} cannot be created now: {text}."
             ) from error
     else:
         logger.info(
-            "Created the leader topic %s", topic, extra={"action": "create_topic"}
+            "Created the %s %s",
+            topic.kind,
+            topic.name,
+            extra={"action": "create_topic"},
         )
 
 
@@ -170,22 +205,20 @@ def _result(future: Future[Any], timeout: float) -> Any:
         raise KafkaUnavailable from error
 
 
-def _missing(
-    topic: str, partitions: int, config: KafkaConfig, why: str
-) -> LeaderTopicMissing:
-    command = _command("--create", topic, partitions, config)
-    return LeaderTopicMissing(
-        f"The leader topic {topic!r} does not exist and its creation {why}. "
-        f"Create it: {command}"
+def _missing(topic: OwnTopic, config: KafkaConfig, why: str) -> TopicMissing:
+    return TopicMissing(
+        f"The {topic.kind} {topic.name!r} does not exist and its creation {why}. "
+        f"Create it: {_command('--create', topic, config)}"
     )
 
 
-def _command(verb: str, topic: str, partitions: int, config: KafkaConfig) -> str:
+def _command(verb: str, topic: OwnTopic, config: KafkaConfig) -> str:
     servers = config.get("bootstrap.servers", "localhost:9092")
     command = (
-        f"kafka-topics.sh --bootstrap-server {servers} {verb} --topic {topic} "
-        f"--partitions {partitions}"
+        f"kafka-topics.sh --bootstrap-server {servers} {verb} --topic {topic.name} "
+        f"--partitions {topic.partitions}"
     )
     if verb == "--create":
-        command += f" --config retention.ms={milliseconds(RETENTION)}"
+        for name, value in topic.settings.items():
+            command += f" --config {name}={value}"
     return command

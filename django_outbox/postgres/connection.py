@@ -104,7 +104,8 @@ class Database:
         }
         self._connection: Connection | None = None
         self._pid = 0
-        self._is_pooled = False
+        self.is_pooled = False
+        """Whether a pooler may change the server behind this connection."""
 
     @contextmanager
     def session(self) -> Iterator[Connection]:
@@ -118,7 +119,7 @@ class Database:
         """
         try:
             connection = self._connected()
-            if self._is_pooled:
+            if self.is_pooled:
                 with connection.transaction():
                     self._limit(connection, is_local=True)
                     yield connection
@@ -157,9 +158,9 @@ class Database:
 
     def _prepare(self, connection: Connection) -> None:
         row = connection.execute(queries()["backend"]).fetchone()
-        self._is_pooled = row != (connection.info.backend_pid,)
+        self.is_pooled = row != (connection.info.backend_pid,)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-        if not self._is_pooled:
+        if not self.is_pooled:
             self._limit(connection, is_local=False)
 
     def _limit(self, connection: Connection, *, is_local: bool) -> None:

@@ -3,8 +3,9 @@
 -- a column that this table lacks. Values are always parameters. A literal brace
 -- is doubled, and there is no semicolon.
 --
--- A write by a leader carries its leader id, so that a leader of the past
--- changes nothing.
+-- {fields} are the columns of a record. A write by a leader is limited to rows
+-- that are {owned}: marked by its leader id, or, where nothing is marked, of the
+-- very message ids that it read; so a leader of the past changes nothing.
 
 -- name: session
 -- Bound what follows, for the session or for its transaction only. A queue's
@@ -52,19 +53,7 @@ UPDATE {table} AS o
 SET leader_id = %(leader_id)s::uuid
 FROM page
 WHERE o.id = page.id
-RETURNING
-    o.id,
-    o.kafka_topic,
-    o.kafka_key,
-    o.kafka_value,
-    coalesce(o.kafka_header_keys, '{{}}'),
-    coalesce(o.kafka_header_values, '{{}}'),
-    {kafka_partition},
-    {message_id}::text,
-    {created_at}::text,
-    {cluster_id},
-    {attempts},
-    {kafka_value_bytes}
+RETURNING {fields}
 
 -- name: reset
 -- Un-claim the rows of these lanes, up to the highest id that can be marked.
@@ -78,16 +67,98 @@ WHERE
         FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS lane (topic, key)
     )
 
+-- name: history
+-- Which history of the database this is: a failover to a standby that lagged
+-- behind begins a new timeline, on which ids are given again.
+SELECT
+    system_identifier
+    || '/'
+    || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
+FROM pg_control_system()
+
+-- name: page
+-- Read the first rows of what was never shown: gaps, and all after a position.
+-- One statement is one snapshot: in two, a gap's transaction could commit
+-- between them, and its successor on the same key would show first.
+SELECT {fields}
+FROM (
+    (
+        SELECT late.*
+        FROM unnest(%(lows)s::bigint[], %(highs)s::bigint[]) AS gap (low, high)
+        CROSS JOIN LATERAL (
+            SELECT * FROM {table}
+            WHERE id BETWEEN gap.low AND gap.high
+            ORDER BY id
+            LIMIT %(limit)s
+        ) AS late
+    )
+    UNION ALL
+    (SELECT * FROM {table} WHERE id > %(position)s ORDER BY id LIMIT %(limit)s)
+) AS o
+ORDER BY o.id
+LIMIT %(limit)s
+
+-- name: page_after
+-- The same when there are no gaps.
+SELECT {fields}
+FROM {table} AS o
+WHERE o.id > %(position)s
+ORDER BY o.id
+LIMIT %(limit)s
+
+-- name: writers
+-- Who may still write a row whose id is drawn: an INSERT takes this lock before
+-- it draws an id, and keeps it to the end of its transaction. One that is
+-- prepared has no process, and has changed its name.
+SELECT virtualtransaction, pid IS NULL
+FROM pg_locks
+WHERE
+    locktype = 'relation'
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND relation = %(table)s::regclass
+    AND mode = 'RowExclusiveLock'
+    AND granted
+
+-- name: sweep
+-- Read rows from the head, up to a position, that nobody knows of.
+SELECT {fields}
+FROM {table} AS o
+WHERE
+    o.id <= %(position)s
+    AND o.id <> ALL(%(known)s::bigint[])
+    AND (o.kafka_topic, o.kafka_key) NOT IN (
+        SELECT lane.topic, lane.key
+        FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS lane (topic, key)
+    )
+ORDER BY o.id
+LIMIT %(limit)s
+
+-- name: lanes
+-- Read the first rows of lanes that were held, each from an id on.
+SELECT {fields}
+FROM unnest(
+    %(topics)s::text[], %(keys)s::text[], %(lows)s::bigint[], %(limits)s::integer[]
+) AS lane (topic, key, low, rows)
+CROSS JOIN LATERAL (
+    SELECT * FROM {table}
+    WHERE
+        id BETWEEN lane.low AND %(position)s
+        AND kafka_topic = lane.topic
+        AND kafka_key = lane.key
+    ORDER BY id
+    LIMIT lane.rows
+) AS o
+
 -- name: purge
 -- Delete rows that are in the log.
-DELETE FROM {table}
-WHERE id = ANY(%(ids)s::bigint[]) AND leader_id = %(leader_id)s::uuid
+DELETE FROM {table} AS o
+WHERE o.id = ANY(%(ids)s::bigint[]) AND {owned}
 
 -- name: archive
 -- Move rows that are in the log to the archive table.
 WITH purged AS (
     DELETE FROM {table} AS o
-    WHERE id = ANY(%(ids)s::bigint[]) AND leader_id = %(leader_id)s::uuid
+    WHERE o.id = ANY(%(ids)s::bigint[]) AND {owned}
     RETURNING
         o.id, o.create_time, o.kafka_topic, o.kafka_key, o.kafka_value,
         {kafka_value_bytes} AS kafka_value_bytes,
@@ -112,19 +183,19 @@ SET
     attempts = least(o.attempts + 1, 32767),
     last_error = failure.error
 FROM unnest(%(ids)s::bigint[], %(errors)s::text[]) AS failure (id, error)
-WHERE o.id = failure.id AND o.leader_id = %(leader_id)s::uuid
+WHERE o.id = failure.id AND {owned}
 
 -- name: fail_unnoted
 -- Count the rows of a table that has no place for an attempt or an error.
-SELECT FROM {table}
-WHERE id = ANY(%(ids)s::bigint[]) AND leader_id = %(leader_id)s::uuid
+SELECT FROM {table} AS o
+WHERE o.id = ANY(%(ids)s::bigint[]) AND {owned}
 
 -- name: park
 -- Move rows, with their error, to the parked table.
 WITH parked AS (
     DELETE FROM {table} AS o
     USING unnest(%(ids)s::bigint[], %(errors)s::text[]) AS failure (id, error)
-    WHERE o.id = failure.id AND o.leader_id = %(leader_id)s::uuid
+    WHERE o.id = failure.id AND {owned}
     RETURNING
         o.id, o.create_time, o.kafka_topic, o.kafka_key, o.kafka_value,
         {kafka_value_bytes} AS kafka_value_bytes,

@@ -38,6 +38,27 @@ _SUBSTITUTES: Final[Mapping[LiteralString, LiteralString]] = {
 }
 """What stands for each column that only django-outbox's own table has."""
 
+_FIELDS: Final[LiteralString] = """
+    o.id,
+    o.kafka_topic,
+    o.kafka_key,
+    o.kafka_value,
+    coalesce(o.kafka_header_keys, '{{}}'),
+    coalesce(o.kafka_header_values, '{{}}'),
+    {kafka_partition},
+    {message_id}::text,
+    {created_at}::text,
+    {cluster_id},
+    {attempts},
+    {kafka_value_bytes}"""
+"""The columns of a record, as `rows.py` reads them."""
+
+MARKED: Final[LiteralString] = "o.leader_id = %(leader_id)s::uuid"
+"""Rows are owned by their mark."""
+
+IDENTIFIED: Final[LiteralString] = "{message_id} = ANY(%(message_ids)s::uuid[])"
+"""Rows are owned by who has read their message id: an id may be given again."""
+
 
 @cache
 def queries() -> Mapping[str, LiteralString]:
@@ -56,13 +77,16 @@ def identifier(table: str, *, suffix: str = "") -> sql.Identifier:
     return sql.Identifier(*filter(None, (schema,)), f"{name}{suffix}")
 
 
-def compose(table: str, columns: Collection[str]) -> Mapping[str, bytes]:
+def compose(
+    table: str, columns: Collection[str], *, owned: LiteralString = MARKED
+) -> Mapping[str, bytes]:
     """
     Make each statement for a table, as the driver takes it.
 
     Args:
         table: its name, perhaps with a schema: `sales.outbox`.
         columns: those that it has.
+        owned: which rows a leader may write: `MARKED` or `IDENTIFIED`.
     """
     parts: dict[str, sql.Composable] = {
         "table": _escaped(table),
@@ -74,6 +98,8 @@ def compose(table: str, columns: Collection[str]) -> Mapping[str, bytes]:
         parts[column] = (
             sql.Identifier("o", column) if column in columns else sql.SQL(substitute)
         )
+    parts["fields"] = sql.SQL(_FIELDS).format(**parts)
+    parts["owned"] = sql.SQL(owned).format(**parts)
     return {
         name: sql.SQL(text).format(**parts).as_bytes(None)
         for name, text in queries().items()

@@ -7,15 +7,32 @@ the count of the backlog, which the marking thread must not.
 
 from __future__ import annotations
 
+from collections.abc import Sized
+from typing import Protocol
+
 from ..events import MeterRead
 from ..records import Backlog
-from .relay import Relay
+
+
+class Counters(Protocol):
+    """What a relay counts: MP/R's `Relay`, or the ledger relay's."""
+
+    purged: int
+    failed: int
+
+    @property
+    def in_flight(self) -> int:
+        """Records produced and not settled."""
+
+    @property
+    def blocked(self) -> Sized:
+        """Lanes that wait for a retry."""
 
 
 class Meter:
     """Turns counters that only grow into readings with a rate."""
 
-    def __init__(self, relay: Relay, *, name: str, interval: float) -> None:
+    def __init__(self, relay: Counters, *, name: str, interval: float) -> None:
         self._relay = relay
         self._name = name
         self._interval = interval

@@ -17,14 +17,34 @@ Settled: TypeAlias = Callable[[Record, DeliveryFailed | None], None]
 """Called once for each record produced: None is proof that it is in the log."""
 
 
-class Outbox(Protocol):
+class SettledTable(Protocol):
     """
-    The table, as a leader writes to it: every write carries the leader id.
+    The table, as a leader settles what became of records.
 
     One object serves one thread. Every method may block up to the statement
     time-out and raises `DatabaseUnavailable` when the outcome is unknown;
-    the next call connects anew by itself.
+    the next call connects anew by itself. Rows are limited to those that are
+    the leader's: by its mark, or (the ledger relay, which marks nothing) by
+    the message ids that it has read.
     """
+
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+        """
+        Delete these rows where they are the leader's.
+
+        Returns how many there were; fewer than asked means that another
+        leader has marked some since.
+        """
+
+    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        """Count an attempt and note the error in each row; keep the mark."""
+
+    def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        """Move these rows, with error and attempts, to the parked table."""
+
+
+class Outbox(SettledTable, Protocol):
+    """The table, as a leader marks it: every write carries the leader id."""
 
     def mark(self, leader_id: str, *, limit: int) -> list[Record]:
         """
@@ -37,22 +57,8 @@ class Outbox(Protocol):
     def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
         """Un-claim all rows of these lanes that `leader_id` has marked."""
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
-        """
-        Delete these rows where `leader_id` still has them marked.
-
-        Returns how many there were; fewer than asked means that another
-        leader has marked some since.
-        """
-
-    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
-        """Count an attempt and note the error in each row; keep the mark."""
-
     def ping(self) -> None:
         """Ask the table for nothing, to learn whether it can be reached."""
-
-    def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
-        """Move these rows, with error and attempts, to the parked table."""
 
 
 class Gauge(Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ..exceptions import DatabaseError
 from ..records import Failure, Settlement
 from .outage import Outage
-from .ports import Outbox
+from .ports import SettledTable
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Settler:
     def __init__(
         self,
         *,
-        outbox: Outbox,
+        outbox: SettledTable,
         on_parked: Callable[[str, Failure], None],
         clock: Callable[[], float],
     ) -> None:

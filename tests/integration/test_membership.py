@@ -12,10 +12,15 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from django_outbox.election.ports import JoinLater
-from django_outbox.exceptions import KafkaUnavailable, LeaderTopicMissing
+from django_outbox.exceptions import KafkaUnavailable, TopicMissing
 from django_outbox.kafka.groups import Doorstep
 from django_outbox.kafka.membership import KafkaMembership
-from django_outbox.kafka.topics import ensure_leader_topic
+from django_outbox.kafka.topics import (
+    OwnTopic,
+    ensure_topic,
+    leader_topic,
+    ledger_topic,
+)
 from django_outbox.options import OutboxSettings
 from tests.contracts.groups import Recorder
 from tests.services import Topics
@@ -34,9 +39,13 @@ def name() -> str:
     return f"test-{uuid4()}"
 
 
+def own_topic(name: str, partitions: int = 1) -> OwnTopic:
+    return leader_topic(OutboxSettings(LEADER_TOPIC=name), shard=partitions - 1)
+
+
 def test_a_missing_leader_topic_is_created(config: dict[str, str], name: str) -> None:
-    ensure_leader_topic(config, topic=name, partitions=2)
-    ensure_leader_topic(config, topic=name, partitions=2)
+    ensure_topic(config, own_topic(name, 2))
+    ensure_topic(config, own_topic(name, 2))
 
     admin = AdminClient(config)
     assert len(admin.list_topics(name, timeout=5).topics[name].partitions) == 2
@@ -46,17 +55,30 @@ def test_a_missing_leader_topic_is_created(config: dict[str, str], name: str) ->
     assert entries["cleanup.policy"].value == "delete"
 
 
+def test_a_missing_ledger_topic_is_created_compacted(
+    config: dict[str, str], name: str
+) -> None:
+    topic = ledger_topic(OutboxSettings(LEADER_TOPIC=name))
+    ensure_topic(config, topic)
+
+    resource = ConfigResource(ResourceType.TOPIC, f"{name}.ledger")
+    admin = AdminClient(config)
+    entries = admin.describe_configs([resource])[resource].result(timeout=5)
+    assert entries["cleanup.policy"].value == "compact"
+
+
 def test_a_topic_that_may_not_be_created_is_named_with_the_cure(
     config: dict[str, str], name: str
 ) -> None:
-    with pytest.raises(LeaderTopicMissing) as caught:
-        ensure_leader_topic(config, topic=name, may_create=False)
+    with pytest.raises(TopicMissing) as caught:
+        ensure_topic(config, own_topic(name), may_create=False)
 
     assert str(caught.value) == (
         f"The leader topic '{name}' does not exist and its creation may not be "
         f"attempted. Create it: kafka-topics.sh --bootstrap-server "
         f"{config['bootstrap.servers']} --create --topic {name} --partitions 1 "
-        "--config retention.ms=3600000"
+        "--config cleanup.policy=delete --config retention.ms=3600000 "
+        "--config segment.ms=3600000"
     )
     assert name not in AdminClient(config).list_topics(timeout=5).topics
 
@@ -66,8 +88,8 @@ def test_a_topic_with_too_few_partitions_is_named_with_the_cure(
 ) -> None:
     topic = topics.create(partitions=1)
 
-    with pytest.raises(LeaderTopicMissing, match=r"--alter --topic .* --partitions 3"):
-        ensure_leader_topic(config, topic=topic, partitions=3)
+    with pytest.raises(TopicMissing, match=r"--alter --topic .* --partitions 3"):
+        ensure_topic(config, own_topic(topic, 3))
 
 
 def test_a_topic_with_too_many_partitions_is_worth_a_warning(
@@ -75,7 +97,7 @@ def test_a_topic_with_too_many_partitions_is_worth_a_warning(
 ) -> None:
     topic = topics.create(partitions=3)
     with caplog.at_level(logging.WARNING):
-        ensure_leader_topic(config, topic=topic, partitions=1)
+        ensure_topic(config, own_topic(topic, 1))
 
     assert "3 partitions, 1 would do" in caplog.text
 
@@ -83,7 +105,7 @@ def test_a_topic_with_too_many_partitions_is_worth_a_warning(
 def test_a_broker_that_is_away_is_reported_in_time(name: str) -> None:
     began = time.monotonic()
     with pytest.raises(KafkaUnavailable):
-        ensure_leader_topic(NOWHERE, topic=name, timeout=1.0)
+        ensure_topic(NOWHERE, own_topic(name), timeout=1.0)
 
     assert time.monotonic() - began < 3.0
 

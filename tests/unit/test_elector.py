@@ -12,7 +12,7 @@ from django_outbox.election.ports import Heartbeat, JoinLater, Listener
 from django_outbox.election.settings import ElectionSettings
 from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event
-from django_outbox.exceptions import KafkaUnavailable, LeaderTopicMissing, OutboxError
+from django_outbox.exceptions import KafkaUnavailable, OutboxError, TopicMissing
 from django_outbox.testing.membership import FakeGroup, FakeMembership
 from django_outbox.testing.timeline import Timeline
 
@@ -141,7 +141,7 @@ def test_it_asks_ever_less_often_up_to_a_limit(process: Process) -> None:
     assert gaps == pytest.approx([0.25, 0.5, 1.0, 2.0, 2.0, 2.0, 2.0])
 
 
-@pytest.mark.parametrize("obstacle", [KafkaUnavailable(), LeaderTopicMissing()])
+@pytest.mark.parametrize("obstacle", [KafkaUnavailable(), TopicMissing()])
 def test_it_goes_on_trying_and_says_so_once(
     process: Process, obstacle: OutboxError, caplog: pytest.LogCaptureFixture
 ) -> None:

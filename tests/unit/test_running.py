@@ -27,6 +27,10 @@ from django_outbox.testing.outbox import InMemoryOutbox
 from django_outbox.testing.producer import InMemoryLog, InMemoryProducer
 
 
+def _not_in_use(_: object) -> NoReturn:
+    raise AssertionError("only with DELIVERY = exactly-once")
+
+
 class Worker:
     """The fakes, and what to do on an event."""
 
@@ -46,6 +50,8 @@ class Worker:
             providers=Providers(
                 table=lambda _concern: self.outbox,
                 producer=lambda: InMemoryProducer(self.log),
+                unmarked=_not_in_use,
+                transactions=_not_in_use,
                 membership=self.membership,
             ),
             observers=[*observers, self.on_event],

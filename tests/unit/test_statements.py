@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.postgres.statements import compose, identifier, queries
+from django_outbox.postgres.statements import IDENTIFIED, compose, identifier, queries
 
 COLUMNS = {
     "kafka_value_bytes",
@@ -26,7 +26,17 @@ def test_every_statement_opens_with_its_name_for_the_operator() -> None:
 
 @pytest.mark.parametrize("name", ["reset", "purge", "archive", "fail", "park"])
 def test_every_write_by_a_leader_carries_its_leader_id(name: str) -> None:
-    assert "leader_id = %(leader_id)s::uuid" in queries()[name]
+    assert b"leader_id = %(leader_id)s::uuid" in compose("outbox", COLUMNS)[name]
+
+
+@pytest.mark.parametrize("name", ["purge", "archive", "fail", "park"])
+@pytest.mark.parametrize("columns", [COLUMNS, set()])
+def test_without_marks_every_write_carries_the_message_ids(
+    name: str, columns: set[str]
+) -> None:
+    statement = compose("outbox", columns, owned=IDENTIFIED)[name]
+    assert b"leader_id" not in statement
+    assert b"= ANY(%(message_ids)s::uuid[])" in statement
 
 
 def test_a_column_that_the_table_has_is_read_and_another_is_replaced() -> None:

@@ -1,0 +1,156 @@
+"""
+Builds the parts of one run of a harvester, for either delivery mode.
+
+`harvester.py` owns the lifecycle and gives the providers; `machinery.py` gives
+each part its thread. MP/R (`relay/`) and the ledger relay (`ledger/`) are built
+of the same kinds of parts.
+"""
+
+from __future__ import annotations
+
+from .election.elector import Elector
+from .election.ports import Membership
+from .election.settings import ElectionSettings
+from .events import boottime
+from .exceptions import DatabaseError
+from .ledger.dispatch import LedgerDispatcher
+from .ledger.finder import Finder
+from .ledger.settings import LedgerSettings
+from .machinery import Machinery
+from .options import OutboxSettings
+from .parts import Parts
+from .providers import HarvestedTable, Providers
+from .relay.dispatch import Dispatcher
+from .relay.mark import Marker
+from .relay.meter import Meter
+from .relay.outage import Outage
+from .relay.poison import RetryPolicy
+from .relay.settings import DispatchSettings
+from .relay.settle import Settler
+from .relay.trust import Trust
+
+
+def assemble(
+    o: OutboxSettings, *, providers: Providers, machinery: Machinery, name: str
+) -> Parts:
+    """Build all parts of one run, which call the machinery back."""
+    membership = providers.membership()
+    elector = Elector(
+        ElectionSettings(
+            name=name,
+            heartbeat_timeout=o.HEARTBEAT_TIMEOUT,
+            heartbeat_interval=o.HEARTBEAT_INTERVAL,
+        ),
+        membership,
+        clock=boottime,
+        on_event=machinery.publish,
+        barrier=machinery.barrier,
+        can_join=_Probe(providers.table("probe")),
+    )
+    if o.is_exactly_once:
+        return _ledger_parts(o, providers, machinery, elector, membership)
+    return _marking_parts(o, providers, machinery, elector)
+
+
+def _marking_parts(
+    o: OutboxSettings, providers: Providers, machinery: Machinery, elector: Elector
+) -> Parts:
+    leadership = elector.leadership
+    marking, settling = providers.table("mark"), providers.table("settle")
+    marker = Marker(
+        outbox=marking, is_trusted=Trust(leadership, boottime), clock=boottime
+    )
+    settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
+    dispatcher = Dispatcher(
+        DispatchSettings(
+            max_in_flight=o.MAX_IN_FLIGHT,
+            mark_batch=o.MARK_BATCH,
+            busy_interval=o.MIN_POLL_INTERVAL,
+            idle_interval=o.POLL_INTERVAL,
+            database_deadline=o.DATABASE_DEADLINE,
+            retry=_retry_policy(o),
+        ),
+        leadership=leadership,
+        make_producer=providers.producer,
+        claim=machinery.claim,
+        submit=machinery.submit,
+        outages=(marker.outage, settler.outage),
+        clock=boottime,
+    )
+    return Parts(
+        election=elector,
+        leadership=leadership,
+        marker=marker,
+        dispatcher=dispatcher,
+        settler=settler,
+        meter=Meter(dispatcher.relay, name=machinery.name, interval=o.METER_INTERVAL),
+        marking=marking,
+        settling=settling,
+    )
+
+
+def _ledger_parts(
+    o: OutboxSettings,
+    providers: Providers,
+    machinery: Machinery,
+    elector: Elector,
+    membership: Membership,
+) -> Parts:
+    leadership = elector.leadership
+    finding, settling = providers.unmarked("find"), providers.unmarked("settle")
+    finder = Finder(table=finding, clock=boottime)
+    settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
+    dispatcher = LedgerDispatcher(
+        LedgerSettings(
+            batch=o.TRANSACTION_BATCH,
+            delivery_timeout=o.DELIVERY_TIMEOUT,
+            busy_interval=o.MIN_POLL_INTERVAL,
+            idle_interval=o.POLL_INTERVAL,
+            database_deadline=o.DATABASE_DEADLINE,
+            retry=_retry_policy(o),
+        ),
+        leadership=leadership,
+        transactions=providers.transactions(membership),
+        claim=machinery.claim,
+        submit=machinery.submit,
+        outages=(finder.outage, settler.outage),
+        clock=boottime,
+    )
+    return Parts(
+        election=elector,
+        leadership=leadership,
+        marker=finder,
+        dispatcher=dispatcher,
+        settler=settler,
+        meter=Meter(dispatcher.relay, name=machinery.name, interval=o.METER_INTERVAL),
+        marking=finding,
+        settling=settling,
+    )
+
+
+def _retry_policy(o: OutboxSettings) -> RetryPolicy:
+    return RetryPolicy(
+        backoff=o.RETRY_BACKOFF,
+        backoff_max=o.RETRY_BACKOFF_MAX,
+        parks_poison=o.POISON_POLICY == "park",
+        park_after=o.PARK_AFTER,
+    )
+
+
+class _Probe:
+    """Whether the database answers; asked before each join (elect)."""
+
+    def __init__(self, table: HarvestedTable) -> None:
+        self._table = table
+        self._outage = Outage()
+
+    def __call__(self) -> bool:
+        try:
+            self._table.ping()
+        except DatabaseError as error:
+            self._outage.lost(error, boottime())
+            return False
+        finally:
+            self._table.close()
+        self._outage.reached(boottime())
+        return True

@@ -1,0 +1,129 @@
+"""
+The ledger topic: which rows are in the log and may still be in the table.
+
+A compacted topic with one key for each shard, so that only the last ledger of
+a shard matters. `transactions.py` writes one with each transaction and reads
+the last committed one when it opens.
+
+The value is 24 bytes for each record: its id (signed, big-endian), then the 16
+bytes of its message id. What the ids are unique under stands in the headers.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+from confluent_kafka import (
+    Consumer,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka import KafkaError as DriverError
+
+from ..exceptions import KafkaError, KafkaUnavailable
+from ..ledger.ports import Ledger
+from ..records import Record
+from .config import KafkaConfig
+from .envelope import Headers, texts
+from .logs import CLIENT_LOG
+
+FORMAT: Final = "1"
+"""Version of the value's format, in the header `ledger-format`."""
+
+_FIRST_STEP: Final = 8
+"""Offsets to go back from the end at first: behind the last ledger come the mark
+of its commit, and whatever aborted transactions have left."""
+
+_POLL: Final = 0.1
+
+
+def encode(ledger: Ledger) -> tuple[Headers, bytes]:
+    """Write a ledger as headers and value of a message."""
+    records = ledger.records
+    ids = [record.id for record in records]
+    text = "".join([record.message_id for record in records]).replace("-", "")
+    raw = bytes.fromhex(text)
+    pairs = zip(ids, (raw[at : at + 16] for at in range(0, len(raw), 16)), strict=True)
+    value = struct.pack(">" + "q16s" * len(ids), *chain.from_iterable(pairs))
+    return [("ledger-format", FORMAT), ("ledger-history", ledger.history)], value
+
+
+def decode(fields: Mapping[str, str], value: bytes) -> Ledger:
+    """
+    Read a message's headers and value as a ledger.
+
+    Raises:
+        KafkaError: it is none, or of a later format.
+    """
+    if fields.get("ledger-format") != FORMAT or len(value) % 24:
+        raise KafkaError(
+            "The ledger topic's last record is no ledger of this version "
+            f"(ledger-format {fields.get('ledger-format')!r}, {len(value)} bytes). "
+            "Update django-outbox, or find out who else writes to the topic."
+        )
+    records = [
+        Record.identified(id_, str(uuid.UUID(bytes=raw)))
+        for id_, raw in struct.iter_unpack(">q16s", value)
+    ]
+    return Ledger(history=fields.get("ledger-history", ""), records=records)
+
+
+def read_last(
+    config: KafkaConfig, *, topic: str, shard: int, timeout: float
+) -> Ledger | None:
+    """
+    Read the last committed ledger of a shard; None when there has been none.
+
+    Args:
+        config: of the consumer; see `config.ledger_consumer_config`.
+        topic: the ledger topic, whose partition is the shard.
+        timeout: seconds.
+
+    Raises:
+        KafkaUnavailable: the partition could not be read to its end.
+    """
+    client_config: KafkaConfig = {**config, "logger": CLIENT_LOG}
+    consumer = Consumer(client_config)
+    deadline = time.monotonic() + timeout
+    try:
+        partition = TopicPartition(topic, shard)
+        low, high = consumer.get_watermark_offsets(partition, timeout=timeout)
+        step = _FIRST_STEP
+        while high > low:
+            start = max(low, high - step)
+            consumer.assign([TopicPartition(topic, shard, start)])
+            messages = _to_the_end(consumer, deadline)
+            if messages:
+                last = messages[-1]
+                return decode(texts(last.headers()), last.value() or b"")
+            if start == low:
+                return None
+            step *= 8
+    except KafkaException as error:
+        raise KafkaUnavailable(f"The ledger: {error.args[0].str()}.") from error
+    finally:
+        consumer.close()
+    return None
+
+
+def _to_the_end(consumer: Consumer, deadline: float) -> Sequence[Message]:
+    """Read committed messages up to the end of the partition; keep the last."""
+    last: list[Message] = []
+    while time.monotonic() < deadline:
+        message = consumer.poll(_POLL)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            last = [message]
+        elif error.code() == DriverError._PARTITION_EOF:
+            return last
+        elif not error.retriable():
+            raise KafkaException(error)
+    raise KafkaUnavailable("The ledger could not be read to its end in time.")

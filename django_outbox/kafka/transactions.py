@@ -1,0 +1,269 @@
+"""
+Kafka behind the ledger relay's port `Transactions`.
+
+One transaction carries a batch of records, their ledger, and an offset of the
+leader topic under the leader's group generation: a leader whom the group has
+replaced is refused by the broker whatever it believes (KIP-447).
+
+librdkafka repeats a request to end a transaction by itself, and the broker
+cannot tell a repeated one from the next one (KIP-890 is not in librdkafka:
+confluentinc/librdkafka#5423). So after any doubt the client is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from confluent_kafka import KafkaError as DriverError
+from confluent_kafka import KafkaException, Message
+from confluent_kafka import Producer as Client
+
+from ..exceptions import DeliveryFailed, KafkaUnavailable, ProducerBroken
+from ..ledger.ports import Fault, Ledger
+from ..options import OutboxSettings
+from ..records import Record
+from . import ledger as ledgers
+from .config import admin_config, ledger_consumer_config, redacted, transactional_config
+from .credential import Credential
+from .destinations import Destinations
+from .envelope import MESSAGE_ID, Envelope, Headers, texts
+from .failures import failure, no_offset
+from .logs import CLIENT_LOG
+from .topics import ensure_topic, ledger_topic
+
+logger = logging.getLogger(__name__)
+
+QUEUE_WAIT: Final = 0.05
+"""Seconds to wait for room in the producer's queue."""
+
+_ABANDONED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+"""Codes of records that went down with the transaction: no fault of theirs."""
+
+
+class KafkaTransactions:
+    """
+    The transactional producer of one shard; one object serves one thread.
+
+    The client is made by `open()`, so that nothing exists when a process forks.
+
+    Args:
+        options: the settings of the outbox.
+        credential: the present one of the leader group's member; None when
+            there is no group (`--solo`).
+        name: the process, as `client.id` shows it to operators.
+    """
+
+    def __init__(
+        self,
+        options: OutboxSettings,
+        *,
+        credential: Callable[[], Credential | None] | None,
+        name: str = "",
+        shard: int = 0,
+    ) -> None:
+        client_id = {"client.id": name} if name else {}
+        self._config = transactional_config(options, shard) | client_id
+        self._admin_config = admin_config(options) | client_id
+        self._options = options
+        self._reader_config = ledger_consumer_config(options) | client_id
+        self._credential = credential
+        self._topic = options.ledger_topic
+        self._shard = shard
+        self._timeout = options.DELIVERY_TIMEOUT
+        self._envelope = Envelope(options)
+        self._client: Client | None = None
+        self._destinations: Destinations | None = None
+        self._troubles = 0
+        """How often the client has told of trouble with a broker."""
+        # Of the present transaction:
+        self._acknowledged = 0
+        self._refused: list[tuple[Message, DriverError | None]] = []
+        self._faults: list[Fault] = []
+        self._is_late = False
+
+    def open(self) -> Ledger | None:
+        self.close()
+        ensure_topic(
+            self._admin_config,
+            ledger_topic(self._options, self._shard),
+            may_create=self._options.CREATE_LEADER_TOPIC,
+        )
+        logger.debug("Opening transactions with %s", redacted(self._config))
+        self._client = client = Client(
+            self._config | {"error_cb": self._note_trouble, "logger": CLIENT_LOG}
+        )
+        self._destinations = Destinations(client)
+        try:
+            client.init_transactions(2 * self._timeout)
+        except KafkaException as error:
+            raise KafkaUnavailable(
+                f"Transactions cannot begin: {error.args[0].str()}."
+            ) from error
+        return ledgers.read_last(
+            self._reader_config,
+            topic=self._topic,
+            shard=self._shard,
+            timeout=2 * self._timeout,
+        )
+
+    def send(
+        self,
+        records: Sequence[Record],
+        leader_id: str,
+        ledger: Ledger,
+        *,
+        patience: float,
+        may_commit: Callable[[], bool],
+    ) -> Sequence[Fault] | None:
+        client, destinations = self._client, self._destinations
+        if client is None or destinations is None:
+            raise ProducerBroken("The producer is not open.", code="_STATE")
+        headers, faults = self._check(destinations, records, leader_id)
+        if faults:
+            # Nothing has begun yet.
+            return faults
+        self._acknowledged, self._faults, self._is_late = 0, [], False
+        self._refused.clear()
+        troubles = self._troubles
+        is_committed = False
+        try:
+            client.begin_transaction()
+            is_complete = self._carry(client, records, headers, ledger, patience)
+            if is_complete and may_commit():
+                is_committed = True
+                client.commit_transaction(self._timeout)
+            else:
+                client.abort_transaction(self._timeout)
+        except KafkaException as error:
+            self._give_up(client, error.args[0], is_committed=is_committed)
+            is_committed = False
+        if troubles != self._troubles:
+            # Perhaps librdkafka has asked twice: the second request could end
+            # the next transaction.
+            raise ProducerBroken(
+                "a connection broke during a transaction", code="_TRANSPORT"
+            )
+        return None if is_committed else self._found_faults(client, records)
+
+    def serve(self) -> None:
+        if self._client is not None:
+            self._client.poll(0)
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        self._destinations = None
+        if client is not None:
+            # What is queued belongs to a transaction that nobody will commit.
+            client.purge()
+            client.poll(0)
+
+    def _check(
+        self, destinations: Destinations, records: Sequence[Record], leader_id: str
+    ) -> tuple[list[Headers], list[Fault]]:
+        """Find what is wrong with records before anything is sent."""
+        headers: list[Headers] = []
+        faults: list[Fault] = []
+        make, check = self._envelope.headers, destinations.check
+        destinations.begin()
+        for record in records:
+            try:
+                check(record)
+                headers.append(make(record, leader_id))
+            except DeliveryFailed as error:
+                faults.append(Fault(record, error))
+        return headers, faults
+
+    def _carry(
+        self,
+        client: Client,
+        records: Sequence[Record],
+        headers: Sequence[Headers],
+        ledger: Ledger,
+        patience: float,
+    ) -> bool:
+        """Send all that belongs to the transaction; True when all is in the log."""
+        for record, own in zip(records, headers, strict=True):
+            try:
+                self._produce(client, record, own)
+            except KafkaException as error:
+                self._faults.append(
+                    Fault(record, failure(error.args[0], is_alone=True))
+                )
+                return False
+        ledger_headers, value = ledgers.encode(ledger)
+        shard = self._shard
+        client.produce(
+            self._topic, value, str(shard), shard, self._report, headers=ledger_headers
+        )
+        if self._credential is not None:
+            if (credential := self._credential()) is None:
+                return False
+            position, group = credential
+            client.send_offsets_to_transaction([position], group, self._timeout)
+        self._is_late = client.flush(patience) > 0
+        return self._acknowledged == len(records) + 1
+
+    def _produce(self, client: Client, record: Record, headers: Headers) -> None:
+        # -1: librdkafka picks the partition by the key's hash.
+        partition = -1 if record.partition is None else record.partition
+        while True:
+            try:
+                client.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    partition,
+                    self._report,
+                    headers=headers,
+                )
+            except BufferError:
+                client.poll(QUEUE_WAIT)
+            else:
+                return
+
+    def _report(self, error: DriverError | None, message: Message) -> None:
+        """Count a delivery report; one without an offset is none."""
+        if error is None and message.offset() is not None:
+            self._acknowledged += 1
+        else:
+            self._refused.append((message, error))
+
+    def _give_up(
+        self, client: Client, error: DriverError, *, is_committed: bool
+    ) -> None:
+        """Abort after an error, if that leaves nothing in doubt."""
+        if error.fatal() or (is_committed and not error.txn_requires_abort()):
+            raise ProducerBroken(error.str(), code=error.name()) from None
+        logger.debug("A transaction is aborted: %s", error.str())
+        try:
+            client.abort_transaction(self._timeout)
+        except KafkaException as failed:
+            cause = failed.args[0]
+            raise ProducerBroken(cause.str(), code=cause.name()) from None
+
+    def _found_faults(
+        self, client: Client, records: Sequence[Record]
+    ) -> Sequence[Fault]:
+        """Tell which records kept the transaction from being committed."""
+        # The abort has given up on what was under way: that is reported here.
+        client.poll(0)
+        by_id = {record.message_id: record for record in records}
+        is_alone = len(records) == 1
+        late: list[Fault] = []
+        for message, error in self._refused:
+            record = by_id.get(texts(message.headers()).get(MESSAGE_ID, ""))
+            if record is None:
+                # The ledger: no record's fault.
+                continue
+            if error is None:
+                self._faults.append(Fault(record, no_offset()))
+            elif error.name() in _ABANDONED:
+                late.append(Fault(record, failure(error, is_alone=is_alone)))
+            else:
+                self._faults.append(Fault(record, failure(error, is_alone=is_alone)))
+        return self._faults or (late if self._is_late else [])
+
+    def _note_trouble(self, error: DriverError) -> None:
+        self._troubles += 1

@@ -1,0 +1,294 @@
+"""
+The centre of the ledger relay: check leadership, open, look, send.
+
+`step()` is one round of the thread "dispatch"; the harvester owns the thread.
+It waits for Kafka, one transaction at a time, and never for the table: looks
+go to `finder.py`, settlements to `relay/settle.py`, while the next
+transaction is under way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Final
+
+from ..exceptions import KafkaError, ProducerBroken
+from ..records import Settlement
+from ..relay.handoff import MAX_OUTSTANDING, Handoff
+from ..relay.outage import Outage
+from ..relay.ports import Leadership, Term
+from ..relay.trust import Trust
+from .pace import Pace
+from .ports import Ledger, Look, Transactions
+from .relay import LedgerRelay
+from .settings import LedgerSettings
+
+logger = logging.getLogger(__name__)
+
+OPEN_INTERVAL: Final = 0.5
+"""Seconds between two attempts to open."""
+
+ABORT_PAUSE: Final = 0.05
+"""Seconds before the next transaction after one that failed by nobody's fault."""
+
+RETRY_PATIENCE: Final = 0.5
+"""Seconds for records that have failed before: all others wait meanwhile."""
+
+
+class Stage(Enum):
+    """How far a run has come."""
+
+    CLOSED = auto()
+    """No client: this process does not lead, or has to begin anew."""
+    OPENED = auto()
+    """The ledger is read, and the table is asked which history it has."""
+    CLEARING = auto()
+    """What the ledger lists is being purged."""
+    RELAYING = auto()
+
+
+class LedgerDispatcher(Handoff[Look]):
+    """
+    Opens, looks and sends, one round at a time.
+
+    Args:
+        transactions: the shard's producer; used on this thread only.
+        claim, submit, outages: see `Handoff`.
+        clock: boot-time seconds.
+    """
+
+    def __init__(
+        self,
+        settings: LedgerSettings,
+        *,
+        leadership: Leadership,
+        transactions: Transactions,
+        claim: Callable[[Look], None],
+        submit: Callable[[Settlement], None],
+        outages: Sequence[Outage],
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            leadership=leadership,
+            claim=claim,
+            submit=submit,
+            outages=outages,
+            database_deadline=settings.database_deadline,
+        )
+        self.relay = LedgerRelay(batch=settings.batch, retry=settings.retry)
+        self.stage = Stage.CLOSED
+        self._settings = settings
+        self._transactions = transactions
+        self._clock = clock
+        self._is_trusted = Trust(leadership, clock)
+        self._run = 0
+        self._ledger: Ledger | None = None
+        self._history = ""
+        self._trouble = ""
+        self._open_at = self._send_at = 0.0
+        self._pace = Pace(
+            busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
+        )
+
+    def step(self) -> float:
+        """Do one round; return for how many seconds there is nothing to do."""
+        now = self._clock()
+        self._take_answers(now)
+        self._take_looks(now)
+        term = self._follow(self._leadership.term, now)
+        if term is None:
+            return self._settings.idle_interval
+        self._resign_when_overdue(term, now)
+        if self.stage is Stage.CLOSED:
+            self._open(term, now)
+        if self.stage is not Stage.RELAYING:
+            return self._settings.idle_interval
+        self._hand_over()
+        self._look(now)
+        has_sent = self._send(term, now)
+        self._hand_over()
+        return 0.0 if has_sent or self._answers or self._claimed else self._idle()
+
+    def close(self) -> None:
+        """Drop the client; the last call."""
+        self._transactions.close()
+
+    def _follow(self, term: Term | None, now: float) -> Term | None:
+        """Act only under a term that is proven and not being drained."""
+        is_proven = term is not None and term.remaining(now) > 0
+        if term is not None and is_proven and term.acquired_at != self._draining:
+            return term
+        if self.stage is not Stage.CLOSED:
+            self._begin_anew()
+        if not self._outstanding and not self._is_claiming:
+            self._tell_drained()
+        return None
+
+    # A run: open, learn what was committed, purge it, relay.
+
+    def _begin_anew(self) -> None:
+        """End the run: all that is in memory is in the table or in the ledger."""
+        self._hand_over()
+        self._transactions.close()
+        self.stage = Stage.CLOSED
+        self._ledger = None
+        self._run += 1
+        self.relay.forget()
+
+    def _open(self, term: Term, now: float) -> None:
+        is_early = now < max(self._open_at, self._pace.lost_until)
+        if is_early or self._outstanding or self._is_claiming:
+            return
+        self._open_at = now + OPEN_INTERVAL
+        try:
+            self._ledger = self._transactions.open()
+        except KafkaError as error:
+            self._transactions.close()
+            self._report("Nothing can be sent yet: %s", error)
+            return
+        self._trouble = ""
+        self.stage = Stage.OPENED
+        self._ask(Look(run=self._run))
+
+    def _compare(self, history: str, leader_id: str) -> None:
+        """Believe the ledger if it speaks of this history of the database."""
+        ledger, self._history = self._ledger, history
+        self.stage = Stage.RELAYING
+        self._pace.restart()
+        if ledger is None:
+            return
+        if ledger.history != history:
+            logger.warning(
+                "The ledger speaks of another history of the database (%s, now %s) "
+                "and is void: all that is in the table is sent",
+                ledger.history,
+                history,
+                extra={"action": "ledger_void"},
+            )
+        elif ledger.records:
+            self.relay.inherit(ledger.records, leader_id)
+            self.stage = Stage.CLEARING
+            self._hand_over()
+
+    def _take_answers(self, now: float) -> None:
+        while self._answers:
+            self._outstanding -= 1
+            self.relay.settled(self._answers.popleft(), now)
+            if self.stage is Stage.CLEARING and not self._outstanding:
+                self.stage = Stage.RELAYING
+
+    def _take_looks(self, now: float) -> None:
+        while self._claimed:
+            look = self._claimed.popleft()
+            self._is_claiming = False
+            if look.run != self._run:
+                continue
+            if look.retry_at is not None:
+                self._take_failed_look(look)
+            elif self.stage is Stage.OPENED:
+                term = self._leadership.term
+                self._compare(look.history, term.leader_id if term else "")
+            elif look.history != self._history:
+                logger.warning(
+                    "The database has begun another history (%s, was %s): all that "
+                    "is in the table is sent",
+                    look.history,
+                    self._history,
+                    extra={"action": "history_changed"},
+                )
+                self._begin_anew()
+            else:
+                self._take_look(look, now)
+
+    def _take_failed_look(self, look: Look) -> None:
+        """Nothing was read: ask again later."""
+        self._pace.lost_until = look.retry_at or 0.0
+        if self.stage is Stage.OPENED:
+            self._begin_anew()
+
+    def _take_look(self, look: Look, now: float) -> None:
+        self.relay.found(look, now)
+        self._pace.ended(look, now)
+        if look.is_sweep and look.records:
+            logger.info(
+                "A sweep found %d rows that had come in behind",
+                len(look.records),
+                extra={"action": "swept", "records": len(look.records)},
+            )
+
+    # Looking.
+
+    def _look(self, now: float) -> None:
+        """Ask for what is due, one look at a time."""
+        relay, pace = self.relay, self._pace
+        if self._is_claiming or now < pace.lost_until:
+            return
+        held = relay.due(now)
+        is_time = now >= pace.look_at and relay.has_room
+        if not held and not is_time:
+            return
+        look = Look(run=self._run, held=held, limit=relay.page if is_time else 0)
+        pace.begin(look, now)
+        if look.is_sweep:
+            look.known, look.passed = frozenset(relay.known), tuple(relay.blocked)
+        self._ask(look)
+
+    # Sending.
+
+    def _send(self, term: Term, now: float) -> bool:
+        """Send one transaction, if there is something to send."""
+        relay, leader_id = self.relay, term.leader_id
+        if self._outstanding >= MAX_OUTSTANDING or now < self._send_at:
+            return False
+        batch, is_retry = relay.next_batch()
+        if not batch:
+            self._transactions.serve()
+            return False
+        patience = self._settings.delivery_timeout
+        try:
+            faults = self._transactions.send(
+                batch,
+                leader_id,
+                Ledger(history=self._history, records=[*batch, *relay.unpurged]),
+                patience=min(patience, RETRY_PATIENCE) if is_retry else patience,
+                may_commit=lambda: self._is_trusted(leader_id),
+            )
+        except ProducerBroken as error:
+            self._report(
+                "The outcome of a transaction is read from the ledger: %s", error
+            )
+            self._begin_anew()
+            return True
+        now = self._clock()
+        if faults is None:
+            self._trouble = ""
+            relay.committed(batch, leader_id, now)
+            return True
+        relay.aborted(batch, faults, leader_id)
+        if not faults:
+            self._send_at = now + ABORT_PAUSE
+        return True
+
+    def _hand_over(self) -> None:
+        if self._outstanding < MAX_OUTSTANDING and (s := self.relay.settlement()):
+            self._submit(s)
+
+    def _idle(self) -> float:
+        """Seconds until the next look, retry or transaction is due."""
+        if self._outstanding >= MAX_OUTSTANDING or self._is_claiming:
+            return self._settings.idle_interval
+        pace = self._pace
+        until = max(min(pace.look_at, self.relay.retry_at), pace.lost_until)
+        batch, _ = self.relay.next_batch()
+        if batch:
+            until = min(until, self._send_at)
+        return max(0.0, min(until - self._clock(), self._settings.idle_interval))
+
+    def _report(self, message: str, error: KafkaError) -> None:
+        """Log what is in the way, once for each cause."""
+        text = str(error)
+        level = logging.DEBUG if text == self._trouble else logging.WARNING
+        self._trouble = text
+        logger.log(level, message, text, extra={"action": "transaction"})

@@ -1,0 +1,103 @@
+"""
+Which rows a reader without marks has not been shown yet: position and gaps.
+
+Ids are drawn in order and committed in any order, so behind the highest id
+seen there are ids that nobody has seen: rolled back, or not committed yet.
+Which it is, neither time nor a horizon of transaction ids tells: an id is
+drawn before its transaction has one. But an INSERT locks the table (ROW
+EXCLUSIVE) before it draws its id and keeps the lock to its end. So each gap
+has its *suspects*, the transactions that held the lock after a page had shown
+the gap. When the last of them is gone, one more page decides: the gap's row
+is there, or it never will be.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+MAX_GAPS: Final = 1000
+"""Gaps kept; the oldest are left to the sweep."""
+
+
+@dataclass(slots=True)
+class Gap:
+    """Ids that no page has shown, first and last."""
+
+    low: int
+    high: int
+    suspects: frozenset[str] | None = None
+    """None until somebody has asked who writes."""
+    is_last_look: bool = False
+    """All suspects are gone: the next page decides."""
+
+
+class Gaps:
+    """The position and the gaps of one run, which starts before all ids."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        """The highest id that a page has shown."""
+        self._gaps: list[Gap] = []
+
+    def __len__(self) -> int:
+        return len(self._gaps)
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """First and last id of each gap."""
+        return [(gap.low, gap.high) for gap in self._gaps]
+
+    @property
+    def are_waiting(self) -> bool:
+        """Whether some gap waits for its suspects, or has none yet."""
+        return any(not gap.is_last_look for gap in self._gaps)
+
+    def shown(self, ids: Sequence[int], *, is_cut: bool) -> None:
+        """
+        Take a page's ids, in order.
+
+        `is_cut` says that there may be more rows behind the last one: what
+        lies behind it was not looked at.
+        """
+        end = ids[-1] if is_cut else None
+        self._gaps = [rest for gap in self._gaps for rest in _left(gap, ids, end)]
+        new = ids[bisect_right(ids, self.position) :]
+        if not new:
+            return
+        if new[-1] - self.position != len(new):
+            for before, after in pairwise((self.position, *new)):
+                if after - before > 1:
+                    self._gaps.append(Gap(before + 1, after - 1))
+            del self._gaps[:-MAX_GAPS]
+        self.position = new[-1]
+
+    def suspect(self, writers: frozenset[str], *, is_one_prepared: bool) -> None:
+        """Take who writes now, as read after the last page."""
+        for gap in self._gaps:
+            if gap.suspects is None:
+                gap.suspects = writers
+            elif not is_one_prepared and gap.suspects.isdisjoint(writers):
+                gap.is_last_look = True
+
+
+def _left(gap: Gap, ids: Sequence[int], end: int | None) -> list[Gap]:
+    """Return what a page has left of a gap: it showed these ids, up to `end`."""
+    if end is not None and end < gap.low:
+        return [gap]
+    inside = ids[bisect_left(ids, gap.low) : bisect_right(ids, gap.high)]
+    seen_to = gap.high if end is None else min(end, gap.high)
+    if gap.is_last_look:
+        # What the page could show and did not will never be there.
+        return [Gap(seen_to + 1, gap.high, gap.suspects, is_last_look=True)][
+            : seen_to < gap.high
+        ]
+    edges = (gap.low - 1, *inside, gap.high + 1)
+    return [
+        Gap(before + 1, after - 1, gap.suspects)
+        for before, after in pairwise(edges)
+        if after - before > 1
+    ]

@@ -1,0 +1,166 @@
+"""
+What the ledger relay needs from the outside: a table and transactions.
+
+Adapters live in `postgres/unmarked.py` and `kafka/transactions.py`; fakes in
+`testing/`. Every implementation passes the scenarios in `tests/contracts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from ..exceptions import DeliveryFailed
+from ..records import Lane, Record
+
+
+class Held(NamedTuple):
+    """Which rows of a held lane to read."""
+
+    lane: Lane
+    low: int
+    """The lowest id."""
+    limit: int
+
+
+class Fault(NamedTuple):
+    """Why one record kept a whole transaction from being committed."""
+
+    record: Record
+    error: DeliveryFailed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """
+    What a transaction carried, and what earlier ones had not yet purged.
+
+    Written in the records' own transaction, so that a reader of committed
+    records finds either both or neither.
+    """
+
+    history: str
+    """The database's system identifier and timeline, under which ids are unique."""
+    records: Sequence[Record]
+    """In the log, and perhaps in the table; of a ledger that was read, only the
+    identity (`Record.identified`)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Look:
+    """
+    What the dispatcher wants to be found in the table, and what was.
+
+    Without a limit it only asks which history the table has.
+    """
+
+    run: int
+    """Positions and gaps are kept for one run, which starts from the head."""
+    limit: int = 0
+    """Rows to read at most; 0 reads none."""
+    held: list[Held] = field(default_factory=list)
+    """Lanes whose rows to read, before the rest."""
+    is_sweep: bool = False
+    """Whether to look for what was shown already and is still there."""
+    known: Collection[int] = ()
+    """Ids that a sweep passes over, for they are not purged yet."""
+    passed: Collection[Lane] = ()
+    """Lanes that a sweep passes over, for they are held."""
+    found: dict[Lane, list[Record]] = field(default_factory=dict)
+    """By each held lane that was asked for, its rows in id order."""
+    records: list[Record] = field(default_factory=list)
+    """The rest, in id order."""
+    history: str = ""
+    """Which history of the database the rows are of."""
+    retry_at: float | None = None
+    """Boot-time seconds to try again at, when the table could not be read."""
+
+
+class UnmarkedTable(Protocol):
+    """
+    The table, as a leader reads it without marking rows.
+
+    One object serves one thread. Every method may block up to the statement
+    time-out and raises `DatabaseUnavailable` when nothing could be read.
+    """
+
+    def page(
+        self, position: int, gaps: Sequence[tuple[int, int]], *, limit: int
+    ) -> list[Record]:
+        """
+        Read, in one snapshot, the first `limit` rows never shown before.
+
+        Those are the rows of the gaps (first and last id) and all after the
+        position; in id order.
+        """
+
+    def writers(self) -> tuple[frozenset[str], bool]:
+        """
+        Name the transactions that may still commit a row with an id drawn before.
+
+        The second value says whether one of them is prepared: such a one may
+        have gone by another name before.
+        """
+
+    def sweep(
+        self,
+        position: int,
+        *,
+        known: Collection[int],
+        passed: Collection[Lane],
+        limit: int,
+    ) -> list[Record]:
+        """Read rows up to the position, but not these ids nor these lanes."""
+
+    def lanes(self, held: Sequence[Held], position: int) -> list[Record]:
+        """Read the rows that are asked for, up to the position, in id order."""
+
+    def history(self) -> str:
+        """Name the history that the last rows are of; ask when there were none."""
+
+
+class Transactions(Protocol):
+    """
+    One shard's transactional producer; one object serves one thread.
+
+    Every method but `close` may block, within the delivery time-out and a bit.
+    """
+
+    def open(self) -> Ledger | None:
+        """
+        Fence whoever was here before, and return the last committed ledger.
+
+        Raises:
+            KafkaError: not now; close, and open again later.
+        """
+
+    def send(
+        self,
+        records: Sequence[Record],
+        leader_id: str,
+        ledger: Ledger,
+        *,
+        patience: float,
+        may_commit: Callable[[], bool],
+    ) -> Sequence[Fault] | None:
+        """
+        Carry the records and their ledger in one transaction.
+
+        Returns None when it is committed. Otherwise nothing of it is visible,
+        ever, and the faults say why; without a fault, try again.
+
+        Args:
+            patience: seconds for the records to be acknowledged.
+            may_commit: asked directly before the commit.
+
+        Raises:
+            ProducerBroken: the outcome is unknown, or nothing can be sent any
+                more: close, and open again to learn it from the ledger.
+        """
+
+    def serve(self) -> None:
+        """Let the client tell of its troubles; call it when there is nothing to do."""
+
+    def close(self) -> None:
+        """Drop the client without waiting; safe to call twice."""

@@ -1,0 +1,144 @@
+"""
+What every adapter of the outbox table does: settle rows, measure, reconnect.
+
+`outbox.py` (rows that are marked) and `unmarked.py` (rows that are not) build
+on it. Each method is one statement of `queries.sql` and one round trip,
+atomic by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, LiteralString
+
+from ..records import Backlog, Failure, Record
+from .connection import Connection, Database
+from .statements import MARKED, compose, identifier, queries
+
+BACKLOG_CAP: Final = 100_000
+"""Rows after which `backlog()` stops counting: about ten milliseconds."""
+
+ERROR_LENGTH: Final = 500
+"""Characters of an error's text that the table keeps."""
+
+_NOTED: Final = frozenset({"attempts", "last_error"})
+_FIELDS: Final = len(Record._fields)
+_VALUE: Final = Record._fields.index("value")
+
+_new_record: Final[Callable[[type[Record], Sequence[Any]], Record]] = tuple.__new__
+"""Makes a record from a row with half the work of `Record(*row)`."""
+
+
+def _to_record(row: Sequence[Any]) -> Record:
+    """Turn a row into a record; the binary value comes last in a row."""
+    raw = row[_FIELDS]
+    if raw is None:
+        return _new_record(Record, row[:_FIELDS])
+    return _new_record(Record, (*row[:_VALUE], raw, *row[_VALUE + 1 : _FIELDS]))
+
+
+class Table:
+    """
+    One table, for one thread.
+
+    It also works on a table with goharvest's own columns: message ids are
+    then derived from the rows, and attempts are not counted.
+
+    Args:
+        table: its name, perhaps with a schema: `sales.outbox`.
+        source: name of this outbox, of which derived message ids are made.
+        has_archive: purged rows go to the archive table.
+    """
+
+    OWNED: ClassVar[LiteralString] = MARKED
+    """Which rows this adapter may write; see `statements.py`."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        table: str = "outbox",
+        source: str = "outbox",
+        has_archive: bool = False,
+    ) -> None:
+        self._database = database
+        self._table = table
+        self._source = source
+        self._has_archive = has_archive
+        self._known: tuple[Connection, Mapping[str, bytes]] | None = None
+
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+        statement = "archive" if self._has_archive else "purge"
+        ids = [record.id for record in records]
+        return self._write(statement, ids=ids, **self._owner(leader_id, records))
+
+    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._note("fail", leader_id, failures)
+
+    def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._note("park", leader_id, failures)
+
+    def ping(self) -> None:
+        with self._database.session() as connection:
+            connection.execute(self._statements(connection)["ping"], {})
+
+    def backlog(self) -> Backlog:
+        with self._database.session() as connection:
+            statement = self._statements(connection)["backlog"]
+            row = connection.execute(statement, {"cap": BACKLOG_CAP}).fetchone()
+        records, age = row or (0, None)
+        return Backlog(records, records >= BACKLOG_CAP, age or 0.0)
+
+    def close(self) -> None:
+        """Drop the connection; the next call makes a new one."""
+        self._database.close()
+
+    def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
+        """Return the parameters of `OWNED`."""
+        return {"leader_id": leader_id}
+
+    def _note(self, name: str, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._write(
+            name,
+            ids=[failure.record.id for failure in failures],
+            # Postgres has no NUL in a text.
+            errors=[
+                failure.error.replace("\0", "")[:ERROR_LENGTH] for failure in failures
+            ],
+            **self._owner(leader_id, [failure.record for failure in failures]),
+        )
+
+    def _write(self, name: str, **values: Any) -> int:
+        with self._database.session() as connection:
+            statement = self._statements(connection)[name]
+            values["source"] = self._source
+            return connection.execute(statement, values).rowcount
+
+    def _read(self, name: str, **values: Any) -> list[Record]:
+        """Fetch the records that a statement returns, as the server orders them."""
+        with self._database.session() as connection:
+            statement = self._statements(connection)[name]
+            values["source"] = self._source
+            with connection.cursor(binary=True, row_factory=_records) as cursor:
+                return cursor.execute(statement, values).fetchall()
+
+    def _statements(self, connection: Connection) -> Mapping[str, bytes]:
+        """Compose the statements for the table as this connection sees it."""
+        if self._known is None or self._known[0] is not connection:
+            values = {"table": self._quoted}
+            rows = connection.execute(queries()["columns"], values).fetchall()
+            columns = {row[0] for row in rows}
+            statements = dict(compose(self._table, columns, owned=self.OWNED))
+            if not columns >= _NOTED:
+                statements["fail"] = statements["fail_unnoted"]
+            self._known = connection, statements
+        return self._known[1]
+
+    @property
+    def _quoted(self) -> str:
+        return identifier(self._table).as_string(None)
+
+
+def _records(_cursor: object) -> Callable[[Sequence[Any]], Record]:
+    """Row factory of what returns records."""
+    return _to_record
