@@ -233,6 +233,7 @@ class LedgerDispatcher(Handoff[Look]):
         pace.begin(look, now)
         if look.is_sweep:
             look.known, look.passed = frozenset(relay.known), tuple(relay.blocked)
+        relay.begin_look()
         self._ask(look)
 
     # Sending.

@@ -66,6 +66,7 @@ class LedgerRelay:
         self._buffer: deque[Record] = deque()
         self._probes: list[Record] = []
         self._known = {r.id for s in self._unpurged for r in _settled_by(s)}
+        self._gone: set[int] = set()
         self._size = self._batch
         self.page = min(FIRST_PAGE, self._batch)
         """Rows that the next page should have at most."""
@@ -83,6 +84,10 @@ class LedgerRelay:
 
     # What was found.
 
+    def begin_look(self) -> None:
+        """Note what leaves the table from here on: the look may still see it."""
+        self._gone.clear()
+
     def found(self, look: Look, now: float) -> None:
         """Take the rows of a look, in the order in which they were read."""
         for lane, records in look.found.items():
@@ -92,8 +97,8 @@ class LedgerRelay:
         if len(records) == look.limit:
             fitting = MAX_BYTES * len(records) // (_size_of(records) or 1)
             self.page = max(1, min(2 * look.limit, fitting, self._batch))
-        if not known.isdisjoint(record.id for record in records):
-            records = [record for record in records if record.id not in known]
+        if self._gone or not known.isdisjoint([record.id for record in records]):
+            records = [record for record in records if not self._is_known(record)]
         if blocked:
             records = [record for record in records if not self._is_passed(record)]
         known.update(record.id for record in records)
@@ -106,7 +111,7 @@ class LedgerRelay:
             return
         # Rows that are passed over from here on may have a lower id.
         hold.low, hold.until = found[-1].id + 1, now
-        records = [record for record in found if record.id not in self._known]
+        records = [record for record in found if not self._is_known(record)]
         self._known.update(record.id for record in records)
         if hold.attempts and records:
             # Its first row goes alone; the others follow once it has gone.
@@ -114,6 +119,10 @@ class LedgerRelay:
             hold.until = NEVER
         else:
             self._buffer.extend(records)
+
+    def _is_known(self, record: Record) -> bool:
+        """Whether this row has been read before, and was or will be settled."""
+        return record.id in self._known or record.id in self._gone
 
     def _is_passed(self, record: Record) -> bool:
         """Leave a row of a held lane in the table."""
@@ -208,7 +217,11 @@ class LedgerRelay:
     def settled(self, settlement: Settlement, now: float) -> None:
         """Take note that the table holds this settlement."""
         self._unpurged.remove(settlement)
-        self._known.difference_update(r.id for r in _settled_by(settlement))
+        ids = [record.id for record in _settled_by(settlement)]
+        self._known.difference_update(ids)
+        # A row that failed stays in the table and has to be read again.
+        self._gone.update(ids)
+        self._gone.difference_update(f.record.id for f in settlement.failed)
         self.purged += settlement.purged or 0
         for record, _ in settlement.failed:
             if hold := self.blocked.get(record.lane):

@@ -128,15 +128,27 @@ class Writers:
         )
 
     def burst(self, records: int) -> None:
-        """Commit many records at once, in one transaction over all keys."""
+        """
+        Commit many records at once, in one transaction over all keys.
+
+        Raises:
+            OperationalError: the server was away, and nothing is committed.
+        """
         keys = sorted(self._key(number) for number in range(KEYS))
-        with self._table.connect() as connection, connection.transaction():
-            connection.execute(_LOCK, [keys])
-            rows = connection.execute(
-                sql.SQL(_BURST).format(sql.Identifier(self._table.name)),
-                {"topic": self._topic, "keys": keys, "records": records},
-            ).fetchall()
-        self._keep([Promise(*row) for row in rows])
+        promises: list[Promise] = []
+        try:
+            with self._table.connect() as connection, connection.transaction():
+                connection.execute(_LOCK, [keys])
+                rows = connection.execute(
+                    sql.SQL(_BURST).format(sql.Identifier(self._table.name)),
+                    {"topic": self._topic, "keys": keys, "records": records},
+                ).fetchall()
+                promises = [Promise(*row) for row in rows]
+                connection.execute(_BUSINESS, [[p.message_id for p in promises]])
+        except psycopg.OperationalError:
+            if not promises or not self._is_committed(keys, promises):
+                raise
+        self._keep(promises)
 
     def _guard(self, chance: random.Random) -> None:
         try:
