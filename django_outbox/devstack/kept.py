@@ -101,12 +101,17 @@ class KeptProcess:
         import psutil
 
         if self.is_running() and self._pid is not None:
+            children: list[psutil.Process] = []
             with suppress(psutil.NoSuchProcess):
                 command = psutil.Process(self._pid)
-                family = [command, *command.children(recursive=True)]
-                for process in family:
+                # It must not start one more between the count and the kill.
+                command.suspend()
+                children = command.children(recursive=True)
+                for process in (command, *children):
                     process.kill()
             self.wait(10.0)
+            # What they hold keeps the next command from starting.
+            psutil.wait_procs(children, timeout=10.0)
 
     def wait(self, timeout: float) -> int:
         """Wait until the command has ended; its exit code."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError as DriverError
@@ -28,7 +29,7 @@ from . import ledger as ledgers
 from .config import admin_config, ledger_consumer_config, redacted, transactional_config
 from .credential import Credential
 from .destinations import Destinations
-from .envelope import MESSAGE_ID, Envelope, Headers, texts
+from .envelope import Envelope, Headers
 from .failures import failure, no_offset
 from .logs import CLIENT_LOG
 from .topics import ensure_topic, ledger_topic
@@ -79,7 +80,7 @@ class KafkaTransactions:
         """How often the client has told of trouble with a broker."""
         # Of the present transaction:
         self._acknowledged = 0
-        self._refused: list[tuple[Message, DriverError | None]] = []
+        self._refused: list[tuple[Record, DriverError | None]] = []
         self._faults: list[Fault] = []
         self._is_late = False
 
@@ -195,7 +196,13 @@ class KafkaTransactions:
         ledger_headers, value = ledgers.encode(ledger)
         shard = self._shard
         client.produce(
-            self._topic, value, str(shard), shard, self._report, headers=ledger_headers
+            self._topic,
+            value,
+            str(shard),
+            shard,
+            # Without its ledger a transaction is no record's fault.
+            partial(self._report, None),
+            headers=ledger_headers,
         )
         if self._credential is not None:
             if (credential := self._credential()) is None:
@@ -215,7 +222,7 @@ class KafkaTransactions:
                     record.value,
                     record.key,
                     partition,
-                    self._report,
+                    partial(self._report, record),
                     headers=headers,
                 )
             except BufferError:
@@ -223,12 +230,14 @@ class KafkaTransactions:
             else:
                 return
 
-    def _report(self, error: DriverError | None, message: Message) -> None:
+    def _report(
+        self, record: Record | None, error: DriverError | None, message: Message
+    ) -> None:
         """Count a delivery report; one without an offset is none."""
         if error is None and message.offset() is not None:
             self._acknowledged += 1
-        else:
-            self._refused.append((message, error))
+        elif record is not None:
+            self._refused.append((record, error))
 
     def _give_up(
         self, client: Client, error: DriverError, *, is_committed: bool
@@ -249,20 +258,15 @@ class KafkaTransactions:
         """Tell which records kept the transaction from being committed."""
         # The abort has given up on what was under way: that is reported here.
         client.poll(0)
-        by_id = {record.message_id: record for record in records}
         is_alone = len(records) == 1
         late: list[Fault] = []
-        for message, error in self._refused:
-            record = by_id.get(texts(message.headers()).get(MESSAGE_ID, ""))
-            if record is None:
-                # The ledger: no record's fault.
-                continue
+        for record, error in self._refused:
             if error is None:
                 self._faults.append(Fault(record, no_offset()))
-            elif error.name() in _ABANDONED:
-                late.append(Fault(record, failure(error, is_alone=is_alone)))
-            else:
-                self._faults.append(Fault(record, failure(error, is_alone=is_alone)))
+                continue
+            is_late = error.name() in _ABANDONED
+            fault = Fault(record, failure(error, is_alone=is_alone))
+            (late if is_late else self._faults).append(fault)
         return self._faults or (late if self._is_late else [])
 
     def _note_trouble(self, error: DriverError) -> None:

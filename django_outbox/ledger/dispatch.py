@@ -232,7 +232,7 @@ class LedgerDispatcher(Handoff[Look]):
         look = Look(run=self._run, held=held, limit=relay.page if is_time else 0)
         pace.begin(look, now)
         if look.is_sweep:
-            look.known, look.passed = frozenset(relay.known), tuple(relay.blocked)
+            look.known, look.passed = frozenset(relay.known), tuple(relay.holds.lanes)
         relay.begin_look()
         self._ask(look)
 
@@ -281,7 +281,7 @@ class LedgerDispatcher(Handoff[Look]):
         if self._outstanding >= MAX_OUTSTANDING or self._is_claiming:
             return self._settings.idle_interval
         pace = self._pace
-        until = max(min(pace.look_at, self.relay.retry_at), pace.lost_until)
+        until = max(min(pace.look_at, self.relay.holds.retry_at), pace.lost_until)
         batch, _ = self.relay.next_batch()
         if batch:
             until = min(until, self._send_at)

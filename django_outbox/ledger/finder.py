@@ -21,6 +21,9 @@ WRITERS_INTERVAL: Final = 0.05
 """Seconds between two questions who writes, which are asked only while there are
 gaps."""
 
+HELD_LIMIT: Final = 1000
+"""Rows of held lanes in one look."""
+
 
 class Finder:
     """
@@ -63,9 +66,9 @@ class Finder:
         self.outage.reached(self._clock())
 
     def _find_held(self, look: Look) -> None:
-        look.found = {held.lane: [] for held in look.held}
-        for record in self._table.lanes(look.held, self._gaps.position):
-            look.found[record.lane].append(record)
+        look.found = self._table.lanes(look.held, self._gaps.position, limit=HELD_LIMIT)
+        if len(look.found) == HELD_LIMIT:
+            look.found_to = look.found[-1].id
 
     def _find_next(self, look: Look) -> None:
         gaps = self._gaps

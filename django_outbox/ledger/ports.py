@@ -16,12 +16,11 @@ from ..records import Lane, Record
 
 
 class Held(NamedTuple):
-    """Which rows of a held lane to read."""
+    """From where on the rows of a held lane are to be read."""
 
     lane: Lane
     low: int
     """The lowest id."""
-    limit: int
 
 
 class Fault(NamedTuple):
@@ -52,7 +51,7 @@ class Look:
     """
     What the dispatcher wants to be found in the table, and what was.
 
-    Without a limit it only asks which history the table has.
+    Without a limit, and nothing held, it only asks which history the table has.
     """
 
     run: int
@@ -67,8 +66,10 @@ class Look:
     """Ids that a sweep passes over, for they are not purged yet."""
     passed: Collection[Lane] = ()
     """Lanes that a sweep passes over, for they are held."""
-    found: dict[Lane, list[Record]] = field(default_factory=dict)
-    """By each held lane that was asked for, its rows in id order."""
+    found: list[Record] = field(default_factory=list)
+    """Rows of the held lanes, in id order."""
+    found_to: int | None = None
+    """The id up to which held lanes were read; None: to the position."""
     records: list[Record] = field(default_factory=list)
     """The rest, in id order."""
     history: str = ""
@@ -113,8 +114,12 @@ class UnmarkedTable(Protocol):
     ) -> list[Record]:
         """Read rows up to the position, but not these ids nor these lanes."""
 
-    def lanes(self, held: Sequence[Held], position: int) -> list[Record]:
-        """Read the rows that are asked for, up to the position, in id order."""
+    def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
+        """
+        Read the first rows of these lanes, up to the position, in id order.
+
+        Begins at the lowest id that is asked for, whatever the lane.
+        """
 
     def history(self) -> str:
         """Name the history that the last rows are of; ask when there were none."""

@@ -134,20 +134,14 @@ ORDER BY o.id
 LIMIT %(limit)s
 
 -- name: lanes
--- Read the first rows of lanes that were held, each from an id on.
+-- Read the first rows of some lanes, in one pass however many they are.
 SELECT {fields}
-FROM unnest(
-    %(topics)s::text[], %(keys)s::text[], %(lows)s::bigint[], %(limits)s::integer[]
-) AS lane (topic, key, low, rows)
-CROSS JOIN LATERAL (
-    SELECT * FROM {table}
-    WHERE
-        id BETWEEN lane.low AND %(position)s
-        AND kafka_topic = lane.topic
-        AND kafka_key = lane.key
-    ORDER BY id
-    LIMIT lane.rows
-) AS o
+FROM {table} AS o
+WHERE
+    o.id BETWEEN %(low)s AND %(position)s
+    AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(lanes)s::text[])
+ORDER BY o.id
+LIMIT %(limit)s
 
 -- name: purge
 -- Delete rows that are in the log.

@@ -60,17 +60,15 @@ class UnmarkedOutbox(Table):
             limit=limit,
         )
 
-    def lanes(self, held: Sequence[Held], position: int) -> list[Record]:
-        records = self._read(
+    def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
+        return self._read(
             "lanes",
+            low=min(low for _, low in held),
             position=position,
-            topics=[lane[0] for lane, _, _ in held],
-            keys=[lane[1] for lane, _, _ in held],
-            lows=[low for _, low, _ in held],
-            limits=[limit for _, _, limit in held],
+            # No topic has a line break in its name.
+            lanes=[f"{topic}\n{key}" for (topic, key), _ in held],
+            limit=limit,
         )
-        records.sort(key=_id)
-        return records
 
     def history(self) -> str:
         with self._database.session() as connection:
@@ -84,7 +82,3 @@ class UnmarkedOutbox(Table):
 
     def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
         return {"message_ids": [record.message_id for record in records]}
-
-
-def _id(record: Record) -> int:
-    return record.id

@@ -17,6 +17,7 @@ from django_outbox.devstack import Stack
 from ..services import Topics
 from .auditing import audit, deliveries
 from .harvesters import SESSION_TIMEOUT, Harvester, Harvesters, boottime_ns, eventually
+from .standbys import LaggingStandby
 from .tables import OutboxTable, Server
 from .writing import Writers
 
@@ -205,3 +206,35 @@ def pause_inside_a_transaction(
         assert boottime_ns() - paused_at < SESSION_TIMEOUT * 1e9
         leader.resume()
     raise AssertionError("the leader was never met inside a transaction")
+
+
+def test_a_failover_to_a_standby_that_lagged_behind(
+    harvesters: Harvesters,
+    table: OutboxTable,
+    topics: Topics,
+    topic: str,
+    services: Stack,
+) -> None:
+    """Rows come back and ids are given again: all that is there is delivered."""
+    returning = table.insert(topic, "returning", count=50)
+    standby = LaggingStandby(services.postgres)
+    leader = harvesters.start()
+    table.wait_until_empty()
+    lost_with_the_primary = table.insert(topic, "gone", count=20)
+    table.wait_until_empty()
+
+    standby.take_over()
+    leader.wait_for_log("is void")
+    reused = table.insert(topic, "reused", count=20)
+    table.wait_until_empty()
+
+    assert reused == lost_with_the_primary, "the standby has not lagged behind"
+    sent = deliveries(topics.read(topic))
+    by_key = {
+        key: [delivery.id for delivery in sent if delivery.key == key]
+        for key in ("returning", "gone", "reused")
+    }
+    assert by_key["gone"] == lost_with_the_primary
+    assert by_key["reused"] == reused
+    assert by_key["returning"] == returning * 2
+    assert leader.is_running

@@ -21,6 +21,14 @@ from .tables import OutboxTable
 TOO_LARGE = "x" * 5000
 
 
+@pytest.fixture(params=["at-least-once", "exactly-once"])
+def environment(
+    environment: dict[str, str], request: pytest.FixtureRequest
+) -> dict[str, str]:
+    """Each delivery mode, with the same policies."""
+    return {**environment, "OUTBOX_DELIVERY": request.param}
+
+
 @pytest.fixture
 def narrow(topics: Topics) -> str:
     """A topic that takes messages of up to 2,000 bytes."""

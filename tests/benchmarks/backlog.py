@@ -2,12 +2,13 @@
 How fast a standing backlog leaves the table, beside a naive relay.
 
     python -m tests.benchmarks.backlog --records 200000 --rounds 3
+    python -m tests.benchmarks.backlog --delivery exactly-once --keys 1
 
 Both sides run in turn in one session, on the same services, with the same
 rows (200-byte values, one header, 1,000 keys, 10 partitions, acks=all):
 
-- *harvester*: one `manage.py runharvester` process, from its first mark to
-  the empty table; election and Python's start are not counted;
+- *harvester*: one `manage.py runharvester` process, from its leadership to the
+  empty table; election and Python's start are not counted;
 - *naive*: select a page, produce it, flush, delete it. What most outboxes do.
   It elects nobody, survives nothing and keeps no order after a failure.
 
@@ -45,12 +46,14 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     parser.add_argument("--keys", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--delivery", default="at-least-once")
     arguments = parser.parse_args()
 
     from django_outbox.devstack import devstack
 
     with devstack(progress=print) as stack:
         os.environ.update(stack.environment)
+        os.environ["OUTBOX_DELIVERY"] = arguments.delivery
         manage("migrate", "--verbosity", "0")
         sides = {"harvester": harvester, "naive": naive}
         rates: dict[str, list[float]] = {side: [] for side in sides}
@@ -64,7 +67,10 @@ def main() -> None:
                 rates[side].append(rate)
                 load = os.getloadavg()[0]
                 print(f"round {number}  {side:<10} {rate:>9,.0f}/s  load {load:.1f}")
-                check(topic, arguments.records)
+                if side == "naive" or arguments.delivery == "at-least-once":
+                    check(topic, arguments.records)
+                else:
+                    check_committed(topic, arguments.records)
     medians = {side: statistics.median(values) for side, values in rates.items()}
     for side, median in medians.items():
         print(f"median   {side:<10} {median:>9,.0f}/s")
@@ -164,6 +170,16 @@ def check(topic: str, records: int) -> None:
     ]
     consumer.close()
     assert sum(ends) == records, f"{sum(ends)} messages for {records} records"
+
+
+def check_committed(topic: str, records: int) -> None:
+    """Count what a reader of committed records sees, each record once."""
+    from tests.services import Topics
+
+    topics = Topics(os.environ["KAFKA_BOOTSTRAP_SERVERS"])
+    messages = topics.read(topic, timeout=120)
+    ids = {dict(message.headers() or ())["outbox-id"] for message in messages}
+    assert len(messages) == len(ids) == records, f"{len(messages)} for {records}"
 
 
 if __name__ == "__main__":
