@@ -12,6 +12,13 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from .asynchronous import (
+        adiscard_series,
+        aopen_series,
+        arelease_series,
+        astash,
+        astash_many,
+    )
     from .conf import OutboxImproperlyConfigured
     from .events import (
         Event,
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
         MeterRead,
         Ready,
         RecordParked,
+        SeriesExpired,
         Stopped,
     )
     from .exceptions import (
@@ -31,10 +39,14 @@ if TYPE_CHECKING:
         KafkaError,
         NotInTransaction,
         OutboxError,
+        SeriesClosed,
+        SeriesError,
+        SeriesUnknown,
         StashError,
     )
     from .harvester import Harvester
     from .messages import Message
+    from .series import discard_series, open_series, release_series
     from .signals import (
         leader_acquired,
         leader_fenced,
@@ -42,8 +54,9 @@ if TYPE_CHECKING:
         leader_revoked,
         meter_read,
         record_parked,
+        series_expired,
     )
-    from .stashing import astash, stash, stash_many
+    from .stashing import stash, stash_many
 
 __version__ = "0.1.0"
 
@@ -51,8 +64,16 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     # Writing
     "Message",
     "astash",
+    "astash_many",
     "stash",
     "stash_many",
+    # Series: messages that are sent together
+    "adiscard_series",
+    "aopen_series",
+    "arelease_series",
+    "discard_series",
+    "open_series",
+    "release_series",
     # Harvesting
     "Harvester",
     # Signals
@@ -62,6 +83,7 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     "leader_revoked",
     "meter_read",
     "record_parked",
+    "series_expired",
     # Events: what a signal carries
     "Event",
     "LeaderAcquired",
@@ -71,6 +93,7 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     "MeterRead",
     "Ready",
     "RecordParked",
+    "SeriesExpired",
     "Stopped",
     # Errors
     "ConfigurationError",
@@ -80,13 +103,24 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     "NotInTransaction",
     "OutboxError",
     "OutboxImproperlyConfigured",
+    "SeriesClosed",
+    "SeriesError",
+    "SeriesUnknown",
     "StashError",
     # About
     "__version__",
 ]
 
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
-    "stashing": ("astash", "stash", "stash_many"),
+    "stashing": ("stash", "stash_many"),
+    "series": ("discard_series", "open_series", "release_series"),
+    "asynchronous": (
+        "adiscard_series",
+        "aopen_series",
+        "arelease_series",
+        "astash",
+        "astash_many",
+    ),
     "messages": ("Message",),
     "harvester": ("Harvester",),
     "signals": (
@@ -96,6 +130,7 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "leader_revoked",
         "meter_read",
         "record_parked",
+        "series_expired",
     ),
     "events": (
         "Event",
@@ -106,6 +141,7 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "MeterRead",
         "Ready",
         "RecordParked",
+        "SeriesExpired",
         "Stopped",
     ),
     "exceptions": (
@@ -115,6 +151,9 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "KafkaError",
         "NotInTransaction",
         "OutboxError",
+        "SeriesClosed",
+        "SeriesError",
+        "SeriesUnknown",
         "StashError",
     ),
     "conf": ("OutboxImproperlyConfigured",),

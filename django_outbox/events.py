@@ -131,6 +131,20 @@ class RecordParked(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesExpired(Event):
+    """The time of a series was up; its messages were parked or discarded."""
+
+    kind: ClassVar[str] = "series_expired"
+
+    series: str
+    """What the app calls it."""
+    messages: int
+    """That were staged in it."""
+    action: str
+    """What became of them: `park` or `discard`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(Event):
     """The harvester has ended: nothing in flight, group left (once a run)."""
 

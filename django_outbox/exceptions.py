@@ -6,7 +6,10 @@ OutboxError
 │   └── (conf.OutboxImproperlyConfigured, which Django knows too)
 ├── StashError                    a message cannot be written
 │   ├── NotInTransaction          no transaction.atomic block is open
-│   └── InvalidMessage            topic, key, value or header break a limit
+│   ├── InvalidMessage            topic, key, value or header break a limit
+│   └── SeriesError               a series cannot do what is asked
+│       ├── SeriesUnknown         there is none of that name
+│       └── SeriesClosed          it was released, was discarded or has expired
 ├── DatabaseError                 the outbox table did not do what was asked
 │   └── DatabaseUnavailable       ... and may do it later (retriable)
 └── KafkaError                    the cluster did not do what was asked
@@ -47,6 +50,18 @@ class NotInTransaction(StashError):
 
 class InvalidMessage(StashError, ValueError):
     """The message breaks a limit of the outbox or of Kafka."""
+
+
+class SeriesError(StashError):
+    """The series cannot do what is asked."""
+
+
+class SeriesUnknown(SeriesError):
+    """There is no series of that name."""
+
+
+class SeriesClosed(SeriesError):
+    """The series was released, was discarded or has expired."""
 
 
 class DatabaseError(OutboxError):

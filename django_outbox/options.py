@@ -84,6 +84,14 @@ class OutboxSettings:
     MAXIMUM_DELAY: float = 60.0
     """Age at which another cluster's record may be taken over."""
 
+    SERIES_TIMEOUT: float = 0.0
+    """A series that is not released this long after its first message has expired;
+    0 = never."""
+    SERIES_ON_TIMEOUT: str = "park"
+    """What becomes of its messages then: `park` or `discard`."""
+    SERIES_RETENTION: float = 604_800.0
+    """A closed series is remembered this long, to refuse what comes too late."""
+
     ARCHIVE: bool = False
     """Keep purged records in the archive table until they are pruned."""
     METER_INTERVAL: float = 5.0

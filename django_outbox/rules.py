@@ -116,6 +116,7 @@ def _check_type(name: str, value: Any, annotation: Any) -> Problem | None:
 _CHOICES: Final = {
     "DELIVERY": ("at-least-once", "exactly-once"),
     "POISON_POLICY": ("block-key", "park"),
+    "SERIES_ON_TIMEOUT": ("park", "discard"),
     "SHARDS": (1,),
     "CLUSTERS_COUNT": (1,),
 }
@@ -140,6 +141,8 @@ _AT_LEAST: Final = {
     "RETRY_BACKOFF_MAX": 0.001,
     "CLUSTER_ID": 0,
     "MAXIMUM_DELAY": 0.0,
+    "SERIES_TIMEOUT": 0.0,
+    "SERIES_RETENTION": 0.0,
     "METER_INTERVAL": 0.1,
     "MAX_VALUE_BYTES": 1,
 }

@@ -102,6 +102,15 @@ The row is already in the parked table and committed. A person should look:
 the row.
 """
 
+series_expired = EventSignal()
+"""
+`SeriesExpired`: a series was not released in time and is closed for good.
+
+Its messages are in the parked table (`manage.py outbox release` sends them
+after all) or deleted, as its `on_timeout` says, and that is committed. A crash
+may lose this signal, never a message.
+"""
+
 _SIGNALS: Final[dict[str, EventSignal]] = {
     "leader_acquired": leader_acquired,
     "leader_refreshed": leader_refreshed,
@@ -109,6 +118,7 @@ _SIGNALS: Final[dict[str, EventSignal]] = {
     "leader_fenced": leader_fenced,
     "meter_read": meter_read,
     "record_parked": record_parked,
+    "series_expired": series_expired,
 }
 
 

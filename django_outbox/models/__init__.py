@@ -1,7 +1,8 @@
 """
 The tables of the outbox, each concern in a module of its own.
 
-`outbox.py`: what waits, what was set aside, and what was sent.
+`outbox.py`: what waits, what was set aside, and what was sent. `staged.py`:
+what is not to be sent yet. `columns.py`: what a message has in all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from .outbox import (
     ParkedQuerySet,
     ParkedRecord,
 )
+from .staged import Series, SeriesState, StagedRecord
 
 __all__ = [
     "ArchivedQuerySet",
@@ -22,4 +24,7 @@ __all__ = [
     "OutboxRecord",
     "ParkedQuerySet",
     "ParkedRecord",
+    "Series",
+    "SeriesState",
+    "StagedRecord",
 ]

@@ -13,16 +13,14 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
-from django.contrib.postgres.fields import ArrayField
-from django.contrib.postgres.functions import RandomUUID
 from django.db import connections, models, transaction
-from django.db.models import F, Func, Q, Value
+from django.db.models import F, Value
 from django.db.models.functions import Now
-from django.db.models.lookups import Exact
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import schema_settings
 from ..records import Backlog
+from .columns import RecordColumns, message_constraints
 
 PRUNE_CHUNK: Final = 10_000
 """Rows that `prune()` deletes in one transaction: well under a second."""
@@ -109,76 +107,7 @@ class ArchivedQuerySet(models.QuerySet["ArchivedRecord"]):
             yield deleted
 
 
-class _Columns(models.Model):
-    """What a row of each of the three tables has."""
-
-    create_time = models.DateTimeField(
-        _("created at"),
-        db_default=Now(),
-        db_comment="When the row was inserted (statement time).",
-    )
-    kafka_topic = models.CharField(
-        _("topic"), max_length=249, db_comment="Topic to send to."
-    )
-    kafka_key = models.CharField(
-        _("key"), max_length=255, db_comment="Message key: the unit of order."
-    )
-    kafka_value = models.TextField(  # noqa: DJ001  # null is not the empty text
-        _("value"),
-        null=True,
-        db_comment="Text value; null with a null kafka_value_bytes is a tombstone.",
-    )
-    kafka_header_keys = ArrayField(
-        models.TextField(),
-        verbose_name=_("header names"),
-        db_default=Value([], output_field=ArrayField(models.TextField())),
-        db_comment="Names of the headers, in their order.",
-    )
-    kafka_header_values = ArrayField(
-        models.TextField(),
-        verbose_name=_("header values"),
-        db_default=Value([], output_field=ArrayField(models.TextField())),
-        db_comment="Values of the headers; as many as names.",
-    )
-    kafka_value_bytes = models.BinaryField(
-        _("binary value"),
-        null=True,
-        db_comment="Value that is not text; excludes kafka_value.",
-    )
-    message_id = models.UUIDField(
-        _("message id"),
-        db_default=RandomUUID(),
-        db_comment="The consumers' idempotency key; never used again.",
-    )
-    kafka_partition = models.IntegerField(
-        _("partition"),
-        null=True,
-        db_comment="Partition that the writer chose; null: by the key.",
-    )
-    cluster_id = models.SmallIntegerField(
-        _("cluster"),
-        db_default=schema_settings().CLUSTER_ID,
-        db_comment="Cluster in which the row was written.",
-    )
-    attempts = models.SmallIntegerField(
-        _("attempts"), db_default=0, db_comment="Failed deliveries."
-    )
-    last_error = models.TextField(
-        _("last error"), db_default="", db_comment="Why the last delivery failed."
-    )
-
-    class Meta:
-        abstract = True
-
-    def __str__(self) -> str:
-        return f"{getattr(self, 'id', None)} → {self.kafka_topic}"
-
-
-def _cardinality(field: str) -> Func:
-    return Func(F(field), function="cardinality", output_field=models.IntegerField())
-
-
-class OutboxRecord(_Columns):
+class OutboxRecord(RecordColumns):
     """A message that waits to be sent. Its row goes when Kafka has it."""
 
     id = models.BigAutoField(primary_key=True, db_comment="Order of insertion.")
@@ -198,34 +127,10 @@ class OutboxRecord(_Columns):
         ordering = ("id",)
         default_permissions = ("view",)
         permissions = [("view_payload", _("Can see keys, values and headers"))]
-        constraints = [
-            models.CheckConstraint(
-                name="outbox_topic_name",
-                # Two patterns without counts or lookahead: one that has them
-                # makes an INSERT five times as expensive.
-                condition=Q(kafka_topic__regex=r"^[A-Za-z0-9._-]+$")
-                & ~Q(kafka_topic__regex=r"^(__|\.\.?$)"),
-            ),
-            models.CheckConstraint(
-                name="outbox_one_value",
-                condition=Q(kafka_value__isnull=True)
-                | Q(kafka_value_bytes__isnull=True),
-            ),
-            models.CheckConstraint(
-                name="outbox_headers_paired",
-                condition=Exact(
-                    _cardinality("kafka_header_keys"),
-                    _cardinality("kafka_header_values"),
-                ),
-            ),
-            models.CheckConstraint(
-                name="outbox_partition_not_negative",
-                condition=Q(kafka_partition__gte=0),
-            ),
-        ]
+        constraints = message_constraints("outbox")
 
 
-class ParkedRecord(_Columns):
+class ParkedRecord(RecordColumns):
     """A message that failed again and again, set aside until a person decides."""
 
     # Neither id nor message_id: plain SQL may use either twice, and a record
@@ -246,7 +151,7 @@ class ParkedRecord(_Columns):
         permissions = [("release_parkedrecord", _("Can release parked record"))]
 
 
-class ArchivedRecord(_Columns):
+class ArchivedRecord(RecordColumns):
     """A message that was sent, kept until it is pruned (setting ARCHIVE)."""
 
     pk = models.CompositePrimaryKey("archived_at", "id")

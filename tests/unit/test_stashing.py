@@ -13,7 +13,8 @@ from django.utils.translation import gettext_lazy
 from pytest_django import Settings
 
 from django_outbox import Message, NotInTransaction, StashError, stash, stash_many
-from django_outbox.stashing import _writer, to_json
+from django_outbox.stashing import to_json
+from django_outbox.writing import current_writer
 
 
 def test_json_is_compact_and_keeps_letters() -> None:
@@ -90,4 +91,4 @@ def test_the_settings_are_read_again_after_a_change(settings: Settings) -> None:
 
 
 def _row(*, value: object) -> tuple[Any, ...]:
-    return _writer().rows.make(Message("t", key="k", value=value))
+    return current_writer().rows.make(Message("t", key="k", value=value))
