@@ -25,6 +25,7 @@ from .relay.mark import Marker
 from .relay.meter import Meter
 from .relay.outage import Outage
 from .relay.poison import RetryPolicy
+from .relay.release import Releaser
 from .relay.settings import DispatchSettings
 from .relay.settle import Settler
 from .relay.trust import Trust
@@ -84,6 +85,7 @@ def _marking_parts(
         dispatcher=dispatcher,
         settler=settler,
         meter=Meter(dispatcher.relay, name=machinery.name, interval=o.METER_INTERVAL),
+        releaser=_releaser(o, providers, machinery),
         marking=marking,
         settling=settling,
     )
@@ -123,8 +125,20 @@ def _ledger_parts(
         dispatcher=dispatcher,
         settler=settler,
         meter=Meter(dispatcher.relay, name=machinery.name, interval=o.METER_INTERVAL),
+        releaser=_releaser(o, providers, machinery),
         marking=finding,
         settling=settling,
+    )
+
+
+def _releaser(
+    o: OutboxSettings, providers: Providers, machinery: Machinery
+) -> Releaser:
+    return Releaser(
+        providers.staging(),
+        interval=o.POLL_INTERVAL,
+        on_expired=machinery.expired,
+        clock=boottime,
     )
 
 

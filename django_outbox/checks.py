@@ -20,7 +20,13 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.utils.module_loading import import_string
 
 from . import conf
-from .models import ArchivedRecord, OutboxRecord, ParkedRecord
+from .models import (
+    ArchivedRecord,
+    OutboxRecord,
+    ParkedRecord,
+    Series,
+    StagedRecord,
+)
 from .rules import Rule, problems
 
 _HINTS: Final = {
@@ -29,7 +35,14 @@ _HINTS: Final = {
     Rule.TIMING: "Change one of the two; docs/reference/checks.md explains the rule.",
     Rule.KAFKA_KEY: "docs/reference/checks.md has all properties that are owned.",
 }
-_MIGRATION: Final = ("django_outbox", "0001_initial")
+_MIGRATIONS: Final[dict[type[models.Model], str]] = {
+    OutboxRecord: "0001_initial",
+    ParkedRecord: "0001_initial",
+    ArchivedRecord: "0001_initial",
+    Series: "0003_staging",
+    StagedRecord: "0003_staging",
+}
+"""Which migration makes the table of each model."""
 _BIGINT_MAX: Final = 2**63 - 1
 
 _COLUMNS: Final = """\
@@ -154,7 +167,7 @@ def check_tables(
 
 
 def _table_messages(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
-    for model in (OutboxRecord, ParkedRecord, ArchivedRecord):
+    for model in _MIGRATIONS:
         yield from _column_messages(connection, model)
     quoted = connection.ops.quote_name(OutboxRecord._meta.db_table)
     with connection.cursor() as cursor:
@@ -173,12 +186,13 @@ def _column_messages(
         found = {name for (name,) in cursor.fetchall()}
     if not found:
         # Before the first migrate there is nothing to warn of.
-        if _MIGRATION in MigrationRecorder(connection).applied_migrations():
+        migration = ("django_outbox", _MIGRATIONS[model])
+        if migration in MigrationRecorder(connection).applied_migrations():
             yield CheckWarning(
                 f"The table {table} is not in the database {connection.alias!r}, "
                 "although its migration has run.",
                 hint="Was the setting TABLE changed later? Change it back, or rename "
-                "the three tables.",
+                "the tables.",
                 id="django_outbox.W007",
             )
         return

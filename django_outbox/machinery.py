@@ -3,10 +3,10 @@ The threads of one run of a harvester, from start to an orderly end.
 
 `harvester.py` builds the parts and calls `start()`. Five threads, one concern
 each: *elect* (polls the group, heartbeats), *mark* (claims or reads rows),
-*dispatch* (produces, serves reports), *settle* (purge, fail, park, meter),
-*notify* (app receivers). The order of the end matters: the elector hands
-leadership over, which needs the others to drain; only then do these stop, the
-notifier last.
+*dispatch* (produces, serves reports), *settle* (purge, fail, park, meter,
+staged records that are due), *notify* (app receivers). The order of the end
+matters: the elector hands leadership over, which needs the others to drain;
+only then do these stop, the notifier last.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from .events import (
     LeaderAcquired,
     LeaderRevoked,
     RecordParked,
+    SeriesExpired,
     Stopped,
     boottime,
 )
 from .exceptions import DatabaseError
 from .notifying import Notifier
 from .parts import Budget, Observer, Parts
-from .records import Failure, Settlement
+from .records import ExpiredSeries, Failure, Settlement
 from .relay.ports import Term
 
 logger = logging.getLogger(__name__)
@@ -155,6 +156,18 @@ class Machinery:
             )
         )
 
+    def expired(self, leader_id: str, series: ExpiredSeries) -> None:
+        """Announce a series whose messages were parked or discarded (settle)."""
+        self.publish(
+            SeriesExpired(
+                name=self.name,
+                leader_id=leader_id,
+                series=series.name,
+                messages=series.messages,
+                action=series.action,
+            )
+        )
+
     # The bodies of the threads.
 
     def _guard(self, concern: str, body: Callable[[], None]) -> None:
@@ -207,8 +220,11 @@ class Machinery:
                 if not (wait := self._parts.meter.wait(boottime())):
                     self._read_meter()
                     continue
+                if not (due := self._parts.releaser.wait(boottime())):
+                    self._release()
+                    continue
                 try:
-                    settlement = self._inbox.get(timeout=wait)
+                    settlement = self._inbox.get(timeout=min(wait, due))
                 except queue.Empty:
                     continue
                 if settlement is None:
@@ -216,12 +232,22 @@ class Machinery:
                 self._carry_out(settlement)
         finally:
             self._parts.settling.close()
+            self._parts.releaser.close()
 
     def _carry_out(self, settlement: Settlement) -> None:
         while (retry_at := self._parts.settler.settle(settlement)) is not None:
             if self._abandoned.wait(max(0.0, retry_at - boottime())):
                 return
         self._parts.dispatcher.answer(settlement)
+
+    def _release(self) -> None:
+        """Send what was staged and is due, if this process leads."""
+        now = boottime()
+        term = self._parts.leadership.term
+        if term is None or term.remaining(now) <= 0:
+            self._parts.releaser.skip(now)
+        else:
+            self._parts.releaser.step(term.leader_id)
 
     def _read_meter(self) -> None:
         now = boottime()

@@ -14,6 +14,7 @@ from .events import Event
 from .records import Settlement
 from .relay.meter import Meter
 from .relay.ports import Gauge, Leadership, Term
+from .relay.release import Releaser
 from .relay.settle import Settler
 
 Observer: TypeAlias = Callable[[Event], None]
@@ -93,6 +94,8 @@ class Parts:
     dispatcher: Dispatching
     settler: Settler
     meter: Meter
+    releaser: Releaser
+    """Served by the settler's thread."""
     marking: Closable
     """The marker's table, closed when its thread ends."""
     settling: Table

@@ -15,6 +15,9 @@ _WRITTEN: Final = (
 )
 """What a writer may set: neither the id nor the mark."""
 
+_JOINED: Final = "name, expected, staged, expires_at, on_timeout"
+"""What a writer may set of a series that it opens."""
+
 
 def grants(
     table: str,
@@ -28,24 +31,43 @@ def grants(
 
     Args:
         table: The name of the outbox table.
-        app: The role that calls `stash()`; it can read nothing back.
+        app: The role that calls `stash()`; it can read back only what is staged,
+            because it moves its series into the outbox itself.
         harvester: The role of `runharvester`.
         operator: The role of the admin site and of `manage.py outbox`.
     """
-    outbox, parked, archive = (
-        quoted(table + suffix) for suffix in ("", "_parked", "_archive")
+    outbox, parked, archive, staged, series, ids = (
+        quoted(table + suffix)
+        for suffix in ("", "_parked", "_archive", "_staged", "_series", "_id_seq")
     )
     if app:
-        yield f"GRANT INSERT ({_WRITTEN}) ON {outbox} TO {quoted(app)};"
+        role = quoted(app)
+        yield f"GRANT INSERT ({_WRITTEN}) ON {outbox} TO {role};"
+        yield f"GRANT SELECT, DELETE ON {staged} TO {role};"
+        yield (
+            f"GRANT INSERT ({_WRITTEN}, series_id, not_before) ON {staged} TO {role};"
+        )
+        yield f"GRANT SELECT, INSERT ({_JOINED}) ON {series} TO {role};"
+        yield (
+            "GRANT UPDATE (expected, staged, state, closed_at) "
+            f"ON {series} TO {role};"
+        )
     if harvester:
         role = quoted(harvester)
         yield f"GRANT SELECT, DELETE ON {outbox} TO {role};"
         yield f"GRANT UPDATE (leader_id, attempts, last_error) ON {outbox} TO {role};"
         yield f"GRANT INSERT ON {parked}, {archive} TO {role};"
+        # What is staged goes into the outbox, or under an id of its into the
+        # parked table.
+        yield f"GRANT INSERT ({_WRITTEN}) ON {outbox} TO {role};"
+        yield f"GRANT USAGE ON SEQUENCE {ids} TO {role};"
+        yield f"GRANT SELECT, DELETE ON {staged}, {series} TO {role};"
+        yield f"GRANT UPDATE (state, closed_at) ON {series} TO {role};"
     if operator:
         role = quoted(operator)
         yield f"GRANT SELECT, INSERT (id, {_WRITTEN}) ON {outbox} TO {role};"
-        yield f"GRANT SELECT, DELETE ON {parked}, {archive} TO {role};"
+        yield f"GRANT SELECT, DELETE ON {parked}, {archive}, {staged} TO {role};"
+        yield f"GRANT SELECT, UPDATE (state, closed_at) ON {series} TO {role};"
 
 
 def quoted(name: str) -> str:

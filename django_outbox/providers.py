@@ -23,9 +23,10 @@ from .options import OutboxSettings
 from .parts import Table
 from .postgres.connection import Database
 from .postgres.outbox import PostgresOutbox
+from .postgres.staging import PostgresStaging
 from .postgres.table import Table as PostgresTable
 from .postgres.unmarked import UnmarkedOutbox
-from .relay.ports import Outbox, Producer, SettledTable
+from .relay.ports import Outbox, Producer, SettledTable, Staging
 
 
 class HarvestedTable(Outbox, Table, Protocol):
@@ -51,6 +52,8 @@ class Providers:
     transactions: Callable[[Membership], Transactions]
     """The exactly-once relay's producer, given the group that elects its leader."""
     membership: Callable[[], Membership]
+    staging: Callable[[], Staging | None] = lambda: None
+    """None: nothing is ever staged."""
 
     @classmethod
     def real(
@@ -98,9 +101,15 @@ class Providers:
                 name=name,
             )
 
+        def make_staging() -> Staging:
+            database = Database(conninfo, application_name=f"outbox stage {name}")
+            retention = options.SERIES_RETENTION
+            return PostgresStaging(database, table=table, retention=retention)
+
         return cls(
             table=partial(adapt, PostgresOutbox),
             unmarked=partial(adapt, UnmarkedOutbox),
+            staging=make_staging,
             producer=lambda: KafkaProducer(options, name=name),
             transactions=make_transactions,
             membership=(

@@ -120,3 +120,26 @@ class Backlog(NamedTuple):
     """True when there are at least `records` rows and counting stopped."""
     oldest_age: float
     """Seconds since the first row was created, 0.0 when there is none."""
+
+
+class Agenda(NamedTuple):
+    """When staged messages want something of the leader. Durations are seconds."""
+
+    due: float
+    """Until the first message with a date may be sent; 0.0: now."""
+    overdue: float
+    """Until the time of the first series is up."""
+    forgettable: float
+    """Until the oldest closed series need not be remembered any more."""
+    is_expiring: bool
+    """The time of a series is up, and its messages are still staged."""
+
+
+class ExpiredSeries(NamedTuple):
+    """A series whose time was up; its messages are gone from the staged table."""
+
+    name: str
+    messages: int
+    """That were staged in it."""
+    action: str
+    """What became of them: `park` or `discard`."""

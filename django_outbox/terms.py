@@ -74,13 +74,12 @@ class Terms:
                 "there is nothing to order yet. Leave it out; "
                 "release_series(..., ordered=True) does it for a series."
             )
-        is_delay = isinstance(not_before, timedelta)
         return cls(
             series=series,
             expected=expected,
             timeout=timeout,
             moment=not_before if isinstance(not_before, datetime) else None,
-            delay=not_before if is_delay else None,
+            delay=not_before if isinstance(not_before, timedelta) else None,
         )
 
 

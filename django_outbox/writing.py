@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, router
 from django.utils.module_loading import import_string
@@ -119,7 +119,7 @@ def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield chunk
 
 
-def parameters(chunk: Sequence[Row], *more: object) -> list[object]:
+def parameters(chunk: Sequence[Row], *more: Any) -> list[Any]:
     """Return the parameters of an INSERT: each row's, followed by `more`."""
     return [value for row in chunk for value in (*row, *more)]
 

@@ -91,7 +91,7 @@ class RecordColumns(MessageColumns):
         abstract = True
 
 
-def message_constraints(prefix: str) -> list[models.CheckConstraint]:
+def message_constraints(prefix: str) -> list[models.BaseConstraint]:
     """Return what the database refuses in a table into which apps write."""
     return [
         models.CheckConstraint(

@@ -223,3 +223,136 @@ SELECT
         LIMIT 1
     )
 FROM (SELECT FROM {table} LIMIT %(cap)s) AS counted
+
+-- name: has_staging
+-- Whether this outbox has tables of what is not to be sent yet.
+SELECT
+    to_regclass(%(staged)s) IS NOT NULL AND to_regclass(%(series)s) IS NOT NULL
+
+-- name: agenda
+-- In how many seconds, of a day at most, a staged message is due, the time of a
+-- series is up, and a closed one may be forgotten; whether one is expiring.
+SELECT
+    extract(epoch FROM greatest(agenda.due - now(), '0'))::float8,
+    extract(epoch FROM greatest(agenda.overdue - now(), '0'))::float8,
+    extract(epoch FROM greatest(agenda.forgettable - now(), '0'))::float8,
+    EXISTS (SELECT FROM {series} WHERE state = 'expiring')
+FROM (
+    SELECT
+        least(
+            (SELECT min(not_before) FROM {staged}), now() + '1 day'
+        ) AS due,
+        least(
+            (SELECT min(expires_at) FROM {series} WHERE state = 'open'),
+            now() + '1 day'
+        ) AS overdue,
+        least(
+            (SELECT min(closed_at) FROM {series})
+            + make_interval(secs => %(retention)s::float8),
+            now() + '1 day'
+        ) AS forgettable
+) AS agenda
+
+-- name: release_due
+-- Move messages whose time has come into the outbox. It needs no leader id: a
+-- row is moved once, whoever does it.
+WITH due AS MATERIALIZED (
+    SELECT staged_id
+    FROM {staged}
+    WHERE not_before <= now()
+    ORDER BY not_before, staged_id
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+moved AS (
+    DELETE FROM {staged} AS s
+    USING due
+    WHERE s.staged_id = due.staged_id
+    RETURNING s.*
+)
+INSERT INTO {table} (
+    kafka_topic, kafka_key, kafka_value, kafka_value_bytes, kafka_header_keys,
+    kafka_header_values, message_id, kafka_partition, cluster_id
+)
+SELECT
+    kafka_topic, kafka_key, kafka_value, kafka_value_bytes, kafka_header_keys,
+    kafka_header_values, message_id, kafka_partition, cluster_id
+FROM moved
+ORDER BY not_before, staged_id
+
+-- name: expire_series
+-- Close series whose time is up, but for those that somebody is writing to.
+WITH overdue AS MATERIALIZED (
+    SELECT id
+    FROM {series}
+    WHERE state = 'open' AND expires_at <= now()
+    ORDER BY expires_at
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE {series} AS s
+SET state = 'expiring'
+FROM overdue
+WHERE s.id = overdue.id
+
+-- name: clear_series
+-- Park or delete messages of one series that is expiring; return it after the
+-- last. Nobody has staged in it since an earlier statement closed it, so this
+-- one sees all that there is. A parked message gets an id of the outbox, under
+-- which a release puts it back.
+WITH expiring AS MATERIALIZED (
+    SELECT id, name, staged, on_timeout
+    FROM {series}
+    WHERE state = 'expiring'
+    ORDER BY expires_at
+    LIMIT 1
+    FOR UPDATE SKIP LOCKED
+),
+page AS MATERIALIZED (
+    SELECT s.staged_id
+    FROM {staged} AS s
+    WHERE s.series_id = (SELECT id FROM expiring)
+    ORDER BY s.staged_id
+    LIMIT %(limit)s
+),
+gone AS (
+    DELETE FROM {staged} AS s
+    USING page
+    WHERE s.staged_id = page.staged_id
+    RETURNING s.*
+),
+parked AS (
+    INSERT INTO {parked} (
+        id, create_time, kafka_topic, kafka_key, kafka_value, kafka_value_bytes,
+        kafka_header_keys, kafka_header_values, message_id, kafka_partition,
+        cluster_id, last_error
+    )
+    SELECT
+        nextval(pg_get_serial_sequence(%(table)s, 'id')),
+        gone.create_time, gone.kafka_topic, gone.kafka_key, gone.kafka_value,
+        gone.kafka_value_bytes, gone.kafka_header_keys, gone.kafka_header_values,
+        gone.message_id, gone.kafka_partition, gone.cluster_id,
+        'SERIES_EXPIRED: ' || expiring.name
+    FROM gone, expiring
+    WHERE expiring.on_timeout = 'park'
+    ORDER BY gone.staged_id
+)
+UPDATE {series} AS s
+SET state = 'expired', closed_at = now()
+FROM expiring
+WHERE s.id = expiring.id AND (SELECT count(*) FROM page) < %(limit)s
+RETURNING s.name, s.staged, s.on_timeout
+
+-- name: forget_series
+-- Delete closed series that nobody will ask for any more.
+WITH old AS MATERIALIZED (
+    SELECT id
+    FROM {series}
+    WHERE closed_at <= now() - make_interval(secs => %(retention)s::float8)
+    ORDER BY closed_at
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM {series} AS s
+USING old
+WHERE s.id = old.id

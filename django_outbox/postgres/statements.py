@@ -92,6 +92,8 @@ def compose(
         "table": _escaped(table),
         "archive": _escaped(table, suffix="_archive"),
         "parked": _escaped(table, suffix="_parked"),
+        "staged": _escaped(table, suffix="_staged"),
+        "series": _escaped(table, suffix="_series"),
         "created_at": sql.SQL(_CREATED_AT),
     }
     for column, substitute in _SUBSTITUTES.items():

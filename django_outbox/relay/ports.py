@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from ..exceptions import DeliveryFailed
-from ..records import Backlog, Failure, Lane, Record
+from ..records import Agenda, Backlog, ExpiredSeries, Failure, Lane, Record
 
 Settled: TypeAlias = Callable[[Record, DeliveryFailed | None], None]
 """Called once for each record produced: None is proof that it is in the log."""
@@ -66,6 +66,35 @@ class Gauge(Protocol):
 
     def backlog(self) -> Backlog:
         """Count the rows (up to a cap) and age the oldest."""
+
+
+class Staging(Protocol):
+    """
+    The tables of what is not to be sent yet, as a leader empties them.
+
+    One object serves one thread; blocking and errors are those of `Outbox`.
+    All methods are safe in a process that has ceased to lead: each does, in
+    one statement, what any leader would do, and passes over rows on which
+    another works. At most `limit` rows are moved.
+    """
+
+    def agenda(self) -> Agenda | None:
+        """Ask what is due, by the database's clock; None: there is no table."""
+
+    def release(self, *, limit: int) -> int:
+        """Move messages whose time has come into the outbox, the oldest first."""
+
+    def expire(self, *, limit: int) -> int:
+        """Close series whose time is up, so that nothing joins them any more."""
+
+    def clear(self, *, limit: int) -> ExpiredSeries | None:
+        """Park or discard messages of one such series; return it after the last."""
+
+    def forget(self, *, limit: int) -> int:
+        """Delete what is remembered of series that were closed long ago."""
+
+    def close(self) -> None:
+        """Let the connection go; the next call makes a new one."""
 
 
 class Producer(Protocol):

@@ -1,4 +1,4 @@
-"""Looking at an outbox and tending it: status, release, prune, grants."""
+"""Looking at an outbox and tending it: status, release, series, prune, grants."""
 
 from __future__ import annotations
 
