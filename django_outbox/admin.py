@@ -1,25 +1,37 @@
 """
-Looking at what waits and at what was set aside, and putting the latter back.
+Looking at what waits, is staged or was set aside, and moving it on.
 
-Nothing can be added or changed here: a message is written by `stash()` only.
-Keys, values and headers are shown to those with the permission
-`django_outbox.view_payload` alone.
+Parked records can be put back, series released or discarded. Nothing can be
+added or changed here: a message is written by `stash()` only. Keys, values
+and headers are shown to those with the permission `django_outbox.view_payload`
+alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.paginator import Paginator
+from django.db import router, transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from .models import OutboxRecord, ParkedQuerySet, ParkedRecord
+from .exceptions import SeriesError
+from .models import (
+    OutboxRecord,
+    ParkedQuerySet,
+    ParkedRecord,
+    Series,
+    SeriesQuerySet,
+    StagedRecord,
+)
+from .series import discard_series, release_series
 
 COUNT_CAP: Final = 10_000
 """Rows after which the list stops counting: a queue may hold millions."""
@@ -44,12 +56,23 @@ class CappedPaginator(_Paginator):
         return rows.order_by()[:COUNT_CAP].count()
 
 
-class _RecordAdmin(_ModelAdmin):
-    """What the pages of both tables have in common."""
+class _ViewAdmin(_ModelAdmin):
+    """A page on which nothing is added or changed."""
 
     paginator = CappedPaginator
     show_full_result_count = False
     ordering = ("id",)
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+class _RecordAdmin(_ViewAdmin):
+    """What the pages of all tables of messages have in common."""
+
     facts: ClassVar[tuple[str, ...]] = ()
     """Shown to everybody who may see the page."""
     payload: ClassVar = ("kafka_key", "headers", "value")
@@ -64,12 +87,6 @@ class _RecordAdmin(_ModelAdmin):
         if request.user.has_perm("django_outbox.view_payload"):
             return (*self.facts, *self.payload)
         return self.facts
-
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
     @admin.display(description=_("headers"))
     def headers(self, obj: Any) -> str:
@@ -135,3 +152,72 @@ class ParkedRecordAdmin(_RecordAdmin):
             % {"released": released, "chosen": len(chosen)},
             messages.SUCCESS if released == len(chosen) else messages.WARNING,
         )
+
+
+@admin.register(StagedRecord)
+class StagedRecordAdmin(_RecordAdmin):
+    """What is not to be sent yet: to look at."""
+
+    list_display = ("staged_id", "create_time", "kafka_topic", "series", "not_before")
+    list_select_related = ("series",)
+    ordering = ("staged_id",)
+    facts = (
+        *("staged_id", "message_id", "create_time", "series", "not_before"),
+        *("kafka_topic", "kafka_partition", "cluster_id"),
+    )
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        # A series is discarded as a whole.
+        return False
+
+
+@admin.register(Series)
+class SeriesAdmin(_ViewAdmin):
+    """Series, open and closed: to look at, to release, to discard."""
+
+    list_display = ("name", "state", "staged", "expected", "created_at", "expires_at")
+    list_filter = ("state",)
+    search_fields = ("=name",)
+    fields = (*list_display, "on_timeout", "closed_at")
+    actions = ("release", "discard")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_release_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("django_outbox.release_series")
+
+    def has_discard_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("django_outbox.discard_series")
+
+    @admin.action(description=_("Release selected series"), permissions=["release"])
+    def release(self, request: HttpRequest, queryset: SeriesQuerySet) -> None:
+        """Move their messages into the outbox."""
+        self._close(request, queryset, release_series, gettext("Released."))
+
+    @admin.action(
+        description=_("Discard selected series with their messages"),
+        permissions=["discard"],
+    )
+    def discard(self, request: HttpRequest, queryset: SeriesQuerySet) -> None:
+        """Delete their messages unsent."""
+        self._close(request, queryset, discard_series, gettext("Discarded."))
+
+    def _close(
+        self,
+        request: HttpRequest,
+        queryset: SeriesQuerySet,
+        close: Callable[..., object],
+        note: str,
+    ) -> None:
+        """Close each in a transaction of its own, and leave a note of who did."""
+        alias = router.db_for_write(Series)
+        for series in queryset:
+            try:
+                with transaction.atomic(using=alias):
+                    close(series.name, using=alias)
+            except SeriesError as exc:
+                self.message_user(request, str(exc), messages.WARNING)
+                continue
+            self.log_change(request, series, note)
+            self.message_user(request, f"{series}: {note}", messages.SUCCESS)

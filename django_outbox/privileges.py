@@ -49,8 +49,7 @@ def grants(
         )
         yield f"GRANT SELECT, INSERT ({_JOINED}) ON {series} TO {role};"
         yield (
-            "GRANT UPDATE (expected, staged, state, closed_at) "
-            f"ON {series} TO {role};"
+            f"GRANT UPDATE (expected, staged, state, closed_at) ON {series} TO {role};"
         )
     if harvester:
         role = quoted(harvester)

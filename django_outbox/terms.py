@@ -49,15 +49,16 @@ class Terms:
         Raises:
             InvalidMessage: a value is wrong, or two do not go together.
         """
-        if series is None and not_before is None:
+        if series is None:
             for name, value in (("expected", expected), ("timeout", timeout)):
                 if value is not None:
                     raise InvalidMessage(
                         f"{name}: {value!r} means nothing without series=; add it, "
                         f"or leave {name} out."
                     )
-            return None
-        if series is not None:
+            if not_before is None:
+                return None
+        else:
             check_name(series)
             _check_expected(expected)
             _check_timeout(timeout)

@@ -15,7 +15,13 @@ from .outbox import (
     ParkedQuerySet,
     ParkedRecord,
 )
-from .staged import Series, SeriesState, StagedRecord
+from .staged import (
+    Series,
+    SeriesQuerySet,
+    SeriesState,
+    StagedQuerySet,
+    StagedRecord,
+)
 
 __all__ = [
     "ArchivedQuerySet",
@@ -25,6 +31,8 @@ __all__ = [
     "ParkedQuerySet",
     "ParkedRecord",
     "Series",
+    "SeriesQuerySet",
     "SeriesState",
+    "StagedQuerySet",
     "StagedRecord",
 ]

@@ -29,6 +29,26 @@ class SeriesState(models.TextChoices):
     EXPIRED = "expired", _("expired")
 
 
+class SeriesQuerySet(models.QuerySet["Series"]):
+    """Questions about series."""
+
+    def open(self) -> SeriesQuerySet:
+        """Those that can still be released."""
+        return self.filter(state=SeriesState.OPEN)
+
+
+class StagedQuerySet(models.QuerySet["StagedRecord"]):
+    """Questions about what is staged."""
+
+    def in_series(self) -> StagedQuerySet:
+        """Messages that wait for the release of their series."""
+        return self.filter(series__isnull=False)
+
+    def delayed(self) -> StagedQuerySet:
+        """Messages that wait for their time."""
+        return self.filter(not_before__isnull=False)
+
+
 class Series(models.Model):
     """Messages that are sent together. Its row outlives them, to refuse latecomers."""
 
@@ -72,6 +92,8 @@ class Series(models.Model):
         db_comment="When it was released, discarded or expired.",
     )
 
+    objects = SeriesQuerySet.as_manager()
+
     class Meta:
         db_table = f"{schema_settings().TABLE}_series"
         db_table_comment = "Series of messages that are sent together."
@@ -113,6 +135,8 @@ class StagedRecord(MessageColumns):
         null=True,
         db_comment="When the leader moves it into the outbox.",
     )
+
+    objects = StagedQuerySet.as_manager()
 
     class Meta:
         db_table = f"{schema_settings().TABLE}_staged"

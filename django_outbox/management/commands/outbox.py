@@ -12,8 +12,15 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections, router
 
 from ...conf import settings
-from ...models import ArchivedRecord, OutboxRecord, ParkedRecord
+from ...models import (
+    ArchivedRecord,
+    OutboxRecord,
+    ParkedRecord,
+    Series,
+    StagedRecord,
+)
 from ...privileges import grants
+from ..series import close_series, list_series
 
 BLOCKED_SHOWN: Final = 20
 """Blocked rows that `status` lists."""
@@ -32,13 +39,18 @@ class Command(BaseCommand):
         release = verbs.add_parser("release", help="put parked records back")
         release.add_argument("ids", nargs="*", type=int, metavar="ID")
         release.add_argument("--all", action="store_true", help="all parked records")
+        series = verbs.add_parser("series", help="list, release or discard series")
+        series.add_argument(
+            "action", nargs="?", choices=("list", "release", "discard"), default="list"
+        )
+        series.add_argument("names", nargs="*", metavar="NAME")
         prune = verbs.add_parser("prune", help="delete old rows of the archive table")
         prune.add_argument("--older-than", type=_age, required=True, metavar="AGE")
         roles = verbs.add_parser("grants", help="print the least privileges as SQL")
         roles.add_argument("--app", metavar="ROLE", help="role that stashes")
         roles.add_argument("--harvester", metavar="ROLE", help="role that harvests")
         roles.add_argument("--operator", metavar="ROLE", help="role of this command")
-        for verb in (status, release, prune, roles):
+        for verb in (status, release, series, prune, roles):
             verb.add_argument("--database", metavar="ALIAS", help="where the outbox is")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -56,6 +68,12 @@ class Command(BaseCommand):
         """Show what waits, what is blocked and what is parked."""
         backlog = OutboxRecord.objects.using(alias).backlog()
         parked = ParkedRecord.objects.using(alias).count()
+        records = StagedRecord.objects.using(alias)
+        staged = {
+            "series": Series.objects.using(alias).open().count(),
+            "in_series": records.in_series().count(),
+            "delayed": records.delayed().count(),
+        }
         blocked = list(
             OutboxRecord.objects.using(alias)
             .blocked()
@@ -66,6 +84,7 @@ class Command(BaseCommand):
                 "database": alias,
                 "table": OutboxRecord._meta.db_table,
                 "backlog": backlog._asdict(),
+                "staged": staged,
                 "parked": parked,
                 "blocked": blocked,
             }
@@ -73,7 +92,12 @@ class Command(BaseCommand):
             return
         at_least = "at least " if backlog.is_capped else ""
         waiting = f"{at_least}{backlog.records:,}, oldest {backlog.oldest_age:.1f} s"
-        self.stdout.write(f"waiting  {waiting}\nparked   {parked:,}")
+        self.stdout.write(f"waiting  {waiting}")
+        self.stdout.write(
+            "staged   {in_series:,} in {series:,} open series, {delayed:,} for "
+            "later".format(**staged)
+        )
+        self.stdout.write(f"parked   {parked:,}")
         more = " or more" if len(blocked) == BLOCKED_SHOWN else ""
         self.stdout.write(f"blocked  {len(blocked)}{more}")
         for row in blocked:
@@ -94,6 +118,15 @@ class Command(BaseCommand):
                 f"{len(ids) - released} of {len(ids)} are not parked, or their id is "
                 "taken by another row of the outbox."
             )
+
+    def series(self, alias: str, options: dict[str, Any]) -> None:
+        """List the open series, or end those that are named."""
+        if options["action"] == "list":
+            for line in list_series(alias):
+                self.stdout.write(line)
+            return
+        for line in close_series(alias, options["action"], options["names"]):
+            self.stdout.write(line)
 
     def prune(self, alias: str, options: dict[str, Any]) -> None:
         """Delete old rows of the archive, a chunk at a time."""
