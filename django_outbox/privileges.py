@@ -62,6 +62,8 @@ def grants(
         yield f"GRANT USAGE ON SEQUENCE {ids} TO {role};"
         yield f"GRANT SELECT, DELETE ON {staged}, {series} TO {role};"
         yield f"GRANT UPDATE (state, closed_at) ON {series} TO {role};"
+        # Nothing is updated, but PostgreSQL wants it for SKIP LOCKED.
+        yield f"GRANT UPDATE (not_before) ON {staged} TO {role};"
     if operator:
         role = quoted(operator)
         yield f"GRANT SELECT, INSERT (id, {_WRITTEN}) ON {outbox} TO {role};"

@@ -1,0 +1,297 @@
+"""How the leader empties the staged tables, on a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Now
+
+from django_outbox import SeriesClosed, discard_series, release_series, stash
+from django_outbox.exceptions import DatabaseError
+from django_outbox.models import OutboxRecord, ParkedRecord, Series, StagedRecord
+from django_outbox.postgres.connection import Database
+from django_outbox.postgres.staging import PostgresStaging
+from django_outbox.privileges import grants
+from django_outbox.records import Agenda, ExpiredSeries
+
+from .transactions import begun
+
+S = "order-17"
+ROLE = "outbox_test_stager"
+DAY = 86_400.0
+PAST = timedelta(seconds=-5)
+
+
+@pytest.fixture
+def database(postgres: psycopg.Connection, database_url: str) -> Iterator[Database]:
+    """Connections that act as the harvester's role: nothing here needs more."""
+    postgres.execute(f"CREATE ROLE {ROLE}")
+    try:
+        for statement in grants("outbox", harvester=ROLE):
+            postgres.execute(statement)
+        database = Database({"conninfo": database_url, "options": f"-c role={ROLE}"})
+        yield database
+        database.close()
+    finally:
+        postgres.execute(f"DROP OWNED BY {ROLE}")
+        postgres.execute(f"DROP ROLE {ROLE}")
+
+
+@pytest.fixture
+def staging(database: Database) -> PostgresStaging:
+    return PostgresStaging(database, table="outbox", retention=3600.0)
+
+
+def write(*keys: str, **arguments: Any) -> None:
+    """Stage messages in a transaction of their own."""
+    with transaction.atomic():
+        for key in keys:
+            stash("t", key=key, value=key, headers={"h": key}, **arguments)
+
+
+def overdue(*keys: str, action: str = "park", name: str = S) -> None:
+    """Make a series whose time is up."""
+    write(*keys, series=name, timeout=60)
+    Series.objects.filter(name=name).update(
+        expires_at=Now() - timedelta(seconds=1), on_timeout=action
+    )
+
+
+def sent() -> list[str]:
+    rows = OutboxRecord.objects.order_by("id")
+    return list(rows.values_list("kafka_key", flat=True))
+
+
+def staged() -> list[str]:
+    rows = StagedRecord.objects.order_by("staged_id")
+    return list(rows.values_list("kafka_key", flat=True))
+
+
+def agenda(staging: PostgresStaging) -> Agenda:
+    found = staging.agenda()
+    assert found is not None
+    return found
+
+
+class TestAgenda:
+    def test_nothing_is_due_in_empty_tables(self, staging: PostgresStaging) -> None:
+        assert agenda(staging) == Agenda(DAY, DAY, DAY, is_expiring=False)
+
+    def test_it_tells_what_comes_next(self, staging: PostgresStaging) -> None:
+        write("later", not_before=timedelta(minutes=10))
+        write("soon", not_before=timedelta(minutes=5))
+        write("a", series=S, timeout=600)
+        write("b", series="no time-out")
+        write("c", series="closed", expected=1, timeout=1)
+        found = agenda(staging)
+        assert found.due == pytest.approx(300, abs=30)
+        assert found.overdue == pytest.approx(600, abs=30)
+        assert found.forgettable == pytest.approx(3600, abs=30)
+        assert not found.is_expiring
+
+    def test_what_is_past_is_due_now(self, staging: PostgresStaging) -> None:
+        write("a", not_before=PAST)
+        overdue("b")
+        assert agenda(staging)[:2] == (0.0, 0.0)
+
+    def test_dates_without_an_end_do_no_harm(
+        self, staging: PostgresStaging, postgres: psycopg.Connection
+    ) -> None:
+        """Plain SQL may write them."""
+        for moment in ("infinity", "-infinity"):
+            postgres.execute(
+                "INSERT INTO outbox_staged (kafka_topic, kafka_key, not_before)"
+                " VALUES ('t', %s, %s)",
+                [moment, moment],
+            )
+        assert agenda(staging).due == 0.0
+        assert staging.release(limit=10) == 1
+        assert (sent(), staged()) == (["-infinity"], ["infinity"])
+        assert agenda(staging).due == DAY
+
+    @pytest.mark.parametrize("table", ["elsewhere", "public.elsewhere"])
+    def test_an_outbox_without_the_tables_has_none(
+        self, database: Database, table: str
+    ) -> None:
+        assert PostgresStaging(database, table=table, retention=1.0).agenda() is None
+
+    def test_every_question_is_answered_by_an_index(
+        self, staging: PostgresStaging, postgres: psycopg.Connection
+    ) -> None:
+        write("a", not_before=timedelta(hours=1))
+        with postgres.transaction():
+            postgres.execute("SET LOCAL enable_seqscan = off")
+            statement = staging._statements["agenda"].decode()
+            plan = postgres.execute(f"EXPLAIN {statement}", {"retention": 1}).fetchall()
+        text = "\n".join(line for (line,) in plan)
+        assert "Seq Scan" not in text
+        for index in ("staged_due", "series_due", "series_closed"):
+            assert f"outbox_{index}" in text, text
+
+
+class TestDates:
+    def test_what_is_due_goes_in_the_order_of_its_dates(
+        self, staging: PostgresStaging
+    ) -> None:
+        write("second", "third", not_before=PAST)
+        write("first", not_before=2 * PAST)
+        write("later", not_before=timedelta(hours=1))
+        ids = dict(StagedRecord.objects.values_list("kafka_key", "message_id"))
+        assert staging.release(limit=10) == 3
+        assert (sent(), staged()) == (["first", "second", "third"], ["later"])
+        row = OutboxRecord.objects.get(kafka_key="first")
+        assert (row.message_id, row.kafka_value) == (ids["first"], "first")
+        assert (row.kafka_header_keys, row.kafka_header_values) == (["h"], ["first"])
+
+    def test_it_is_as_young_as_its_move(self, staging: PostgresStaging) -> None:
+        """The age of the oldest row must not tell of a delay that was wanted."""
+        write("a", not_before=PAST)
+        StagedRecord.objects.update(create_time=F("create_time") - timedelta(days=9))
+        staging.release(limit=10)
+        assert OutboxRecord.objects.all().backlog().oldest_age < 60
+
+    def test_no_more_than_asked_is_moved(self, staging: PostgresStaging) -> None:
+        write("a", "b", "c", not_before=PAST)
+        assert [staging.release(limit=2) for _ in range(3)] == [2, 1, 0]
+
+    def test_two_leaders_at_once_move_it_once(
+        self, staging: PostgresStaging, postgres: psycopg.Connection
+    ) -> None:
+        write("a", "b", not_before=PAST)
+        with postgres.transaction():
+            postgres.execute(
+                "SELECT FROM outbox_staged WHERE kafka_key = 'a' FOR UPDATE"
+            )
+            assert staging.release(limit=10) == 1
+        assert staging.release(limit=10) == 1
+        assert sorted(sent()) == ["a", "b"]
+
+
+class TestSeries:
+    def test_a_series_whose_time_is_up_is_parked_and_can_be_put_back(
+        self, staging: PostgresStaging
+    ) -> None:
+        write("at once")
+        overdue("b", "a")
+        ids = dict(StagedRecord.objects.values_list("kafka_key", "message_id"))
+        assert staging.expire(limit=10) == 1
+        assert agenda(staging).is_expiring
+        assert staging.clear(limit=10) == ExpiredSeries(S, 2, "park")
+        assert staging.clear(limit=10) is None
+        assert not agenda(staging).is_expiring
+        assert (sent(), staged()) == (["at once"], [])
+        series = Series.objects.get()
+        assert series.state == "expired"
+        assert series.closed_at is not None
+        (b, a) = ParkedRecord.objects.order_by("id")
+        assert (b.kafka_key, a.kafka_key) == ("b", "a")
+        assert (b.last_error, b.attempts) == (f"SERIES_EXPIRED: {S}", 0)
+        assert ParkedRecord.objects.all().release() == 2
+        assert sent() == ["at once", "b", "a"]
+        assert OutboxRecord.objects.get(kafka_key="a").message_id == ids["a"]
+        # The ids were drawn from the outbox: nobody gets them again.
+        write("next")
+        assert sent() == ["at once", "b", "a", "next"]
+
+    def test_or_it_is_discarded(self, staging: PostgresStaging) -> None:
+        overdue("a", "b", action="discard")
+        staging.expire(limit=10)
+        assert staging.clear(limit=10) == ExpiredSeries(S, 2, "discard")
+        assert (sent(), staged()) == ([], [])
+        assert not ParkedRecord.objects.exists()
+
+    def test_a_long_one_goes_in_pieces(self, staging: PostgresStaging) -> None:
+        overdue(*"abcd")
+        staging.expire(limit=10)
+        found = [staging.clear(limit=2) for _ in range(3)]
+        assert found == [None, None, ExpiredSeries(S, 4, "park")]
+        parked = ParkedRecord.objects.order_by("id").values_list("kafka_key", flat=True)
+        assert list(parked) == [*"abcd"]
+
+    def test_one_with_time_left_stays(self, staging: PostgresStaging) -> None:
+        write("a", series=S, timeout=60)
+        write("b", series="no time-out")
+        assert staging.expire(limit=10) == 0
+        assert staging.clear(limit=10) is None
+        assert staged() == ["a", "b"]
+
+    def test_from_then_on_it_takes_nothing(self, staging: PostgresStaging) -> None:
+        overdue("a")
+        staging.expire(limit=10)
+        for call in (release_series, discard_series):
+            with transaction.atomic(), pytest.raises(SeriesClosed, match="has expired"):
+                call(S)
+        with pytest.raises(SeriesClosed, match="has expired"):
+            write("b", series=S)
+        staging.clear(limit=10)
+        with pytest.raises(SeriesClosed, match="has expired at 20"):
+            write("b", series=S)
+
+    def test_who_stages_in_it_now_may_complete_it(
+        self, staging: PostgresStaging
+    ) -> None:
+        overdue("a")
+        with begun() as stager:
+            stager.do(stash, "t", key="b", series=S, expected=2)
+            assert staging.expire(limit=10) == 0
+            assert staging.clear(limit=10) is None
+            stager.commit()
+        assert staging.expire(limit=10) == 0
+        assert (sent(), staged()) == (["a", "b"], [])
+
+    def test_what_was_staged_last_is_parked_too(self, staging: PostgresStaging) -> None:
+        overdue("a")
+        with begun() as stager:
+            stager.do(stash, "t", key="b", series=S)
+            assert staging.expire(limit=10) == 0
+            stager.commit()
+        assert staging.expire(limit=10) == 1
+        assert staging.clear(limit=10) == ExpiredSeries(S, 2, "park")
+
+    @pytest.mark.parametrize("commits", [True, False])
+    def test_a_release_that_came_first_wins_if_it_commits(
+        self, staging: PostgresStaging, *, commits: bool
+    ) -> None:
+        overdue("a")
+        with begun() as releaser:
+            releaser.do(release_series, S)
+            assert staging.expire(limit=10) == 0
+            if commits:
+                releaser.commit()
+            else:
+                releaser.roll_back()
+        assert staging.expire(limit=10) == int(not commits)
+        staging.clear(limit=10)
+        assert len(sent()) == int(commits)
+        assert ParkedRecord.objects.count() == int(not commits)
+
+    def test_a_closed_series_is_forgotten_after_a_while(
+        self, staging: PostgresStaging
+    ) -> None:
+        write("a", series="old", expected=1)
+        write("b", series="young", expected=1)
+        write("c", series="open")
+        Series.objects.filter(name="old").update(closed_at=Now() - timedelta(hours=2))
+        assert agenda(staging).forgettable == 0.0
+        assert [staging.forget(limit=10) for _ in range(2)] == [1, 0]
+        assert set(Series.objects.values_list("name", flat=True)) == {"young", "open"}
+        write("d", series="old")
+
+    def test_its_connection_can_be_lost(
+        self, staging: PostgresStaging, postgres: psycopg.Connection
+    ) -> None:
+        agenda(staging)
+        postgres.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE application_name = 'django-outbox' AND datname = current_database()"
+        )
+        with pytest.raises(DatabaseError):
+            staging.agenda()
+        assert agenda(staging).due == DAY
+        staging.close()
