@@ -193,7 +193,7 @@ class SeriesAdmin(_ViewAdmin):
     @admin.action(description=_("Release selected series"), permissions=["release"])
     def release(self, request: HttpRequest, queryset: SeriesQuerySet) -> None:
         """Move their messages into the outbox."""
-        self._close(request, queryset, release_series, gettext("Released."))
+        self._close(request, queryset, release_series, gettext("Released"))
 
     @admin.action(
         description=_("Discard selected series with their messages"),
@@ -201,7 +201,7 @@ class SeriesAdmin(_ViewAdmin):
     )
     def discard(self, request: HttpRequest, queryset: SeriesQuerySet) -> None:
         """Delete their messages unsent."""
-        self._close(request, queryset, discard_series, gettext("Discarded."))
+        self._close(request, queryset, discard_series, gettext("Discarded"))
 
     def _close(
         self,
@@ -220,4 +220,4 @@ class SeriesAdmin(_ViewAdmin):
                 self.message_user(request, str(exc), messages.WARNING)
                 continue
             self.log_change(request, series, note)
-            self.message_user(request, f"{series}: {note}", messages.SUCCESS)
+            self.message_user(request, f"{note}: {series}", messages.SUCCESS)

@@ -13,7 +13,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_outbox.models import OutboxRecord, ParkedRecord
+from django_outbox import stash
+from django_outbox.models import OutboxRecord, ParkedRecord, Series, StagedRecord
 
 pytestmark = pytest.mark.django_db
 
@@ -30,7 +31,13 @@ MESSAGE = {
 CHANGELISTS = [
     reverse("admin:django_outbox_outboxrecord_changelist"),
     reverse("admin:django_outbox_parkedrecord_changelist"),
+    reverse("admin:django_outbox_stagedrecord_changelist"),
+    reverse("admin:django_outbox_series_changelist"),
 ]
+VIEW = (
+    *("view_outboxrecord", "view_parkedrecord"),
+    *("view_stagedrecord", "view_series"),
+)
 
 
 def staff(*permissions: str) -> Client:
@@ -48,13 +55,21 @@ def parked(number: int = 7) -> ParkedRecord:
     return record
 
 
+def staged_in(series: str) -> StagedRecord:
+    """Stage a message in a series."""
+    stash("orders", key=SECRET, value=SECRET, headers={SECRET: SECRET}, series=series)
+    return StagedRecord.objects.get(series__name=series)
+
+
 def pages() -> list[str]:
     """Return the list and the page of one record of each kind."""
     outbox = OutboxRecord.objects.create(**MESSAGE)
+    staged = staged_in("order-17")
     return [
         *CHANGELISTS,
         reverse("admin:django_outbox_outboxrecord_change", args=[outbox.pk]),
         reverse("admin:django_outbox_parkedrecord_change", args=[parked().pk]),
+        reverse("admin:django_outbox_stagedrecord_change", args=[staged.pk]),
     ]
 
 
@@ -69,17 +84,17 @@ def release(client: Client, *records: ParkedRecord, **extra: Any) -> Any:
 
 
 def test_the_payload_is_hidden_from_whoever_may_only_view() -> None:
-    client = staff("view_outboxrecord", "view_parkedrecord")
+    client = staff(*VIEW)
     for url in pages():
         response = client.get(url)
         assert response.status_code == 200
         assert "secret" not in response.content.decode()
-        assert "orders" in response.content.decode()
+        assert "order" in response.content.decode()
 
 
 def test_the_payload_is_shown_escaped_to_whoever_may_see_it() -> None:
-    client = staff("view_outboxrecord", "view_parkedrecord", "view_payload")
-    for url in pages()[2:]:
+    client = staff(*VIEW, "view_payload")
+    for url in pages()[len(CHANGELISTS) :]:
         content = client.get(url).content.decode()
         assert content.count("&lt;script&gt;alert(&#x27;secret&#x27;)") >= 4
         assert SECRET not in content
@@ -105,7 +120,7 @@ def test_every_kind_of_value_can_be_shown(values: dict[str, Any], shown: str) ->
 def test_the_lists_never_count_the_whole_table() -> None:
     parked()
     OutboxRecord.objects.create(**MESSAGE)
-    client = staff("view_outboxrecord", "view_parkedrecord")
+    client = staff(*VIEW)
     for url in CHANGELISTS:
         with CaptureQueriesContext(connection) as queries:
             client.get(url)
@@ -169,3 +184,49 @@ def test_a_parked_record_can_be_deleted_by_whoever_may() -> None:
     client = staff("view_parkedrecord", "delete_parkedrecord")
     assert client.post(url, {"post": "yes"}).status_code == 302
     assert not ParkedRecord.objects.exists()
+
+
+def close(client: Client, action: str, *names: str) -> str:
+    """Choose series on the list and close them."""
+    chosen = Series.objects.filter(name__in=names).values_list("pk", flat=True)
+    response = client.post(
+        CHANGELISTS[3], {"action": action, "_selected_action": chosen}, follow=True
+    )
+    return response.content.decode()
+
+
+def test_series_are_released_and_discarded_and_a_note_is_left() -> None:
+    client = staff("view_series", "release_series", "discard_series")
+    for name in ("one", "two", "three"):
+        staged_in(name)
+    assert "Released: one" in close(client, "release", "one", "two")
+    assert "Discarded: three" in close(client, "discard", "three")
+    assert (OutboxRecord.objects.count(), StagedRecord.objects.count()) == (2, 0)
+    assert LogEntry.objects.count() == 3
+    assert "&#x27;one&#x27; was released at" in close(client, "discard", "one")
+    assert LogEntry.objects.count() == 3
+
+
+@pytest.mark.parametrize("action", ["release", "discard"])
+def test_each_needs_its_own_permission(action: str) -> None:
+    other = {"release": "discard", "discard": "release"}[action]
+    staged_in("one")
+    close(staff("view_series", f"{other}_series"), action, "one")
+    assert Series.objects.get().state == "open"
+
+
+@pytest.mark.parametrize("model", ["stagedrecord", "series"])
+def test_what_is_staged_can_be_neither_changed_nor_deleted(
+    model: str, admin_client: Client
+) -> None:
+    record = staged_in("one")
+    pk = record.pk if model == "stagedrecord" else record.series_id
+    for page in ("change", "delete"):
+        url = reverse(f"admin:django_outbox_{model}_{page}", args=[pk])
+        assert admin_client.post(url, {"post": "yes"}).status_code == 403
+    assert (
+        admin_client.get(
+            reverse(f"admin:django_outbox_{model}_change", args=[pk])
+        ).status_code
+        == 200
+    )

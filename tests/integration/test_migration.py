@@ -78,6 +78,14 @@ def test_parked_and_archived_rows_have_all_but_the_mark() -> None:
         }
         for table in ("outbox", "outbox_parked", "outbox_archive")
     )
+    (staged,) = sql(
+        "SELECT array_agg(column_name::text) FROM information_schema.columns"
+        " WHERE table_name = 'outbox_staged'"
+    )
+    never_sent = {"id", "leader_id", "attempts", "last_error"}
+    assert set(staged[0]) == outbox - never_sent | {
+        *("staged_id", "series_id", "not_before")
+    }
     assert parked == outbox - {"leader_id"} | {"parked_id", "parked_at"}
     assert archive == outbox - {"leader_id"} | {"archived_at"}
 
@@ -201,6 +209,26 @@ def test_the_database_refuses_what_could_never_be_sent(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
+    ("values", "constraint"),
+    [
+        ("'a b', now(), NULL", "outbox_staged_topic_name"),
+        ("'t', NULL, NULL", "outbox_staged_waits_for_one"),
+        ("'t', now(), 1", "outbox_staged_waits_for_one"),
+    ],
+)
+def test_what_is_staged_is_checked_before_it_reaches_the_leader(
+    values: str, constraint: str
+) -> None:
+    """One row that the outbox refuses would hold up all that is due."""
+    with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
+        sql(
+            "INSERT INTO outbox_staged (kafka_key, kafka_topic, not_before, series_id)"
+            f" VALUES ('k', {values})"
+        )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
     "topic", ["orders", "_private", "a", "...", "A.b_c-9", "x" * 249]
 )
 def test_the_database_accepts_every_other_topic(topic: str) -> None:
@@ -222,6 +250,7 @@ def test_the_migration_can_be_taken_back_and_run_again() -> None:
     assert sql("SELECT to_regclass('outbox'), to_regclass('outbox_parked')") == [
         (None, None)
     ]
+    assert sql("SELECT to_regclass('outbox_staged')") == [(None,)]
     executor = MigrationExecutor(connection)
     executor.migrate([INITIAL])
     sql("INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', 'k')")
@@ -293,6 +322,7 @@ def test_the_settings_name_the_tables(
         "from django.core.management import call_command\n"
         "call_command('makemigrations', 'django_outbox', check=True, dry_run=True)\n"
         "call_command('sqlmigrate', 'django_outbox', '0001')\n"
+        "call_command('sqlmigrate', 'django_outbox', '0003')\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", code],
@@ -308,7 +338,9 @@ def test_the_settings_name_the_tables(
     )
     assert result.returncode == 0, result.stderr
     assert "No changes detected" in result.stdout
-    for table in ("order_events", "order_events_parked", "order_events_archive"):
-        assert f'CREATE TABLE "{table}"' in result.stdout
+    for suffix in ("", "_parked", "_archive", "_staged", "_series"):
+        assert f'CREATE TABLE "order_events{suffix}"' in result.stdout
+    for index in ("staged_due", "staged_series", "series_due", "series_closed"):
+        assert f'CREATE INDEX "order_events_{index}"' in result.stdout
     assert 'ALTER TABLE "order_events" SET' in result.stdout
     assert '"outbox"' not in result.stdout

@@ -11,7 +11,14 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
-from django_outbox.models import ArchivedRecord, OutboxRecord, ParkedRecord
+from django_outbox import Message, open_series, stash_many
+from django_outbox.models import (
+    ArchivedRecord,
+    OutboxRecord,
+    ParkedRecord,
+    Series,
+    StagedRecord,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -25,7 +32,9 @@ def run(*arguments: str) -> str:
 
 @pytest.fixture
 def some_of_each() -> None:
-    """One row that waits, one that is blocked, two that are parked."""
+    """One row that waits, one that is blocked, two that are parked; three staged."""
+    stash_many([Message("t", key="secret")] * 2, series="order-17")
+    stash_many([Message("t", key="secret")], not_before=timedelta(hours=1))
     OutboxRecord.objects.create(
         id=10,
         kafka_topic="orders",
@@ -48,6 +57,7 @@ def some_of_each() -> None:
 def test_status_for_people() -> None:
     shown = run("status")
     assert "waiting  2, oldest 5." in shown
+    assert "staged   2 in 1 open series, 1 for later\n" in shown
     assert "parked   2\n" in shown
     assert "blocked  1\n" in shown
     assert (
@@ -65,6 +75,7 @@ def test_status_for_machines() -> None:
         "database": "default",
         "table": "outbox",
         "backlog": {"records": 2, "is_capped": False},
+        "staged": {"series": 1, "in_series": 2, "delayed": 1},
         "parked": 2,
         "blocked": [
             {
@@ -99,6 +110,44 @@ def test_release_of_one_that_is_not_parked_says_so() -> None:
 @pytest.mark.parametrize("arguments", [["release"], ["release", "1", "--all"]])
 def test_release_needs_ids_or_all(arguments: list[str]) -> None:
     with pytest.raises(CommandError, match="Name the ids of parked records, or --all"):
+        run(*arguments)
+
+
+@pytest.mark.usefixtures("some_of_each")
+def test_series_lists_those_that_are_open() -> None:
+    stash_many([Message("t", key="k")], series="done", expected=1)
+    open_series("later", expected=3, timeout=60, on_timeout="discard")
+    first, second = run("series").splitlines()
+    assert first == "'order-17'  2 staged, no time-out"
+    assert second.startswith("'later'  0 of 3 staged, discard at 20")
+
+
+def test_series_without_any_says_so() -> None:
+    assert run("series", "list") == "no series is open\n"
+
+
+@pytest.mark.usefixtures("some_of_each")
+def test_series_can_be_released_and_discarded() -> None:
+    stash_many([Message("t", key="k")], series="other")
+    assert run("series", "release", "order-17") == "'order-17'  2 in the outbox\n"
+    assert run("series", "discard", "other") == "'other'  1 discarded\n"
+    assert (OutboxRecord.objects.count(), StagedRecord.objects.count()) == (4, 1)
+    with pytest.raises(CommandError, match="'order-17' was released at"):
+        run("series", "discard", "order-17")
+    assert Series.objects.filter(state="released").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["series", "release"], "Name the series to release"),
+        (["series", "discard", "nobody"], "there is no 'nobody'"),
+    ],
+)
+def test_series_that_cannot_be_closed_are_one_line(
+    arguments: list[str], message: str
+) -> None:
+    with pytest.raises(CommandError, match=message):
         run(*arguments)
 
 

@@ -56,7 +56,10 @@ def test_the_harvester_needs_no_more_than_its_grants(
 @pytest.mark.parametrize(
     "statement",
     [
-        "INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', 'k')",
+        "INSERT INTO outbox (id, kafka_topic, kafka_key) VALUES (1, 't', 'k')",
+        "INSERT INTO outbox_staged (kafka_topic, kafka_key) VALUES ('t', 'k')",
+        "UPDATE outbox_staged SET kafka_value = 'forged'",
+        "UPDATE outbox_series SET name = 'forged'",
         "UPDATE outbox SET kafka_value = 'forged'",
         "SELECT FROM outbox_parked",
         "DELETE FROM outbox_archive",

@@ -401,6 +401,8 @@ def test_the_app_needs_no_more_than_its_grants() -> None:
         "DELETE FROM outbox",
         "UPDATE outbox SET leader_id = NULL",
         "INSERT INTO outbox (id, kafka_topic, kafka_key) VALUES (1, 't', 'k')",
+        "UPDATE outbox_staged SET kafka_value = 'forged'",
+        "DELETE FROM outbox_series",
     ],
 )
 def test_the_app_can_do_no_more_than_its_grants(statement: str) -> None:

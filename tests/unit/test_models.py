@@ -7,7 +7,13 @@ import uuid
 import pytest
 from django.db import models
 
-from django_outbox.models import ArchivedRecord, OutboxRecord, ParkedRecord
+from django_outbox.models import (
+    ArchivedRecord,
+    OutboxRecord,
+    ParkedRecord,
+    Series,
+    StagedRecord,
+)
 
 ALL = (OutboxRecord, ParkedRecord, ArchivedRecord)
 
@@ -18,6 +24,8 @@ def test_tables_are_named_after_the_setting() -> None:
         "outbox_parked",
         "outbox_archive",
     ]
+    assert StagedRecord._meta.db_table == "outbox_staged"
+    assert Series._meta.db_table == "outbox_series"
 
 
 @pytest.mark.parametrize("model", ALL)
@@ -25,6 +33,12 @@ def test_a_record_is_shown_by_id_and_topic_only(model: type[models.Model]) -> No
     """Neither key nor value belongs in a page's title or a log line."""
     record = model(id=7, kafka_topic="orders", kafka_key="k", kafka_value="v")
     assert str(record) == "7 → orders"
+
+
+def test_so_is_a_staged_record_and_a_series_by_its_name() -> None:
+    record = StagedRecord(staged_id=7, kafka_topic="orders", kafka_key="k")
+    assert str(record) == "7 → orders"
+    assert str(Series(name="order-17")) == "order-17"
 
 
 def test_every_column_of_ours_has_a_default_in_the_database() -> None:
@@ -41,7 +55,12 @@ def test_every_column_of_ours_has_a_default_in_the_database() -> None:
 def test_permissions_are_separate() -> None:
     codenames = {name for model in ALL for name, _label in model._meta.permissions}
     assert codenames == {"view_payload", "release_parkedrecord"}
-    assert OutboxRecord._meta.default_permissions == ("view",)
+    assert {name for name, _label in Series._meta.permissions} == {
+        "release_series",
+        "discard_series",
+    }
+    for model in (OutboxRecord, StagedRecord, Series):
+        assert model._meta.default_permissions == ("view",)
     assert ParkedRecord._meta.default_permissions == ("view", "delete")
 
 

@@ -54,6 +54,10 @@ def test_receivers_get_the_event_and_the_harvester_class() -> None:
             ),
             signals.record_parked,
         ),
+        (
+            events.SeriesExpired(name="n", series="s", messages=3, action="park"),
+            signals.series_expired,
+        ),
     ],
 )
 def test_each_event_has_its_signal(event: events.Event, signal: Signal) -> None:
