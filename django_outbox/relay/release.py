@@ -110,7 +110,7 @@ class Releaser:
     def _clear(self, staging: Staging, leader_id: str) -> None:
         if series := staging.clear(limit=CHUNK):
             logger.warning(
-                "The time of a series was up; its %s records: %s",
+                "A series was not released in time; its %s records were %sed",
                 series.messages,
                 series.action,
                 extra={"action": "series_expired", "records": series.messages},

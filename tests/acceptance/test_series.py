@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
 from confluent_kafka import Message
 from django.core.management import call_command
-from django.db import transaction
+from django.db import connections, transaction
+from psycopg.conninfo import conninfo_to_dict
+from pytest_django import DjangoDbBlocker
 
 from django_outbox import open_series, stash
 from django_outbox.models import ParkedRecord, StagedRecord
@@ -22,10 +25,21 @@ SOON = 2.0
 """Seconds after its time in which a message arrives, on a busy machine."""
 
 
-@pytest.fixture
-def table(database_url: str) -> OutboxTable:
-    """The outbox of this process's own Django, so that the test can stash."""
-    return OutboxTable(database_url, "outbox")
+@pytest.fixture(autouse=True)
+def own_django(
+    table: OutboxTable, django_db_blocker: DjangoDbBlocker
+) -> Iterator[None]:
+    """Let this process's Django write to the harvesters' database."""
+    server = conninfo_to_dict(table.url)
+    names = {"HOST": "host", "PORT": "port", "USER": "user", "PASSWORD": "password"}
+    usual = connections["default"]
+    values = {name: server.get(key, "") for name, key in names.items()}
+    changed = {**usual.settings_dict, **values, "NAME": server["dbname"]}
+    connections["default"] = type(usual)(changed, "default")
+    with django_db_blocker.unblock():
+        yield
+        connections["default"].close()
+    connections["default"] = usual
 
 
 class App:

@@ -149,6 +149,12 @@ class TestDates:
         assert (row.message_id, row.kafka_value) == (ids["first"], "first")
         assert (row.kafka_header_keys, row.kafka_header_values) == (["h"], ["first"])
 
+    def test_one_without_a_date_overtakes_it(self, staging: PostgresStaging) -> None:
+        write("dated", not_before=PAST)
+        write("plain")
+        staging.release(limit=10)
+        assert sent() == ["plain", "dated"]
+
     def test_it_is_as_young_as_its_move(self, staging: PostgresStaging) -> None:
         """The age of the oldest row must not tell of a delay that was wanted."""
         write("a", not_before=PAST)

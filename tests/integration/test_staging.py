@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +34,7 @@ from django_outbox import (
     discard_series,
     open_series,
     release_series,
+    signals,
     stash,
     stash_many,
 )
@@ -244,6 +248,31 @@ class TestOneAfterTheOther:
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             cursor.execute("RESET ROLE")
         assert (sent(), staged()) == (["a", "b", "c"], ["d"])
+
+
+@pytest.mark.django_db
+def test_what_the_howto_shows_works() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs/howto/series.md"
+    text = page.read_text("utf-8")
+    shown: dict[str, Any] = {}
+    exec("\n".join(re.findall(r"```python\n(.+?)```", text, re.DOTALL)), shown)  # noqa: S102
+    signals.series_expired.disconnect(shown["warn"])
+    one, two, three = (SimpleNamespace(pk=number) for number in range(3))
+    shown["reserve"](one)
+    assert sent() == []
+    shown["pay"](one)
+    assert sent() == ["0", "0"]
+    shown["receive"](two, "a", 2)
+    shown["receive"](two, "b", 2)
+    assert sent() == ["0", "0", "1", "1"]
+    shown["begin"](three)
+    shown["reserve"](three)
+    shown["cancel"](three)
+    shown["remind"](three)
+    with connection.cursor() as cursor:
+        for statement in re.findall(r"```sql\n(.+?)```", text, re.DOTALL):
+            cursor.execute(statement)
+    assert (sent(), staged()) == (["0", "0", "1", "1"], ["2", "42"])
 
 
 @pytest.mark.django_db(transaction=True)
