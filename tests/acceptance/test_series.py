@@ -76,10 +76,12 @@ def lateness(messages: list[Message], key: str, due: datetime) -> float:
     return (milliseconds - int(due.timestamp() * 1000)) / 1000
 
 
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_what_is_staged_arrives_in_its_time_also_after_a_crash(
-    harvesters: Harvesters, topics: Topics
+    harvesters: Harvesters, topics: Topics, delivery: str
 ) -> None:
     app = App(topics.create())
+    harvesters.environment = {**harvesters.environment, "OUTBOX_DELIVERY": delivery}
     leader, standby = harvesters.start_ready(2)
 
     # In peace: a date, and a series of several transactions.
