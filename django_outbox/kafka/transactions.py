@@ -13,12 +13,12 @@ confluentinc/librdkafka#5423). So after any doubt the client is dropped.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from confluent_kafka import KafkaError as DriverError
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
 
 from ..exceptions import DeliveryFailed, KafkaUnavailable, ProducerBroken
@@ -30,8 +30,8 @@ from .config import admin_config, ledger_consumer_config, redacted, transactiona
 from .credential import Credential
 from .destinations import Destinations
 from .envelope import Envelope, Headers
-from .failures import failure, no_offset
 from .logs import CLIENT_LOG
+from .reports import Reports
 from .topics import ensure_topic, ledger_topic
 
 logger = logging.getLogger(__name__)
@@ -39,8 +39,9 @@ logger = logging.getLogger(__name__)
 QUEUE_WAIT: Final = 0.05
 """Seconds to wait for room in the producer's queue."""
 
-_ABANDONED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
-"""Codes of records that went down with the transaction: no fault of theirs."""
+_RAISED: Final = (KafkaException, SystemError)
+"""What any call that serves callbacks may raise once the client is fenced: the
+driver raises a fatal error there, and Python wraps it when more callbacks follow."""
 
 
 class KafkaTransactions:
@@ -79,9 +80,7 @@ class KafkaTransactions:
         self._troubles = 0
         """How often the client has told of trouble with a broker."""
         # Of the present transaction:
-        self._acknowledged = 0
-        self._refused: list[tuple[Message, DriverError | None]] = []
-        self._faults: list[Fault] = []
+        self._reports = Reports()
         self._is_late = False
 
     def open(self) -> Ledger | None:
@@ -125,8 +124,7 @@ class KafkaTransactions:
         if faults:
             # Nothing has begun yet.
             return faults
-        self._acknowledged, self._faults, self._is_late = 0, [], False
-        self._refused.clear()
+        self._reports, self._is_late = Reports(), False
         troubles = self._troubles
         is_committed = False
         try:
@@ -137,8 +135,9 @@ class KafkaTransactions:
                 client.commit_transaction(self._timeout)
             else:
                 client.abort_transaction(self._timeout)
-        except KafkaException as error:
-            self._give_up(client, error.args[0], is_committed=is_committed)
+                client.poll(0)
+        except _RAISED as error:
+            self._give_up(client, _driver_error(error), is_committed=is_committed)
             is_committed = False
         if troubles != self._troubles:
             # Perhaps librdkafka has asked twice: the second request could end
@@ -146,11 +145,17 @@ class KafkaTransactions:
             raise ProducerBroken(
                 "a connection broke during a transaction", code="_TRANSPORT"
             )
-        return None if is_committed else self._found_faults(client, records)
+        if is_committed:
+            return None
+        return self._reports.faults(records, was_late=self._is_late)
 
     def serve(self) -> None:
         if self._client is not None:
-            self._client.poll(0)
+            try:
+                self._client.poll(0)
+            except _RAISED as error:
+                # The next transaction will find it out.
+                logger.debug("The client is of no further use: %s", error)
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -158,7 +163,8 @@ class KafkaTransactions:
         if client is not None:
             # What is queued belongs to a transaction that nobody will commit.
             client.purge()
-            client.poll(0)
+            with suppress(*_RAISED):
+                client.poll(0)
 
     def _check(
         self, destinations: Destinations, records: Sequence[Record], leader_id: str
@@ -185,7 +191,7 @@ class KafkaTransactions:
         patience: float,
     ) -> bool:
         """Send all that belongs to the transaction; True when all is in the log."""
-        produce, report = client.produce, self._report
+        produce, report = client.produce, self._reports.note
         for record, own in zip(records, headers, strict=True):
             # -1: librdkafka picks the partition by the key's hash.
             partition = -1 if record.partition is None else record.partition
@@ -203,8 +209,7 @@ class KafkaTransactions:
                     client.poll(QUEUE_WAIT)
                     continue
                 except KafkaException as error:
-                    fault = failure(error.args[0], is_alone=True)
-                    self._faults.append(Fault(record, fault))
+                    self._reports.reject(record, error.args[0])
                     return False
                 break
         ledger_headers, value = ledgers.encode(ledger)
@@ -216,14 +221,7 @@ class KafkaTransactions:
             position, group = credential
             client.send_offsets_to_transaction([position], group, self._timeout)
         self._is_late = client.flush(patience) > 0
-        return self._acknowledged == len(records) + 1
-
-    def _report(self, error: DriverError | None, message: Message) -> None:
-        """Count a delivery report; one without an offset is none."""
-        if error is None and message.offset() is not None:
-            self._acknowledged += 1
-        else:
-            self._refused.append((message, error))
+        return self._reports.acknowledged == len(records) + 1
 
     def _give_up(
         self, client: Client, error: DriverError, *, is_committed: bool
@@ -234,53 +232,20 @@ class KafkaTransactions:
         logger.debug("A transaction is aborted: %s", error.str())
         try:
             client.abort_transaction(self._timeout)
-        except KafkaException as failed:
-            cause = failed.args[0]
+            # It has given up on what was under way: that is reported here.
+            client.poll(0)
+        except _RAISED as failed:
+            cause = _driver_error(failed)
             raise ProducerBroken(cause.str(), code=cause.name()) from None
-
-    def _found_faults(
-        self, client: Client, records: Sequence[Record]
-    ) -> Sequence[Fault]:
-        """Tell which records kept the transaction from being committed."""
-        # The abort has given up on what was under way: that is reported here.
-        client.poll(0)
-        is_alone = len(records) == 1
-        late: list[Fault] = []
-        for record, error in self._refused_records(records):
-            if error is None:
-                self._faults.append(Fault(record, no_offset()))
-                continue
-            is_late = error.name() in _ABANDONED
-            fault = Fault(record, failure(error, is_alone=is_alone))
-            (late if is_late else self._faults).append(fault)
-        return self._faults or (late if self._is_late else [])
-
-    def _refused_records(
-        self, records: Sequence[Record]
-    ) -> Iterator[tuple[Record, DriverError | None]]:
-        """
-        Tell which record each refused message was.
-
-        A callback that knew its record would cost a tenth of the throughput;
-        between equal messages of one lane, the first one is as good.
-        """
-        sent: dict[tuple[str, str, str | bytes | None], deque[Record]] = {}
-        for record in records:
-            place = (record.topic, record.key, _raw(record.value))
-            sent.setdefault(place, deque()).append(record)
-        for message, error in self._refused:
-            topic, key, value = message.topic(), message.key(), message.value()
-            # The ledger is no record.
-            if waiting := sent.get((topic or "", _text(key), value)):
-                yield waiting.popleft(), error
 
     def _note_trouble(self, error: DriverError) -> None:
         self._troubles += 1
 
 
-def _raw(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _text(key: str | bytes | None) -> str:
-    return key.decode() if isinstance(key, bytes) else key or ""
+def _driver_error(error: Exception) -> DriverError:
+    """Return what the driver says in an error that was raised, or in its cause."""
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    if not isinstance(cause, KafkaException):
+        raise error
+    found: DriverError = cause.args[0]
+    return found

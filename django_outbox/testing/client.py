@@ -73,6 +73,11 @@ class FakeClient:
         self._join()
         self._beat()
 
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Member id and generation, as the last rebalance gave them."""
+        return self._member_id, self._generation
+
     # What the member asks for.
 
     def write(self, value: object) -> None:

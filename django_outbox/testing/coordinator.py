@@ -115,6 +115,10 @@ class Coordinator:
         answer = self.heartbeat(member_id, generation)
         return Answer.REFUSED if answer is Answer.REFUSED else Answer.ACCEPTED
 
+    def knows(self, member_id: str, generation: int) -> bool:
+        """Whether a transaction may commit an offset in this member's name."""
+        return member_id in self._members and generation == self.generation
+
     def leave(self, member_id: str) -> None:
         """Remove the member and rebalance."""
         self._former.add(member_id)

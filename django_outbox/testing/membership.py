@@ -13,7 +13,7 @@ Each member is an `election.ports.Membership`. A test passes time with
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..election.ports import Heartbeat, Listener
 from .client import FakeClient, GroupTiming, Notice
@@ -71,11 +71,20 @@ class FakeGroup:
         self.coordinator.log.append(value)
 
 
+class FakeCredential(NamedTuple):
+    """One generation's member, as a transaction shows it to the group."""
+
+    member_id: str
+    generation: int
+
+
 class FakeMembership:
     """One process's member of the group."""
 
     def __init__(self, group: FakeGroup, name: str) -> None:
         self.name = name
+        self.credential: FakeCredential | None = None
+        """Shown in transactions; None when this member does not own the partition."""
         self._group = group
         self._listener: Listener | None = None
         self._client: FakeClient | None = None
@@ -119,11 +128,12 @@ class FakeMembership:
         if self._position is not None:
             self._position = None
             if Notice.LOST in client.inbox:
+                self.credential = None
                 listener.lost()
             else:
                 listener.revoked()
         client.leave()
-        self._listener = self._client = None
+        self._listener = self._client = self.credential = None
 
     # Faults.
 
@@ -141,7 +151,7 @@ class FakeMembership:
         """Kill the process: the group is told nothing."""
         if self._client is not None:
             self._client.die()
-        self._listener = self._client = self._position = None
+        self._listener = self._client = self._position = self.credential = None
 
     def cut(self, *, is_cut: bool = True) -> None:
         """Take the network away, or give it back."""
@@ -160,6 +170,8 @@ class FakeMembership:
         while client.inbox:
             self._tell(listener, client, client.inbox.popleft())
         has_served |= not client.is_cut and self._read(listener)
+        if self._position is not None:
+            self.credential = FakeCredential(*client.identity)
         client.polled_at = self._group.time()
         return has_served
 
@@ -172,7 +184,14 @@ class FakeMembership:
         else:
             self._position = None
             client.is_telling = True
-            listener.revoked() if item is Notice.REVOKED else listener.lost()
+            if item is Notice.REVOKED:
+                # A rebalance that takes the partition has begun a new generation.
+                self.credential = FakeCredential(*client.identity)
+                listener.revoked()
+            else:
+                self.credential = None
+                listener.lost()
+            self.credential = None
             client.let_go()
 
     def _read(self, listener: Listener) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
+from typing import Any
 from uuid import uuid4
 
 from ..exceptions import DatabaseUnavailable
@@ -22,7 +23,9 @@ CAP = 100_000
 
 
 @dataclass(slots=True)
-class _Row:
+class Row:
+    """A row with what leaders write."""
+
     record: Record
     leader_id: str | None = None
     last_error: str = ""
@@ -48,7 +51,7 @@ class InMemoryOutbox:
         """What was purged, when the table has an archive."""
         self._has_archive = has_archive
         self._clock = clock
-        self._rows: dict[int, _Row] = {}
+        self._rows: dict[int, Row] = {}
         self._last_id = 0
         self._lock = Lock()
 
@@ -61,6 +64,14 @@ class InMemoryOutbox:
             return self._last_id
 
     def insert(
+        self, topic: str, key: str, value: str | bytes | None = None, **fields: Any
+    ) -> Record:
+        """Commit a row; see `make`."""
+        record = self.make(topic, key, value, **fields)
+        self.put([record])
+        return record
+
+    def make(
         self,
         topic: str,
         key: str,
@@ -70,9 +81,9 @@ class InMemoryOutbox:
         partition: int | None = None,
         record_id: int | None = None,
     ) -> Record:
-        """Commit a row; `record_id` is one that was drawn before."""
+        """Make a row to commit; `record_id` was drawn before, or is set by hand."""
         pairs = list(headers)
-        record = Record(
+        return Record(
             id=self.draw_id() if record_id is None else record_id,
             topic=topic,
             key=key,
@@ -85,9 +96,11 @@ class InMemoryOutbox:
             cluster_id=0,
             attempts=0,
         )
+
+    def put(self, records: Iterable[Record]) -> None:
+        """Commit these rows at once."""
         with self._lock:
-            self._rows[record.id] = _Row(record)
-        return record
+            self._rows.update((record.id, Row(record)) for record in records)
 
     def records(self) -> list[Record]:
         """All rows in id order."""
@@ -118,15 +131,18 @@ class InMemoryOutbox:
     def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
         wanted = set(lanes)
         with self._reached():
-            rows = self._marked(leader_id, self._rows)
-            rows = [row for row in rows if row.record.lane in wanted]
+            rows = [
+                row
+                for row in self._rows.values()
+                if row.leader_id == leader_id and row.record.lane in wanted
+            ]
             for row in rows:
                 row.leader_id = None
             return len(rows)
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         with self._reached():
-            rows = self._marked(leader_id, (record.id for record in records))
+            rows = self._owned(leader_id, records)
             for row in rows:
                 del self._rows[row.record.id]
             if self._has_archive:
@@ -136,7 +152,7 @@ class InMemoryOutbox:
     def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
         errors = {failure.record.id: failure.error for failure in failures}
         with self._reached():
-            rows = self._marked(leader_id, errors)
+            rows = self._owned(leader_id, [failure.record for failure in failures])
             for row in rows:
                 row.record = _tried_again(row.record)
                 row.last_error = errors[row.record.id]
@@ -145,7 +161,7 @@ class InMemoryOutbox:
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
         errors = {failure.record.id: failure.error for failure in failures}
         with self._reached():
-            rows = self._marked(leader_id, errors)
+            rows = self._owned(leader_id, [failure.record for failure in failures])
             for row in rows:
                 del self._rows[row.record.id]
                 error = errors[row.record.id]
@@ -173,8 +189,9 @@ class InMemoryOutbox:
             raise DatabaseUnavailable
         return self._lock
 
-    def _marked(self, leader_id: str, ids: Iterable[int]) -> list[_Row]:
-        rows = map(self._rows.get, ids)
+    def _owned(self, leader_id: str, records: Iterable[Record]) -> list[Row]:
+        """Return those rows of these records that the leader may write."""
+        rows = (self._rows.get(record.id) for record in records)
         return [row for row in rows if row and row.leader_id == leader_id]
 
 

@@ -52,7 +52,7 @@ class InMemoryLog:
         self.is_down = False
         """While True nothing is acknowledged."""
         self.messages: list[InMemoryMessage] = []
-        """All messages in the order of their arrival."""
+        """All messages that a reader of committed ones sees, in their order."""
         self._has_auto_create = has_auto_create
         self._topics: dict[str, InMemoryTopic] = {}
         self._ends: defaultdict[tuple[str, int], int] = defaultdict(int)
@@ -72,7 +72,7 @@ class InMemoryLog:
             self.create(name)
         return self._topics.get(name)
 
-    def append(self, queued: _Queued, partition: int) -> None:
+    def append(self, queued: Queued, partition: int) -> None:
         """Write one message at the end of its partition."""
         topic, key, value = queued.record.topic, queued.record.key, queued.record.value
         offset = self._ends[topic, partition]
@@ -111,7 +111,7 @@ class InMemoryProducer:
         self._log = log
         self._envelope = Envelope(options or OutboxSettings())
         self._max_queued = max_queued
-        self._queue: deque[_Queued] = deque()
+        self._queue: deque[Queued] = deque()
 
     def produce(
         self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
@@ -119,17 +119,17 @@ class InMemoryProducer:
         headers = self._envelope.headers(record, leader_id)
         if len(self._queue) >= self._max_queued:
             raise ProducerQueueFull
-        self._queue.append(_Queued(record, headers, settled, alone))
+        self._queue.append(Queued(record, headers, settled, alone))
 
     def poll(self, timeout: float) -> int:
         if self._log.is_down:
             return 0
-        batches: defaultdict[tuple[object, ...], list[_Queued]] = defaultdict(list)
+        batches: defaultdict[tuple[object, ...], list[Queued]] = defaultdict(list)
         count = len(self._queue)
         while self._queue:
             queued = self._queue.popleft()
             topic = self._log.topic(queued.record.topic)
-            partition = _partition(queued.record, topic)
+            partition = partition_of(queued.record, topic)
             if topic is None:
                 queued.fail("UNKNOWN_TOPIC_OR_PART")
             elif partition >= topic.partitions:
@@ -150,7 +150,7 @@ class InMemoryProducer:
     def close(self) -> None:
         self._queue.clear()
 
-    def _send(self, batch: list[_Queued]) -> None:
+    def _send(self, batch: list[Queued]) -> None:
         topic = self._log.topic(batch[0].record.topic)
         assert topic is not None, "batches are of topics that exist"
         is_large = sum(queued.size for queued in batch) > topic.max_message_bytes
@@ -158,15 +158,17 @@ class InMemoryProducer:
             if is_large:
                 queued.fail("MSG_SIZE_TOO_LARGE", is_certain=queued.alone)
             else:
-                self._log.append(queued, _partition(queued.record, topic))
+                self._log.append(queued, partition_of(queued.record, topic))
                 queued.settled(queued.record, None)
 
 
-class _Queued(NamedTuple):
+class Queued(NamedTuple):
+    """A record on its way to the log."""
+
     record: Record
     headers: Headers
-    settled: Settled
-    alone: bool
+    settled: Settled = lambda *_: None
+    alone: bool = False
 
     @property
     def size(self) -> int:
@@ -175,12 +177,17 @@ class _Queued(NamedTuple):
         return sum(len(_bytes(text) or b"") for text in texts)
 
     def fail(self, code: str, *, is_certain: bool = True) -> None:
-        text = "The log does not take this record."
-        error = RecordPoisoned(text, code=code, is_certain=is_certain)
-        self.settled(self.record, error)
+        self.settled(self.record, refusal(code, is_certain=is_certain))
 
 
-def _partition(record: Record, topic: InMemoryTopic | None) -> int:
+def refusal(code: str, *, is_certain: bool = True) -> RecordPoisoned:
+    """Say that the log does not take a record."""
+    text = "The log does not take this record."
+    return RecordPoisoned(text, code=code, is_certain=is_certain)
+
+
+def partition_of(record: Record, topic: InMemoryTopic | None) -> int:
+    """Return where a record goes, by its own word or by a hash of its key."""
     if record.partition is not None or topic is None:
         return record.partition or 0
     return zlib.crc32(record.key.encode()) % topic.partitions

@@ -16,6 +16,7 @@ from django_outbox.election.ports import Heartbeat, JoinLater, Membership
 from django_outbox.kafka.heartbeats import decode
 from django_outbox.kafka.membership import KafkaMembership
 from django_outbox.options import OutboxSettings
+from django_outbox.testing.coordinator import Coordinator
 from django_outbox.testing.membership import FakeGroup
 from django_outbox.testing.timeline import Timeline
 
@@ -123,6 +124,10 @@ class MemoryGroup(Group):
     def member(self, name: str) -> Membership:
         return self._group.member(name)
 
+    @property
+    def coordinator(self) -> Coordinator:
+        return self._group.coordinator
+
     def write(self, value: bytes) -> None:
         self._group.write(decode(value) or value)
 
@@ -133,7 +138,7 @@ class KafkaGroup(Group):
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(time.monotonic)
         name = f"test-{uuid4()}"
-        self._options = OutboxSettings(
+        self.options = OutboxSettings(
             LEADER_TOPIC=name,
             LEADER_GROUP=name,
             SESSION_TIMEOUT=SESSION_TIMEOUT,
@@ -145,13 +150,13 @@ class KafkaGroup(Group):
         self._members: list[KafkaMembership] = []
 
     def member(self, name: str) -> Membership:
-        member = KafkaMembership(self._options, name=name)
+        member = KafkaMembership(self.options, name=name)
         self._members.append(member)
         return member
 
     def write(self, value: bytes) -> None:
-        producer = Producer(self._options.KAFKA)
-        producer.produce(self._options.LEADER_TOPIC, value, partition=0)
+        producer = Producer(self.options.KAFKA)
+        producer.produce(self.options.LEADER_TOPIC, value, partition=0)
         assert producer.flush(PATIENCE) == 0
 
     def close(self) -> None:

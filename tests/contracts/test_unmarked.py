@@ -1,0 +1,300 @@
+"""The same scenarios on the unmarked table in memory and on the one in Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from django_outbox.exceptions import DatabaseUnavailable
+from django_outbox.ledger.ports import Held
+from django_outbox.records import Failure, Record
+
+from .unmarked import Adapter, MemoryUnmarked, PostgresUnmarked, Unmarked
+
+ME = "11111111-1111-4111-8111-111111111111"
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("postgres", marks=pytest.mark.django_db(transaction=True)),
+    ]
+)
+def table(request: pytest.FixtureRequest) -> Iterator[Unmarked]:
+    """An empty table of each kind."""
+    if request.param == "memory":
+        table: Unmarked = MemoryUnmarked()
+    else:
+        table = PostgresUnmarked(request.getfixturevalue("database_url"))
+    yield table
+    table.close()
+
+
+def ids(records: list[Record]) -> list[int]:
+    return [record.id for record in records]
+
+
+def paged(
+    outbox: Adapter,
+    position: int = 0,
+    *gaps: tuple[int, int],
+    limit: int = 10,
+) -> list[int]:
+    return ids(outbox.page(position, gaps, limit=limit))
+
+
+def test_a_page_shows_what_lies_behind_the_position_in_id_order(
+    table: Unmarked,
+) -> None:
+    a, b, c = table.insert("x"), table.insert("y"), table.insert("x")
+    outbox = table.open()
+
+    assert paged(outbox) == [a, b, c]
+    assert paged(outbox, a) == [b, c]
+    assert paged(outbox, a, limit=1) == [b]
+    assert paged(outbox, c) == []
+
+
+def test_a_page_leaves_the_table_as_it_was(table: Unmarked) -> None:
+    number = table.insert()
+    outbox = table.open()
+    paged(outbox)
+
+    assert table.marks() == {number: None}
+    assert paged(outbox) == [number]
+
+
+def test_a_page_shows_gaps_and_what_follows_in_one_order(table: Unmarked) -> None:
+    a, b, c, d, e = (table.insert() for _ in range(5))
+    outbox = table.open()
+
+    assert paged(outbox, d, (a, a), (c, c)) == [a, c, e]
+    assert paged(outbox, d, (a, b), (c, c), limit=3) == [a, b, c]
+    assert paged(outbox, e, (b, c)) == [b, c]
+    assert paged(outbox, e, (e + 1, e + 9)) == []
+
+
+def test_a_page_shows_a_gap_once_its_transaction_has_committed(
+    table: Unmarked,
+) -> None:
+    outbox, writer = table.open(), table.begin()
+    gap = writer.insert()
+    later = table.insert()
+
+    assert paged(outbox) == [later]
+    assert paged(outbox, later, (1, later - 1)) == []
+    writer.commit()
+    assert paged(outbox, later, (1, later - 1)) == [gap]
+
+
+def test_a_page_never_shows_what_was_rolled_back(table: Unmarked) -> None:
+    outbox, writer = table.open(), table.begin()
+    writer.insert()
+    writer.rollback()
+
+    assert paged(outbox) == []
+
+
+def test_a_page_returns_every_field(table: Unmarked) -> None:
+    number = table.insert(
+        "clé", b"\x00\xff", topic="orders.v1", headers=[("a", None)], partition=3
+    )
+
+    (record,) = table.open().page(0, [], limit=10)
+    (again,) = table.open().page(number, [(1, number)], limit=10)
+
+    assert record == again
+    assert (record.id, record.topic, record.key) == (number, "orders.v1", "clé")
+    assert (record.value, record.partition) == (b"\x00\xff", 3)
+    assert (record.header_keys, record.header_values) == (["a"], [None])
+    assert len(record.message_id) == 36
+
+
+def test_whoever_has_drawn_an_id_is_a_writer_until_the_end(table: Unmarked) -> None:
+    outbox, one, two = table.open(), table.begin(), table.begin()
+    before, _ = outbox.writers()
+    one.insert()
+    first, is_one_prepared = outbox.writers()
+    two.insert()
+    both, _ = outbox.writers()
+    one.commit()
+    second, _ = outbox.writers()
+    two.rollback()
+    after, _ = outbox.writers()
+
+    assert (before, after) == (frozenset(), frozenset())
+    assert (len(first), len(both), len(second)) == (1, 2, 1)
+    assert first | second == both
+    assert not is_one_prepared
+
+
+def test_a_writer_never_gets_a_name_that_another_has_had(table: Unmarked) -> None:
+    outbox, names = table.open(), set()
+    for _ in range(3):
+        writer = table.begin()
+        writer.insert()
+        names |= outbox.writers()[0]
+        writer.commit()
+
+    assert len(names) == 3
+
+
+def test_a_prepared_writer_is_told_from_the_others(table: Unmarked) -> None:
+    if isinstance(table, PostgresUnmarked) and not table.has_prepared_transactions:
+        pytest.skip("max_prepared_transactions is 0")
+    outbox, writer = table.open(), table.begin()
+    number = writer.insert()
+    writer.prepare()
+    names, is_one_prepared = outbox.writers()
+
+    assert is_one_prepared
+    assert len(names) == 1
+    assert paged(outbox) == []
+    writer.commit()
+    assert outbox.writers() == (frozenset(), False)
+    assert paged(outbox) == [number]
+
+
+def test_a_sweep_finds_what_is_left_up_to_the_position(table: Unmarked) -> None:
+    a, b, c, d = (table.insert(key) for key in "wxyz")
+    outbox = table.open()
+
+    def swept(position: int, *known: int, limit: int = 10, passed: str = "") -> object:
+        return ids(
+            outbox.sweep(
+                position,
+                known=frozenset(known),
+                passed=[("t", key) for key in passed],
+                limit=limit,
+            )
+        )
+
+    assert swept(c) == [a, b, c]
+    assert swept(d, a, c) == [b, d]
+    assert swept(d, limit=2) == [a, b]
+    assert swept(d, a, passed="xz") == [c]
+
+
+def test_a_sweep_finds_an_id_that_was_set_by_hand(table: Unmarked) -> None:
+    outbox, last = table.open(), table.insert()
+    table.insert_by_hand(-7)
+
+    assert paged(outbox, last) == []
+    assert ids(outbox.sweep(last, known=(last,), passed=(), limit=10)) == [-7]
+
+
+def test_lanes_are_read_each_from_its_id_on(table: Unmarked) -> None:
+    a, b, c, d, e = (table.insert(key) for key in "xyxyx")
+    other = table.insert("x", topic="u")
+    outbox = table.open()
+    x, y = ("t", "x"), ("t", "y")
+
+    assert ids(outbox.lanes([Held(x, a)], other, limit=9)) == [a, c, e]
+    assert ids(outbox.lanes([Held(x, c), Held(y, b)], other, limit=2)) == [b, c]
+    assert ids(outbox.lanes([Held(x, a)], d, limit=9)) == [a, c]
+    assert ids(outbox.lanes([Held(("u", "y"), 1)], other, limit=9)) == []
+
+
+def test_a_purge_needs_no_mark(table: Unmarked) -> None:
+    a, b = table.insert(), table.insert()
+    outbox = table.open()
+    records = outbox.page(0, [], limit=10)
+
+    assert outbox.purge(ME, records[:1]) == 1
+    assert outbox.purge(ME, records[:1]) == 0
+    assert table.ids() == [b]
+    assert table.archived() == [a]
+
+
+def test_a_purge_knows_rows_by_what_a_ledger_says(table: Unmarked) -> None:
+    table.insert()
+    outbox = table.open()
+    (record,) = outbox.page(0, [], limit=10)
+
+    assert outbox.purge(ME, [Record.identified(record.id, record.message_id)]) == 1
+    assert table.ids() == []
+
+
+def test_an_id_that_was_given_again_is_another_row(table: Unmarked) -> None:
+    """After an asynchronous failover ids are given again, message ids never."""
+    number = table.insert()
+    outbox = table.open()
+    (former,) = outbox.page(0, [], limit=10)
+    table.delete(number)
+    table.insert_by_hand(number)
+
+    assert outbox.purge(ME, [former]) == 0
+    assert outbox.fail(ME, [Failure(former, "CODE: late")]) == 0
+    assert outbox.park(ME, [Failure(former, "CODE: late")]) == 0
+    assert table.ids() == [number]
+    assert table.errors() == {number: (0, "")}
+    assert table.parked() == []
+
+
+def test_a_failure_is_counted_and_shown_with_the_row(table: Unmarked) -> None:
+    number = table.insert()
+    outbox = table.open()
+    (record,) = outbox.page(0, [], limit=10)
+
+    assert outbox.fail(ME, [Failure(record, "CODE: went wrong")]) == 1
+    assert table.errors() == {number: (1, "CODE: went wrong")}
+    assert [r.attempts for r in outbox.page(0, [], limit=10)] == [1]
+
+
+def test_a_parked_row_is_gone(table: Unmarked) -> None:
+    number = table.insert()
+    outbox = table.open()
+    (record,) = outbox.page(0, [], limit=10)
+
+    assert outbox.park(ME, [Failure(record, "CODE: last")]) == 1
+    assert table.ids() == []
+    assert table.parked() == [(number, 1, "CODE: last")]
+
+
+def test_the_history_stays_the_same_on_one_timeline(table: Unmarked) -> None:
+    outbox = table.open()
+    first = outbox.history()
+    table.insert()
+    outbox.page(0, [], limit=10)
+
+    assert first
+    assert outbox.history() == first
+    assert table.open().history() == first
+
+
+def test_a_call_that_loses_its_connection_says_so_and_the_next_one_works(
+    table: Unmarked,
+) -> None:
+    number = table.insert()
+    outbox = table.open()
+    history = outbox.history()
+    table.disconnect()
+
+    with pytest.raises(DatabaseUnavailable):
+        paged(outbox)
+    table.reconnect()
+
+    assert paged(outbox) == [number]
+    assert outbox.history() == history
+
+
+def test_after_a_failover_rows_are_back_and_ids_are_given_again() -> None:
+    """In memory; tests/acceptance does it to a real server."""
+    table = MemoryUnmarked()
+    outbox, fake = table.open(), table._table
+    table.insert()
+    standby = fake.standby()
+    before = outbox.history()
+    writer = table.begin()
+    writer.insert()
+    lost = table.insert()
+    outbox.purge(ME, outbox.page(0, [], limit=10))
+
+    fake.promote(standby)
+
+    assert outbox.history() != before
+    assert table.ids() == [1]
+    with pytest.raises(DatabaseUnavailable):
+        writer.commit()
+    assert [table.insert(), table.insert()] == [2, lost]

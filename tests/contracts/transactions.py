@@ -1,0 +1,116 @@
+"""
+One Kafka with transactions to try a scenario on: in memory, or a real one.
+
+What the relay does goes through the adapter that `transactions()` gives; two
+of them with the same settings share a `transactional.id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import uuid4
+
+from django_outbox.kafka.transactions import KafkaTransactions
+from django_outbox.ledger.ports import Transactions
+from django_outbox.options import OutboxSettings
+from django_outbox.testing.producer import InMemoryLog, InMemoryTopic
+from django_outbox.testing.transactions import InMemoryTransactions
+from django_outbox.testing.transactor import Transactor
+from tests.services import Topics
+
+from .groups import Group, KafkaGroup, MemoryGroup
+
+
+class MemoryTransactions:
+    """The fake."""
+
+    def __init__(self) -> None:
+        self.log = InMemoryLog(has_auto_create=False)
+        self._transactor = Transactor()
+        self._count = 0
+        self.log.create(OutboxSettings().ledger_topic)
+
+    def create(self, *, max_message_bytes: int = 1_048_588) -> str:
+        self._count += 1
+        topic = InMemoryTopic(max_message_bytes=max_message_bytes)
+        return self.log.create(f"topic-{self._count}", topic)
+
+    def transactions(self, **options: Any) -> Transactions:
+        return InMemoryTransactions(
+            self.log, self._transactor, OutboxSettings(**options)
+        )
+
+    def with_group(self) -> tuple[Group, Callable[[Any], Transactions]]:
+        """Make a leader group, and what carries transactions for a member of it."""
+        group = MemoryGroup()
+
+        def transactions(member: Any) -> Transactions:
+            return InMemoryTransactions(
+                self.log,
+                self._transactor,
+                credential=lambda: member.credential,
+                group=group.coordinator,
+            )
+
+        return group, transactions
+
+    def read(self, topic: str) -> Sequence[bytes | None]:
+        """Return the values that a reader of committed records sees."""
+        return [message.value for message in self.log.of(topic)]
+
+    def close(self) -> None: ...
+
+
+class KafkaCluster:
+    """The real one."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._servers = {"bootstrap.servers": bootstrap_servers}
+        self._topics = Topics(bootstrap_servers)
+        name = f"test-{uuid4()}"
+        self._names = {"LEADER_TOPIC": name, "LEADER_GROUP": name}
+        self._opened: list[KafkaTransactions] = []
+        self._group: KafkaGroup | None = None
+
+    def create(self, *, max_message_bytes: int = 1_048_588) -> str:
+        return self._topics.create(config={"max.message.bytes": str(max_message_bytes)})
+
+    def transactions(self, **options: Any) -> Transactions:
+        return self._make(OutboxSettings(**self._settings, **options), None)
+
+    def with_group(self) -> tuple[Group, Callable[[Any], Transactions]]:
+        self._group = group = KafkaGroup(self._servers["bootstrap.servers"])
+
+        def transactions(member: Any) -> Transactions:
+            return self._make(group.options, lambda: member.credential)
+
+        return group, transactions
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "KAFKA": self._servers,
+            "PRODUCER_KAFKA": {"allow.auto.create.topics": False},
+            "DELIVERY_TIMEOUT": 3.0,
+            **self._names,
+        }
+
+    def _make(
+        self, options: OutboxSettings, credential: Callable[[], Any] | None
+    ) -> Transactions:
+        transactions = KafkaTransactions(options, credential=credential)
+        self._opened.append(transactions)
+        return transactions
+
+    def read(self, topic: str) -> Sequence[bytes | None]:
+        return [message.value() for message in self._topics.read(topic)]
+
+    def close(self) -> None:
+        for transactions in self._opened:
+            transactions.close()
+        if self._group is not None:
+            self._group.close()
+
+
+Cluster = MemoryTransactions | KafkaCluster
