@@ -20,6 +20,10 @@ if TYPE_CHECKING:
         astash_many,
     )
     from .conf import OutboxImproperlyConfigured
+    from .consumed import ConsumedMessage
+    from .consuming.idempotence import once
+    from .consuming.keyfield import IdempotencyKeysField, IdempotentModel
+    from .consuming.registry import consumer
     from .events import (
         Event,
         LeaderAcquired,
@@ -34,7 +38,9 @@ if TYPE_CHECKING:
     )
     from .exceptions import (
         ConfigurationError,
+        ConsumingError,
         DatabaseError,
+        InvalidKey,
         InvalidMessage,
         KafkaError,
         NotInTransaction,
@@ -76,6 +82,12 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     "release_series",
     # Harvesting
     "Harvester",
+    # Consuming
+    "ConsumedMessage",
+    "IdempotencyKeysField",
+    "IdempotentModel",
+    "consumer",
+    "once",
     # Signals
     "leader_acquired",
     "leader_fenced",
@@ -97,7 +109,9 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     "Stopped",
     # Errors
     "ConfigurationError",
+    "ConsumingError",
     "DatabaseError",
+    "InvalidKey",
     "InvalidMessage",
     "KafkaError",
     "NotInTransaction",
@@ -123,6 +137,10 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "messages": ("Message",),
     "harvester": ("Harvester",),
+    "consumed": ("ConsumedMessage",),
+    "consuming.idempotence": ("once",),
+    "consuming.keyfield": ("IdempotencyKeysField", "IdempotentModel"),
+    "consuming.registry": ("consumer",),
     "signals": (
         "leader_acquired",
         "leader_fenced",
@@ -146,7 +164,9 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "exceptions": (
         "ConfigurationError",
+        "ConsumingError",
         "DatabaseError",
+        "InvalidKey",
         "InvalidMessage",
         "KafkaError",
         "NotInTransaction",

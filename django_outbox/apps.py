@@ -15,7 +15,9 @@ class DjangoOutboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        # Defer the import: checks.py needs the models, which exist only now.
+        # Defer the imports: they need the models, which exist only now.
         from . import checks
+        from .consuming import pruning
 
         checks.register_all()
+        pruning.connect()

@@ -22,8 +22,10 @@ from django.utils.module_loading import import_string
 from . import conf
 from .models import (
     ArchivedRecord,
+    ConsumerOffset,
     OutboxRecord,
     ParkedRecord,
+    ProcessedMessage,
     Series,
     StagedRecord,
 )
@@ -39,6 +41,8 @@ _MIGRATIONS: Final[dict[type[models.Model], str]] = {
     OutboxRecord: "0001_initial",
     ParkedRecord: "0001_initial",
     ArchivedRecord: "0001_initial",
+    ProcessedMessage: "0002_processedmessage_consumeroffset",
+    ConsumerOffset: "0002_processedmessage_consumeroffset",
     Series: "0003_staging",
     StagedRecord: "0003_staging",
 }
@@ -192,7 +196,7 @@ def _column_messages(
                 f"The table {table} is not in the database {connection.alias!r}, "
                 "although its migration has run.",
                 hint="Was the setting TABLE changed later? Change it back, or rename "
-                "the tables.",
+                "the tables that are named after it.",
                 id="django_outbox.W007",
             )
         return

@@ -25,22 +25,28 @@ def boottime_ns() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened to one harvester."""
+class WorkerEvent:
+    """Something that happened to one worker process."""
 
     kind: ClassVar[str] = "event"
     """The event's name in log lines and on the wire."""
 
     name: str
-    """The harvester that it happened to."""
-    shard: int = 0
-    """The partition of the leader topic that it is about."""
-    leader_id: str | None = None
-    """UUID as text, or None when this harvester leads nothing."""
+    """The process that it happened to."""
     boottime_ns: int = field(default_factory=boottime_ns)
     """CLOCK_BOOTTIME: comparable between processes of one machine."""
     time: datetime = field(default_factory=lambda: datetime.now(UTC))
     """Wall clock, with its zone, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event(WorkerEvent):
+    """Something that happened to one harvester."""
+
+    shard: int = 0
+    """The partition of the leader topic that it is about."""
+    leader_id: str | None = None
+    """UUID as text, or None when this harvester leads nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,5 +153,71 @@ class SeriesExpired(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(Event):
     """The harvester has ended: nothing in flight, group left (once a run)."""
+
+    kind: ClassVar[str] = "stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerEvent(WorkerEvent):
+    """Something that happened to one process of `runconsumer`."""
+
+    group: str
+    """Its consumer group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerReady(ConsumerEvent):
+    """The group has answered: partitions, or none, are assigned (once a run)."""
+
+    kind: ClassVar[str] = "ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsChanged(ConsumerEvent):
+    """The group has given this process partitions, or taken some."""
+
+    kind: ClassVar[str] = "partitions_changed"
+
+    partitions: tuple[str, ...]
+    """All that it has now, each as topic/number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerRead(ConsumerEvent):
+    """What the process did since it started, and what is left."""
+
+    kind: ClassVar[str] = "consumer_read"
+
+    rate: float
+    """Messages each second since the last reading."""
+    processed: int
+    """Messages whose handler has run and whose effects are committed."""
+    repeats: int
+    """Messages that had been processed before."""
+    failed: int
+    """Attempts that failed."""
+    dead_letters: int
+    """Messages that went to a dead letter topic."""
+    lag: int
+    """Messages in this process's partitions that it has not read yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettered(ConsumerEvent):
+    """A message went to the dead letter topic."""
+
+    kind: ClassVar[str] = "dead_lettered"
+
+    topic: str
+    partition: int
+    offset: int
+    attempts: int
+    error: str
+    """The class of the exception, without its text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStopped(ConsumerEvent):
+    """The process has ended: offsets committed, group left (once a run)."""
 
     kind: ClassVar[str] = "stopped"

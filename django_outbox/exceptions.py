@@ -10,6 +10,10 @@ OutboxError
 │   └── SeriesError               a series cannot do what is asked
 │       ├── SeriesUnknown         there is none of that name
 │       └── SeriesClosed          it was released, was discarded or has expired
+├── ConsumingError                a message cannot be consumed as asked
+│   ├── InvalidKey                what should be unique is empty or too long
+│   ├── AlreadyOpen               the same key is being processed further out
+│   └── RepeatUnnoticed           a block ran again and did not ask whether it may
 ├── DatabaseError                 the outbox table did not do what was asked
 │   └── DatabaseUnavailable       ... and may do it later (retriable)
 └── KafkaError                    the cluster did not do what was asked
@@ -62,6 +66,22 @@ class SeriesUnknown(SeriesError):
 
 class SeriesClosed(SeriesError):
     """The series was released, was discarded or has expired."""
+
+
+class ConsumingError(OutboxError):
+    """The message cannot be consumed as asked."""
+
+
+class InvalidKey(ConsumingError, ValueError):
+    """The idempotency key is empty, too long, or no text that a database can hold."""
+
+
+class AlreadyOpen(ConsumingError):
+    """A once() of the same consumer and key is open around this one."""
+
+
+class RepeatUnnoticed(ConsumingError):
+    """The block of a repeat did not look at `is_first`: it was rolled back."""
 
 
 class DatabaseError(OutboxError):

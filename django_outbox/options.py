@@ -77,6 +77,17 @@ class OutboxSettings:
     RETRY_BACKOFF_MAX: float = 5.0
     """Between two retries of a failed key, at most."""
 
+    OFFSETS: str = "kafka"
+    """Where consumers keep offsets: `kafka`, or `database`, beside the effects."""
+    CONSUMER_ATTEMPTS: int = 5
+    """Failed attempts before a message goes to the dead letter topic; 0 = it is tried
+    for ever."""
+    DEAD_LETTER_SUFFIX: str = ".dlt"
+    """What makes a topic's name the name of its dead letter topic."""
+    PROCESSED_RETENTION: float = 0.0
+    """The leader prunes keys of processed messages that are older: the dedupe window;
+    0 = never."""
+
     CLUSTER_ID: int = 0
     """Cluster in which rows are written, counted from 0."""
     CLUSTERS_COUNT: int = 1
@@ -110,6 +121,8 @@ class OutboxSettings:
     """librdkafka properties for all clients, in librdkafka's own names."""
     PRODUCER_KAFKA: Mapping[str, Any] = field(default_factory=dict)
     """librdkafka properties for the producer of records only."""
+    CONSUMER_KAFKA: Mapping[str, Any] = field(default_factory=dict)
+    """librdkafka properties for the consumers of `runconsumer` only."""
 
     def __post_init__(self) -> None:
         """Derive what was left at 0 from what was given."""

@@ -24,6 +24,7 @@ def grants(
     *,
     app: str | None = None,
     harvester: str | None = None,
+    consumer: str | None = None,
     operator: str | None = None,
 ) -> Iterator[str]:
     """
@@ -33,12 +34,16 @@ def grants(
         table: The name of the outbox table.
         app: The role that calls `stash()`; it can read back only what is staged,
             because it moves its series into the outbox itself.
-        harvester: The role of `runharvester`.
+        harvester: The role of `runharvester`, which also prunes processed keys.
+        consumer: The role of `runconsumer` and of everything that calls `once()`.
         operator: The role of the admin site and of `manage.py outbox`.
     """
     outbox, parked, archive, staged, series, ids = (
         quoted(table + suffix)
         for suffix in ("", "_parked", "_archive", "_staged", "_series", "_id_seq")
+    )
+    processed, offsets = (
+        quoted(table + suffix) for suffix in ("_processed", "_offsets")
     )
     if app:
         role = quoted(app)
@@ -64,11 +69,18 @@ def grants(
         yield f"GRANT UPDATE (state, closed_at) ON {series} TO {role};"
         # Nothing is updated, but PostgreSQL wants it for SKIP LOCKED.
         yield f"GRANT UPDATE (not_before) ON {staged} TO {role};"
+        yield f"GRANT SELECT, DELETE ON {processed} TO {role};"
+    if consumer:
+        role = quoted(consumer)
+        yield f"GRANT SELECT, INSERT, UPDATE (response) ON {processed} TO {role};"
+        yield f"GRANT SELECT, INSERT, UPDATE ON {offsets} TO {role};"
     if operator:
         role = quoted(operator)
         yield f"GRANT SELECT, INSERT (id, {_WRITTEN}) ON {outbox} TO {role};"
         yield f"GRANT SELECT, DELETE ON {parked}, {archive}, {staged} TO {role};"
         yield f"GRANT SELECT, UPDATE (state, closed_at) ON {series} TO {role};"
+        yield f"GRANT SELECT, DELETE ON {processed} TO {role};"
+        yield f"GRANT SELECT ON {offsets} TO {role};"
 
 
 def quoted(name: str) -> str:

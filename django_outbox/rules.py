@@ -38,6 +38,11 @@ OWNED_KAFKA_KEYS: Final = {
 }
 """librdkafka properties that the project may not set, each with the reason."""
 
+FREE_FOR_CONSUMERS: Final = (
+    *("auto.offset.reset", "group.instance.id", "heartbeat.interval.ms"),
+    *("max.poll.interval.ms", "session.timeout.ms"),
+)
+"""Of those, the ones that CONSUMER_KAFKA may set: they matter to the leader only."""
 
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 """What Kafka accepts as a topic's name."""
@@ -115,6 +120,7 @@ def _check_type(name: str, value: Any, annotation: Any) -> Problem | None:
 
 _CHOICES: Final = {
     "DELIVERY": ("at-least-once", "exactly-once"),
+    "OFFSETS": ("kafka", "database"),
     "POISON_POLICY": ("block-key", "park"),
     "SERIES_ON_TIMEOUT": ("park", "discard"),
     "SHARDS": (1,),
@@ -139,6 +145,8 @@ _AT_LEAST: Final = {
     "PARK_AFTER": 1,
     "RETRY_BACKOFF": 0.001,
     "RETRY_BACKOFF_MAX": 0.001,
+    "CONSUMER_ATTEMPTS": 0,
+    "PROCESSED_RETENTION": 0.0,
     "CLUSTER_ID": 0,
     "MAXIMUM_DELAY": 0.0,
     "SERIES_TIMEOUT": 0.0,
@@ -173,6 +181,12 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
             f"{settings.CLUSTER_ID} must be below CLUSTERS_COUNT "
             f"({settings.CLUSTERS_COUNT}); cluster ids count from 0.",
         )
+    yield from _check_names(settings)
+    yield from _check_allowed_topics(settings.ALLOWED_TOPICS)
+    yield from _check_address(settings.METRICS_ADDRESS)
+
+
+def _check_names(settings: OutboxSettings) -> Iterator[Problem]:
     if not TABLE_NAME.match(settings.TABLE):
         yield Problem(
             Rule.VALUE,
@@ -186,8 +200,13 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
                 name,
                 f"{value!r} must be 1 to 249 letters, digits, '.', '_' or '-'.",
             )
-    yield from _check_allowed_topics(settings.ALLOWED_TOPICS)
-    yield from _check_address(settings.METRICS_ADDRESS)
+    suffix = settings.DEAD_LETTER_SUFFIX
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", suffix):
+        yield Problem(
+            Rule.VALUE,
+            "DEAD_LETTER_SUFFIX",
+            f"{suffix!r} must be 1 to 100 letters, digits, '.', '_' or '-'.",
+        )
 
 
 def _check_allowed_topics(topics: Iterable[Any]) -> Iterator[Problem]:
@@ -266,9 +285,10 @@ def _check_timing(settings: OutboxSettings) -> Iterator[Problem]:
 
 
 def _check_kafka(settings: OutboxSettings) -> Iterator[Problem]:
-    for name in ("KAFKA", "PRODUCER_KAFKA"):
+    for name in ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"):
+        free = FREE_FOR_CONSUMERS if name == "CONSUMER_KAFKA" else ()
         for key in getattr(settings, name):
-            if key in OWNED_KAFKA_KEYS:
+            if key in OWNED_KAFKA_KEYS and key not in free:
                 yield Problem(
                     Rule.KAFKA_KEY,
                     name,

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from types import FrameType
 from typing import Final
 
 from .events import Stopped
@@ -26,6 +24,7 @@ from .options import OutboxSettings
 from .parts import Observer
 from .providers import HarvestedTable
 from .records import Backlog
+from .stopping import StopSignals
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ def run(
         ConfigurationError: before anything was started.
     """
     with ExitStack() as stack:
-        wanted = stack.enter_context(_Signals())
+        wanted = stack.enter_context(StopSignals())
         shown = present(log_format=log_format, level=level, has_bar=drain)
         observers = stack.enter_context(shown)
         serve = _metrics(options, observers)
@@ -163,24 +162,3 @@ def _metrics(
         return stack
 
     return start
-
-
-class _Signals:
-    """SIGTERM and SIGINT: the first one asks to stop, the second one exits."""
-
-    def __init__(self) -> None:
-        self.stop = threading.Event()
-
-    def __enter__(self) -> _Signals:
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        self._before = [(n, signal.signal(n, self._handle)) for n in numbers]
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        for number, handler in self._before:
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.stop.is_set():
-            os._exit(128 + number)
-        self.stop.set()

@@ -148,6 +148,43 @@ def consumer_config(options: OutboxSettings) -> KafkaConfig:
     }
 
 
+def group_config(options: OutboxSettings, group: str) -> KafkaConfig:
+    """Properties of a consumer of `runconsumer`."""
+    return {
+        **_DEFAULTS,
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+        # A topic, or a partition, that comes later is found after so long.
+        "topic.metadata.refresh.interval.ms": 5000,
+        "session.timeout.ms": milliseconds(options.SESSION_TIMEOUT),
+        "heartbeat.interval.ms": milliseconds(options.SESSION_TIMEOUT / 6),
+        **options.KAFKA,
+        **options.CONSUMER_KAFKA,
+        "group.id": group,
+        "group.protocol": "classic",
+        # A process that joins must not stop the work of all others.
+        "partition.assignment.strategy": "cooperative-sticky",
+        # Offsets follow the effects.
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "allow.auto.create.topics": False,
+    }
+
+
+def transform_config(options: OutboxSettings, transactional_id: str) -> KafkaConfig:
+    """Properties of the producer of a consumer that only transforms."""
+    config = producer_config(options)
+    # What a crash leaves open holds up its successor for so long.
+    longest = milliseconds(2 * max(options.SESSION_TIMEOUT, options.DELIVERY_TIMEOUT))
+    return {
+        **config,
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": longest,
+        "socket.timeout.ms": min(int(config["socket.timeout.ms"]), longest),
+    }
+
+
 def redacted(config: Mapping[str, Any]) -> KafkaConfig:
     """Copy a configuration map for a log: no credentials, keys or callbacks."""
     return {

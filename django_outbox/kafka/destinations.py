@@ -7,17 +7,28 @@ and a record that waits for an unknown topic holds up its whole transaction.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
 
 from ..exceptions import DeliveryFailed, RecordPoisoned
-from ..records import Record
 from .failures import failure
 
 LOOK_UP_TIMEOUT: Final = 2.0
 """Seconds for the broker to tell of a topic."""
+
+
+class Addressed(Protocol):
+    """A record of the outbox, or a letter of a consumer."""
+
+    @property
+    def topic(self) -> str:
+        """Where it goes."""
+
+    @property
+    def partition(self) -> int | None:
+        """The partition that was chosen for it, if one was."""
 
 
 class Destinations:
@@ -32,7 +43,7 @@ class Destinations:
         """Look again at topics that were not up, from here on."""
         self._unfit.clear()
 
-    def check(self, record: Record) -> None:
+    def check(self, record: Addressed) -> None:
         """
         Return when the record's partition has a leader, as far as is known.
 

@@ -11,7 +11,13 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from ..exceptions import ConfigurationError
 from ..options import OutboxSettings
-from .config import KafkaConfig, consumer_config, producer_config
+from .config import (
+    KafkaConfig,
+    consumer_config,
+    group_config,
+    producer_config,
+    transform_config,
+)
 
 
 def check_properties(options: OutboxSettings) -> None:
@@ -23,7 +29,9 @@ def check_properties(options: OutboxSettings) -> None:
     """
     try:
         Producer(_unconnected(producer_config(options)))
+        Producer(_unconnected(transform_config(options, "check")))
         Consumer(_unconnected(consumer_config(options))).close()
+        Consumer(_unconnected(group_config(options, "check"))).close()
     except (KafkaException, TypeError, ValueError) as error:
         reason = error.args[0]
         text = reason.str() if isinstance(error, KafkaException) else str(reason)

@@ -90,7 +90,7 @@ def empty_array() -> models.Value:
 class Migration(migrations.Migration):
     """Make both tables; the settings TABLE and CLUSTER_ID shape them."""
 
-    dependencies = (("django_outbox", "0001_initial"),)
+    dependencies = (("django_outbox", "0002_processedmessage_consumeroffset"),)
 
     operations = [
         migrations.CreateModel(

@@ -3,6 +3,7 @@ The tables of the outbox, each concern in a module of its own.
 
 `outbox.py`: what waits, what was set aside, and what was sent. `staged.py`:
 what is not to be sent yet. `columns.py`: what a message has in all of them.
+`processed.py`: what consumers have done. `pruning.py`: how rows grow old.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from .outbox import (
     ParkedQuerySet,
     ParkedRecord,
 )
+from .processed import (
+    ConsumerOffset,
+    OffsetQuerySet,
+    ProcessedMessage,
+    ProcessedQuerySet,
+)
 from .staged import (
     Series,
     SeriesQuerySet,
@@ -26,10 +33,14 @@ from .staged import (
 __all__ = [
     "ArchivedQuerySet",
     "ArchivedRecord",
+    "ConsumerOffset",
+    "OffsetQuerySet",
     "OutboxQuerySet",
     "OutboxRecord",
     "ParkedQuerySet",
     "ParkedRecord",
+    "ProcessedMessage",
+    "ProcessedQuerySet",
     "Series",
     "SeriesQuerySet",
     "SeriesState",

@@ -9,21 +9,18 @@ default, so that plain SQL from any language works (docs/concepts/writing.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
 from django.db import connections, models, transaction
-from django.db.models import F, Value
+from django.db.models import F
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import schema_settings
 from ..records import Backlog
 from .columns import RecordColumns, message_constraints
-
-PRUNE_CHUNK: Final = 10_000
-"""Rows that `prune()` deletes in one transaction: well under a second."""
+from .pruning import AgedQuerySet
 
 _RELEASE: Final = """\
 -- outbox: release
@@ -90,21 +87,10 @@ class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
             return int(cursor.rowcount)
 
 
-class ArchivedQuerySet(models.QuerySet["ArchivedRecord"]):
+class ArchivedQuerySet(AgedQuerySet["ArchivedRecord"]):
     """What can be done with archived records."""
 
-    def older_than(self, age: timedelta) -> ArchivedQuerySet:
-        """Rows archived longer ago than `age`, by the database's clock."""
-        return self.filter(archived_at__lt=Now() - Value(age))
-
-    def prune(self) -> Iterator[int]:
-        """Delete these rows, oldest first, a chunk a transaction; yield each count."""
-        deleted = PRUNE_CHUNK
-        while deleted == PRUNE_CHUNK:
-            doomed = self.order_by("archived_at", "id").values("pk")[:PRUNE_CHUNK]
-            rows = self.model._default_manager.using(self.db).filter(pk__in=doomed)
-            deleted, _per_model = rows.delete()
-            yield deleted
+    aged_by = "archived_at"
 
 
 class OutboxRecord(RecordColumns):

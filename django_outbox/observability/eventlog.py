@@ -14,7 +14,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from ..events import Event
+from ..events import WorkerEvent
 
 logger = logging.getLogger(__name__)
 
@@ -22,12 +22,13 @@ _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 """Attributes that every log record has: not part of `extra`."""
 
 
-def as_json(event: Event) -> dict[str, Any]:
+def as_json(event: WorkerEvent) -> dict[str, Any]:
     """
     Return the event as JSON-ready values.
 
-    Keys: `event` (its kind), `name`, `shard`, `leader_id` (or None),
-    `boottime_ns`, `time` (RFC 3339), then the fields of its own class.
+    Keys: `event` (its kind), `name`, `boottime_ns`, `time` (RFC 3339); of a
+    harvester also `shard` and `leader_id` (or None); then the fields of its
+    own class.
     """
     values = {f.name: getattr(event, f.name) for f in fields(event)}
     values["time"] = event.time.isoformat()
@@ -40,22 +41,30 @@ class JsonLines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: WorkerEvent) -> None:
         # One write, so that lines of several threads cannot interleave.
         self._stream.write(json.dumps(as_json(event)) + "\n")
         self._stream.flush()
 
 
 class LogLines:
-    """Observer that writes each event as a log message for people."""
+    """
+    Observer that writes each event as a log message for people.
 
-    def __call__(self, event: Event) -> None:
+    Args:
+        has_line: a live line shows a consumer's readings already.
+    """
+
+    def __init__(self, *, has_line: bool = False) -> None:
+        self._quiet = {"meter_read"} | ({"consumer_read"} if has_line else set())
+
+    def __call__(self, event: WorkerEvent) -> None:
         values = as_json(event)
         kind = values.pop("event")
         for common in ("name", "shard", "boottime_ns", "time"):
-            del values[common]
+            values.pop(common, None)
         details = " ".join(f"{key}={value}" for key, value in values.items())
-        level = logging.DEBUG if kind == "meter_read" else logging.INFO
+        level = logging.DEBUG if kind in self._quiet else logging.INFO
         logger.log(level, "%s %s", kind, details, extra={"action": kind})
 
 

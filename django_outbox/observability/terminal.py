@@ -1,11 +1,13 @@
 """
-The live line of `runharvester` on a terminal, and the progress of `--drain`.
+The live lines of workers on a terminal, and the progress of `--drain`.
 
-Both are observers fed by events; `rich` draws. Without a terminal neither is
+All are observers fed by events; `rich` draws. Without a terminal none is
 used and events are logged instead.
 """
 
 from __future__ import annotations
+
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -18,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from ..events import Event, MeterRead
+from ..events import ConsumerRead, Event, MeterRead, WorkerEvent
 from ..records import Backlog
 
 _STATES = {
@@ -31,21 +33,41 @@ _STATES = {
 }
 """What each event makes of the harvester: words and colour."""
 
+_CONSUMER_STATES = {
+    "ready": ("consuming", "green"),
+    "partitions_changed": ("consuming", "green"),
+    "stopped": ("stopped", "dim"),
+}
+"""What each event makes of a consumer."""
 
-class StatusLine:
-    """Observer that keeps one line: state, rate, backlog and its age."""
+
+class _Line:
+    """One line at the bottom of the terminal."""
 
     def __init__(self, console: Console) -> None:
-        self._state = ("starting", "yellow")
-        self._meter: MeterRead | None = None
         self._live = Live(self._render(), console=console, refresh_per_second=4)
 
-    def __enter__(self) -> StatusLine:
+    def __enter__(self) -> Self:
         self._live.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._live.stop()
+
+    def _show(self) -> None:
+        self._live.update(self._render())
+
+    def _render(self) -> Text:
+        raise NotImplementedError
+
+
+class StatusLine(_Line):
+    """Observer that keeps one line: state, rate, backlog and its age."""
+
+    def __init__(self, console: Console) -> None:
+        self._state = ("starting", "yellow")
+        self._meter: MeterRead | None = None
+        super().__init__(console)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, MeterRead):
@@ -54,11 +76,10 @@ class StatusLine:
             self._state = _STATES[event.kind]
             if not event.kind.startswith("leader_"):
                 self._meter = None
-        self._live.update(self._render())
+        self._show()
 
     def _render(self) -> Text:
-        words, colour = self._state
-        line = Text("● ", style=colour) + Text(f"{words:<12}", style=f"bold {colour}")
+        line = _headline(*self._state)
         if self._meter is None:
             return line
         meter = self._meter
@@ -70,6 +91,43 @@ class StatusLine:
         if meter.blocked_keys:
             line.append(f"   blocked keys {meter.blocked_keys:,}", style="bold red")
         return line
+
+
+class ConsumerLine(_Line):
+    """Observer that keeps one line: rate, lag, time left, repeats, failures."""
+
+    def __init__(self, console: Console) -> None:
+        self._state = ("joining", "yellow")
+        self._read: ConsumerRead | None = None
+        super().__init__(console)
+
+    def __call__(self, event: WorkerEvent) -> None:
+        if isinstance(event, ConsumerRead):
+            self._read = event
+        elif event.kind in _CONSUMER_STATES:
+            self._state = _CONSUMER_STATES[event.kind]
+        self._show()
+
+    def _render(self) -> Text:
+        line = _headline(*self._state)
+        if self._read is None:
+            return line
+        read = self._read
+        left = f"{read.lag / read.rate:,.0f} s" if read.rate and read.lag else "-"
+        line.append(
+            f"{read.rate:>9,.0f} messages/s   lag {read.lag:>8,}   left {left:>8}   "
+            f"processed {read.processed:,}   repeats {read.repeats:,}"
+        )
+        if trouble := read.failed:
+            line.append(
+                f"   failed {trouble:,}   dead letters {read.dead_letters:,}",
+                style="bold red",
+            )
+        return line
+
+
+def _headline(words: str, colour: str) -> Text:
+    return Text("● ", style=colour) + Text(f"{words:<12}", style=f"bold {colour}")
 
 
 class DrainBar:

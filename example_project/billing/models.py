@@ -1,4 +1,4 @@
-"""Invoices, and who may write them now."""
+"""Invoices and who may write them now; what customers owe."""
 
 from __future__ import annotations
 
@@ -26,3 +26,34 @@ class Invoice(models.Model):
 
     def __str__(self) -> str:
         return f"invoice {self.pk}"
+
+
+class Account(models.Model):
+    """What a customer owes for orders that are neither paid nor cancelled."""
+
+    customer = models.CharField(max_length=100, primary_key=True)
+    owed = models.DecimalField(max_digits=14, decimal_places=2, default=0)
+
+    class Meta:
+        ordering = ("customer",)
+
+    def __str__(self) -> str:
+        return f"account of {self.customer}"
+
+
+class Charge(models.Model):
+    """
+    An order on its customer's account.
+
+    Without a foreign key: billing knows orders from messages alone.
+    """
+
+    order = models.BigIntegerField(primary_key=True)
+    customer = models.CharField(max_length=100)
+    amount = models.DecimalField(max_digits=10, decimal_places=2)
+
+    class Meta:
+        ordering = ("order",)
+
+    def __str__(self) -> str:
+        return f"charge for order {self.order}"

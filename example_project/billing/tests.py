@@ -1,24 +1,29 @@
 """
-Billing's tests: the leader's task without a leader.
+Billing's tests: the leader's task without a leader, the consumer without Kafka.
 
-Signals are sent by hand, in the place of a harvester.
+Signals and messages are made by hand, in the place of a harvester.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from decimal import Decimal
 from uuid import UUID, uuid4
 
-from django.test import TransactionTestCase
+from django.test import TestCase, TransactionTestCase
 from shop import orders
 from shop.models import Order, Status
 
-from django_outbox import signals
+from django_outbox import ConsumedMessage, signals
+from django_outbox.conf import settings
 from django_outbox.events import LeaderAcquired, LeaderFenced, LeaderRevoked
+from django_outbox.models import OutboxRecord
 
-from .models import Invoice, Leadership
+from .accounts import ACCOUNTS
+from .consumers import keep_accounts
+from .models import Account, Invoice, Leadership
 from .tasks import UNIT, invoice_run
 
 
@@ -80,3 +85,41 @@ class InvoiceRunTest(TransactionTestCase):
         place()
         self.run_once()
         self.assertEqual(Invoice.objects.count(), 0)
+
+
+def told(order: int, event: dict[str, str] | None) -> ConsumedMessage:
+    """A message as the harvester sends it."""
+    return ConsumedMessage(
+        topic=orders.ORDERS,
+        key=str(order).encode(),
+        value=None if event is None else json.dumps(event).encode(),
+        headers=(("outbox-source", settings.source.encode()),),
+    )
+
+
+class AccountsTest(TestCase):
+    def place(self, order: int, amount: str) -> None:
+        event = {"status": "placed", "customer": "Ada", "amount": amount}
+        keep_accounts(told(order, event))
+
+    def owed(self) -> Decimal:
+        return Account.objects.get(customer="Ada").owed
+
+    def test_orders_are_owed_until_they_are_paid_or_cancelled(self) -> None:
+        for order in (1, 2, 3):
+            self.place(order, "2.50")
+        self.assertEqual(self.owed(), Decimal("7.50"))
+        keep_accounts(told(1, {"status": "paid"}))
+        keep_accounts(told(2, None))
+        self.assertEqual(self.owed(), Decimal("2.50"))
+
+    def test_each_change_is_told_with_its_commit(self) -> None:
+        self.place(1, "2.50")
+        keep_accounts(told(1, None))
+        rows = OutboxRecord.objects.filter(kafka_topic=ACCOUNTS).order_by("id")
+        told_amounts = [json.loads(row.kafka_value or "")["owed"] for row in rows]
+        self.assertEqual(told_amounts, ["2.50", "0.00"])
+
+    def test_another_shops_orders_are_none_of_billings(self) -> None:
+        keep_accounts(ConsumedMessage(topic=orders.ORDERS, key=b"1", value=b"{}"))
+        self.assertFalse(Account.objects.exists())

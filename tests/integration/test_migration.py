@@ -236,10 +236,12 @@ def test_the_database_accepts_every_other_topic(topic: str) -> None:
 
 
 @pytest.mark.django_db
-def test_columns_explain_themselves() -> None:
+@pytest.mark.parametrize("table", ["outbox", "outbox_processed", "outbox_offsets"])
+def test_columns_explain_themselves(table: str) -> None:
     assert sql(
-        "SELECT count(*) FROM pg_attribute WHERE attrelid = 'outbox'::regclass"
-        " AND attnum > 0 AND col_description(attrelid, attnum) IS NULL"
+        "SELECT count(*) FROM pg_attribute WHERE attrelid = %s::regclass"
+        " AND attnum > 0 AND col_description(attrelid, attnum) IS NULL",
+        table,
     ) == [(0,)]
 
 
@@ -322,6 +324,7 @@ def test_the_settings_name_the_tables(
         "from django.core.management import call_command\n"
         "call_command('makemigrations', 'django_outbox', check=True, dry_run=True)\n"
         "call_command('sqlmigrate', 'django_outbox', '0001')\n"
+        "call_command('sqlmigrate', 'django_outbox', '0002')\n"
         "call_command('sqlmigrate', 'django_outbox', '0003')\n"
     )
     result = subprocess.run(
@@ -338,7 +341,15 @@ def test_the_settings_name_the_tables(
     )
     assert result.returncode == 0, result.stderr
     assert "No changes detected" in result.stdout
-    for suffix in ("", "_parked", "_archive", "_staged", "_series"):
+    for suffix in (
+        "",
+        "_parked",
+        "_archive",
+        "_processed",
+        "_offsets",
+        "_staged",
+        "_series",
+    ):
         assert f'CREATE TABLE "order_events{suffix}"' in result.stdout
     for index in ("staged_due", "staged_series", "series_due", "series_closed"):
         assert f'CREATE INDEX "order_events_{index}"' in result.stdout

@@ -16,6 +16,7 @@ from django_outbox.models import (
     ArchivedRecord,
     OutboxRecord,
     ParkedRecord,
+    ProcessedMessage,
     Series,
     StagedRecord,
 )
@@ -152,7 +153,7 @@ def test_series_that_cannot_be_closed_are_one_line(
 
 
 def test_prune_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_outbox.models.outbox.PRUNE_CHUNK", 2)
+    monkeypatch.setattr("django_outbox.models.pruning.PRUNE_CHUNK", 2)
     for number in range(5):
         ArchivedRecord.objects.create(
             id=number,
@@ -163,6 +164,20 @@ def test_prune_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = run("prune", "--older-than", "36h")
     assert shown == "2 pruned\n3 pruned\n"
     assert ArchivedRecord.objects.count() == 2
+
+
+def test_prune_of_processed_keys_leaves_the_archive() -> None:
+    long_ago = Now() - timedelta(days=2)
+    ArchivedRecord.objects.create(
+        id=1, kafka_topic="t", kafka_key="k", archived_at=long_ago
+    )
+    for number, moment in enumerate([long_ago, Now()]):
+        ProcessedMessage.objects.create(
+            consumer="c", key=str(number), processed_at=moment
+        )
+    assert run("prune", "--older-than", "36h", "--processed") == "1 pruned\n"
+    assert [row.key for row in ProcessedMessage.objects.all()] == ["1"]
+    assert ArchivedRecord.objects.count() == 1
 
 
 @pytest.mark.parametrize("age", ["", "7", "7w", "-1d", "1.5h", "d"])

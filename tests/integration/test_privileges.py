@@ -1,4 +1,4 @@
-"""The harvester's own role: its adapter does all its work under the grants."""
+"""The roles of harvester and consumer do all their work under the grants."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from django.db import ProgrammingError, connection, transaction
 
+from django_outbox import once, stash
 from django_outbox.exceptions import DatabaseError
-from django_outbox.models import ArchivedRecord, OutboxRecord, ParkedRecord
+from django_outbox.models import (
+    ArchivedRecord,
+    ConsumerOffset,
+    OutboxRecord,
+    ParkedRecord,
+    ProcessedMessage,
+)
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.outbox import PostgresOutbox
 from django_outbox.privileges import grants
@@ -16,6 +24,47 @@ from django_outbox.records import Failure
 
 LEADER = "11111111-1111-4111-8111-111111111111"
 ROLE = "outbox_test_harvester"
+
+
+@pytest.fixture
+def role(postgres: psycopg.Connection) -> Iterator[str]:
+    """A role without any privileges."""
+    postgres.execute(f"CREATE ROLE {ROLE}")
+    yield ROLE
+    postgres.execute(f"DROP OWNED BY {ROLE}")
+    postgres.execute(f"DROP ROLE {ROLE}")
+
+
+def test_a_consumer_needs_no_more_than_its_grants(
+    postgres: psycopg.Connection, role: str
+) -> None:
+    for statement in grants("outbox", consumer=role, app=role):
+        postgres.execute(statement)
+    group, topic = "billing", "orders"
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL ROLE {role}")
+        with once("a key", consumer=group) as run:
+            assert run.is_first
+            assert ConsumerOffset.objects.all().advance(group, topic, 0, 4)
+            stash("effects", key="k")
+            run.respond("done")
+        with once("a key", consumer=group) as run:
+            assert not run.is_first
+        assert ConsumerOffset.objects.all().positions(group) == {(topic, 0): 5}
+        ConsumerOffset.objects.all().rewind(group, topic, 0)
+        with pytest.raises(ProgrammingError, match="denied"), transaction.atomic():
+            ProcessedMessage.objects.all().delete()
+
+
+def test_the_leader_may_prune_processed_keys(
+    postgres: psycopg.Connection, role: str
+) -> None:
+    for statement in grants("outbox", harvester=role):
+        postgres.execute(statement)
+    ProcessedMessage.objects.create(consumer="c", key="k")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL ROLE {role}")
+        assert sum(ProcessedMessage.objects.all().prune()) == 1
 
 
 @pytest.fixture

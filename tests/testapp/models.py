@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import ClassVar
+
 from django.db import models
+
+from django_outbox import IdempotencyKeysField, IdempotentModel
 
 
 class Order(models.Model):
@@ -10,3 +15,29 @@ class Order(models.Model):
 
     def __str__(self) -> str:
         return self.number
+
+
+class Effect(models.Model):
+    """What a handler did: a row for each time, so that twice shows."""
+
+    text = models.TextField()
+
+    objects: ClassVar[models.Manager[Effect]]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Account(IdempotentModel):
+    balance = models.IntegerField(default=0)
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
+class ForgetfulAccount(IdempotentModel):
+    balance = models.IntegerField(default=0)
+    idempotency_keys = IdempotencyKeysField(max_count=2, max_age=timedelta(hours=1))
+
+    def __str__(self) -> str:
+        return str(self.pk)

@@ -5,12 +5,22 @@ from __future__ import annotations
 import io
 import json
 import logging
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
+from rich.console import Console
 
-from django_outbox.events import LeaderAcquired, LeaderFenced, MeterRead, Ready
+from django_outbox.events import (
+    ConsumerRead,
+    ConsumerReady,
+    LeaderAcquired,
+    LeaderFenced,
+    MeterRead,
+    Ready,
+)
 from django_outbox.observability.eventlog import JsonFormatter, JsonLines, LogLines
+from django_outbox.observability.terminal import ConsumerLine
 
 METER = MeterRead(
     name="n",
@@ -85,3 +95,52 @@ def test_the_log_keeps_the_machine_readable_part() -> None:
     line = json.loads(JsonFormatter().format(record))
 
     assert ("marked 3", "mark", 3) == (line["message"], line["action"], line["records"])
+
+
+READ = ConsumerRead(
+    name="n",
+    group="billing",
+    rate=10.0,
+    processed=7,
+    repeats=1,
+    failed=0,
+    dead_letters=0,
+    lag=30,
+)
+
+
+def test_a_consumers_line_has_a_group_and_no_leader() -> None:
+    stream = io.StringIO()
+    JsonLines(stream)(READ)
+    line = json.loads(stream.getvalue())
+    assert {"event", "name", "group", "boottime_ns", "time", "lag"} < set(line)
+    assert not {"shard", "leader_id"} & set(line)
+
+
+def test_a_consumers_reading_is_logged_unless_a_line_shows_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.DEBUG, "django_outbox"):
+        LogLines()(READ)
+        LogLines(has_line=True)(READ)
+    assert [record.levelno for record in caplog.records] == [
+        logging.INFO,
+        logging.DEBUG,
+    ]
+    assert "lag=30" in caplog.text
+
+
+def test_the_live_line_of_a_consumer_shows_what_is_left() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    line = ConsumerLine(console)
+    assert "joining" in str(line._render())
+    line(ConsumerReady(name="n", group="billing"))
+    line(READ)
+    shown = str(line._render())
+    assert "consuming" in shown
+    assert "10 messages/s" in shown
+    assert "lag       30" in shown
+    assert "3 s" in shown
+    assert "failed" not in shown
+    line(replace(READ, failed=2, dead_letters=1))
+    assert "dead letters 1" in str(line._render())

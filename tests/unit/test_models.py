@@ -9,8 +9,10 @@ from django.db import models
 
 from django_outbox.models import (
     ArchivedRecord,
+    ConsumerOffset,
     OutboxRecord,
     ParkedRecord,
+    ProcessedMessage,
     Series,
     StagedRecord,
 )
@@ -50,6 +52,14 @@ def test_every_column_of_ours_has_a_default_in_the_database() -> None:
     for field in OutboxRecord._meta.concrete_fields:
         if field.name not in goharvests:
             assert field.null or field.has_db_default(), field.name
+
+
+def test_tables_of_consumers_are_named_after_the_setting_too() -> None:
+    assert ProcessedMessage._meta.db_table == "outbox_processed"
+    assert ConsumerOffset._meta.db_table == "outbox_offsets"
+    assert str(ProcessedMessage(consumer="billing", key="k")) == "billing: k"
+    offset = ConsumerOffset(group_id="g", topic="t", partition=2, next_offset=7)
+    assert str(offset) == "g: t/2 at 7"
 
 
 def test_permissions_are_separate() -> None:

@@ -31,5 +31,10 @@ def test_the_harvester_may_update_its_own_columns_only() -> None:
     ]
 
 
+def test_a_consumer_may_neither_forget_keys_nor_read_the_outbox() -> None:
+    statements = list(grants("outbox", consumer="c"))
+    assert not any("DELETE" in s or '"outbox"' in s for s in statements)
+
+
 def test_a_name_cannot_break_out_of_its_quotes() -> None:
     assert quoted('x"; drop table y; --') == '"x""; drop table y; --"'

@@ -23,6 +23,7 @@ from django_outbox.options import OutboxSettings
 from django_outbox.parts import Observer
 from django_outbox.providers import Providers
 from django_outbox.running import run
+from django_outbox.stopping import StopSignals
 from django_outbox.testing.outbox import InMemoryOutbox
 from django_outbox.testing.producer import InMemoryLog, InMemoryProducer
 
@@ -195,7 +196,7 @@ def test_what_hangs_is_left_behind(
 def test_the_second_signal_exits_at_once(
     exits: list[int], number: signal.Signals, code: int
 ) -> None:
-    with running._Signals() as signals:
+    with StopSignals() as signals:
         os.kill(os.getpid(), signal.SIGTERM)
         assert signals.stop.wait(10)
         assert exits == []

@@ -16,6 +16,7 @@ from ...models import (
     ArchivedRecord,
     OutboxRecord,
     ParkedRecord,
+    ProcessedMessage,
     Series,
     StagedRecord,
 )
@@ -24,6 +25,7 @@ from ..series import close_series, list_series
 
 BLOCKED_SHOWN: Final = 20
 """Blocked rows that `status` lists."""
+_ROLES: Final = ("app", "harvester", "consumer", "operator")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -46,9 +48,15 @@ class Command(BaseCommand):
         series.add_argument("names", nargs="*", metavar="NAME")
         prune = verbs.add_parser("prune", help="delete old rows of the archive table")
         prune.add_argument("--older-than", type=_age, required=True, metavar="AGE")
+        prune.add_argument(
+            "--processed",
+            action="store_true",
+            help="of the processed keys instead: such messages count as new again",
+        )
         roles = verbs.add_parser("grants", help="print the least privileges as SQL")
         roles.add_argument("--app", metavar="ROLE", help="role that stashes")
         roles.add_argument("--harvester", metavar="ROLE", help="role that harvests")
+        roles.add_argument("--consumer", metavar="ROLE", help="role that consumes")
         roles.add_argument("--operator", metavar="ROLE", help="role of this command")
         for verb in (status, release, series, prune, roles):
             verb.add_argument("--database", metavar="ALIAS", help="where the outbox is")
@@ -129,8 +137,9 @@ class Command(BaseCommand):
             self.stdout.write(line)
 
     def prune(self, alias: str, options: dict[str, Any]) -> None:
-        """Delete old rows of the archive, a chunk at a time."""
-        old = ArchivedRecord.objects.using(alias).older_than(options["older_than"])
+        """Delete old rows of one table, a chunk at a time."""
+        table = ProcessedMessage if options["processed"] else ArchivedRecord
+        old = table.objects.using(alias).older_than(options["older_than"])
         total = 0
         for deleted in old.prune():
             total += deleted
@@ -138,9 +147,9 @@ class Command(BaseCommand):
 
     def grants(self, alias: str, options: dict[str, Any]) -> None:
         """Print the least privileges of the roles that are named."""
-        roles = {name: options[name] for name in ("app", "harvester", "operator")}
+        roles = {name: options[name] for name in _ROLES}
         if not any(roles.values()):
-            raise CommandError("Name a role: --app, --harvester or --operator.")
+            raise CommandError(f"Name a role: --{', --'.join(_ROLES)}.")
         for statement in grants(OutboxRecord._meta.db_table, **roles):
             self.stdout.write(statement)
 

@@ -1,0 +1,59 @@
+"""What both workers are given: the group, its place in Kafka, and patience."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from threading import Event as Flag
+
+from ..consumed import ConsumedMessage, Letter
+from .attempts import Patience
+from .dead_letters import dead_letter
+from .ports import Source
+from .progress import Progress
+from .registry import Group
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The work of one process in one group."""
+
+    group: Group
+    source: Source
+    patience: Patience
+    suffix: str
+    """Of dead letter topics."""
+    progress: Progress
+    stop: Flag
+
+    def goes_on_with(self, message: ConsumedMessage) -> bool:
+        """Whether a message is still ours, and the process is not to end."""
+        return self.source.owns(message) and not self.stop.is_set()
+
+    def wait(self, tries: int) -> None:
+        """Stay in the group until the next try, or until the process is to end."""
+        self.source.hold(self.patience.delay(tries), self.stop.is_set)
+
+    def wait_out(self, error: Exception, outages: int) -> None:
+        """Say that something is away, when that is news, and wait."""
+        logger.log(
+            logging.WARNING if outages == 1 else logging.DEBUG,
+            "Database or broker cannot be used, trying on: %s",
+            str(error).partition("\n")[0],
+            extra={"action": "consumer_waits"},
+        )
+        self.wait(outages)
+
+    def dead_letter(
+        self, message: ConsumedMessage, error: Exception, attempts: int
+    ) -> Letter:
+        """Return what to write to the dead letter topic."""
+        return dead_letter(
+            message,
+            topic=self.group.dead_letter_topic(message.topic, self.suffix),
+            group=self.group.name,
+            error=error,
+            attempts=attempts,
+        )

@@ -1,0 +1,213 @@
+"""
+Idempotency keys kept inside the entity that they change.
+
+For entities that change often: no row in a table of all keys, no window that
+a pruning closes; each entity remembers its own last changes, in the row that
+is locked and written anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias, overload
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import models, router, transaction
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from .claims import Keyed, Run, checked_key
+
+Entry: TypeAlias = list[Any]
+"""[key, date] or [key, date, response]; the date in ISO format."""
+
+MAX_COUNT: Final = 100
+"""Keys that an entity remembers, unless its field says otherwise."""
+
+
+class IdempotencyKeysField(models.JSONField):
+    """
+    The keys of the changes that an entity has seen, oldest first, as jsonb.
+
+    When a key is added, old ones go: those above the count, and those that
+    are older than the age. What has gone would be applied again, so choose
+    both larger than any replay that may come.
+
+    Args:
+        max_count: keys that are remembered at most; None = any number.
+        max_age: how long a key is remembered; None = for ever.
+    """
+
+    description = _("Idempotency keys")
+
+    def __init__(
+        self,
+        *args: Any,
+        max_count: int | None = MAX_COUNT,
+        max_age: timedelta | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if max_count is None and max_age is None:
+            raise ValueError(
+                "IdempotencyKeysField: give it a max_count or a max_age, or it would "
+                "grow for ever."
+            )
+        if max_count is not None and max_count < 1:
+            raise ValueError("IdempotencyKeysField: max_count must be at least 1.")
+        self.max_count = max_count
+        self.max_age = max_age
+        kwargs.setdefault("default", list)
+        kwargs.setdefault("blank", True)
+        kwargs.setdefault("editable", False)
+        kwargs.setdefault("encoder", DjangoJSONEncoder)
+        super().__init__(*args, **kwargs)
+
+    def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
+        """Return what a migration needs to make the field again."""
+        name, path, args, kwargs = super().deconstruct()
+        if self.max_count != MAX_COUNT:
+            kwargs["max_count"] = self.max_count
+        if self.max_age is not None:
+            kwargs["max_age"] = self.max_age
+        return name, path, args, kwargs
+
+    def with_entry(
+        self, entries: Sequence[Entry], entry: Entry, now: datetime
+    ) -> list[Entry]:
+        """Return the entries that are remembered after this one is added."""
+        kept = list(entries)
+        if self.max_age is not None:
+            horizon = now - self.max_age
+            kept = [e for e in kept if datetime.fromisoformat(e[1]) >= horizon]
+        if self.max_count is not None:
+            kept = kept[max(0, len(kept) + 1 - self.max_count) :]
+        return [*kept, entry]
+
+
+class IdempotentModel(models.Model):
+    """
+    An entity that applies each change once.
+
+    For another size of its memory, give the subclass an `idempotency_keys` of
+    its own.
+    """
+
+    idempotency_keys = IdempotencyKeysField(_("idempotency keys"))
+
+    class Meta:
+        abstract = True
+
+    @overload
+    def apply_once(self, key: Keyed, *, using: str | None = None) -> Application: ...
+    @overload
+    def apply_once(
+        self, key: Keyed, change: Callable[[Self], Any], *, using: str | None = None
+    ) -> Any: ...
+    def apply_once(
+        self,
+        key: Keyed,
+        change: Callable[[Self], Any] | None = None,
+        *,
+        using: str | None = None,
+    ) -> Any:
+        """
+        Change this entity once for each key, under a lock on its row.
+
+        The row is locked and read anew, so that unsaved changes are gone; the
+        change works on this object, which is saved afterwards, with the key:
+
+            order.apply_once(message, lambda order: order.pay())
+
+        returns what the change returned, and a repeat the same, without
+        running it. Without a change it is a context manager, as `once()` is:
+
+            with order.apply_once(message) as run:
+                if run.is_first:
+                    order.status = "paid"
+
+        Args:
+            key: A message, or what is unique among the changes of this entity.
+            change: Called with this object; returns JSON or None.
+            using: Alias of the database; by default where this object is from.
+
+        Raises:
+            DoesNotExist: The row is gone.
+        """
+        application = Application(self, key, using=using)
+        if change is None:
+            return application
+        with application as run:
+            if run.is_first:
+                run.respond(change(self))
+        return run.response
+
+
+class Application:
+    """The transaction of `apply_once()`."""
+
+    def __init__(
+        self, entity: IdempotentModel, key: Keyed, *, using: str | None
+    ) -> None:
+        self._entity = entity
+        self._key = checked_key(key)
+        self._alias = using or router.db_for_write(type(entity), instance=entity)
+        field = entity._meta.get_field("idempotency_keys")
+        assert isinstance(field, IdempotencyKeysField), field
+        self._field = field
+
+    def __enter__(self) -> Run:
+        self._atomic = transaction.atomic(using=self._alias)
+        self._atomic.__enter__()
+        try:
+            self._lock()
+            entries: list[Entry] = self._entity.idempotency_keys
+            found = next((e for e in entries if e[0] == self._key), None)
+            self._answer: list[Any] = []
+            self._run = Run(
+                is_first=found is None,
+                response=found[2] if found and len(found) > 2 else None,
+                save=self._respond,
+            )
+        except BaseException as error:
+            self._atomic.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self._run
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if exc is None:
+                self._run.require_asked("apply_once()")
+                if self._run.is_first:
+                    self._save()
+        except BaseException as error:
+            self._atomic.__exit__(type(error), error, error.__traceback__)
+            raise
+        self._atomic.__exit__(exc_type, exc, traceback)
+
+    def _lock(self) -> None:
+        """Lock the row and read it anew."""
+        locked = self._rows().select_for_update(of=("self",))
+        self._entity.refresh_from_db(using=self._alias, from_queryset=locked)
+
+    def _respond(self, response: Any) -> None:
+        self._answer = [response]
+
+    def _save(self) -> None:
+        # The clocks of processes differ, the database's is one.
+        mine = self._rows().filter(pk=self._entity.pk)
+        now: datetime = mine.values_list(Now(), flat=True).get()
+        entry = [self._key, now.isoformat(), *self._answer]
+        self._entity.idempotency_keys = self._field.with_entry(
+            self._entity.idempotency_keys, entry, now
+        )
+        self._entity.save(using=self._alias)
+
+    def _rows(self) -> models.QuerySet[Any]:
+        return type(self._entity)._base_manager.using(self._alias)

@@ -1,0 +1,73 @@
+"""
+What a handler that only transforms has returned, made ready to be sent.
+
+The same checks, the same serializer and the same headers as for a message of
+the outbox. A message id follows from the input's and from the number of the
+output, so that an input that was sent twice gives the same ids twice.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Any, Final
+
+from django.utils.module_loading import import_string
+
+from ..consumed import ConsumedMessage, Letter
+from ..exceptions import ConsumingError
+from ..messages import Message, Rows
+from ..options import OutboxSettings
+from .claims import checked_key
+from .registry import Subscription
+
+_NAMESPACE: Final = uuid.UUID("6f4d6f7c-5b1e-4d0e-9f0e-2a1c8b7a9d35")
+"""Of the message ids of output; never to be changed."""
+
+
+class Output:
+    """Makes letters of what handlers return."""
+
+    def __init__(self, options: OutboxSettings) -> None:
+        self._rows = Rows(options, import_string(options.SERIALIZER))
+
+    def letters(
+        self, subscription: Subscription, message: ConsumedMessage
+    ) -> list[Letter]:
+        """
+        Call the handler and return its output.
+
+        Raises:
+            InvalidMessage: A message of it breaks a limit.
+            ConsumingError: It is something else than messages.
+        """
+        source = subscription.key(message) if subscription.key else message
+        seed = f"{subscription.group}/{checked_key(source)}"
+        return [
+            self._letter(made, f"{seed}/{number}", subscription)
+            for number, made in enumerate(_messages(subscription.handle(message)))
+        ]
+
+    def _letter(self, made: Any, seed: str, subscription: Subscription) -> Letter:
+        if not isinstance(made, Message):
+            raise ConsumingError(
+                f"{subscription.name}: with transforms=True it must return or yield "
+                f"Message(...), not {type(made).__name__}."
+            )
+        row = self._rows.make(made)
+        own = (
+            ("outbox-message-id", str(uuid.uuid5(_NAMESPACE, seed))),
+            ("outbox-source", subscription.group),
+            ("outbox-created-at", str(time.time_ns() // 1000)),
+        )
+        headers = [*zip(row.header_names, row.header_values, strict=True), *own]
+        value = row.text if row.raw is None else row.raw
+        return Letter(row.topic, row.key, value, [*headers], row.partition)
+
+
+def _messages(returned: Any) -> Iterable[Any]:
+    if returned is None:
+        return ()
+    is_many = isinstance(returned, Iterable) and not isinstance(returned, str | bytes)
+    return returned if is_many else (returned,)

@@ -1,0 +1,106 @@
+"""
+What the runner needs of Kafka; `kafka/` has it, tests have plain objects.
+
+All is called on the runner's thread. Trouble with the cluster is a
+`KafkaError`, and nothing else of the driver comes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from ..consumed import ConsumedMessage, Letter, Place
+
+
+class Source(Protocol):
+    """A member of the consumer group."""
+
+    def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
+        """
+        Return messages that have come, waiting up to `timeout` for the first.
+
+        Serves the group: partitions may come and go meanwhile. Messages of one
+        partition are in their order. While the cluster is away, there are none.
+        """
+
+    def hold(self, timeout: float, until: Callable[[], bool]) -> None:
+        """Stay in the group without taking messages, until then at the latest."""
+
+    def owns(self, message: ConsumedMessage) -> bool:
+        """Whether its partition has been ours ever since it was polled."""
+
+    def done(self, message: ConsumedMessage) -> None:
+        """Note that it is done: the next `commit()` goes past it."""
+
+    def commit(self) -> None:
+        """Tell the group what is done; do not wait."""
+
+    def token(self, place: Place) -> str:
+        """
+        Ask the group for the token of its committed offset, if that has one.
+
+        Raises:
+            KafkaError: it does not answer.
+        """
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether the group has assigned partitions, or none, to this member."""
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether every partition that is ours has been read to its end."""
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The partitions that are ours."""
+
+    def lag(self) -> int:
+        """About how many messages of our partitions are not read yet."""
+
+    def close(self) -> None:
+        """Commit what is done, and leave the group."""
+
+
+class DeadLetters(Protocol):
+    """Where messages go that keep failing."""
+
+    def send(self, letter: Letter) -> None:
+        """
+        Write it; return when it is safe.
+
+        Raises:
+            KafkaError: it may not be there.
+        """
+
+    def close(self) -> None:
+        """Let the client go."""
+
+
+class Transactions(Protocol):
+    """A transactional producer that is fenced by the group's generation."""
+
+    def send(
+        self, letters: Sequence[Letter], positions: Mapping[Place, int], token: str
+    ) -> None:
+        """
+        Write letters and offsets in one transaction; return when it is committed.
+
+        The token goes with the offsets: who finds it there knows the outcome.
+
+        Raises:
+            RecordPoisoned: a letter cannot be sent; nothing is.
+            KafkaError: the outcome is unknown until `renew()` has ended it.
+        """
+
+    def renew(self) -> None:
+        """
+        Make another producer, which ends what the old one has left open.
+
+        Raises:
+            KafkaError: it did not work; call it again.
+        """
+
+    def close(self) -> None:
+        """Let the client go."""

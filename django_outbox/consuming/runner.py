@@ -1,0 +1,134 @@
+"""
+The loop of one consumer: poll, work, commit, tell; until it is to end.
+
+One thread does it all. The group is served between two rounds and while
+something is waited for, so that a slow database costs no partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from threading import Event as Flag
+from typing import Final, Protocol
+
+from django.db import Error, close_old_connections
+
+from ..consumed import ConsumedMessage, Place
+from .attempts import Patience
+from .ports import Source
+from .progress import Progress
+
+logger = logging.getLogger(__name__)
+
+LOOK: Final = 0.2
+"""Seconds to wait for a message before it is asked whether to end."""
+
+
+class Worker(Protocol):
+    """What becomes of messages: `EffectsWorker` or `TransformWorker`."""
+
+    @property
+    def limit(self) -> int:
+        """How many messages it takes at once."""
+
+    def start(self) -> None:
+        """Make ready before the first message; return when that is done."""
+
+    def work(self, messages: Sequence[ConsumedMessage]) -> None:
+        """See to them; return early when the process is to end."""
+
+    def close(self) -> None:
+        """Let clients go."""
+
+
+class Positions(Protocol):
+    """Who knows where partitions start: `Effects` or `NoDatabase`."""
+
+    def starts(self, places: Sequence[Place]) -> dict[Place, int]:
+        """Where to start, for places that Kafka does not know better."""
+
+    def rewind(self, places: Sequence[Place]) -> dict[Place, int]:
+        """Forget how far they were; return their beginnings."""
+
+    def ping(self) -> None:
+        """Raise unless the database answers."""
+
+
+class Starts:
+    """
+    Says where partitions start, however long the database is away.
+
+    Args:
+        from_beginning: read each partition from its beginning, once a run.
+    """
+
+    def __init__(
+        self,
+        positions: Positions,
+        *,
+        patience: Patience,
+        from_beginning: bool,
+        stop: Flag,
+    ) -> None:
+        self._positions = positions
+        self._patience = patience
+        self._from_beginning = from_beginning
+        self._stop = stop
+        self._begun: set[Place] = set()
+
+    def __call__(self, places: Sequence[Place]) -> dict[Place, int]:
+        starts: dict[Place, int] = {}
+
+        def ask() -> None:
+            starts.update(self._positions.starts(places))
+            if self._from_beginning:
+                fresh = [place for place in places if place not in self._begun]
+                starts.update(self._positions.rewind(fresh))
+
+        if self._insist(ask):
+            self._begun.update(places)
+        return starts
+
+    def wait_for_database(self) -> None:
+        """Return when the database answers, or when the process is to end."""
+        self._insist(self._positions.ping)
+
+    def _insist(self, ask: Callable[[], None]) -> bool:
+        tries = 0
+        while not self._stop.is_set():
+            try:
+                close_old_connections()
+                ask()
+            except Error as error:
+                tries += 1
+                logger.log(
+                    logging.WARNING if tries == 1 else logging.DEBUG,
+                    "The database cannot be used, trying on: %s",
+                    str(error).partition("\n")[0],
+                    extra={"action": "consumer_waits"},
+                )
+                self._stop.wait(self._patience.delay(tries))
+            else:
+                return True
+        return False
+
+
+def consume(
+    source: Source, worker: Worker, progress: Progress, *, stop: Flag, until_end: bool
+) -> None:
+    """Run until `stop` is set, or until all has been read; leave the group."""
+    try:
+        worker.start()
+        while not stop.is_set():
+            messages = source.poll(worker.limit, LOOK)
+            worker.work(messages)
+            source.commit()
+            progress.tick(source)
+            if until_end and not messages and source.is_at_end:
+                break
+    finally:
+        progress.read(source)
+        worker.close()
+        source.close()
+        progress.stopped()

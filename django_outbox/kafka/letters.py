@@ -1,0 +1,194 @@
+"""
+What consumers send by themselves: dead letters, and the output of transforms.
+
+`KafkaDeadLetters` sends one letter and waits for it. `KafkaTransforms` sends
+many, with the offsets of what they were made of, in one Kafka transaction.
+
+librdkafka repeats a commit by itself, and a repeated one that comes late can
+hit the next transaction. Therefore any trouble in a transaction, and any
+disconnect during it, ends the producer; a new one under the same
+transactional id makes an end of whatever is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from confluent_kafka import KafkaError as DriverError
+from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import Producer as Client
+
+from ..consumed import Letter, Place
+from ..exceptions import KafkaUnavailable
+from ..options import OutboxSettings
+from .config import producer_config, transform_config
+from .destinations import Destinations
+from .failures import failure, no_offset
+from .logs import CLIENT_LOG
+from .trouble import Trouble, unavailable
+
+PATIENCE: Final = 10.0
+"""Seconds for one step of a transaction."""
+
+
+class Member(Protocol):
+    """What a transaction wants to know of the consumer."""
+
+    def group_metadata(self) -> object:
+        """What fences it by the group's generation."""
+
+
+class KafkaDeadLetters:
+    """An idempotent producer for single letters; made at first use."""
+
+    def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
+        self._config = producer_config(options)
+        if name:
+            self._config["client.id"] = name
+        self._patience = options.DELIVERY_TIMEOUT + 1.0
+        self._trouble = Trouble("producer of dead letters")
+        self._client: Client | None = None
+
+    def send(self, letter: Letter) -> None:
+        if self._client is None:
+            callbacks = {"error_cb": self._trouble.note, "logger": CLIENT_LOG}
+            self._client = Client({**self._config, **callbacks})
+        client, self._client = self._client, None
+        try:
+            _deliver(client, [letter], self._patience)
+        except BaseException:
+            # A letter that is late must not come after it was sent again.
+            _drop(client)
+            raise
+        self._client = client
+        self._trouble.end()
+
+    def close(self) -> None:
+        self._client = None
+
+
+class KafkaTransforms:
+    """
+    A transactional producer; one object serves one thread.
+
+    Args:
+        options: the settings of the outbox.
+        transactional_id: of one process and of no other that runs.
+        member: the consumer whose offsets it sends.
+    """
+
+    def __init__(
+        self, options: OutboxSettings, *, transactional_id: str, member: Member
+    ) -> None:
+        self._config = transform_config(options, transactional_id)
+        self._member = member
+        self._patience = options.DELIVERY_TIMEOUT + 1.0
+        self._trouble = Trouble("producer of transformed messages")
+        self._open: tuple[Client, Destinations] | None = None
+
+    def send(
+        self, letters: Sequence[Letter], positions: Mapping[Place, int], token: str
+    ) -> None:
+        client, destinations = is_open = self._open or self._made()
+        self._open = None
+        troubles = self._trouble.count
+        try:
+            for letter in letters:
+                destinations.check(letter)
+            client.begin_transaction()
+            _deliver(client, letters, self._patience)
+            client.send_offsets_to_transaction(
+                [
+                    TopicPartition(*place, offset, metadata=token)
+                    for place, offset in positions.items()
+                ],
+                self._member.group_metadata(),
+                PATIENCE,
+            )
+            client.commit_transaction(PATIENCE)
+        except KafkaException as error:
+            _drop(client)
+            raise unavailable(error) from error
+        except SystemError as error:
+            _drop(client)
+            raise KafkaUnavailable("The client met with a fatal error.") from error
+        except BaseException:
+            _drop(client)
+            raise
+        if self._trouble.count == troubles:
+            self._open = is_open
+            self._trouble.end()
+
+    def renew(self) -> None:
+        self._open = self._made()
+
+    def close(self) -> None:
+        self._open = None
+
+    def _made(self) -> tuple[Client, Destinations]:
+        callbacks = {"error_cb": self._trouble.note, "logger": CLIENT_LOG}
+        client = Client({**self._config, **callbacks})
+        try:
+            client.init_transactions(PATIENCE)
+        except KafkaException as error:
+            raise unavailable(error) from error
+        return client, Destinations(client)
+
+
+def _deliver(client: Client, letters: Sequence[Letter], patience: float) -> None:
+    """
+    Send letters and wait until each is in the log.
+
+    Raises:
+        DeliveryFailed: the first of them that is not.
+    """
+    errors: list[Exception] = []
+    is_alone = len(letters) == 1
+
+    def report(error: DriverError | None, message: Message) -> None:
+        if error is not None:
+            errors.append(failure(error, is_alone=is_alone))
+        elif message.offset() is None:
+            errors.append(no_offset())
+
+    for letter in letters:
+        try:
+            _produce(client, letter, report)
+        except KafkaException as error:
+            raise failure(error.args[0], is_alone=True) from error
+    if client.flush(patience):
+        raise KafkaUnavailable("Kafka has not acknowledged everything in time.")
+    if errors:
+        raise errors[0]
+
+
+def _drop(client: Client) -> None:
+    """Let go of what a client still holds; it is of no further use."""
+    client.purge()
+    # Once it is fenced, the driver raises from here; wrapped, if more follows.
+    with suppress(KafkaException, SystemError):
+        client.poll(0)
+
+
+def _produce(
+    client: Client,
+    letter: Letter,
+    report: Callable[[DriverError | None, Message], None],
+) -> None:
+    partition = -1 if letter.partition is None else letter.partition
+    while True:
+        try:
+            client.produce(
+                letter.topic,
+                letter.value,
+                letter.key,
+                partition,
+                report,
+                headers=letter.headers,
+            )
+        except BufferError:
+            client.poll(0.1)
+        else:
+            return

@@ -1,0 +1,90 @@
+"""The worker of consumers: hands messages to the handlers of one group."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connections
+
+from ...conf import settings
+from ...consuming.idempotence import alias_for
+from ...consuming.process import Plan, run
+from ...consuming.registry import find_group
+from ...exceptions import ConfigurationError
+from ...harvester import default_name
+from ...observability.presentation import LEVELS
+
+
+class Command(BaseCommand):
+    """Parses, and lets `consuming/process.py` run."""
+
+    help = (
+        "Hand the messages of Kafka topics to the handlers that @consumer declares,"
+        " each message once. Start several: they share the partitions. SIGTERM or"
+        " SIGINT ends it in order; a second one at once."
+    )
+    # Wrong settings are one line and exit code 2, not a list of checks.
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--group", help="consumer group; needed when there are several"
+        )
+        parser.add_argument(
+            "--name",
+            help="name of this process in logs and events (host-pid); of no other"
+            " that runs",
+        )
+        parser.add_argument(
+            "--database", metavar="ALIAS", help="database of the handlers"
+        )
+        parser.add_argument(
+            "--from-beginning",
+            action="store_true",
+            help="read from the beginning of the topics; what was processed stays so",
+        )
+        parser.add_argument(
+            "--until-end",
+            action="store_true",
+            help="exit when all partitions have been read to their ends",
+        )
+        parser.add_argument(
+            "--log-format",
+            choices=("text", "json"),
+            default="text",
+            help="json: one object a line for each event on standard output, and"
+            " the log as JSON on standard error",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            chosen = settings.snapshot()
+            plan = Plan(
+                name=options["name"] or default_name(),
+                group=find_group(options["group"]),
+                alias=_known(alias_for(options["database"])),
+                from_beginning=options["from_beginning"],
+                until_end=options["until_end"],
+            )
+            code = run(
+                plan,
+                chosen,
+                log_format=options["log_format"],
+                level=LEVELS[options["verbosity"]],
+            )
+        except (ConfigurationError, ImproperlyConfigured) as error:
+            raise CommandError(str(error), returncode=2) from error
+        if code:
+            raise SystemExit(code)
+
+
+def _known(alias: str) -> str:
+    if alias not in connections:
+        raise ConfigurationError(
+            f"DATABASE: there is no database {alias!r}; choose one of "
+            f"{', '.join(sorted(connections))}."
+        )
+    return alias

@@ -1,0 +1,41 @@
+"""
+Deleting old rows, a little at a time: what archive and processed keys share.
+
+Each chunk is a transaction of its own, so that a pruning of millions of rows
+holds no lock for long and can be interrupted anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import ClassVar, Final, Self, TypeVar
+
+from django.db import models
+from django.db.models import Value
+from django.db.models.functions import Now
+
+PRUNE_CHUNK: Final = 10_000
+"""Rows that `prune()` deletes in one transaction: well under a second."""
+
+_Model = TypeVar("_Model", bound=models.Model)
+
+
+class AgedQuerySet(models.QuerySet[_Model]):
+    """What can be done with rows that grow old."""
+
+    aged_by: ClassVar[str]
+    """The field that says since when a row is there."""
+
+    def older_than(self, age: timedelta) -> Self:
+        """Rows that came longer ago than `age`, by the database's clock."""
+        return self.filter(**{f"{self.aged_by}__lt": Now() - Value(age)})
+
+    def prune(self, *, chunk: int | None = None) -> Iterator[int]:
+        """Delete these rows, oldest first, a chunk a transaction; yield each count."""
+        chunk = deleted = chunk or PRUNE_CHUNK
+        while deleted == chunk:
+            doomed = self.order_by(self.aged_by, "pk").values("pk")[:chunk]
+            rows = self.model._default_manager.using(self.db).filter(pk__in=doomed)
+            deleted, _per_model = rows.delete()
+            yield deleted

@@ -1,0 +1,280 @@
+"""Consumers as processes that die between each pair of steps."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from signal import SIGKILL
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from django.db import connections
+
+from ..services import Topics
+from .harvesters import Harvester, Harvesters, eventually
+from .tables import OutboxTable
+
+WORKERS = 2
+CUT = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+PATIENCE = 60.0
+
+
+class Consumers:
+    """Processes of one group; who dies is started again, as a supervisor does."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = {
+            **environment,
+            "DJANGO_SETTINGS_MODULE": "tests.consumer_settings",
+        }
+        self._command = [sys.executable, "-m", "django", "runconsumer"]
+        self.all: list[Harvester] = []
+        self.dead: list[Harvester] = []
+
+    def start(self, *arguments: str, name: str = "") -> Harvester:
+        name = name or f"consumer-{len(self.all) + 1}"
+        command = [*self._command, "--log-format", "json", "--name", name, *arguments]
+        process = Harvester(name, command, self._environment)
+        self.all.append(process)
+        return process
+
+    def supervise(self) -> None:
+        """Start each anew that has died since the last look, under its name."""
+        for process in list(self.all):
+            if not process.is_running and process not in self.dead:
+                assert process.exit_code() == -SIGKILL
+                self.dead.append(process)
+                self.start(name=process.name)
+
+
+@contextmanager
+def consuming(environment: Mapping[str, str]) -> Iterator[Consumers]:
+    consumers = Consumers(environment)
+    try:
+        yield consumers
+    finally:
+        for process in consumers.all:
+            process.end()
+            sys.stdout.write(process.report() + "\n")
+
+
+@pytest.fixture
+def testapp(child_environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    return {
+        **child_environment,
+        "TESTAPP_GROUP": f"group-{uuid4()}",
+        "TESTAPP_MARKS": str(tmp_path),
+    }
+
+
+def send(bootstrap_servers: str, topic: str, texts: list[str]) -> None:
+    """Write messages as a harvester does, over all partitions."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number, text in enumerate(texts):
+        headers = [("outbox-message-id", str(uuid4()))]
+        producer.produce(topic, text, str(number), headers=headers)
+    assert producer.flush(15) == 0
+
+
+@pytest.mark.parametrize("offsets", ["kafka", "database"])
+def test_effects_happen_once_however_consumers_die(
+    offsets: str,
+    testapp: dict[str, str],
+    topics: Topics,
+    postgres: psycopg.Connection,
+) -> None:
+    """While their connections to the database are cut again and again, too."""
+    connections.close_all()
+    topic = topics.create(partitions=3)
+    texts = [str(number) for number in range(40)]
+    texts[10] = "die before commit"
+    texts[25] = "die after commit"
+    send(testapp["KAFKA_BOOTSTRAP_SERVERS"], topic, texts)
+    variables = {"TESTAPP_TOPIC": topic, "TESTAPP_OFFSETS": offsets}
+    with consuming({**testapp, **variables}) as consumers:
+        for _ in range(WORKERS):
+            consumers.start()
+
+        def is_done() -> bool:
+            consumers.supervise()
+            postgres.execute(CUT)
+            query = "SELECT count(DISTINCT text) FROM testapp_effect"
+            (row,) = postgres.execute(query).fetchall()
+            return row[0] == len(texts) and len(consumers.dead) == 2
+
+        eventually(is_done, timeout=PATIENCE, what="all effects")
+        eventually(
+            lambda: _lag(consumers) == 0, timeout=PATIENCE, what="nothing is left"
+        )
+        for process in consumers.all:
+            if process.is_running:
+                process.terminate()
+                assert process.exit_code() == 0
+                assert process.events[-1]["event"] == "stopped"
+        assert not any(process.all("dead_lettered") for process in consumers.all)
+    effects = [row[0] for row in postgres.execute("SELECT text FROM testapp_effect")]
+    assert Counter(effects) == Counter(texts)
+    stashed = [row[0] for row in postgres.execute("SELECT kafka_value FROM outbox")]
+    assert Counter(stashed) == Counter(texts)
+
+
+def _lag(consumers: Consumers) -> int:
+    readings = [p.all("consumer_read") for p in consumers.all if p.is_running]
+    assert readings
+    return sum(events[-1]["lag"] if events else 1 for events in readings)
+
+
+def test_transforms_are_seen_once_however_consumers_die(
+    testapp: dict[str, str], topics: Topics
+) -> None:
+    topic, output = topics.create(partitions=3), topics.create(partitions=2)
+    texts = [str(number) for number in range(40)]
+    texts[10] = "die in handler"
+    texts[20] = "die around commit before"
+    texts[30] = "die around commit after"
+    servers = testapp["KAFKA_BOOTSTRAP_SERVERS"]
+    send(servers, topic, texts)
+    variables = {"TESTAPP_TOPIC": topic, "TESTAPP_OUTPUT": output}
+    expected = [f"{text}/{number}" for text in texts for number in range(2)]
+    with consuming({**testapp, **variables}) as consumers:
+        for _ in range(WORKERS):
+            consumers.start()
+
+        def is_done() -> bool:
+            consumers.supervise()
+            return len(consumers.dead) == 3 and bool(_last(consumers))
+
+        eventually(is_done, timeout=PATIENCE, what="three deaths")
+        eventually(
+            lambda: _lag(consumers) == 0, timeout=PATIENCE, what="nothing is left"
+        )
+        messages = topics.read(output, at_least=len(expected))
+    assert Counter((m.value() or b"").decode() for m in messages) == Counter(expected)
+    uncommitted = topics.read(output, isolation_level="read_uncommitted")
+    assert len(uncommitted) >= len(expected)
+
+
+def _last(consumers: Consumers) -> list[object]:
+    return [p.all("consumer_read")[-1:] for p in consumers.all if p.is_running]
+
+
+def test_a_message_that_keeps_failing_becomes_a_dead_letter(
+    testapp: dict[str, str], topics: Topics, postgres: psycopg.Connection
+) -> None:
+    topic = topics.create()
+    topics.create(f"{topic}.dlt")
+    texts = ["1", "fail and tell no secret", "2"]
+    send(testapp["KAFKA_BOOTSTRAP_SERVERS"], topic, texts)
+    with consuming({**testapp, "TESTAPP_TOPIC": topic}) as consumers:
+        process = consumers.start("--until-end")
+        assert process.exit_code() == 0
+        (told,) = process.all("dead_lettered")
+    assert told["attempts"] == 2
+    assert told["error"] == "LookupError"
+    effects = postgres.execute("SELECT text FROM testapp_effect ORDER BY id").fetchall()
+    assert effects == [("1",), ("2",)]
+    (letter,) = topics.read(f"{topic}.dlt", at_least=1)
+    headers = dict(letter.headers() or [])
+    assert letter.value() == b"fail and tell no secret"
+    assert headers["outbox-dlt-reason"] == letter.value()
+    assert headers["outbox-dlt-error"] == b"LookupError"
+    assert headers["outbox-dlt-offset"] == b"1"
+    assert "secret" not in json.dumps(process.events) + "".join(process.log)
+
+
+def test_what_is_away_is_waited_for_and_what_is_wrong_is_named(
+    testapp: dict[str, str],
+) -> None:
+    nowhere = "127.0.0.1:1"
+    testapp = {**testapp, "TESTAPP_TOPIC": "orders"}
+    with (
+        consuming({**testapp, "KAFKA_BOOTSTRAP_SERVERS": nowhere}) as without_kafka,
+        consuming({**testapp, "DATABASE_URL": f"postgres://{nowhere}/x"}) as without_db,
+        consuming(testapp) as wrong,
+    ):
+        waiting = [without_kafka.start(), without_db.start()]
+        mistaken = wrong.start("--group", "biling")
+        waiting[0].wait_for_log("is in trouble")
+        waiting[1].wait_for_log("cannot be used, trying on")
+        for process in waiting:
+            process.terminate()
+            assert process.exit_code(timeout=10) == 0
+            assert process.events[-1]["event"] == "stopped"
+        assert mistaken.exit_code() == 2
+        (line,) = mistaken.log
+        assert "--group: there is no handler for 'biling'" in line
+
+
+ORDERS = 60
+PLACE = f"""
+from shop import orders
+from shop.models import Status
+for number in range({ORDERS}):
+    order = orders.place(customer=f"c{{number % 5}}", sku="TEA", quantity=1, amount=3)
+    if number % 3 == 0:
+        orders.change(order.pk, Status.PAID if number % 2 else Status.CANCELLED)
+"""
+
+
+def test_the_chain_from_shop_to_kafka_to_billing_to_kafka(
+    harvesters: Harvesters, table: OutboxTable, topics: Topics
+) -> None:
+    """A consumer dies on the way, and every account is right to the cent."""
+    harvesters.start().wait_for("leader_acquired")
+    placing = harvesters.run("shell", "--no-imports", "-c", PLACE, name="shop")
+    consumers = [
+        harvesters.run(
+            *("runconsumer", "--log-format", "json", "--name", name), name=name
+        )
+        for name in ("billing-1", "billing-2")
+    ]
+    for consumer in consumers:
+        consumer.wait_for("ready")
+    eventually(lambda: _count(table, "billing_charge"), timeout=PATIENCE, what="work")
+    eventually(lambda: _busy(consumers), timeout=PATIENCE, what="a busy consumer")
+    _busy(consumers)[0].kill()
+    assert placing.exit_code() == 0
+    is_settled = len(range(0, ORDERS, 3))
+    source = harvesters.environment["OUTBOX_LEADER_GROUP"].encode()
+    # Each movement is told once, with its commit.
+    movements = ORDERS + is_settled
+    eventually(
+        lambda: len(_told(topics, source)) >= movements,
+        timeout=PATIENCE,
+        what="all movements",
+    )
+    told = _told(topics, source)
+    assert len(told) == movements
+    owed = dict(table.execute("SELECT customer, owed::text FROM billing_account"))
+    assert {event["customer"]: event["owed"] for event in told} == owed
+    is_open = ORDERS - is_settled
+    assert _count(table, "billing_charge") == is_open
+    assert {name: Decimal(text) for name, text in owed.items()} == {
+        f"c{number}": Decimal(3 * is_open) / 5 for number in range(5)
+    }
+
+
+def _told(topics: Topics, source: bytes) -> list[dict[str, str]]:
+    return [
+        json.loads(message.value() or b"")
+        for message in topics.read("accounts")
+        if ("outbox-source", source) in (message.headers() or [])
+    ]
+
+
+def _count(table: OutboxTable, name: str) -> int:
+    return int(table.execute(f"SELECT count(*) FROM {name}")[0][0])
+
+
+def _busy(consumers: list[Harvester]) -> list[Harvester]:
+    return [c for c in consumers if c.all("partitions_changed")[-1]["partitions"]]

@@ -1,0 +1,16 @@
+"""The tests' settings for processes of `runconsumer`: quick, and as they are told."""
+
+from __future__ import annotations
+
+from .settings import *  # noqa: F403
+from .settings import DJANGO_OUTBOX, env
+
+DJANGO_OUTBOX |= {
+    "SESSION_TIMEOUT": 1.0,
+    "HEARTBEAT_TIMEOUT": 0.4,
+    "HEARTBEAT_INTERVAL": 0.1,
+    "METER_INTERVAL": 0.5,
+    "RETRY_BACKOFF": 0.05,
+    "CONSUMER_ATTEMPTS": 2,
+    "OFFSETS": env.str("TESTAPP_OFFSETS", default="kafka"),
+}

@@ -1,0 +1,118 @@
+"""One message into the database, with its offset beside its effects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+
+from django_outbox import ConsumedMessage
+from django_outbox.consumed import BEGINNING
+from django_outbox.consuming.effects import Effects
+from django_outbox.consuming.registry import Group, Subscription
+from django_outbox.models import ConsumerOffset, ProcessedMessage
+from tests.testapp.models import Effect
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def note(message: ConsumedMessage) -> None:
+    Effect.objects.create(text=str(message.offset))
+
+
+def effects_of(
+    handle: Callable[[ConsumedMessage], Any] = note,
+    *,
+    keeps_offsets: bool = True,
+    key: Callable[[ConsumedMessage], str] | None = None,
+) -> Effects:
+    subscription = Subscription(
+        topics=("orders",), group="billing", handle=handle, name="note", key=key
+    )
+    group = Group("billing", (subscription,))
+    return Effects(group, alias="default", keeps_offsets=keeps_offsets)
+
+
+def at(offset: int, message_id: str = "") -> ConsumedMessage:
+    headers = (("outbox-message-id", message_id.encode()),) if message_id else ()
+    return ConsumedMessage(topic="orders", offset=offset, headers=headers)
+
+
+def stored() -> list[int]:
+    return list(ConsumerOffset.objects.values_list("next_offset", flat=True))
+
+
+def done() -> list[str]:
+    return list(Effect.objects.order_by("id").values_list("text", flat=True))
+
+
+def test_the_offset_moves_with_the_effects() -> None:
+    effects = effects_of()
+    assert effects.apply(at(4))
+    assert effects.apply(at(7))
+    assert stored() == [8]
+    assert effects.starts([("orders", 0), ("orders", 1)]) == {("orders", 0): 8}
+
+
+def test_an_offset_rolls_back_with_the_effects() -> None:
+    def fail(message: ConsumedMessage) -> None:
+        note(message)
+        raise DatabaseError
+
+    with pytest.raises(DatabaseError):
+        effects_of(fail).apply(at(4))
+    assert stored() == []
+    assert done() == []
+    assert not ProcessedMessage.objects.exists()
+
+
+def test_who_has_lost_the_partition_is_refused() -> None:
+    """And leaves no claim behind, under which the message would be dropped."""
+    effects = effects_of()
+    effects.skip(at(9))
+    assert not effects.apply(at(4))
+    assert stored() == [10]
+    assert done() == []
+    assert not ProcessedMessage.objects.exists()
+
+
+def test_a_message_that_was_sent_twice_is_known_at_another_offset() -> None:
+    effects = effects_of()
+    assert effects.apply(at(4, "a"))
+    assert not effects.apply(at(5, "a"))
+    assert done() == ["4"]
+    assert stored() == [6]
+
+
+def test_without_stored_offsets_the_claim_alone_counts() -> None:
+    effects = effects_of(keeps_offsets=False)
+    assert effects.apply(at(9, "a"))
+    assert not effects.apply(at(9, "a"))
+    assert effects.apply(at(4, "b"))
+    assert stored() == []
+    assert effects.starts([("orders", 0)]) == {}
+
+
+def test_the_key_may_be_the_handlers_own() -> None:
+    effects = effects_of(key=lambda _: "the same")
+    assert effects.apply(at(1))
+    assert not effects.apply(at(2))
+
+
+def test_a_rewound_group_reads_again_and_does_nothing_twice() -> None:
+    effects = effects_of()
+    effects.apply(at(4, "a"))
+    places = [("orders", 0)]
+    assert effects.rewind(places) == {("orders", 0): BEGINNING}
+    assert stored() == [0]
+    assert not effects.apply(at(4, "a"))
+    assert effects.apply(at(5, "b"))
+    assert done() == ["4", "5"]
+
+
+def test_other_groups_have_offsets_of_their_own() -> None:
+    ConsumerOffset.objects.all().advance("search", "orders", 0, 100)
+    assert effects_of().apply(at(4))
+    assert sorted(stored()) == [5, 101]

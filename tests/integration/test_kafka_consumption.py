@@ -1,0 +1,240 @@
+"""The adapters of consumers on a real Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+
+from django_outbox import ConsumedMessage
+from django_outbox.consumed import BEGINNING, Letter
+from django_outbox.exceptions import (
+    DeliveryFailed,
+    KafkaError,
+    KafkaUnavailable,
+    RecordPoisoned,
+)
+from django_outbox.kafka.consumption import KafkaSource
+from django_outbox.kafka.letters import KafkaDeadLetters, KafkaTransforms
+from django_outbox.options import OutboxSettings
+from tests.services import Topics
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def options(bootstrap_servers: str) -> OutboxSettings:
+    return OutboxSettings(
+        SESSION_TIMEOUT=1.0,
+        HEARTBEAT_TIMEOUT=0.4,
+        HEARTBEAT_INTERVAL=0.1,
+        DELIVERY_TIMEOUT=1.0,
+        KAFKA={"bootstrap.servers": bootstrap_servers},
+    )
+
+
+@pytest.fixture
+def sources(options: OutboxSettings, topic: str) -> Iterator[Callable[..., Any]]:
+    """Makes members of one group."""
+    group = f"group-{uuid4()}"
+    made: list[KafkaSource] = []
+
+    def make(**arguments: Any) -> KafkaSource:
+        made.append(KafkaSource(options, group=group, topics=[topic], **arguments))
+        return made[-1]
+
+    yield make
+    for source in made:
+        source.close()
+
+
+def send(bootstrap_servers: str, topic: str, count: int, *, first: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    for number in range(first, first + count):
+        producer.produce(topic, str(number), "k", headers=[("a", b"1"), ("a", None)])
+    assert producer.flush(15) == 0
+
+
+def take(source: KafkaSource, count: int, *, limit: int = 500) -> list[ConsumedMessage]:
+    found: list[ConsumedMessage] = []
+    deadline = time.monotonic() + PATIENCE
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} messages"
+        found += source.poll(min(limit, count - len(found)), 0.2)
+    return found
+
+
+def until(condition: Callable[[], object], source: KafkaSource) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        assert source.poll(1, 0.1) == []
+
+
+def texts(messages: list[ConsumedMessage]) -> list[str]:
+    return [message.text() for message in messages]
+
+
+def test_a_hold_leaves_no_gap_and_repeats_nothing(
+    sources: Any, topic: str, bootstrap_servers: str
+) -> None:
+    """What the client had fetched before the hold comes after it."""
+    send(bootstrap_servers, topic, 1000)
+    source = sources()
+    found = take(source, 10)
+    for _ in range(3):
+        source.hold(0.2, lambda: False)
+        assert source._buffer == []
+        found += take(source, 10)
+    found += take(source, 960)
+    assert texts(found) == [str(number) for number in range(1000)]
+    until(lambda: source.is_at_end, source)
+    assert source.lag() == 0
+
+
+def test_a_successor_goes_on_behind_what_is_done(
+    sources: Any, topic: str, bootstrap_servers: str
+) -> None:
+    send(bootstrap_servers, topic, 10)
+    first = sources()
+    for message in take(first, 6):
+        if message.offset < 4:
+            first.done(message)
+    first.close()
+    second = sources()
+    assert texts(take(second, 6)) == ["4", "5", "6", "7", "8", "9"]
+
+
+def test_a_message_is_read_as_it_was_sent(
+    sources: Any, topic: str, bootstrap_servers: str
+) -> None:
+    send(bootstrap_servers, topic, 1)
+    (message,) = take(sources(), 1)
+    assert (message.topic, message.partition, message.offset) == (topic, 0, 0)
+    assert (message.key, message.value) == (b"k", b"0")
+    assert message.headers == (("a", b"1"), ("a", None))
+    assert message.timestamp is not None
+    assert abs(message.timestamp.timestamp() - time.time()) < 300
+
+
+def test_stored_offsets_win_over_those_of_the_group(
+    sources: Any, topic: str, bootstrap_servers: str
+) -> None:
+    send(bootstrap_servers, topic, 10)
+    first = sources(starts=lambda _: {(topic, 0): 7})
+    (message,) = take(first, 1)
+    assert message.offset == 7
+    first.done(message)
+    first.close()
+    again = sources(starts=lambda places: dict.fromkeys(places, BEGINNING))
+    assert take(again, 1)[0].offset == 0
+
+
+def test_a_member_that_loses_its_partitions_drops_what_it_holds(
+    sources: Any, topics: Topics, options: OutboxSettings, bootstrap_servers: str
+) -> None:
+    shared = topics.create(partitions=2)
+    group = f"group-{uuid4()}"
+    first = KafkaSource(options, group=group, topics=[shared])
+    second = KafkaSource(options, group=group, topics=[shared])
+    try:
+        until(lambda: len(first.places) == 2, first)
+        deadline = time.monotonic() + PATIENCE
+        while len(first.places) != 1 or len(second.places) != 1:
+            assert time.monotonic() < deadline
+            first.poll(1, 0.05)
+            second.poll(1, 0.05)
+        (mine,) = first.places
+        (theirs,) = second.places
+        assert {mine, theirs} == {(shared, 0), (shared, 1)}
+        assert first.owns(ConsumedMessage(topic=shared, partition=mine[1]))
+        assert not first.owns(ConsumedMessage(topic=shared, partition=theirs[1]))
+    finally:
+        first.close()
+        second.close()
+
+
+def letter(topic: str, value: str) -> Letter:
+    return Letter(topic, "k", value, [("a", "1")])
+
+
+def test_a_transaction_carries_output_offsets_and_its_token(
+    sources: Any, topics: Topics, options: OutboxSettings, topic: str
+) -> None:
+    output = topics.create()
+    source = sources()
+    until(lambda: source.places, source)
+    transactions = KafkaTransforms(
+        options, transactional_id=f"t-{uuid4()}", member=source
+    )
+    transactions.send([letter(output, "a")], {(topic, 0): 3}, "the token")
+    assert source.token((topic, 0)) == "the token"
+    (message,) = topics.read(output, at_least=1)
+    assert message.value() == b"a"
+    transactions.send([], {(topic, 0): 4}, "another")
+    assert source.token((topic, 0)) == "another"
+
+
+def test_a_transaction_of_a_deposed_member_is_refused(
+    topics: Topics, options: OutboxSettings, topic: str
+) -> None:
+    """It hung, the group went on without it, and it does not know that yet."""
+    output, group = topics.create(), f"group-{uuid4()}"
+    hasty = replace(options, CONSUMER_KAFKA={"max.poll.interval.ms": 1000})
+    source = KafkaSource(hasty, group=group, topics=[topic])
+    successor = KafkaSource(options, group=group, topics=[topic])
+    transactions = KafkaTransforms(
+        options, transactional_id=f"t-{uuid4()}", member=source
+    )
+    try:
+        until(lambda: source.places, source)
+        transactions.renew()
+        until(lambda: successor.places, successor)
+        with pytest.raises(KafkaError):
+            transactions.send([letter(output, "a")], {(topic, 0): 3}, "the token")
+        transactions.renew()
+        assert topics.read(output) == []
+        assert successor.token((topic, 0)) != "the token"
+    finally:
+        source.close()
+        successor.close()
+
+
+def test_a_transaction_of_nobody_is_refused(
+    sources: Any, topics: Topics, options: OutboxSettings, topic: str
+) -> None:
+    """The broker would take metadata without a member, and fence nothing."""
+    transactions = KafkaTransforms(
+        options, transactional_id=f"t-{uuid4()}", member=sources()
+    )
+    output = topics.create()
+    with pytest.raises(KafkaUnavailable):
+        transactions.send([letter(output, "a")], {(topic, 0): 3}, "the token")
+    transactions.renew()
+    assert topics.read(output) == []
+
+
+def test_a_letter_that_is_too_large_is_poison(
+    topics: Topics, options: OutboxSettings
+) -> None:
+    small = topics.create(config={"max.message.bytes": "1000"})
+    letters = KafkaDeadLetters(options)
+    with pytest.raises(RecordPoisoned):
+        letters.send(letter(small, "x" * 2000))
+    letters.send(letter(small, "y"))
+    (message,) = topics.read(small, at_least=1)
+    assert message.value() == b"y"
+    assert message.headers() == [("a", b"1")]
+
+
+def test_a_letter_waits_for_a_broker_no_longer_than_it_may() -> None:
+    options = OutboxSettings(
+        DELIVERY_TIMEOUT=0.3, KAFKA={"bootstrap.servers": "127.0.0.1:1"}
+    )
+    with pytest.raises((DeliveryFailed, KafkaError)):
+        KafkaDeadLetters(options).send(letter("t", "a"))

@@ -1,0 +1,98 @@
+"""Keys inside the entity, under a lock on its row."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from threading import Barrier
+
+import pytest
+from django.core.exceptions import ObjectDoesNotExist
+from django.db import connections
+
+from django_outbox.exceptions import RepeatUnnoticed
+from tests.testapp.models import Account, ForgetfulAccount
+
+
+def deposit(account: Account) -> dict[str, int]:
+    account.balance += 10
+    return {"balance": account.balance}
+
+
+@pytest.mark.django_db
+def test_a_change_is_applied_once_and_answers_the_same() -> None:
+    account = Account.objects.create()
+    assert account.apply_once("k", deposit) == {"balance": 10}
+    assert account.apply_once("k", deposit) == {"balance": 10}
+    assert account.apply_once("l", deposit) == {"balance": 20}
+    again = Account.objects.get()
+    assert again.balance == 20
+    ((key, date, response), _second) = again.idempotency_keys
+    assert (key, response) == ("k", {"balance": 10})
+    age = datetime.now(UTC) - datetime.fromisoformat(date)
+    assert abs(age) < timedelta(minutes=5)
+
+
+@pytest.mark.django_db
+def test_as_a_block() -> None:
+    account = Account.objects.create()
+    for _ in range(2):
+        with account.apply_once("k") as run:
+            if run.is_first:
+                account.balance += 10
+    assert Account.objects.get().balance == 10
+    assert Account.objects.get().idempotency_keys[0][:1] == ["k"]
+    assert len(Account.objects.get().idempotency_keys[0]) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_fails_is_not_remembered() -> None:
+    account = Account.objects.create()
+
+    def fail(account: Account) -> None:
+        account.balance = 99
+        account.save()
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        account.apply_once("k", fail)
+    with pytest.raises(RepeatUnnoticed), account.apply_once("k"):
+        account.balance = 99
+    assert Account.objects.get().balance == 0
+    assert account.apply_once("k", deposit) == {"balance": 10}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_changes_at_the_same_time_come_one_after_the_other() -> None:
+    """Each starts from the row as it is, whatever the object in memory says."""
+    account = Account.objects.create()
+    start = Barrier(4)
+
+    def change(key: str) -> None:
+        mine = Account.objects.get(pk=account.pk)
+        try:
+            start.wait(10)
+            mine.apply_once(key, deposit)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(4) as pool:
+        for job in [pool.submit(change, key) for key in ("a", "a", "b", "b")]:
+            job.result(10)
+    assert Account.objects.get().balance == 20
+
+
+@pytest.mark.django_db
+def test_old_keys_go_when_one_is_added() -> None:
+    account = ForgetfulAccount.objects.create()
+    for key in ("a", "b", "c"):
+        account.apply_once(key, deposit)
+    assert [e[0] for e in account.idempotency_keys] == ["b", "c"]
+
+
+@pytest.mark.django_db
+def test_a_row_that_is_gone_is_not_changed() -> None:
+    account = Account.objects.create()
+    Account.objects.all().delete()
+    with pytest.raises(ObjectDoesNotExist):
+        account.apply_once("k", deposit)

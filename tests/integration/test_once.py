@@ -1,0 +1,289 @@
+"""`once()` on a real database: repeats, rollbacks, races, async."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier, Event
+from typing import Any
+
+import pytest
+from django.db import connection, connections, transaction
+from django.db.models.functions import Now
+from pytest_django import Settings
+
+from django_outbox import ConsumedMessage, InvalidKey, once
+from django_outbox.consuming import pruning
+from django_outbox.consuming.effects import is_away
+from django_outbox.exceptions import AlreadyOpen, ConsumingError, RepeatUnnoticed
+from django_outbox.models import ProcessedMessage
+from tests.testapp.models import Effect
+
+MESSAGE = ConsumedMessage(
+    topic="orders", headers=(("outbox-message-id", str(uuid.uuid4()).encode()),)
+)
+
+
+def do(key: ConsumedMessage | str = MESSAGE, *, consumer: str = "billing") -> Any:
+    """Have an effect, once; return the stored answer."""
+    with once(key, consumer=consumer) as run:
+        if run.is_first:
+            Effect.objects.create(text="done")
+            run.respond({"effects": Effect.objects.count()})
+    return run.response
+
+
+@pytest.mark.django_db
+def test_a_repeat_has_no_effect_and_the_same_answer() -> None:
+    assert do() == {"effects": 1}
+    assert do() == {"effects": 1}
+    assert Effect.objects.count() == 1
+    (row,) = ProcessedMessage.objects.all()
+    assert (row.consumer, row.key) == ("billing", MESSAGE.message_id)
+
+
+@pytest.mark.django_db
+def test_each_consumer_has_keys_of_its_own() -> None:
+    do()
+    do(consumer="search")
+    assert Effect.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_fails_is_not_done_and_may_be_tried_again() -> None:
+    with pytest.raises(LookupError), once(MESSAGE, consumer="billing") as run:
+        assert run.is_first
+        Effect.objects.create(text="lost")
+        raise LookupError
+    assert not ProcessedMessage.objects.exists()
+    do()
+    assert [effect.text for effect in Effect.objects.all()] == ["done"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_repeat_waits_for_the_first_to_end() -> None:
+    """The second sees whether the first has committed."""
+    is_open, may_end = Event(), Event()
+
+    def first() -> None:
+        with once(MESSAGE, consumer="billing") as run:
+            assert run.is_first
+            Effect.objects.create(text="done")
+            is_open.set()
+            assert may_end.wait(10)
+            run.respond("first")
+
+    def second() -> Any:
+        assert is_open.wait(10)
+        with once(MESSAGE, consumer="billing") as run:
+            return run.is_first, run.response
+
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(_closing(job)) for job in (first, second)]
+        assert is_open.wait(10)
+        _wait_until_blocked()
+        may_end.set()
+        assert jobs[1].result(10) == (False, "first")
+    assert Effect.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_at_once_do_it_once() -> None:
+    start = Barrier(4)
+
+    def attempt() -> Any:
+        start.wait(10)
+        return do()
+
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(_closing(attempt)) for _ in range(4)]
+        assert [job.result(10) for job in jobs] == [{"effects": 1}] * 4
+    assert Effect.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_repeat", [False, True])
+def test_a_block_that_does_not_ask_is_rolled_back(is_repeat: bool) -> None:
+    """The first time already, so that the mistake shows in the first test."""
+    if is_repeat:
+        do()
+    with pytest.raises(RepeatUnnoticed), once(MESSAGE, consumer="billing"):
+        Effect.objects.create(text="unasked")
+    assert not Effect.objects.filter(text="unasked").exists()
+    assert ProcessedMessage.objects.exists() == is_repeat
+
+
+@pytest.mark.django_db
+def test_the_same_again_inside_is_refused() -> None:
+    """The inner one would take itself for a repeat, and do nothing."""
+    with once(MESSAGE, consumer="billing") as run:
+        assert run.is_first
+        with pytest.raises(AlreadyOpen), once(MESSAGE, consumer="billing"):
+            pass
+        do(consumer="search")
+    assert Effect.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_a_repeat_cannot_change_the_answer() -> None:
+    do()
+    with once(MESSAGE, consumer="billing") as run:
+        assert not run.is_first
+        with pytest.raises(ConsumingError, match="anew"):
+            run.respond("other")
+
+
+@pytest.mark.django_db
+def test_a_decorated_function_runs_once() -> None:
+    @once(consumer="billing")
+    def handle(message: ConsumedMessage) -> dict[str, Any]:
+        Effect.objects.create(text=message.topic)
+        return {"tuple": (1, 2)}
+
+    assert handle(MESSAGE) == {"tuple": (1, 2)}
+    assert handle(MESSAGE) == {"tuple": [1, 2]}
+    assert Effect.objects.count() == 1
+    assert handle.__name__ == "handle"
+
+
+@pytest.mark.django_db
+def test_the_key_may_come_from_the_arguments() -> None:
+    def number(order: dict[str, str], *, again: bool) -> str:
+        return order["number"]
+
+    @once(consumer="billing", key=number)
+    def charge(order: dict[str, str], *, again: bool) -> None:
+        Effect.objects.create(text="charged")
+
+    charge({"number": "7"}, again=False)
+    charge({"number": "7"}, again=True)
+    charge({"number": "8"}, again=False)
+    assert Effect.objects.count() == 2
+    with once(key="7", consumer="billing") as run:
+        assert not run.is_first
+
+
+@pytest.mark.parametrize("key", ["", "x" * 513, "a\0b", "\ud800", "a\nb"])
+def test_what_can_be_no_key_is_refused(key: str) -> None:
+    with pytest.raises(InvalidKey, match="1 to 512 bytes"):
+        once(key, consumer="billing")
+
+
+def test_an_argument_that_is_no_key_is_named() -> None:
+    @once(consumer="billing")
+    def handle(order: object) -> None:
+        """Never called."""
+
+    with pytest.raises(InvalidKey, match="dict is neither"):
+        handle({})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_coroutines_do_it_once_each_in_its_own_transaction() -> None:
+    @once(consumer="billing")
+    async def handle(key: str) -> str:
+        await Effect.objects.acreate(text=key)
+        # Others are let in between the effect and its commit.
+        await asyncio.sleep(0)
+        if key == "bad":
+            raise LookupError
+        return key.upper()
+
+    async def all_at_once() -> list[Any]:
+        keys = ["a", "bad", "b", "a", "bad", "b"]
+        return await asyncio.gather(*map(handle, keys), return_exceptions=True)
+
+    answers = asyncio.run(all_at_once())
+    assert [a for a in answers if isinstance(a, str)] == ["A", "B", "A", "B"]
+    assert sum(isinstance(a, LookupError) for a in answers) == 2
+    assert sorted(effect.text for effect in Effect.objects.all()) == ["a", "b"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_async_block_commits_or_rolls_back() -> None:
+    async def block(*, fails: bool) -> bool:
+        async with once(MESSAGE, consumer="billing") as run:
+            if run.is_first:
+                await Effect.objects.acreate(text="done")
+            if fails:
+                raise LookupError
+        return run.is_first
+
+    with pytest.raises(LookupError):
+        asyncio.run(block(fails=True))
+    assert asyncio.run(block(fails=False))
+    assert not asyncio.run(block(fails=False))
+    assert Effect.objects.count() == 1
+
+
+@pytest.mark.django_db
+def test_the_leader_prunes_what_is_older_than_the_retention(
+    settings: Settings,
+) -> None:
+    for number, days in enumerate([40, 31, 1]):
+        ProcessedMessage.objects.create(
+            consumer="c", key=str(number), processed_at=Now() - timedelta(days=days)
+        )
+    assert pruning.prune() == 0
+    settings.DJANGO_OUTBOX = {"PROCESSED_RETENTION": 30 * 86_400.0}
+    assert pruning.prune() == 2
+    assert [row.key for row in ProcessedMessage.objects.all()] == ["2"]
+
+
+@pytest.mark.django_db
+def test_pruning_uses_the_index() -> None:
+    with connection.cursor() as cursor:
+        # The table is too small for the planner to care.
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("SET LOCAL enable_bitmapscan = off")
+        cursor.execute(
+            "EXPLAIN SELECT key FROM outbox_processed"
+            " WHERE processed_at < now() ORDER BY processed_at LIMIT 100"
+        )
+        plan = "\n".join(row[0] for row in cursor.fetchall())
+    assert "Index" in plan
+    assert "Sort" not in plan
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_a_lost_connection_is_told_from_a_failing_statement() -> None:
+    from django.db import OperationalError
+
+    with pytest.raises(OperationalError) as failed, transaction.atomic():
+        _execute("SET LOCAL statement_timeout = 1; SELECT pg_sleep(5)")
+    assert not is_away(failed.value)
+    with pytest.raises(OperationalError) as lost:
+        _execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert is_away(lost.value)
+    connection.close()
+
+
+def _execute(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def _closing(job: Callable[[], Any]) -> Callable[[], Any]:
+    def run() -> Any:
+        try:
+            return job()
+        finally:
+            connections.close_all()
+
+    return run
+
+
+def _wait_until_blocked() -> None:
+    """Return when a transaction waits for another."""
+    pause = Event()
+    for _ in range(200):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            (row,) = cursor.fetchall()
+        if row[0]:
+            return
+        pause.wait(0.05)
+    raise AssertionError("nobody waits")

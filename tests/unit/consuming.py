@@ -1,0 +1,158 @@
+"""Plain objects in the places of Kafka and the database, for consumers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from django_outbox import ConsumedMessage
+from django_outbox.consumed import Letter, Place
+from django_outbox.consuming.attempts import Patience
+from django_outbox.consuming.job import Job
+from django_outbox.consuming.progress import Progress
+from django_outbox.consuming.registry import Group, Subscription
+from django_outbox.events import WorkerEvent
+
+
+def messages(*texts: str) -> list[ConsumedMessage]:
+    """One for each text, at offsets from 0 in one partition."""
+    return [
+        ConsumedMessage(topic="orders", offset=offset, value=text.encode())
+        for offset, text in enumerate(texts)
+    ]
+
+
+def group_of(handle: Callable[[ConsumedMessage], Any], *, transforms: bool) -> Group:
+    subscription = Subscription(
+        topics=("orders",),
+        group="billing",
+        handle=handle,
+        name="handle",
+        transforms=transforms,
+    )
+    return Group("billing", (subscription,))
+
+
+class FakeSource:
+    """A partition that is ours until a test takes it away."""
+
+    has_joined = True
+
+    def __init__(self) -> None:
+        self.is_ours = True
+        self.waits: list[float] = []
+        self.positions: dict[Place, int] = {}
+        self.tokens: dict[Place, str] = {}
+        self.to_come: list[ConsumedMessage] = []
+        self.on_hold: Callable[[], None] = lambda: None
+        self.commits = 0
+        self.is_closed = False
+
+    def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
+        taken, self.to_come = self.to_come[:limit], self.to_come[limit:]
+        return taken
+
+    def hold(self, timeout: float, until: Callable[[], bool]) -> None:
+        self.waits.append(timeout)
+        self.on_hold()
+
+    def owns(self, message: ConsumedMessage) -> bool:
+        return self.is_ours
+
+    def done(self, message: ConsumedMessage) -> None:
+        self.positions[message.place] = message.offset + 1
+
+    def commit(self) -> None:
+        self.commits += 1
+
+    def token(self, place: Place) -> str:
+        return self.tokens.get(place, "")
+
+    @property
+    def is_at_end(self) -> bool:
+        return not self.to_come
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return (("orders", 0),)
+
+    def lag(self) -> int:
+        return len(self.to_come)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class FakeTransactions:
+    """Commits, or fails as a test wants: before the commit, or after it."""
+
+    def __init__(self, source: FakeSource) -> None:
+        self.source = source
+        self.sent: list[list[Letter]] = []
+        self.failures: list[tuple[str, Exception]] = []
+        """("before" or "after", error), one for each transaction that fails."""
+        self.refuses: Callable[[Letter], Exception | None] = lambda _: None
+        self.renewals = 0
+
+    def send(
+        self, letters: Sequence[Letter], positions: Mapping[Place, int], token: str
+    ) -> None:
+        for error in filter(None, map(self.refuses, letters)):
+            raise error
+        moment, failure = self.failures.pop(0) if self.failures else ("", None)
+        if moment == "before" and failure:
+            raise failure
+        self.sent.append(list(letters))
+        self.source.tokens |= dict.fromkeys(positions, token)
+        self.source.positions |= positions
+        if failure:
+            raise failure
+
+    def renew(self) -> None:
+        self.renewals += 1
+
+    def close(self) -> None:
+        """There is no client."""
+
+
+class FakeDeadLetters:
+    """Keeps letters, after as many failures as a test wants."""
+
+    def __init__(self) -> None:
+        self.letters: list[Letter] = []
+        self.failures: list[Exception] = []
+
+    def send(self, letter: Letter) -> None:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.letters.append(letter)
+
+    def close(self) -> None:
+        """There is no client."""
+
+
+class Watch:
+    """Remembers events."""
+
+    def __init__(self) -> None:
+        self.events: list[WorkerEvent] = []
+
+    def __call__(self, event: WorkerEvent) -> None:
+        self.events.append(event)
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+
+def job_of(group: Group, source: FakeSource, watch: Watch, *, attempts: int = 3) -> Job:
+    return Job(
+        group=group,
+        source=source,
+        patience=Patience(attempts=attempts, backoff=0.1, backoff_max=0.3),
+        suffix=".dlt",
+        progress=Progress(
+            [watch], name="worker", group="billing", interval=0.0, clock=lambda: 0.0
+        ),
+        stop=threading.Event(),
+    )

@@ -1,0 +1,226 @@
+"""Handlers with effects: tried again, set aside, waited for; on plain objects."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+
+from django_outbox import ConsumedMessage
+from django_outbox.consuming import working
+from django_outbox.consuming.attempts import Patience
+from django_outbox.consuming.runner import Starts, consume
+from django_outbox.consuming.working import EffectsWorker
+from django_outbox.events import ConsumerRead, DeadLettered
+from django_outbox.exceptions import KafkaUnavailable
+
+from .consuming import FakeDeadLetters, FakeSource, Watch, group_of, job_of, messages
+
+
+class FakeEffects:
+    """Runs a function in the place of a transaction."""
+
+    def __init__(self, run: Callable[[ConsumedMessage], Any]) -> None:
+        self.run = run
+        self.seen: set[str] = set()
+        self.skipped: list[int] = []
+
+    def apply(self, message: ConsumedMessage) -> bool:
+        if message.text() in self.seen:
+            return False
+        self.run(message)
+        self.seen.add(message.text())
+        return True
+
+    def skip(self, message: ConsumedMessage) -> None:
+        self.skipped.append(message.offset)
+
+
+class Consumption:
+    """A worker and all that it works with."""
+
+    def __init__(self, run: Callable[[ConsumedMessage], Any]) -> None:
+        self.source = FakeSource()
+        self.watch = Watch()
+        self.letters = FakeDeadLetters()
+        self.effects = FakeEffects(run)
+        self.job = job_of(group_of(run, transforms=False), self.source, self.watch)
+        self.worker = EffectsWorker(
+            self.job,
+            effects=self.effects,  # type: ignore[arg-type]
+            dead_letters=self.letters,
+        )
+
+    def read(self) -> ConsumerRead:
+        self.job.progress.read(self.source)
+        last = self.watch.events[-1]
+        assert isinstance(last, ConsumerRead)
+        return last
+
+
+@pytest.fixture(autouse=True)
+def _no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working, "close_old_connections", lambda: None)
+    away = lambda error: isinstance(error, OperationalError)  # noqa: E731
+    monkeypatch.setattr(working, "is_away", away)
+
+
+class Failing:
+    """A handler that fails so many times."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.done: list[str] = []
+
+    def __call__(self, message: ConsumedMessage) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
+        self.done.append(message.text())
+
+
+def test_what_is_done_may_be_committed() -> None:
+    handler = Failing()
+    it = Consumption(handler)
+    it.worker.work(messages("a", "b"))
+    assert handler.done == ["a", "b"]
+    assert it.source.positions == {("orders", 0): 2}
+
+
+def test_a_repeat_is_counted_and_passed() -> None:
+    it = Consumption(Failing())
+    it.worker.work(messages("a", "a"))
+    read = it.read()
+    assert (read.processed, read.repeats) == (1, 1)
+    assert it.source.positions == {("orders", 0): 2}
+
+
+def test_a_failing_message_is_tried_again_with_growing_pauses() -> None:
+    handler = Failing(LookupError(), LookupError())
+    it = Consumption(handler)
+    it.worker.work(messages("a"))
+    assert handler.done == ["a"]
+    assert it.source.waits == [0.1, 0.2]
+    assert it.letters.letters == []
+
+
+def test_a_message_whose_attempts_are_spent_is_set_aside() -> None:
+    it = Consumption(Failing(*[LookupError("a secret")] * 3))
+    it.worker.work(messages("a", "b"))
+    (letter,) = it.letters.letters
+    assert letter.topic == "orders.dlt"
+    assert letter.value == b"a"
+    assert ("outbox-dlt-error", "LookupError") in letter.headers
+    assert ("outbox-dlt-attempts", "3") in letter.headers
+    assert it.effects.skipped == [0]
+    assert it.source.positions == {("orders", 0): 2}
+    (told,) = [e for e in it.watch.events if isinstance(e, DeadLettered)]
+    assert (told.offset, told.attempts, told.error) == (0, 3, "LookupError")
+
+
+def test_what_is_away_counts_as_no_attempt() -> None:
+    handler = Failing(*[OperationalError("gone")] * 9, LookupError())
+    it = Consumption(handler)
+    it.worker.work(messages("a"))
+    assert handler.done == ["a"]
+    assert it.read().failed == 1
+    assert max(it.source.waits) == 0.3
+
+
+def test_a_dead_letter_waits_for_the_broker() -> None:
+    it = Consumption(Failing(*[LookupError()] * 3))
+    it.letters.failures = [KafkaUnavailable(), KafkaUnavailable()]
+    it.worker.work(messages("a"))
+    assert len(it.letters.letters) == 1
+    assert it.source.positions == {("orders", 0): 1}
+
+
+def test_a_partition_that_goes_takes_its_message_along() -> None:
+    """Whoever has it now tries it again."""
+    it = Consumption(Failing(LookupError()))
+    it.source.on_hold = lambda: setattr(it.source, "is_ours", False)
+    it.worker.work(messages("a"))
+    assert it.source.positions == {}
+    assert it.letters.letters == []
+
+
+def test_no_attempt_follows_a_stop() -> None:
+    it = Consumption(Failing(LookupError()))
+    it.source.on_hold = it.job.stop.set
+    it.worker.work(messages("a"))
+    assert it.source.positions == {}
+
+
+def test_the_log_tells_where_and_not_what(caplog: pytest.LogCaptureFixture) -> None:
+    it = Consumption(Failing(LookupError("a secret")))
+    with caplog.at_level(logging.DEBUG, "django_outbox"):
+        it.worker.work(messages("a secret"))
+    assert "orders/0 at offset 0 failed: LookupError" in caplog.text
+    assert "a secret" not in caplog.text
+
+
+def test_the_loop_ends_at_the_end_and_leaves_the_group() -> None:
+    it = Consumption(Failing())
+    it.source.to_come = messages("a", "b", "c")
+    consume(it.source, it.worker, it.job.progress, stop=it.job.stop, until_end=True)
+    assert it.read().processed == 3
+    assert it.source.is_closed
+    assert "stopped" in it.watch.kinds()
+
+
+class Positions:
+    """Stored offsets, after as many failures as a test wants."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.rewound: list[tuple[str, int]] = []
+
+    def starts(self, places: Any) -> dict[tuple[str, int], int]:
+        if self.errors:
+            raise self.errors.pop(0)
+        return {("orders", 0): 7}
+
+    def rewind(self, places: Any) -> dict[tuple[str, int], int]:
+        self.rewound += places
+        return dict.fromkeys(places, -2)
+
+    def ping(self) -> None:
+        """It answers."""
+
+
+def starts_of(positions: Positions, *, from_beginning: bool = False) -> Starts:
+    job = job_of(group_of(print, transforms=False), FakeSource(), Watch())
+    return Starts(
+        positions,
+        patience=Patience(attempts=1, backoff=0.001, backoff_max=0.001),
+        from_beginning=from_beginning,
+        stop=job.stop,
+    )
+
+
+PLACES = [("orders", 0), ("orders", 1)]
+
+
+@pytest.mark.usefixtures("_no_connections")
+def test_partitions_start_where_the_database_says_once_it_answers() -> None:
+    positions = Positions(OperationalError(), OperationalError())
+    assert starts_of(positions)(PLACES) == {("orders", 0): 7}
+    assert positions.errors == []
+
+
+@pytest.mark.usefixtures("_no_connections")
+def test_a_partition_begins_anew_once_in_a_run() -> None:
+    positions = Positions()
+    starts = starts_of(positions, from_beginning=True)
+    assert starts(PLACES[:1]) == {("orders", 0): -2}
+    assert starts(PLACES) == {("orders", 0): 7, ("orders", 1): -2}
+    assert positions.rewound == PLACES
+
+
+@pytest.fixture
+def _no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django_outbox.consuming import runner
+
+    monkeypatch.setattr(runner, "close_old_connections", lambda: None)

@@ -1,0 +1,89 @@
+"""Which handlers there are, and which contradict each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_outbox import ConfigurationError, ConsumedMessage, consumer, once
+from django_outbox.consuming import registry
+from django_outbox.consuming.registry import find_group
+
+
+@pytest.fixture(autouse=True)
+def _no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_subscriptions", [])
+
+
+def handle(message: ConsumedMessage) -> None:
+    """A handler."""
+
+
+def test_the_only_group_is_found_without_its_name() -> None:
+    assert consumer("orders", "returns", group="billing")(handle) is handle
+    group = find_group(None)
+    assert group.name == "billing"
+    assert group.topics == ("orders", "returns")
+    assert group.of("returns").handle is handle
+    assert not group.transforms
+
+
+def test_a_group_has_a_handler_for_each_topic() -> None:
+    consumer("orders", group="billing")(handle)
+    consumer("returns", group="billing", dead_letters="bad")(lambda _: None)
+    group = find_group("billing")
+    assert group.topics == ("orders", "returns")
+    assert group.dead_letter_topic("orders", ".dlt") == "orders.dlt"
+    assert group.dead_letter_topic("returns", ".dlt") == "bad"
+
+
+def test_a_coroutine_is_called_to_its_end() -> None:
+    async def answer(message: ConsumedMessage) -> str:
+        return message.topic
+
+    consumer("orders", group="billing")(answer)
+    subscription = find_group(None).of("orders")
+    assert subscription.handle(ConsumedMessage(topic="orders")) == "orders"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        ({}, {"topics": ["orders"]}, "handles orders in the group 'billing' already"),
+        ({}, {"topics": ["b"], "transforms": True}, "either all transform or none"),
+        ({}, {"topics": []}, "needs a topic"),
+        ({}, {"topics": ["a b"]}, "'a b' is no Kafka topic"),
+        ({}, {"topics": ["b"], "dead_letters": "b"}, "its own dead letter topic"),
+        ({}, {"topics": ["b"], "group": ""}, "consumer has 0 bytes"),
+    ],
+)
+def test_contradictions_are_named(
+    first: dict[str, Any], second: dict[str, Any], message: str
+) -> None:
+    consumer("orders", group="billing", **first)(handle)
+    topics = second.pop("topics")
+    with pytest.raises((ConfigurationError, ValueError), match=message):
+        consumer(*topics, **{"group": "billing", **second})(handle)
+
+
+def test_a_handler_that_is_once_already_is_refused() -> None:
+    """Its claim would find the runner's, and its body would never run."""
+    decorated = once(consumer="billing")(handle)
+    with pytest.raises(ConfigurationError, match="remove @once"):
+        consumer("orders", group="billing")(decorated)
+
+
+def test_without_handlers_it_is_said_where_they_belong() -> None:
+    with pytest.raises(ConfigurationError, match="module consumers"):
+        find_group(None)
+
+
+def test_several_groups_must_be_chosen_from() -> None:
+    consumer("orders", group="billing")(handle)
+    consumer("orders", group="search")(handle)
+    with pytest.raises(ConfigurationError, match=r"--group billing \| search"):
+        find_group(None)
+    with pytest.raises(ConfigurationError, match=r"'serch'.*billing, search"):
+        find_group("serch")
+    assert find_group("search").name == "search"

@@ -1,0 +1,160 @@
+"""Handlers that only transform: one transaction, its outcome, its failures."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from django_outbox import ConsumedMessage, ConsumingError, Message
+from django_outbox.consumed import Letter
+from django_outbox.consuming.output import Output
+from django_outbox.consuming.transforming import TransformWorker
+from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned
+from django_outbox.options import OutboxSettings
+
+from .consuming import FakeSource, FakeTransactions, Watch, group_of, job_of, messages
+
+
+def shout(message: ConsumedMessage) -> Message:
+    return Message("loud", key="k", value=message.text().upper())
+
+
+class Transformation:
+    """A worker and all that it works with."""
+
+    def __init__(self, handle: Callable[[ConsumedMessage], Any] = shout) -> None:
+        self.source = FakeSource()
+        self.watch = Watch()
+        self.transactions = FakeTransactions(self.source)
+        self.job = job_of(group_of(handle, transforms=True), self.source, self.watch)
+        self.worker = TransformWorker(
+            self.job, output=Output(OutboxSettings()), transactions=self.transactions
+        )
+
+    def values(self) -> list[list[Any]]:
+        return [[letter.value for letter in sent] for sent in self.transactions.sent]
+
+
+def test_output_and_offsets_are_one_transaction() -> None:
+    it = Transformation()
+    it.worker.work(messages("a", "b"))
+    assert it.values() == [["A", "B"]]
+    assert it.source.positions == {("orders", 0): 2}
+
+
+def test_an_input_may_have_no_output_or_several() -> None:
+    def split(message: ConsumedMessage) -> Any:
+        return (Message("t", key="k", value=word) for word in message.text().split())
+
+    it = Transformation(split)
+    it.worker.work(messages("", "a b"))
+    assert it.values() == [["a", "b"]]
+    nothing = Transformation(lambda _: None)
+    nothing.worker.work(messages("a"))
+    assert nothing.source.positions == {("orders", 0): 1}
+
+
+def test_the_same_input_gives_the_same_message_ids() -> None:
+    """An input that was sent twice is known further on."""
+
+    def ids() -> list[Any]:
+        it = Transformation()
+        it.worker.work(messages("a", "b"))
+        (sent,) = it.transactions.sent
+        return [dict(letter.headers)["outbox-message-id"] for letter in sent]
+
+    first, second = ids(), ids()
+    assert first == second
+    assert len({uuid.UUID(text) for text in first}) == 2
+
+
+def test_headers_of_the_output_are_the_handlers_then_ours() -> None:
+    it = Transformation(
+        lambda _: Message("t", key="k", headers=[("a", "1"), ("a", "2")])
+    )
+    it.worker.work(messages("a"))
+    ((letter,),) = it.transactions.sent
+    names = [name for name, _value in letter.headers]
+    assert names == [
+        *("a", "a"),
+        *("outbox-message-id", "outbox-source", "outbox-created-at"),
+    ]
+    assert dict(letter.headers)["outbox-source"] == "billing"
+
+
+@pytest.mark.parametrize("wrong", ["text", {"a": 1}, 7, [Message("t", key="k"), 7]])
+def test_other_output_than_messages_is_refused(wrong: Any) -> None:
+    group = group_of(lambda _: wrong, transforms=True)
+    with pytest.raises((ConsumingError, TypeError), match="Message"):
+        Output(OutboxSettings()).letters(group.of("orders"), *messages("a"))
+
+
+def test_what_precedes_a_failing_message_goes_out_first() -> None:
+    tries: list[str] = []
+
+    def fail(message: ConsumedMessage) -> Message:
+        if message.text() == "b" and len(tries) < 2:
+            tries.append("b")
+            raise LookupError
+        return shout(message)
+
+    it = Transformation(fail)
+    it.worker.work(messages("a", "b", "c"))
+    assert it.values() == [["A"], ["B", "C"]]
+    assert it.source.positions == {("orders", 0): 3}
+
+
+def test_a_dead_letter_goes_out_in_the_transaction_of_its_offset() -> None:
+    def fail(message: ConsumedMessage) -> Message:
+        if message.text() == "b":
+            raise LookupError
+        return shout(message)
+
+    it = Transformation(fail)
+    it.worker.work(messages("a", "b", "c"))
+    assert it.values() == [["A"], [b"b", "C"]]
+    assert it.transactions.sent[1][0].topic == "orders.dlt"
+    assert it.watch.kinds().count("dead_lettered") == 1
+    assert it.source.waits == [0.1, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("moment", "transactions"), [("before", [["A"]]), ("after", [["A"]])]
+)
+def test_an_unknown_outcome_is_asked_for(moment: str, transactions: Any) -> None:
+    """Neither sent twice nor lost, whichever of the two it was."""
+    it = Transformation()
+    it.transactions.failures = [(moment, KafkaUnavailable())]
+    it.worker.work(messages("a"))
+    assert it.values() == transactions
+    assert it.transactions.renewals == 1
+
+
+def test_output_that_cannot_be_sent_is_told_from_its_neighbours() -> None:
+    def refuse(letter: Letter) -> Exception | None:
+        is_bad = letter.value == "BAD"
+        return RecordPoisoned("too large", code="MSG_SIZE") if is_bad else None
+
+    it = Transformation()
+    it.transactions.refuses = refuse
+    it.worker.work(messages("a", "bad", "c"))
+    sent = [value for values in it.values() for value in values]
+    assert sent == ["A", b"bad", "C"]
+    assert it.watch.kinds().count("dead_lettered") == 1
+
+
+def test_a_partition_that_goes_takes_its_messages_along() -> None:
+    it = Transformation()
+    it.transactions.failures = [("before", KafkaUnavailable())]
+    it.source.on_hold = lambda: setattr(it.source, "is_ours", False)
+    it.worker.work(messages("a"))
+    assert it.values() == []
+
+
+def test_what_a_predecessor_left_open_is_ended_at_the_start() -> None:
+    it = Transformation()
+    it.worker.start()
+    assert it.transactions.renewals == 1
