@@ -80,6 +80,7 @@ class KafkaMembership:
         self.credential: Credential | None = None
         """Shown in transactions; None when this member does not own the partition."""
         self._position = 0
+        self._member_id: str | None = None
         self._listener: Listener | None = None
         self._consumer: Consumer | None = None
         self._producer: DriverProducer | None = None
@@ -195,6 +196,7 @@ class KafkaMembership:
         self._is_settled = True
         if self._listener is not None and self._has_shard(partitions):
             self._is_owner = True
+            self._member_id = consumer.memberid()
             self._listener.assigned()
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -235,10 +237,12 @@ class KafkaMembership:
         it was told of the loss, and from there on it is no owner.
         """
         if self._is_owner and self._consumer is not None and self._position:
-            self.credential = Credential(
-                TopicPartition(self._topic, self._shard, self._position),
-                self._consumer.consumer_group_metadata(),
-            )
+            group = self._consumer.consumer_group_metadata()
+            # A client that was dropped and not told yet names no member here, and
+            # the broker would take its commits for anybody's.
+            if self._consumer.memberid() == self._member_id:
+                position = TopicPartition(self._topic, self._shard, self._position)
+                self.credential = Credential(position, group)
 
     def _has_shard(self, partitions: list[TopicPartition]) -> bool:
         return any(p.partition == self._shard for p in partitions)
