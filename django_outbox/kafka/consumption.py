@@ -144,9 +144,12 @@ class KafkaSource:
             return 0
         behind = [TopicPartition(*place) for place in self._owned - self._at_end]
         total = 0
-        for partition in self._consumer.position(behind):
-            low, high = self._consumer.get_watermark_offsets(partition, cached=True)
-            total += max(0, high - max(partition.offset, low))
+        try:
+            for partition in self._consumer.position(behind):
+                low, high = self._consumer.get_watermark_offsets(partition, cached=True)
+                total += max(0, high - max(partition.offset, low))
+        except KafkaException as error:
+            logger.debug("The lag is not known: %s", error)
         return total
 
     def group_metadata(self) -> Any:
