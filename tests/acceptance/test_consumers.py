@@ -93,13 +93,14 @@ def test_effects_happen_once_however_consumers_die(
     topics: Topics,
     postgres: psycopg.Connection,
 ) -> None:
-    """While their connections to the database are cut again and again, too."""
+    """First while their connections to the database are cut again and again."""
     connections.close_all()
     topic = topics.create(partitions=3)
-    texts = [str(number) for number in range(40)]
-    texts[10] = "die before commit"
-    texts[25] = "die after commit"
-    send(testapp["KAFKA_BOOTSTRAP_SERVERS"], topic, texts)
+    texts = [str(number) for number in range(20)]
+    deadly = [str(number) for number in range(20, 40)]
+    deadly[5], deadly[15] = "die before commit", "die after commit"
+    servers = testapp["KAFKA_BOOTSTRAP_SERVERS"]
+    send(servers, topic, texts)
     variables = {"TESTAPP_TOPIC": topic, "TESTAPP_OFFSETS": offsets}
     with consuming({**testapp, **variables}) as consumers:
         for _ in range(WORKERS):
@@ -107,12 +108,22 @@ def test_effects_happen_once_however_consumers_die(
 
         def is_done() -> bool:
             consumers.supervise()
-            postgres.execute(CUT)
             query = "SELECT count(DISTINCT text) FROM testapp_effect"
             (row,) = postgres.execute(query).fetchall()
-            return row[0] == len(texts) and len(consumers.dead) == 2
+            return bool(row[0] == len(texts))
 
-        eventually(is_done, timeout=PATIENCE, what="all effects")
+        def is_done_with_cuts() -> bool:
+            postgres.execute(CUT)
+            return is_done()
+
+        eventually(is_done_with_cuts, timeout=PATIENCE, what="the first effects")
+        send(servers, topic, deadly)
+        texts += deadly
+        eventually(
+            lambda: is_done() and len(consumers.dead) == 2,
+            timeout=PATIENCE,
+            what="all effects, and two deaths",
+        )
         eventually(
             lambda: _lag(consumers) == 0, timeout=PATIENCE, what="nothing is left"
         )
