@@ -1,9 +1,10 @@
 """
 The outbox at work: `python3 example_project/demo.py`.
 
-Starts PostgreSQL and Kafka, migrates, runs three harvesters, places orders at
-a steady rate, kills the leader in the middle, reads every message back from
-Kafka and prints what became of the promises. Exits 1 if one was broken.
+Starts PostgreSQL and Kafka, migrates, runs three harvesters and a consumer,
+places orders at a steady rate, kills the leader and the consumer in the middle,
+reads every message back from Kafka and prints what became of the promises.
+Exits 1 if one was broken.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ def main() -> int:
     )
     parser.add_argument("--rate", type=float, default=100.0, help="orders a second")
     parser.add_argument("--harvesters", type=int, default=3, help="processes to start")
+    parser.add_argument(
+        "--delivery",
+        choices=("at-least-once", "exactly-once"),
+        default="at-least-once",
+        help="how the harvesters relay",
+    )
     arguments = parser.parse_args()
     ensure_environment("demo")
 
@@ -36,6 +43,7 @@ def main() -> int:
         seconds=arguments.seconds,
         rate=arguments.rate,
         harvesters=arguments.harvesters,
+        delivery=arguments.delivery,
     )
 
 

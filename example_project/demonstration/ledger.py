@@ -2,7 +2,9 @@
 The two sides of the promise: orders as committed, messages as Kafka has them.
 
 `Orders` places them at a steady rate, with every tenth transaction rolled
-back; `compare()` reads the topics to their ends and counts what is wrong.
+back; billing, which hears of them from Kafka, charges them and tells Kafka of
+the new balance; `compare()` reads the topics to their ends and counts what is
+wrong.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
 
+from billing.accounts import ACCOUNTS
+from billing.models import Account, Charge
 from confluent_kafka import (
     Consumer,
     KafkaError,
@@ -22,12 +26,17 @@ from confluent_kafka import (
     TopicPartition,
 )
 from django.db import connection, transaction
+from django.db.models import Sum
 from shop import orders
+
+from django_outbox.models import OutboxRecord
 
 ROLLED_BACK = 10
 """One transaction of so many is rolled back after its messages were stashed."""
 
 CUSTOMERS = 20
+
+AMOUNT = Decimal("4.50")
 
 
 class Orders:
@@ -63,7 +72,7 @@ class Orders:
                 customer=f"customer-{choice.randrange(CUSTOMERS)}",
                 sku="TEA-100",
                 quantity=1,
-                amount=Decimal("4.50"),
+                amount=AMOUNT,
             )
             if choice.randrange(ROLLED_BACK) == 0:
                 transaction.set_rollback(True)
@@ -86,10 +95,20 @@ class Comparison:
     out_of_order: int
     """First deliveries behind a later message of their key."""
     duplicates: int
+    charged: int
+    """Orders that billing has charged."""
+    is_balanced: bool
+    """Whether customers owe what was charged, each order once."""
+
+
+def are_charged(placed: Orders) -> bool:
+    """Whether billing has heard of every order, and nothing waits to be sent."""
+    charged = Charge.objects.count()
+    return charged >= len(placed.placed) and not OutboxRecord.objects.exists()
 
 
 def compare(placed: Orders, bootstrap_servers: str) -> Comparison:
-    """Read both topics and compare them with the committed orders."""
+    """Read the topics and compare them with what was committed."""
     seen: Counter[str] = Counter()
     told: set[int] = set()
     last: dict[tuple[str, bytes], int] = {}
@@ -103,10 +122,15 @@ def compare(placed: Orders, bootstrap_servers: str) -> Comparison:
         if is_first and number < last.get((topic, key), 0):
             out_of_order += 1
         last[topic, key] = max(number, last.get((topic, key), 0))
+    charged = Charge.objects.count()
+    owed = Account.objects.aggregate(owed=Sum("owed"))["owed"]
     return Comparison(
-        committed=2 * len(placed.placed),
+        # Placing an order stashes two messages, charging it one.
+        committed=2 * len(placed.placed) + charged,
         delivered=len(seen),
         lost=len(set(placed.placed) - told),
+        charged=charged,
+        is_balanced=owed == charged * AMOUNT,
         phantoms=len(set(placed.rolled_back) & told),
         out_of_order=out_of_order,
         duplicates=sum(seen.values()) - len(seen),
@@ -125,7 +149,7 @@ def _read(bootstrap_servers: str) -> list[tuple[str, bytes, dict[str, str]]]:
     )
     partitions = [
         TopicPartition(topic, number, 0)
-        for topic in (orders.ORDERS, orders.AUDIT)
+        for topic in (orders.ORDERS, orders.AUDIT, ACCOUNTS)
         for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions
     ]
     consumer.assign(partitions)

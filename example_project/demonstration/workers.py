@@ -1,8 +1,8 @@
 """
-Harvester processes: started, killed, and heard through their JSON events.
+Worker processes: started, killed, and heard through their JSON events.
 
-`show.py` asks who leads and when that began; a thread for each process reads
-its standard output.
+Several harvesters and one consumer. `show.py` asks who leads and when that
+began; a thread for each process reads its standard output.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from typing import Any
 MANAGE = Path(__file__).resolve().parents[1] / "manage.py"
 
 
-class Workers:
-    """Several `manage.py runharvester`; all are stopped when the block ends."""
+CONSUMER = "billing"
+"""Name of the process that consumes, and of its group."""
 
-    def __init__(self, count: int) -> None:
-        self._names = [f"harvester-{number}" for number in range(1, count + 1)]
+
+class Workers:
+    """`manage.py runharvester` and `runconsumer`; all stop when the block ends."""
+
+    def __init__(self, harvesters: int) -> None:
+        self._names = [f"harvester-{number}" for number in range(1, harvesters + 1)]
+        self._names.append(CONSUMER)
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._events: list[dict[str, Any]] = []
         self._news = threading.Condition()
@@ -46,9 +51,14 @@ class Workers:
 
     def start(self, name: str) -> None:
         """Start a process, or start it again."""
+        command = (
+            ["runconsumer", "--group", CONSUMER]
+            if name == CONSUMER
+            else ["runharvester"]
+        )
         process = subprocess.Popen(
             [
-                *(sys.executable, str(MANAGE), "runharvester"),
+                *(sys.executable, str(MANAGE), *command),
                 *("--name", name, "--log-format", "json"),
             ],
             stdout=subprocess.PIPE,
