@@ -10,14 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
-from django.db import Error, InterfaceError, OperationalError, connections
-from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db import Error, InterfaceError, OperationalError
 
 from ..consumed import BEGINNING, ConsumedMessage, Place
 from ..models import ConsumerOffset, OffsetQuerySet
 from .idempotence import Once
 from .registry import Group
+
+_ABSENT: Final = frozenset(
+    {
+        "25006",  # read-only: the server that was asked is no primary any more
+        "53100",  # its disk is full
+        "53300",  # it has too many connections
+        "57P01",  # it shuts down, or somebody ended the connection
+        "57P02",  # it has crashed
+        "57P03",  # it is starting
+        "57P05",  # it ended an idle session
+    }
+)
+"""SQLSTATEs, beside class 08, of a server that cannot serve now."""
+
+_DEEPEST: Final = 10
+"""Causes of an error that are looked at."""
 
 
 class _Passed(Exception):
@@ -32,9 +48,14 @@ class Effects:
         group: whose handlers.
         alias: the database.
         keeps_offsets: whether offsets are kept there, too.
+        silence: seconds for which a handler may ask nothing of the database;
+            then its process counts as frozen, or its machine as gone.
     """
 
-    def __init__(self, group: Group, *, alias: str, keeps_offsets: bool) -> None:
+    def __init__(
+        self, group: Group, *, alias: str, keeps_offsets: bool, silence: float
+    ) -> None:
+        self._silence = silence
         self._group = group
         self._alias = alias
         self._keeps_offsets = keeps_offsets
@@ -43,7 +64,12 @@ class Effects:
         """Run the handler, unless this is a repeat; return whether it ran."""
         subscription = self._group.of(message.topic)
         source = subscription.key(message) if subscription.key else message
-        claim = Once(source, consumer=self._group.name, using=self._alias)
+        claim = Once(
+            source,
+            consumer=self._group.name,
+            using=self._alias,
+            silence=self._silence,
+        )
         try:
             with claim as run:
                 self._step_past(message)
@@ -103,15 +129,22 @@ class NoDatabase:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether a database is out of reach, so that no message is at fault."""
-    if not isinstance(error, OperationalError | InterfaceError):
-        return False
-    return not all(map(_answers, connections.all(initialized_only=True)))
+    """
+    Whether a database was lost or cannot be used, so that no message is at fault.
+
+    The handler may have wrapped what the database said.
+    """
+    told: BaseException | None = error
+    for _ in range(_DEEPEST):
+        if isinstance(told, Error) and _tells_of_absence(told):
+            return True
+        told = told and (told.__cause__ or told.__context__)
+    return False
 
 
-def _answers(connection: BaseDatabaseWrapper) -> bool:
-    try:
-        connection.ensure_connection()
-        return connection.is_usable()
-    except Error:
-        return False
+def _tells_of_absence(error: Error) -> bool:
+    state: str | None = getattr(error.__cause__, "sqlstate", None)
+    if state is None:
+        # The client itself has found that there is no connection.
+        return isinstance(error, OperationalError | InterfaceError)
+    return state.startswith("08") or state in _ABSENT

@@ -43,12 +43,26 @@ def alias_for(using: str | None = None) -> str:
 
 
 class Once:
-    """The transaction of `once()`; each serves one `with` or `async with`."""
+    """
+    The transaction of `once()`; each serves one `with` or `async with`.
 
-    def __init__(self, source: Keyed, *, consumer: str, using: str | None) -> None:
+    Args:
+        silence: Seconds after which PostgreSQL ends it when nothing is asked
+            in it; 0 = as the server is configured.
+    """
+
+    def __init__(
+        self,
+        source: Keyed,
+        *,
+        consumer: str,
+        using: str | None = None,
+        silence: float = 0.0,
+    ) -> None:
         self._consumer = checked_consumer(consumer)
         self._key = checked_key(source)
         self._using = using
+        self._silence = silence
         self._token: Token[frozenset[_Claim]] | None = None
         self._context: AbstractAsyncContextManager[Any] | None = None
         self._strangers: set[str] = set()
@@ -106,7 +120,7 @@ class Once:
         self._atomic.__enter__()
         try:
             rows = ProcessedMessage.objects.using(alias)
-            is_first = rows.claim(self._consumer, self._key)
+            is_first = rows.claim(self._consumer, self._key, silence=self._silence)
             mine = rows.filter(consumer=self._consumer, key=self._key)
             self._run = Run(
                 is_first=is_first,

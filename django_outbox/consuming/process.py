@@ -105,7 +105,10 @@ def _consume(
 ) -> None:
     patience = Patience.of(options)
     effects = Effects(
-        plan.group, alias=plan.alias, keeps_offsets=options.OFFSETS == "database"
+        plan.group,
+        alias=plan.alias,
+        keeps_offsets=options.OFFSETS == "database",
+        silence=options.CONSUMER_SILENCE,
     )
     positions: Positions = NoDatabase() if plan.group.transforms else effects
     starts = Starts(

@@ -25,7 +25,14 @@ CONSUMER_LENGTH: Final = 255
 
 _CLAIM: Final = """\
 -- outbox: once
-INSERT INTO {table} (consumer, key) VALUES (%s, %s) ON CONFLICT DO NOTHING"""
+INSERT INTO {table} (consumer, key) VALUES (%(consumer)s, %(key)s)
+ON CONFLICT DO NOTHING"""
+
+_CLAIM_WHILE_HEARD: Final = """\
+-- outbox: once
+INSERT INTO {table} (consumer, key) SELECT %(consumer)s, %(key)s
+FROM set_config('idle_in_transaction_session_timeout', %(silence)s, true)
+ON CONFLICT DO NOTHING"""
 
 _ADVANCE: Final = """\
 -- outbox: advance
@@ -41,14 +48,23 @@ class ProcessedQuerySet(AgedQuerySet["ProcessedMessage"]):
 
     aged_by = "processed_at"
 
-    def claim(self, consumer: str, key: str) -> bool:
+    def claim(self, consumer: str, key: str, *, silence: float = 0.0) -> bool:
         """
         Note in the open transaction that this is done; False when it was before.
 
         While another transaction that claims the same is open, wait for its end.
+
+        Args:
+            silence: Seconds without a statement after which PostgreSQL ends
+                the transaction; 0 = as the server is configured.
         """
         self._for_write = True
-        return _execute(self.db, self.model, _CLAIM, [consumer, key]) == 1
+        values = {"consumer": consumer, "key": key}
+        statement = _CLAIM
+        if silence:
+            statement = _CLAIM_WHILE_HEARD
+            values["silence"] = str(round(silence * 1000))
+        return _execute(self.db, self.model, statement, values) == 1
 
 
 class ProcessedMessage(models.Model):

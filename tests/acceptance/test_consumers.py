@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -177,6 +178,31 @@ def test_transforms_are_seen_once_however_consumers_die(
 
 def _last(consumers: Consumers) -> list[object]:
     return [p.all("consumer_read")[-1:] for p in consumers.all if p.is_running]
+
+
+def test_a_zombie_inside_a_transaction_commits_nothing(
+    testapp: dict[str, str], topics: Topics
+) -> None:
+    """It is frozen before its commit, and goes on after its successor has done it."""
+    topic, output = topics.create(), topics.create()
+    texts = ["1", "freeze before commit", "2"]
+    send(testapp["KAFKA_BOOTSTRAP_SERVERS"], topic, texts)
+    variables = {"TESTAPP_TOPIC": topic, "TESTAPP_OUTPUT": output}
+    expected = [f"{text}/{number}" for text in texts for number in range(2)]
+    with consuming({**testapp, **variables}) as consumers:
+        zombie = consumers.start()
+        os.waitpid(zombie.pid, os.WUNTRACED)
+        successor = consumers.start()
+        successor.wait_for("consumer_read")
+        messages = topics.read(output, at_least=len(expected), timeout=PATIENCE)
+        moment = zombie.resume()
+        zombie.wait_for("partitions_changed", after=moment)
+        send(testapp["KAFKA_BOOTSTRAP_SERVERS"], topic, ["3"])
+        messages = topics.read(output, at_least=len(expected) + 2)
+        assert zombie.is_running
+        assert successor.is_running
+    texts = [(message.value() or b"").decode() for message in messages]
+    assert Counter(texts) == Counter([*expected, "3/0", "3/1"])
 
 
 def test_a_message_that_keeps_failing_becomes_a_dead_letter(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 
 from django_outbox import ConsumedMessage
 from django_outbox.consumed import BEGINNING
@@ -27,12 +29,13 @@ def effects_of(
     *,
     keeps_offsets: bool = True,
     key: Callable[[ConsumedMessage], str] | None = None,
+    silence: float = 60.0,
 ) -> Effects:
     subscription = Subscription(
         topics=("orders",), group="billing", handle=handle, name="note", key=key
     )
     group = Group("billing", (subscription,))
-    return Effects(group, alias="default", keeps_offsets=keeps_offsets)
+    return Effects(group, alias="default", keeps_offsets=keeps_offsets, silence=silence)
 
 
 def at(offset: int, message_id: str = "") -> ConsumedMessage:
@@ -116,3 +119,27 @@ def test_other_groups_have_offsets_of_their_own() -> None:
     ConsumerOffset.objects.all().advance("search", "orders", 0, 100)
     assert effects_of().apply(at(4))
     assert sorted(stored()) == [5, 101]
+
+
+def test_a_frozen_process_holds_its_successor_up_for_a_while_only() -> None:
+    is_frozen, may_go_on = Event(), Event()
+
+    def freeze(message: ConsumedMessage) -> None:
+        note(message)
+        is_frozen.set()
+        assert may_go_on.wait(30)
+
+    def work() -> None:
+        try:
+            effects_of(freeze, silence=0.3).apply(at(4, "a"))
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(work)
+        assert is_frozen.wait(30)
+        assert effects_of().apply(at(4, "a"))
+        may_go_on.set()
+        with pytest.raises(DatabaseError):
+            job.result(30)
+    assert done() == ["4"]

@@ -11,7 +11,13 @@ from threading import Barrier, Event
 from typing import Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import (
+    InternalError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 from django.db.models.functions import Now
 from pytest_django import Settings
 
@@ -248,17 +254,26 @@ def test_pruning_uses_the_index() -> None:
     assert "Sort" not in plan
 
 
-@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.django_db(transaction=True)
 def test_a_lost_connection_is_told_from_a_failing_statement() -> None:
-    from django.db import OperationalError
-
+    """Also when the next connection would work, and when the handler wraps it."""
     with pytest.raises(OperationalError) as failed, transaction.atomic():
         _execute("SET LOCAL statement_timeout = 1; SELECT pg_sleep(5)")
     assert not is_away(failed.value)
-    with pytest.raises(OperationalError) as lost:
+    with pytest.raises(OperationalError) as lost, transaction.atomic():
         _execute("SELECT pg_terminate_backend(pg_backend_pid())")
     assert is_away(lost.value)
-    connection.close()
+    wrapped = LookupError()
+    wrapped.__cause__ = lost.value
+    assert is_away(wrapped)
+    assert not is_away(LookupError())
+
+
+@pytest.mark.django_db
+def test_a_server_that_is_no_primary_any_more_is_away() -> None:
+    with pytest.raises(InternalError) as refused, transaction.atomic():
+        _execute("SET LOCAL transaction_read_only = on; DELETE FROM outbox")
+    assert is_away(refused.value)
 
 
 def _execute(statement: str) -> None:

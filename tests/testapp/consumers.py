@@ -45,18 +45,18 @@ def transform(message: ConsumedMessage) -> list[Message]:
         raise LookupError(text)
     if text.startswith("die in handler"):
         die_once(text)
-    if text.startswith("die around commit"):
+    if text.startswith(("die around commit", "freeze")):
         MortalClient.last_words = text
     return [Message(OUTPUT, key=text, value=f"{text}/{n}") for n in range(2)]
 
 
-def die_once(text: str) -> None:
-    """Kill this process, unless this message has done so before."""
+def die_once(text: str, number: signal.Signals = signal.SIGKILL) -> None:
+    """Kill or stop this process, unless this message has done so before."""
     try:
         (MARKS / text.replace(" ", "-")).touch(exist_ok=False)
     except FileExistsError:
         return
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), number)
 
 
 class MortalClient(letters.Client):
@@ -68,6 +68,8 @@ class MortalClient(letters.Client):
         words = type(self).last_words
         if words.startswith("die around commit before"):
             die_once(words)
+        if words.startswith("freeze before commit"):
+            die_once(words, signal.SIGSTOP)
         super().commit_transaction(*args)
         if words.startswith("die around commit after"):
             die_once(words)
