@@ -70,6 +70,12 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
         ("ALLOWED_TOPICS", "orders"),
         ("ALLOWED_TOPICS", (1,)),
         ("KAFKA", []),
+        ("OFFSETS", "zookeeper"),
+        ("CONSUMER_ATTEMPTS", -1),
+        ("CONSUMER_SILENCE", 0.0),
+        ("DEAD_LETTER_SUFFIX", ""),
+        ("DEAD_LETTER_SUFFIX", ".dead letters"),
+        ("PROCESSED_RETENTION", -1.0),
     ],
 )
 def test_a_wrong_value_is_named(name: str, value: Any) -> None:
@@ -128,3 +134,12 @@ def test_a_kafka_property_of_the_projects_is_left_alone() -> None:
 def test_the_value_of_an_owned_property_is_not_shown() -> None:
     problem = the_problem(KAFKA={"group.id": "hidden"})
     assert "hidden" not in problem.message
+
+
+def test_consumers_may_set_what_matters_to_the_leader_only() -> None:
+    own = {"max.poll.interval.ms": 600_000, "auto.offset.reset": "latest"}
+    assert list(problems({"CONSUMER_KAFKA": own})) == []
+    problem = the_problem(CONSUMER_KAFKA={"enable.auto.commit": True})
+    assert problem.rule is Rule.KAFKA_KEY
+    everywhere = the_problem(KAFKA={"auto.offset.reset": "latest"})
+    assert everywhere.rule is Rule.KAFKA_KEY
