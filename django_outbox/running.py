@@ -7,6 +7,7 @@ the rest of a worker's life is the same for both and stands here.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -30,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 LOOK: Final = 0.2
 """Seconds between two looks at a signal or, with `--drain`, at the table."""
+
+COLLECT_EVERY: Final = 100_000
+"""New containers between two looks of the garbage collector: some 10,000 records."""
 
 GRACE: Final = 1.5
 """Seconds after the drain time-out in which everything has to be closed."""
@@ -69,6 +73,7 @@ def run(
         harvester = make(observers, options)
         table = harvester.provide().table("drain") if drain else None
         stack.enter_context(serve(harvester))
+        stack.enter_context(_spared_collector())
         harvester.start()
         if table is not None:
             _wait_until_empty(table, harvester, wanted.stop)
@@ -112,6 +117,25 @@ def _wait_until_empty(
             if not backlog.records:
                 break
     table.close()
+
+
+@contextmanager
+def _spared_collector() -> Iterator[None]:
+    """
+    Let the garbage collector look seldom, and only at what is new.
+
+    Each page of records is tens of thousands of small containers without
+    cycles: at the usual pace the collector took a third of the process's time.
+    """
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 @contextmanager
