@@ -38,9 +38,20 @@ def _cut_from_kafka(world: World, node: Node, seconds: float) -> None:
         node.cut("broker", seconds)
 
 
+def _suspend(world: World, node: Node, seconds: float) -> None:
+    if node.process is not None:
+        node.process.suspend(seconds)
+
+
 def _fatal_error(world: World, node: Node, seconds: float) -> None:
     if node.process is not None and node.process.producer is not None:
         node.process.producer.break_down()
+
+
+def _promote(world: World, node: Node, seconds: float) -> None:
+    """Go on with a standby that has replicated nothing for so long."""
+    standby = world.table.standby()
+    world.time.after(seconds, partial(world.table.promote, standby))
 
 
 def _restart_all(world: World, node: Node, seconds: float) -> None:
@@ -77,6 +88,13 @@ FAULTS: Final[dict[str, Doing]] = {
 }
 """How to do each kind to a world, to a node, for so many seconds."""
 
+LEDGER_FAULTS: Final[dict[str, Doing]] = {
+    **FAULTS,
+    "suspend": _suspend,
+    "promote": _promote,
+}
+"""And what only the relay that keeps a ledger has an answer to."""
+
 
 def inject(world: World, fault: Fault) -> None:
     """Do one fault of the plan."""
@@ -84,7 +102,7 @@ def inject(world: World, fault: Fault) -> None:
     world.count(fault.kind)
     node = world.leader if fault.node == LEADER else world.nodes[fault.node]
     world.promises.on_fault(fault, node)
-    FAULTS[fault.kind](world, node, fault.duration)
+    LEDGER_FAULTS[fault.kind](world, node, fault.duration)
 
 
 def mend(world: World) -> None:

@@ -25,9 +25,10 @@ from django_outbox.relay.relay import Relay
 from django_outbox.relay.settle import Settler
 from django_outbox.relay.trust import Trust
 
-from .plan import PROFILES
+from .history import play
+from .plan import MARKING_PROFILES
 from .table import Row, Table
-from .world import Outcome, play
+from .world import Outcome
 
 _heard = Neli.heard
 _confirmed = Neli.confirmed
@@ -56,10 +57,10 @@ class Mutant(NamedTuple):
 def hunt(name: str, histories: int) -> Outcome | None:
     """Play histories of a mutant's profile until one breaks a promise."""
     mutant = MUTANTS[name]
-    first = [profile.name for profile in PROFILES].index(mutant.profile)
+    first = [profile.name for profile in MARKING_PROFILES].index(mutant.profile)
     with mutant.applied():
         for turn in range(histories):
-            outcome = play(first + turn * len(PROFILES))
+            outcome = play(first + turn * len(MARKING_PROFILES))
             if outcome.broken:
                 return outcome
     return None

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .process import Process
-
 if TYPE_CHECKING:
+    from .process import Process
     from .world import World
 
 
@@ -30,7 +29,7 @@ class Node:
         """Start a process unless there is one."""
         if self.process is None:
             self.world.trace(self.name, "starts")
-            self.process = Process(self)
+            self.process = self.world.make_process(self)
 
     def stop(self, seconds: float) -> None:
         """Stop the process in good order and start the next one later."""

@@ -8,7 +8,7 @@ its weather says how often single messages and statements go wrong meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, NamedTuple
 
@@ -45,6 +45,10 @@ class Weather:
     """It takes up to twice the session time-out."""
     thread_late: float = 0.0
     """A thread that has something to do is late by up to 50 ms."""
+    prepared: float = 0.0
+    """A transaction of the application ends in two phases."""
+    by_hand: float = 0.0
+    """With a transaction comes a row whose id nobody has drawn."""
 
 
 LEADER: Final = -1
@@ -131,7 +135,7 @@ _BAD: Final = Weather(
     thread_late=0.01,
 )
 
-PROFILES: Final = (
+MARKING_PROFILES: Final = (
     Profile("graceful", _GRACEFUL, Weather()),
     Profile("database", (*_DATABASE, "stop", "move"), _BAD_DATABASE),
     Profile("broker", (*_BROKER, "stop", "move"), _BAD_BROKER),
@@ -141,7 +145,35 @@ PROFILES: Final = (
     Profile("single", ("crash", "stop", "move"), Weather()),
     Profile("everything", _GRACEFUL + _DATABASE + _BROKER + _PROCESS + _GROUP, _BAD),
 )
-"""Seed n plays the profile n modulo their number."""
+"""For the relay that marks rows."""
+
+_LATE: Final = {"prepared": 0.1, "by_hand": 0.1}
+
+LEDGER_PROFILES: Final = (
+    Profile("graceful", _GRACEFUL, Weather(**_LATE)),
+    Profile(
+        "database", (*_DATABASE, "stop", "move"), replace(_BAD_DATABASE, **_LATE)
+    ),
+    Profile("broker", (*_BROKER, "stop", "move"), replace(_BAD_BROKER, poison=0.0)),
+    Profile("poison", (*_DATABASE, "stop"), _POISON),
+    Profile("group", (*_GROUP, "stop"), _BAD_GROUP),
+    Profile("process", (*_PROCESS, "suspend"), _BAD_PROCESS),
+    Profile("zombie", ("suspend", "suspend", "move", "crash"), _BAD_PROCESS),
+    Profile("single", ("crash", "stop", "move"), Weather()),
+    Profile("failover", ("promote", "promote", "crash", "freeze"), _BAD_DATABASE),
+    Profile(
+        "everything",
+        (*_GRACEFUL, *_DATABASE, *_BROKER, *_PROCESS, *_GROUP, "suspend", "promote"),
+        replace(_BAD, **_LATE),
+    ),
+)
+"""For the relay that keeps a ledger."""
+
+DELIVERIES: Final = {
+    "at-least-once": MARKING_PROFILES,
+    "exactly-once": LEDGER_PROFILES,
+}
+"""By the setting DELIVERY: seed n plays the profile n modulo their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +181,7 @@ class Plan:
     """The course of one history, as far as it is decided beforehand."""
 
     seed: int
+    delivery: str
     profile: str
     weather: Weather
     faults: tuple[Fault, ...]
@@ -168,7 +201,8 @@ class Plan:
 
     def __str__(self) -> str:
         head = (
-            f"seed {self.seed}, profile {self.profile}: {self.nodes} nodes, "
+            f"seed {self.seed}, {self.delivery}, profile {self.profile}: "
+            f"{self.nodes} nodes, "
             f"{self.writers} writers, {self.rows} rows on {self.lanes} keys, "
             f"W {self.max_in_flight}, batch {self.mark_batch}, "
             f"poison {'parks' if self.parks_poison else 'blocks its key'}"
@@ -177,10 +211,11 @@ class Plan:
         return "\n".join([*lines, f"  {self.trouble:6.3f} all is mended"])
 
 
-def make_plan(seed: int) -> Plan:
+def make_plan(seed: int, delivery: str) -> Plan:
     """Throw the dice of one seed."""
     dice = Random(seed)
-    profile = PROFILES[seed % len(PROFILES)]
+    profiles = DELIVERIES[delivery]
+    profile = profiles[seed % len(profiles)]
     is_single = profile.name == "single"
     trouble = dice.uniform(1.5, 3.5)
     nodes = dice.choice((1, 2, 2, 3, 3, 4))
@@ -198,6 +233,7 @@ def make_plan(seed: int) -> Plan:
     rows = dice.randint(10, 100)
     return Plan(
         seed=seed,
+        delivery=delivery,
         profile=profile.name,
         weather=profile.weather,
         faults=tuple(faults),

@@ -47,6 +47,10 @@ class Process:
         self.started_at = self.world.time()
         self.is_dead = False
         self.thaw_at = 0.0
+        self.behind = 0.0
+        """Seconds for which its clock has stood still."""
+        self.doubtful_until = 0.0
+        """Its lease, by that clock, may have lasted too long until then."""
         self.producer: SimulatedProducer | None = None
         self._stop_by = inf
         self._is_abandoned = False
@@ -62,39 +66,44 @@ class Process:
 
     def _assemble(self) -> None:
         """Build the parts, as `Harvester` does."""
-        world, plan = self.world, self.world.plan
         self.probe = Connection(self)
         self.membership = Membership(self)
         self.elector = Elector(
             timing.election_settings(self.name),
             self.membership,
-            clock=world.time,
+            clock=self.clock,
             on_event=self._publish,
             barrier=self._barrier,
             can_join=self._can_join,
             wait=lambda _: None,
         )
-        self.settler = Settler(
-            outbox=Connection(self), on_parked=lambda *_: None, clock=world.time
-        )
+        self._assemble_relay()
+
+    def _assemble_relay(self) -> None:
         leadership = self.elector.leadership
+        self.settler = Settler(
+            outbox=Connection(self), on_parked=lambda *_: None, clock=self.clock
+        )
         self.marker = Marker(
             outbox=Connection(self),
-            is_trusted=Trust(leadership, world.time),
-            clock=world.time,
+            is_trusted=Trust(leadership, self.clock),
+            clock=self.clock,
         )
         self.dispatcher = Dispatcher(
-            timing.dispatch_settings(plan),
+            timing.dispatch_settings(self.world.plan),
             leadership=leadership,
             make_producer=self._make_producer,
             claim=self._claim,
             submit=self._submit,
             outages=(self.marker.outage, self.settler.outage),
-            clock=world.time,
+            clock=self.clock,
         )
-        self.relay = self.dispatcher.relay
 
     # What it is.
+
+    def clock(self) -> float:
+        """Its boot-time clock, in seconds."""
+        return self.world.time() - self.behind
 
     @property
     def is_frozen(self) -> bool:
@@ -104,7 +113,7 @@ class Process:
     def term(self) -> LeaderTerm | None:
         """The term that this process could act under at this very moment."""
         term = self.elector.leadership.term
-        if term is None or term.trusted_until <= self.world.time():
+        if term is None or term.trusted_until <= self.clock():
             return None
         return term
 
@@ -125,6 +134,13 @@ class Process:
         if self.producer is not None:
             self.producer.freeze()
         self.world.time.after(seconds, self._thaw)
+
+    def suspend(self, seconds: float) -> None:
+        """Freeze with the machine around it, whose clock stands still meanwhile."""
+        self.freeze(seconds)
+        self.behind += seconds
+        until = self.thaw_at + timing.LEASE
+        self.doubtful_until = max(until, self.doubtful_until)
 
     def _thaw(self) -> None:
         if not self.is_dead and not self.is_frozen:
@@ -171,7 +187,7 @@ class Process:
         while self._inbox:
             settlement = self._inbox.popleft()
             while (retry_at := self.settler.settle(settlement)) is not None:
-                self.sleep(retry_at - self.world.time())
+                self.sleep(retry_at - self.clock())
                 if self._is_abandoned:
                     return inf
             self.dispatcher.answer(settlement)

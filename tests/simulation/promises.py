@@ -58,7 +58,12 @@ class Promises:
     def on_step(self) -> None:
         """P-LEAD: two terms are never trusted at once; frozen ones count."""
         processes = (node.process for node in self._world.nodes)
-        trusted = [p.name for p in processes if p is not None and p.term is not None]
+        now = self._world.time()
+        trusted = [
+            p.name
+            for p in processes
+            if p is not None and p.term is not None and now >= p.doubtful_until
+        ]
         if len(trusted) > 1:
             self._break("P-LEAD", f"{' and '.join(trusted)} are trusted at once")
         if self._vacant_until is not None and self._world.time() > self._vacant_until:

@@ -13,9 +13,11 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Final
 
-from .world import Outcome, play
+from .history import play
+from .world import Outcome
 
 CHUNK: Final = 25
 """Histories that a worker plays before it reports."""
@@ -76,12 +78,12 @@ class Tally:
         return "\n".join(lines)
 
 
-def play_all(seeds: range) -> Tally:
+def play_all(seeds: range, delivery: str) -> Tally:
     """Play histories one after the other, in this process."""
     tally = Tally()
     began = time.process_time()
     for seed in seeds:
-        tally.add(play(seed))
+        tally.add(play(seed, delivery))
     tally.seconds = time.process_time() - began
     return tally
 
@@ -93,24 +95,27 @@ def workers(jobs: int | None = None) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=context)
 
 
-def in_parallel(pool: ProcessPoolExecutor, seeds: range) -> Iterator[Tally]:
+def in_parallel(
+    pool: ProcessPoolExecutor, seeds: range, delivery: str
+) -> Iterator[Tally]:
     """Play histories on all workers; yield the sum so far after each chunk."""
     total = Tally()
     chunks = [seeds[n : n + CHUNK] for n in range(0, len(seeds), CHUNK)]
-    for tally in pool.map(play_all, chunks):
+    for tally in pool.map(play_all, chunks, repeat(delivery)):
         total.merge(tally)
         yield total
 
 
-def explain(seed: int, *, lines: int = 60) -> str:
+def explain(seed: int, delivery: str, *, lines: int = 60) -> str:
     """Play a history again and tell its plan and its last part."""
-    outcome = play(seed, is_tracing=True)
+    outcome = play(seed, delivery, is_tracing=True)
     return "\n".join(
         [
             str(outcome.plan),
             "...",
             *outcome.trace[-lines:],
             outcome.broken or "every promise held",
-            f"replay: python -m tests.simulation --seed {seed} --trace",
+            "replay: python -m tests.simulation"
+            f" --delivery {delivery} --seed {seed} --trace",
         ]
     )

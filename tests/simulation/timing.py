@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django_outbox.election.settings import ElectionSettings
+from django_outbox.ledger.settings import LedgerSettings
 from django_outbox.options import OutboxSettings
 from django_outbox.relay.poison import RetryPolicy
 from django_outbox.relay.settings import DispatchSettings
@@ -24,6 +25,7 @@ _DEFAULTS: Final = OutboxSettings()
 
 SESSION_TIMEOUT: Final = _DEFAULTS.SESSION_TIMEOUT / SPEED
 HEARTBEAT_INTERVAL: Final = _DEFAULTS.HEARTBEAT_INTERVAL / SPEED
+LEASE: Final = _DEFAULTS.HEARTBEAT_TIMEOUT / SPEED
 MAX_POLL_INTERVAL: Final = _DEFAULTS.MAX_POLL_INTERVAL / SPEED
 DRAIN_TIMEOUT: Final = _DEFAULTS.DRAIN_TIMEOUT / SPEED
 DELIVERY_TIMEOUT: Final = _DEFAULTS.DELIVERY_TIMEOUT / SPEED
@@ -71,10 +73,26 @@ def dispatch_settings(plan: Plan) -> DispatchSettings:
         busy_interval=BUSY_INTERVAL,
         idle_interval=IDLE_INTERVAL,
         database_deadline=DATABASE_DEADLINE,
-        retry=RetryPolicy(
-            backoff=RETRY_BACKOFF,
-            backoff_max=RETRY_BACKOFF_MAX,
-            parks_poison=plan.parks_poison,
-            park_after=2,
-        ),
+        retry=_retry_policy(plan),
+    )
+
+
+def ledger_settings(plan: Plan) -> LedgerSettings:
+    """Join them for the relay that keeps a ledger."""
+    return LedgerSettings(
+        batch=plan.mark_batch,
+        delivery_timeout=DELIVERY_TIMEOUT,
+        busy_interval=BUSY_INTERVAL,
+        idle_interval=IDLE_INTERVAL,
+        database_deadline=DATABASE_DEADLINE,
+        retry=_retry_policy(plan),
+    )
+
+
+def _retry_policy(plan: Plan) -> RetryPolicy:
+    return RetryPolicy(
+        backoff=RETRY_BACKOFF,
+        backoff_max=RETRY_BACKOFF_MAX,
+        parks_poison=plan.parks_poison,
+        park_after=2,
     )

@@ -1,18 +1,14 @@
 """
 One history: everything that a plan sets up, and its course to the end.
 
-`play()` is what the tests and `python -m tests.simulation` call.
+`history.py` plays it; `ledger_world.py` has the same for the ledger relay.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from traceback import format_exception
 
 from django_outbox.testing.membership import FakeGroup
 from django_outbox.testing.timeline import Timeline
@@ -21,8 +17,9 @@ from . import timing
 from .broker import Broker
 from .faults import inject, mend
 from .node import Node
-from .plan import Fault, Plan, make_plan
-from .promises import Broken, Promises
+from .plan import Fault, Plan
+from .process import Process
+from .promises import Promises
 from .table import Table
 from .threads import Threads
 from .writers import Writers
@@ -65,11 +62,26 @@ class World:
             max_poll_interval=timing.MAX_POLL_INTERVAL,
             latency=self._group_latency,
         )
+        self._furnish()
+        self.nodes = [Node(self, f"node{n}") for n in range(plan.nodes)]
+
+    def _furnish(self) -> None:
+        """Set up what depends on the delivery mode."""
         self.table = Table()
         self.promises = Promises(self)
         self.broker = Broker(self)
         self.writers = Writers(self)
-        self.nodes = [Node(self, f"node{n}") for n in range(plan.nodes)]
+
+    def make_process(self, node: Node) -> Process:
+        """Start one life of a harvester."""
+        return Process(node)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is left to do or under way."""
+        return bool(
+            self.writers.is_busy or self.table.rows or self.broker.in_transit
+        )
 
     @property
     def is_table_away(self) -> bool:
@@ -115,7 +127,7 @@ class World:
     def _recover(self) -> None:
         """Run until nothing is left to do and nothing is under way."""
         moved_at, left = self.time(), -1
-        while self.writers.is_busy or self.table.rows or self.broker.in_transit:
+        while self.is_busy:
             if len(self.table.rows) != left:
                 moved_at, left = self.time(), len(self.table.rows)
             elif self.time() > moved_at + timing.RECOVERY:
@@ -131,30 +143,3 @@ class World:
             self.count("group message slow")
             return self.dice.uniform(0.0, 2 * timing.SESSION_TIMEOUT)
         return self.dice.uniform(0.0005, 0.003)
-
-
-def play(seed: int, *, is_tracing: bool = False) -> Outcome:
-    """Play the history of a seed to its end, or to the first broken promise."""
-    world = World(make_plan(seed), is_tracing=is_tracing)
-    with _silence():
-        try:
-            world.live()
-        except Broken as error:
-            world.outcome.broken = str(error)
-        except Exception as error:
-            world.outcome.broken = f"P-ALIVE: {type(error).__name__}: {error}"
-            world.outcome.trace += format_exception(error)
-        finally:
-            world.threads.close()
-    return world.outcome
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Keep the warnings of ten thousand disasters out of the log."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -31,6 +31,8 @@ class Writers:
         self._world = world
         self._dice = world.dice
         self._last_id = 0
+        self._serial = 0
+        """Counts rows, which never ends; ids may be given again."""
         self._locked: set[Lane] = set()
         # One topic with poison leaves the keys of the other alone.
         self._lanes = [(f"t{n % 2}", f"k{n}") for n in range(plan.lanes)]
@@ -60,7 +62,7 @@ class Writers:
         lanes = self._dice.sample(free, min(len(free), self._dice.choice((1, 1, 2))))
         self._locked.update(lanes)
         self.open += 1
-        self._insert_one(lanes, [], self._dice.choice((1, 1, 2, 3, 6)))
+        self._insert_one(lanes, self._begin_rows(), self._dice.choice((1, 1, 2, 3, 6)))
 
     def _insert_one(self, lanes: list[Lane], rows: list[Row], more: int) -> None:
         if more and self.left > 0:
@@ -76,21 +78,35 @@ class Writers:
         else:
             self._later(lambda: self._end(lanes, rows))
 
+    def _begin_rows(self) -> list[Row]:
+        """Return where a transaction keeps its rows."""
+        return []
+
     def _end(self, lanes: list[Lane], rows: list[Row]) -> None:
-        if self._world.is_table_away or self._dice.random() < 0.1:
+        is_committed = not self._world.is_table_away and self._dice.random() >= 0.1
+        if not self._commit(rows, is_committed=is_committed):
             self.rolled_back.update(row.record.id for row in rows)
             self._world.count("transaction rolled back")
         else:
-            self._world.table.commit(rows)
             ids = [row.record.id for row in rows]
             self._world.trace("writer", f"commits {ids} of {lanes}")
         self._locked.difference_update(lanes)
         self.open -= 1
         self._later(self._begin)
 
+    def _commit(self, rows: list[Row], *, is_committed: bool) -> bool:
+        """End a transaction; return whether its rows are there."""
+        if is_committed:
+            self._world.table.commit(rows)
+        return is_committed
+
+    def _draw_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
     def _insert(self, lanes: list[Lane]) -> Row:
         """Draw an id."""
-        self._last_id += 1
+        self._serial += 1
         topic, key = self._dice.choice(lanes)
         poison = ""
         if self._dice.random() < self._world.weather.poison:
@@ -98,14 +114,14 @@ class Writers:
             self._world.count(f"poison: {poison}")
         return Row(
             Record(
-                id=self._last_id,
+                id=self._draw_id(),
                 topic=topic,
                 key=key,
                 value="v",
                 header_keys=[],
                 header_values=[],
                 partition=None,
-                message_id=str(self._last_id),
+                message_id=str(self._serial),
                 created_at="0",
                 cluster_id=0,
                 attempts=0,

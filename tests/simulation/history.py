@@ -1,0 +1,48 @@
+"""
+Plays one history; what the tests and `python -m tests.simulation` call.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from traceback import format_exception
+from typing import Final
+
+from .ledger_world import LedgerWorld
+from .plan import make_plan
+from .promises import Broken
+from .world import Outcome, World
+
+WORLDS: Final = {"at-least-once": World, "exactly-once": LedgerWorld}
+"""By the setting DELIVERY."""
+
+
+def play(
+    seed: int, delivery: str = "at-least-once", *, is_tracing: bool = False
+) -> Outcome:
+    """Play the history of a seed to its end, or to the first broken promise."""
+    world = WORLDS[delivery](make_plan(seed, delivery), is_tracing=is_tracing)
+    with _silence():
+        try:
+            world.live()
+        except Broken as error:
+            world.outcome.broken = str(error)
+        except Exception as error:
+            world.outcome.broken = f"P-ALIVE: {type(error).__name__}: {error}"
+            world.outcome.trace += format_exception(error)
+        finally:
+            world.threads.close()
+    return world.outcome
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep the warnings of ten thousand disasters out of the log."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)

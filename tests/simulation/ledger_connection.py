@@ -1,0 +1,58 @@
+"""The way to an unmarked table and back: its ports, with faults."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from django_outbox.ledger.ports import Held
+from django_outbox.records import Failure, Lane, Record
+
+from .connection import Connection
+
+
+class LedgerConnection(Connection):
+    """One thread's view of the table; it blocks that thread only."""
+
+    def page(
+        self, position: int, gaps: Sequence[tuple[int, int]], *, limit: int
+    ) -> list[Record]:
+        records = self._execute(
+            "page", lambda: self._table.page(position, gaps, limit=limit)
+        )
+        if records and self._world.dice.random() < 0.5:
+            # They take their time to arrive, and much goes on meanwhile.
+            self._process.sleep(self._world.dice.uniform(0.0, 0.03))
+        return records
+
+    def writers(self) -> tuple[frozenset[str], bool]:
+        return self._execute("writers", self._table.writers)
+
+    def sweep(
+        self,
+        position: int,
+        *,
+        known: Collection[int],
+        passed: Collection[Lane],
+        limit: int,
+    ) -> list[Record]:
+        return self._execute(
+            "sweep",
+            lambda: self._table.sweep(
+                position, known=known, passed=passed, limit=limit
+            ),
+        )
+
+    def lanes(self, held: Sequence[Held], position: int) -> list[Record]:
+        return self._execute("lanes", lambda: self._table.lanes(held, position))
+
+    def history(self) -> str:
+        return self._execute("history", self._table.history)
+
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+        return self._execute("purge", lambda: self._table.purge(leader_id, records))
+
+    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._execute("fail", lambda: self._table.fail(leader_id, failures))
+
+    def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._execute("park", lambda: self._table.park(leader_id, failures))

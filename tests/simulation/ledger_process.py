@@ -1,0 +1,32 @@
+"""One life of a harvester process with the ledger relay."""
+
+from __future__ import annotations
+
+from django_outbox.ledger.dispatch import LedgerDispatcher
+from django_outbox.ledger.finder import Finder
+from django_outbox.relay.settle import Settler
+
+from . import timing
+from .ledger_connection import LedgerConnection
+from .process import Process
+from .transactions import SimulatedTransactions
+
+
+class LedgerProcess(Process):
+    """Composed as `assembly.py` composes it; its thread "mark" finds rows."""
+
+    def _assemble_relay(self) -> None:
+        self.settler = Settler(
+            outbox=LedgerConnection(self), on_parked=lambda *_: None, clock=self.clock
+        )
+        self.marker = Finder(table=LedgerConnection(self), clock=self.clock)
+        self.producer = SimulatedTransactions(self)
+        self.dispatcher = LedgerDispatcher(
+            timing.ledger_settings(self.world.plan),
+            leadership=self.elector.leadership,
+            transactions=self.producer,
+            claim=self._claim,
+            submit=self._submit,
+            outages=(self.marker.outage, self.settler.outage),
+            clock=self.clock,
+        )

@@ -1,0 +1,66 @@
+"""
+The application of the ledger relay, which marks nothing: all that ids can do.
+
+Transactions hold a lock from before their first id to their end, some of them
+in two phases; and somebody inserts rows with ids of his own.
+"""
+
+from __future__ import annotations
+
+from django_outbox.records import Lane
+
+from .table import Row
+from .writers import Writers
+
+
+class _Rows(list[Row]):
+    """The rows of one transaction, and the name of its lock."""
+
+    name = ""
+
+
+class LedgerWriters(Writers):
+    """Draws ids from the table's own sequence."""
+
+    def _begin_rows(self) -> list[Row]:
+        rows = _Rows()
+        rows.name = self._world.table.lock()
+        return rows
+
+    def _draw_id(self) -> int:
+        return self._world.table.draw_id()
+
+    def _end(self, lanes: list[Lane], rows: list[Row]) -> None:
+        world = self._world
+        assert isinstance(rows, _Rows), "from _begin_rows"
+        is_prepared = rows.name.startswith("-")
+        if not is_prepared and self._dice.random() < world.weather.prepared:
+            world.count("transaction prepared")
+            former, rows.name = rows.name, world.table.lock(is_prepared=True)
+            world.table.roll_back(former)
+            self._later(lambda: self._end(lanes, rows))
+            return
+        super()._end(lanes, rows)
+        if self._dice.random() < world.weather.by_hand:
+            self._insert_by_hand()
+
+    def _commit(self, rows: list[Row], *, is_committed: bool) -> bool:
+        assert isinstance(rows, _Rows), "from _begin_rows"
+        table = self._world.table
+        if is_committed:
+            return table.commit(rows, rows.name)
+        table.roll_back(rows.name)
+        return False
+
+    def _insert_by_hand(self) -> None:
+        """Commit a row whose id lies somewhere behind, on a key of its own."""
+        world = self._world
+        row = self._insert([("t0", f"hand{self._serial}")])
+        self.rolled_back.add(row.record.id)
+        # Nobody draws these: they are behind the sequence, or were never in it.
+        free = sorted(self.rolled_back) if not world.table.lost else []
+        number = self._dice.choice([*free[:3], -self._serial])
+        self.rolled_back.discard(number)
+        world.count("id set by hand")
+        row.record = row.record._replace(id=number)
+        world.table.commit([row])

@@ -1,0 +1,265 @@
+"""
+The client's end of the way to Kafka's transactions: the port, with faults.
+
+It does what `kafka/transactions.py` does: a batch, its ledger and the leader's
+credential, and after any doubt nothing more until it is opened anew. Requests
+reach the broker late or never, whatever becomes of their client; what a client
+learns and what the broker did are two different things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from django_outbox.exceptions import (
+    DeliveryFailed,
+    KafkaUnavailable,
+    ProducerBroken,
+    RecordPoisoned,
+)
+from django_outbox.ledger.ports import Fault, Ledger
+from django_outbox.records import Record
+
+from .timing import DELIVERY_TIMEOUT
+
+if TYPE_CHECKING:
+    from .ledger_process import LedgerProcess
+
+ID = "shard 0"
+
+Answer = TypeVar("Answer")
+
+
+class SimulatedTransactions:
+    """One shard's transactional producer in one process."""
+
+    def __init__(self, process: LedgerProcess) -> None:
+        self._process = process
+        self._world = process.world
+        self._epoch: int | None = None
+        self._serial = 0
+        """Counts transactions: what is late for one does not join the next."""
+
+    # The port.
+
+    def open(self) -> Ledger | None:
+        self.close()
+        world = self._world
+        try:
+            epoch = self._call("init", lambda: world.transactor.initialise(ID))
+            ledger = self._call("read the ledger", lambda: (world.ledger,))
+        except ProducerBroken as error:
+            raise KafkaUnavailable(str(error)) from error
+        self._epoch = epoch
+        self._world.count("opened")
+        return ledger[0]
+
+    def send(
+        self,
+        records: Sequence[Record],
+        leader_id: str,
+        ledger: Ledger,
+        *,
+        patience: float,
+        may_commit: Callable[[], bool],
+    ) -> Sequence[Fault] | None:
+        world = self._world
+        if self._epoch is None:
+            raise ProducerBroken("not open", code="_STATE")
+        if world.dice.random() < world.weather.producer_broken:
+            self.break_down()
+            raise ProducerBroken("fatal", code="_FATAL")
+        if faults := self._check(records):
+            return faults
+        self._serial += 1
+        epoch, serial = self._epoch, self._serial
+        try:
+            faults = self._call(
+                "produce",
+                lambda: self._produce(epoch, serial, records, ledger, leader_id),
+                timeout=patience,
+            )
+        except _Unanswered:
+            self._end(epoch, is_commit=False)
+            late = DeliveryFailed("purged", code="_PURGE_INFLIGHT")
+            return [Fault(record, late) for record in records]
+        if faults or not self._is_member() or not may_commit():
+            self._end(epoch, is_commit=False)
+            return faults
+        world.promises.on_act(self._process, leader_id, "commits")
+        self._end(epoch, is_commit=True)
+        return None
+
+    def serve(self) -> None: ...
+
+    def close(self) -> None:
+        self._epoch = None
+
+    # What faults do.
+
+    def break_down(self) -> None:
+        """Meet a fatal error."""
+        self._world.count("producer broken")
+        self._epoch = None
+
+    def freeze(self) -> None:
+        """Stop with the process; what is on the wire goes on."""
+
+    def die(self) -> None:
+        """End with the process; what is on the wire goes on."""
+
+    # The parts of a transaction.
+
+    def _check(self, records: Sequence[Record]) -> list[Fault]:
+        """Find records whose topic is not there."""
+        unknown = RecordPoisoned("no topic", code="UNKNOWN_TOPIC_OR_PART")
+        faults = [Fault(r, unknown) for r in records if self._poison(r) == "topic"]
+        for _ in faults:
+            self._world.count("poison refused")
+        return faults
+
+    def _poison(self, record: Record) -> str:
+        if self._world.is_cured:
+            return ""
+        return self._world.table.committed[record.message_id].poison
+
+    def _produce(
+        self,
+        epoch: int,
+        serial: int,
+        records: Sequence[Record],
+        ledger: Ledger,
+        leader_id: str,
+    ) -> list[Fault]:
+        """Be the broker: take the writes, and say what is not taken."""
+        world = self._world
+        if serial != self._serial:
+            return []
+        add = partial(world.transactor.add, ID, epoch)
+        add(lambda: world.promises.on_commit(self._process, leader_id))
+        faults: list[Fault] = []
+        if any(self._poison(record) == "size" for record in records):
+            world.count("poison refused")
+            is_alone = len(records) == 1
+            error = RecordPoisoned("size", code="MSG_SIZE", is_certain=is_alone)
+            return [Fault(record, error) for record in records]
+        for record in records:
+            luck = world.dice.random()
+            if luck < world.weather.request_refused / 4:
+                world.count("request refused")
+                refused = DeliveryFailed("try again", code="NOT_ENOUGH_REPLICAS")
+                faults.append(Fault(record, refused))
+            elif luck < world.weather.ack_without_offset / 2:
+                world.count("ack without offset")
+                unplaced = DeliveryFailed("no offset", code="NO_OFFSET")
+                faults.append(Fault(record, unplaced))
+            else:
+                add(partial(self._show, record))
+        add(partial(setattr, world, "ledger", ledger))
+        return faults
+
+    def _show(self, record: Record) -> None:
+        if self._world.is_tracing:
+            self._world.trace("reader", f"sees {record.id} of {record.key}")
+        self._world.promises.on_shown(record)
+
+    def _is_member(self) -> bool:
+        """Show the credential to the group's coordinator."""
+        credential = self._process.membership.credential
+        if credential is None:
+            return False
+        knows = self._world.group.coordinator.knows
+        is_known = self._call("send offsets", lambda: knows(*credential))
+        if not is_known:
+            self._world.count("credential refused")
+        return is_known
+
+    def _end(self, epoch: int, *, is_commit: bool) -> None:
+        end = self._world.transactor.end
+        name = "commit" if is_commit else "abort"
+        self._call(name, lambda: end(ID, epoch, is_commit=is_commit) or True)
+
+    # The network.
+
+    def _call(
+        self,
+        name: str,
+        action: Callable[[], Answer],
+        *,
+        timeout: float = DELIVERY_TIMEOUT,
+    ) -> Answer:
+        """
+        Send a request and wait for its answer.
+
+        Raises:
+            ProducerBroken: the broker says so, or nothing in time.
+        """
+        world, process = self._world, self._process
+        time, dice, weather = world.time, world.dice, world.weather
+        answers: list[Answer | ProducerBroken] = []
+        gives_up_at = time() + timeout
+        is_held = dice.random() < 0.5
+        is_lost = self._happens("request lost", weather.request_lost)
+        is_unanswered = self._happens("ack lost", weather.ack_lost)
+
+        def arrive() -> None:
+            if process.is_frozen and is_held:
+                # It lies in the client's buffers yet.
+                time.after(process.thaw_at - time(), arrive)
+                return
+            if process.node.is_cut_from("broker") and time() < gives_up_at:
+                time.after(0.02, arrive)
+                return
+            world.in_transit -= 1
+            if is_lost or process.node.is_cut_from("broker"):
+                return
+            if process.is_dead and is_held:
+                return
+            try:
+                answer: Answer | ProducerBroken = action()
+            except ProducerBroken as error:
+                answer = error
+            world.trace(process.name, f"{name} -> {_short(answer)}")
+            if not is_unanswered:
+                time.after(self._latency(), lambda: answers.append(answer))
+
+        world.in_transit += 1
+        time.after(self._latency(), arrive)
+        while not answers and (left := gives_up_at - time()) > 0:
+            process.sleep(min(left, 0.004))
+        if not answers:
+            world.trace(process.name, f"{name} is not answered")
+            world.count(f"{name} unanswered")
+            raise _Unanswered(f"{name}: no answer", code="_TIMED_OUT")
+        if isinstance(answers[0], ProducerBroken):
+            world.count("fenced")
+            raise answers[0]
+        return answers[0]
+
+    def _happens(self, kind: str, probability: float) -> bool:
+        if self._world.dice.random() >= probability:
+            return False
+        self._world.count(kind)
+        return True
+
+    def _latency(self) -> float:
+        world = self._world
+        if self._happens("request slow", world.weather.request_slow):
+            return world.dice.uniform(0.0, 2 * DELIVERY_TIMEOUT)
+        return world.dice.uniform(0.0005, world.plan.latency)
+
+
+class _Unanswered(ProducerBroken):
+    """Nobody has answered in time."""
+
+
+def _short(answer: object) -> object:
+    """Show ledgers and faults by their ids."""
+    match answer:
+        case (Ledger() as ledger,):
+            return [record.id for record in ledger.records]
+        case list():
+            return [f"{fault.record.id}: {fault.error.code}" for fault in answer]
+    return answer
