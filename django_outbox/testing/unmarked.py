@@ -16,7 +16,7 @@ from typing import Any
 
 from ..exceptions import DatabaseUnavailable
 from ..ledger.ports import Held
-from ..records import Lane, Record
+from ..records import Failure, Lane, Record
 from .outbox import InMemoryOutbox, Row
 
 
@@ -25,6 +25,7 @@ class InMemoryStandby:
     """What a standby had replicated when it fell behind."""
 
     records: Sequence[Record]
+    parked: Sequence[Failure]
     last_id: int
 
 
@@ -68,12 +69,13 @@ class InMemoryUnmarked(InMemoryOutbox):
 
     def standby(self) -> InMemoryStandby:
         """Return what a standby has that replicates nothing from here on."""
-        return InMemoryStandby(self.records(), self._last_id)
+        return InMemoryStandby(self.records(), list(self.parked), self._last_id)
 
     def promote(self, standby: InMemoryStandby) -> None:
         """Go on with a standby: purged rows are back, ids are given again."""
         with self._lock:
             self._rows = {record.id: Row(record) for record in standby.records}
+            self.parked = list(standby.parked)
             self._last_id = standby.last_id
             self._locks.clear()
             self._timeline += 1
@@ -112,9 +114,13 @@ class InMemoryUnmarked(InMemoryOutbox):
         return self._read(is_left, limit)
 
     def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
-        wanted = {lane for lane, _ in held}
         low = min(low for _, low in held)
-        return self._read(lambda r: low <= r.id <= position and r.lane in wanted, limit)
+        lanes = {lane for lane, _ in held}
+
+        def is_held(record: Record) -> bool:
+            return low <= record.id <= position and record.lane in lanes
+
+        return self._read(is_held, limit)
 
     def history(self) -> str:
         with self._reached():

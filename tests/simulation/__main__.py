@@ -34,9 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.seed is None:
         last = options.first + options.histories
-        return _play_many(
-            range(options.first, last), options.jobs, options.delivery
-        )
+        return _play_many(range(options.first, last), options.jobs, options.delivery)
     return _replay(
         options.seed,
         options.delivery,
@@ -45,9 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
 
 
-def _replay(
-    seed: int, delivery: str, *, mutant: str | None, is_tracing: bool
-) -> int:
+def _replay(seed: int, delivery: str, *, mutant: str | None, is_tracing: bool) -> int:
     with MUTANTS[mutant].applied() if mutant else nullcontext():
         outcome = play(seed, delivery, is_tracing=is_tracing)
     _say(str(outcome.plan))

@@ -42,8 +42,10 @@ class LedgerConnection(Connection):
             ),
         )
 
-    def lanes(self, held: Sequence[Held], position: int) -> list[Record]:
-        return self._execute("lanes", lambda: self._table.lanes(held, position))
+    def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
+        return self._execute(
+            "lanes", lambda: self._table.lanes(held, position, limit=limit)
+        )
 
     def history(self) -> str:
         return self._execute("history", self._table.history)

@@ -34,7 +34,7 @@ class LedgerTable(InMemoryUnmarked):
         """How often a failover has kept a row, or brought it back."""
         self.robbed: frozenset[str] = frozenset()
         self._world = world
-        self._replicated: dict[int, int] = {}
+        self._replicated: dict[int, tuple[int, str]] = {}
 
     @property
     def rows(self) -> Mapping[int, object]:
@@ -69,13 +69,17 @@ class LedgerTable(InMemoryUnmarked):
 
     def standby(self) -> InMemoryStandby:
         standby = super().standby()
-        self._replicated[id(standby)] = len(self.committed)
+        self._replicated[id(standby)] = len(self.committed), self.history()
         return standby
 
     def promote(self, standby: InMemoryStandby) -> None:
         world = self._world
-        replicated = list(self.committed)[: self._replicated[id(standby)]]
-        self.lost |= self.committed.keys() - replicated - self.lost
+        count, history = self._replicated[id(standby)]
+        if history != self.history():
+            # Another one has been promoted since.
+            return
+        replicated = list(self.committed)[:count]
+        self.lost |= self.committed.keys() - replicated
         self.returned.update(record.message_id for record in standby.records)
         super().promote(standby)
         world.trace("FAULT", f"promotes a standby with {sorted(self._rows)}")

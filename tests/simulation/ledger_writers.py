@@ -33,8 +33,9 @@ class LedgerWriters(Writers):
     def _end(self, lanes: list[Lane], rows: list[Row]) -> None:
         world = self._world
         assert isinstance(rows, _Rows), "from _begin_rows"
-        is_prepared = rows.name.startswith("-")
-        if not is_prepared and self._dice.random() < world.weather.prepared:
+        names, _ = world.table.writers()
+        can_prepare = rows.name in names and not rows.name.startswith("-")
+        if can_prepare and self._dice.random() < world.weather.prepared:
             world.count("transaction prepared")
             former, rows.name = rows.name, world.table.lock(is_prepared=True)
             world.table.roll_back(former)

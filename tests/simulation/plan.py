@@ -151,9 +151,7 @@ _LATE: Final = {"prepared": 0.1, "by_hand": 0.1}
 
 LEDGER_PROFILES: Final = (
     Profile("graceful", _GRACEFUL, Weather(**_LATE)),
-    Profile(
-        "database", (*_DATABASE, "stop", "move"), replace(_BAD_DATABASE, **_LATE)
-    ),
+    Profile("database", (*_DATABASE, "stop", "move"), replace(_BAD_DATABASE, **_LATE)),
     Profile("broker", (*_BROKER, "stop", "move"), replace(_BAD_BROKER, poison=0.0)),
     Profile("poison", (*_DATABASE, "stop"), _POISON),
     Profile("group", (*_GROUP, "stop"), _BAD_GROUP),

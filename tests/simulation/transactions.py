@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_outbox.exceptions import (
     DeliveryFailed,
@@ -73,7 +73,6 @@ class SimulatedTransactions:
             raise ProducerBroken("fatal", code="_FATAL")
         if faults := self._check(records):
             return faults
-        self._serial += 1
         epoch, serial = self._epoch, self._serial
         try:
             faults = self._call(
@@ -177,6 +176,9 @@ class SimulatedTransactions:
         return is_known
 
     def _end(self, epoch: int, *, is_commit: bool) -> None:
+        # What is under way for this one does not join the next: of whatever timed
+        # out, the client's next epoch is told.
+        self._serial += 1
         end = self._world.transactor.end
         name = "commit" if is_commit else "abort"
         self._call(name, lambda: end(ID, epoch, is_commit=is_commit) or True)
@@ -196,47 +198,26 @@ class SimulatedTransactions:
         Raises:
             ProducerBroken: the broker says so, or nothing in time.
         """
-        world, process = self._world, self._process
-        time, dice, weather = world.time, world.dice, world.weather
-        answers: list[Answer | ProducerBroken] = []
+        world, time = self._world, self._world.time
         gives_up_at = time() + timeout
-        is_held = dice.random() < 0.5
-        is_lost = self._happens("request lost", weather.request_lost)
-        is_unanswered = self._happens("ack lost", weather.ack_lost)
-
-        def arrive() -> None:
-            if process.is_frozen and is_held:
-                # It lies in the client's buffers yet.
-                time.after(process.thaw_at - time(), arrive)
-                return
-            if process.node.is_cut_from("broker") and time() < gives_up_at:
-                time.after(0.02, arrive)
-                return
-            world.in_transit -= 1
-            if is_lost or process.node.is_cut_from("broker"):
-                return
-            if process.is_dead and is_held:
-                return
-            try:
-                answer: Answer | ProducerBroken = action()
-            except ProducerBroken as error:
-                answer = error
-            world.trace(process.name, f"{name} -> {_short(answer)}")
-            if not is_unanswered:
-                time.after(self._latency(), lambda: answers.append(answer))
-
+        there, back = self._latency(), self._latency()
+        request = _Request(self._process, name, action, gives_up_at)
+        request.is_lost = self._happens("request lost", world.weather.request_lost)
+        request.is_unanswered = self._happens("ack lost", world.weather.ack_lost)
         world.in_transit += 1
-        time.after(self._latency(), arrive)
-        while not answers and (left := gives_up_at - time()) > 0:
-            process.sleep(min(left, 0.004))
-        if not answers:
-            world.trace(process.name, f"{name} is not answered")
+        time.after(there, lambda: request.arrive(back))
+        self._process.sleep(min(there + back, timeout))
+        while not request.answers and (left := gives_up_at - time()) > 0:
+            self._process.sleep(min(left, 0.02))
+        if not request.answers:
+            world.trace(self._process.name, f"{name} is not answered")
             world.count(f"{name} unanswered")
             raise _Unanswered(f"{name}: no answer", code="_TIMED_OUT")
-        if isinstance(answers[0], ProducerBroken):
+        answer = request.answers[0]
+        if isinstance(answer, ProducerBroken):
             world.count("fenced")
-            raise answers[0]
-        return answers[0]
+            raise answer
+        return answer
 
     def _happens(self, kind: str, probability: float) -> bool:
         if self._world.dice.random() >= probability:
@@ -249,6 +230,52 @@ class SimulatedTransactions:
         if self._happens("request slow", world.weather.request_slow):
             return world.dice.uniform(0.0, 2 * DELIVERY_TIMEOUT)
         return world.dice.uniform(0.0005, world.plan.latency)
+
+
+class _Request:
+    """One request on its way to the broker, whatever becomes of its client."""
+
+    def __init__(
+        self,
+        process: LedgerProcess,
+        name: str,
+        action: Callable[[], object],
+        gives_up_at: float,
+    ) -> None:
+        self.answers: list[Any] = []
+        self.is_lost = False
+        self.is_unanswered = False
+        self._process = process
+        self._name = name
+        self._action = action
+        self._gives_up_at = gives_up_at
+        self._is_held = process.world.dice.random() < 0.5
+        """It is in the client's buffers yet, when that freezes or dies."""
+
+    def arrive(self, back: float) -> None:
+        process, world = self._process, self._process.world
+        time, is_cut = world.time, process.node.is_cut_from("broker")
+        if process.is_frozen and self._is_held:
+            wait = process.thaw_at - time()
+        elif is_cut and time() < self._gives_up_at:
+            wait = 0.02
+        else:
+            world.in_transit -= 1
+            if not (self.is_lost or is_cut or (process.is_dead and self._is_held)):
+                self._take_effect(back)
+            return
+        time.after(wait, lambda: self.arrive(back))
+
+    def _take_effect(self, back: float) -> None:
+        process, world = self._process, self._process.world
+        try:
+            answer = self._action()
+        except ProducerBroken as error:
+            answer = error
+        if world.is_tracing:
+            world.trace(process.name, f"{self._name} -> {_short(answer)}")
+        if not self.is_unanswered:
+            world.time.after(back, lambda: self.answers.append(answer))
 
 
 class _Unanswered(ProducerBroken):

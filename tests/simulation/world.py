@@ -79,9 +79,7 @@ class World:
     @property
     def is_busy(self) -> bool:
         """Whether something is left to do or under way."""
-        return bool(
-            self.writers.is_busy or self.table.rows or self.broker.in_transit
-        )
+        return bool(self.writers.is_busy or self.table.rows or self.broker.in_transit)
 
     @property
     def is_table_away(self) -> bool:
