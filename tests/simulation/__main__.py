@@ -12,7 +12,7 @@ import sys
 from contextlib import nullcontext
 
 from .history import play
-from .mutants import MUTANTS
+from .hunts import MUTANTS
 from .plan import DELIVERIES
 from .tally import Tally, in_parallel, workers
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from .plan import LEADER, Fault, Weather
+from .timing import LEASE
 
 if TYPE_CHECKING:
     from .node import Node
@@ -41,11 +42,24 @@ def _cut_from_kafka(world: World, node: Node, seconds: float) -> None:
 def _suspend(world: World, node: Node, seconds: float) -> None:
     if node.process is not None:
         node.process.suspend(seconds)
+        if world.dice.random() < 0.5:
+            # Of all its threads, the one that would hear of it wakes last.
+            node.process.elect.stall(seconds + LEASE)
 
 
 def _fatal_error(world: World, node: Node, seconds: float) -> None:
     if node.process is not None and node.process.producer is not None:
         node.process.producer.break_down()
+
+
+def _crash_in_commit(world: World, node: Node, seconds: float) -> None:
+    """Kill the process when its next transaction is committed."""
+    if node.process is not None:
+        node.process.producer.on_commit = partial(
+            world.time.after,
+            world.dice.uniform(0.0, 0.01),
+            partial(node.crash, seconds),
+        )
 
 
 def _promote(world: World, node: Node, seconds: float) -> None:
@@ -91,6 +105,7 @@ FAULTS: Final[dict[str, Doing]] = {
 LEDGER_FAULTS: Final[dict[str, Doing]] = {
     **FAULTS,
     "suspend": _suspend,
+    "crash_in_commit": _crash_in_commit,
     "promote": _promote,
 }
 """And what only the relay that keeps a ledger has an answer to."""

@@ -35,18 +35,21 @@ class LedgerPromises(Promises):
         self._terms: dict[str | None, int] = {}
         """Leader ids in the order of their terms."""
         self._newest_term = 0
+        """The last one that has opened."""
 
     def on_event(self, process: Process, event: Event) -> None:
         if isinstance(event, LeaderAcquired):
             self._terms[event.leader_id] = len(self._terms)
         super().on_event(process, event)
 
+    def on_open(self, leader_id: str | None) -> None:
+        """Note which term's leader has fenced those before it."""
+        self._newest_term = max(self._newest_term, self._terms.get(leader_id, 0))
+
     def on_commit(self, process: Process, leader_id: str) -> None:
-        """P-ZOMBIE: no leader of the past shows anything after its successor."""
-        term = self._terms[leader_id]
-        if term < self._newest_term:
+        """P-ZOMBIE: nothing is seen of a leader whose successor has opened."""
+        if self._terms[leader_id] < self._newest_term:
             self._break("P-ZOMBIE", f"{process.name} commits after its successor")
-        self._newest_term = term
         self._figure("transactions")
 
     def on_shown(self, record: Record) -> None:

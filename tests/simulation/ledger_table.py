@@ -33,6 +33,7 @@ class LedgerTable(InMemoryUnmarked):
         self.returned: Counter[str] = Counter()
         """How often a failover has kept a row, or brought it back."""
         self.robbed: frozenset[str] = frozenset()
+        self.has_failed_over = False
         self._world = world
         self._replicated: dict[int, tuple[int, str]] = {}
 
@@ -82,6 +83,8 @@ class LedgerTable(InMemoryUnmarked):
         self.lost |= self.committed.keys() - replicated
         self.returned.update(record.message_id for record in standby.records)
         super().promote(standby)
+        self.has_failed_over = True
+        world.away_until["table"] = world.time() + world.dice.uniform(0.0, 0.1)
         world.trace("FAULT", f"promotes a standby with {sorted(self._rows)}")
 
     # What leaders do.

@@ -39,7 +39,8 @@ class LedgerWriters(Writers):
             world.count("transaction prepared")
             former, rows.name = rows.name, world.table.lock(is_prepared=True)
             world.table.roll_back(former)
-            self._later(lambda: self._end(lanes, rows))
+            pause = self._dice.uniform(0.05, 0.4)
+            world.time.after(pause, lambda: self._end(lanes, rows))
             return
         super()._end(lanes, rows)
         if self._dice.random() < world.weather.by_hand:
@@ -58,8 +59,8 @@ class LedgerWriters(Writers):
         world = self._world
         row = self._insert([("t0", f"hand{self._serial}")])
         self.rolled_back.add(row.record.id)
-        # Nobody draws these: they are behind the sequence, or were never in it.
-        free = sorted(self.rolled_back) if not world.table.lost else []
+        # Nobody draws these (again): they are behind the sequence, or never in it.
+        free = [] if world.table.has_failed_over else sorted(self.rolled_back)
         number = self._dice.choice([*free[:3], -self._serial])
         self.rolled_back.discard(number)
         world.count("id set by hand")

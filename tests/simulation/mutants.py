@@ -7,11 +7,9 @@ one. The last four were in this project until the simulator found them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import inf
-from typing import Any, Final, NamedTuple
-from unittest.mock import patch
+from typing import Final
 
 from django_outbox.election.neli import Neli
 from django_outbox.election.ports import Heartbeat
@@ -25,10 +23,8 @@ from django_outbox.relay.relay import Relay
 from django_outbox.relay.settle import Settler
 from django_outbox.relay.trust import Trust
 
-from .history import play
-from .plan import MARKING_PROFILES
+from .mutant import Mutant, named
 from .table import Row, Table
-from .world import Outcome
 
 _heard = Neli.heard
 _confirmed = Neli.confirmed
@@ -36,34 +32,6 @@ _begin_drain = Dispatcher.begin_drain
 _reported = Relay.reported
 _settle = Settler.settle
 _settled = Relay.settled
-
-
-class Mutant(NamedTuple):
-    """One method, replaced by a broken one."""
-
-    owner: type
-    method: str
-    replacement: Callable[..., Any]
-    profile: str
-    """Which histories to search."""
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Break the code for a while."""
-        with patch.object(self.owner, self.method, self.replacement):
-            yield
-
-
-def hunt(name: str, histories: int) -> Outcome | None:
-    """Play histories of a mutant's profile until one breaks a promise."""
-    mutant = MUTANTS[name]
-    first = [profile.name for profile in MARKING_PROFILES].index(mutant.profile)
-    with mutant.applied():
-        for turn in range(histories):
-            outcome = play(first + turn * len(MARKING_PROFILES))
-            if outcome.broken:
-                return outcome
-    return None
 
 
 # The election.
@@ -196,13 +164,8 @@ def unparked_rows_are_passed(self: Settler, settlement: Settlement) -> float | N
     return retry_at
 
 
-def _name(replacement: Callable[..., Any]) -> str:
-    return replacement.__name__.replace("_", "-")
-
-
-MUTANTS: Final = {
-    _name(mutant.replacement): mutant
-    for mutant in (
+MUTANTS: Final = named(
+    (
         Mutant(Neli, "confirmed", lease_from_receipt, "group"),
         Mutant(Neli, "heard", proof_without_the_group, "group"),
         Mutant(LeaderTerm, "remaining", lease_without_end, "group"),
@@ -224,5 +187,5 @@ MUTANTS: Final = {
         Mutant(Settler, "_purge", unanswered_purge_is_trusted, "database"),
         Mutant(Settler, "settle", unparked_rows_are_passed, "poison"),
     )
-}
+)
 """By name."""

@@ -147,7 +147,7 @@ MARKING_PROFILES: Final = (
 )
 """For the relay that marks rows."""
 
-_LATE: Final = {"prepared": 0.1, "by_hand": 0.1}
+_LATE: Final = {"prepared": 0.3, "by_hand": 0.1}
 
 LEDGER_PROFILES: Final = (
     Profile("graceful", _GRACEFUL, Weather(**_LATE)),
@@ -158,10 +158,22 @@ LEDGER_PROFILES: Final = (
     Profile("process", (*_PROCESS, "suspend"), _BAD_PROCESS),
     Profile("zombie", ("suspend", "suspend", "move", "crash"), _BAD_PROCESS),
     Profile("single", ("crash", "stop", "move"), Weather()),
-    Profile("failover", ("promote", "promote", "crash", "freeze"), _BAD_DATABASE),
+    Profile(
+        "takeover",
+        ("crash_in_commit", "crash_in_commit", "crash", "freeze", *_DATABASE),
+        _BAD_DATABASE,
+    ),
+    Profile(
+        "failover",
+        ("promote", "promote", "promote", "crash", "freeze", "table_cut"),
+        _BAD_DATABASE,
+    ),
     Profile(
         "everything",
-        (*_GRACEFUL, *_DATABASE, *_BROKER, *_PROCESS, *_GROUP, "suspend", "promote"),
+        (
+            *(*_GRACEFUL, *_DATABASE, *_BROKER, *_PROCESS, *_GROUP),
+            *("suspend", "promote", "crash_in_commit"),
+        ),
         replace(_BAD, **_LATE),
     ),
 )

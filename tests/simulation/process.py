@@ -137,8 +137,9 @@ class Process:
 
     def suspend(self, seconds: float) -> None:
         """Freeze with the machine around it, whose clock stands still meanwhile."""
+        now = self.world.time()
+        self.behind += max(0.0, now + seconds - max(now, self.thaw_at))
         self.freeze(seconds)
-        self.behind += seconds
         until = self.thaw_at + timing.LEASE
         self.doubtful_until = max(until, self.doubtful_until)
 

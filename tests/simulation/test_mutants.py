@@ -7,7 +7,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
 
-from .mutants import MUTANTS, hunt
+from .hunts import MUTANTS, hunt_for
 from .world import Outcome
 
 HISTORIES = 3000
@@ -17,7 +17,7 @@ HISTORIES = 3000
 @pytest.fixture(scope="module")
 def hunts(pool: ProcessPoolExecutor) -> Mapping[str, Future[Outcome | None]]:
     """All hunts, begun at once."""
-    return {name: pool.submit(hunt, name, HISTORIES) for name in MUTANTS}
+    return {name: pool.submit(hunt_for, name, HISTORIES) for name in MUTANTS}
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -12,41 +12,71 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from .__main__ import main
-from .faults import FAULTS
-from .plan import PROFILES, Weather
+from .faults import FAULTS, LEDGER_FAULTS
+from .history import play
+from .plan import DELIVERIES, LEDGER_PROFILES, MARKING_PROFILES, Weather
 from .tally import Tally, explain, in_parallel
-from .world import play
 
 HISTORIES = int(os.environ.get("OUTBOX_SIMULATION_HISTORIES", "10000"))
+LEDGER_HISTORIES = max(1, HISTORIES * 3 // 10)
+MARKING, LEDGER = "at-least-once", "exactly-once"
 BLOCKS = 10
 SHOWN = 3
 """Broken histories of a block that a failing test tells in full."""
 
 
-def played(pool: ProcessPoolExecutor, seeds: range) -> Tally:
+def played(
+    pool: ProcessPoolExecutor, seeds: range, delivery: str = MARKING
+) -> Tally:
     """Play these histories on all processors."""
-    *_, total = in_parallel(pool, seeds)
+    *_, total = in_parallel(pool, seeds, delivery)
     return total
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_promise_holds(pool: ProcessPoolExecutor, block: int) -> None:
     """Loss, order, duplicates, leadership, recovery: see promises.py."""
-    size = max(1, HISTORIES // BLOCKS)
-    tally = played(pool, range(block * size, (block + 1) * size))
+    check(pool, block, HISTORIES, MARKING)
 
-    stories = [explain(seed) for seed in list(tally.broken)[:SHOWN]]
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_promise_of_the_ledger_relay_holds(
+    pool: ProcessPoolExecutor, block: int
+) -> None:
+    """Each record once, in order, nothing of zombies: see ledger_promises.py."""
+    check(pool, block, LEDGER_HISTORIES, LEDGER)
+
+
+def check(
+    pool: ProcessPoolExecutor, block: int, histories: int, delivery: str
+) -> None:
+    """Play one block of histories, and tell those in which a promise broke."""
+    size = max(1, histories // BLOCKS)
+    tally = played(pool, range(block * size, (block + 1) * size), delivery)
+
+    stories = [explain(seed, delivery) for seed in list(tally.broken)[:SHOWN]]
     assert not tally.broken, "\n\n".join([str(tally.broken), *stories])
 
 
 def test_every_kind_of_trouble_comes_about(pool: ProcessPoolExecutor) -> None:
     """No fault of the plans is dead code, and each one leaves its traces."""
-    tally = played(pool, range(200 * len(PROFILES)))
+    tally = played(pool, range(200 * len(MARKING_PROFILES)))
 
     assert set(FAULTS) <= set(tally.faults)
     assert {kind for kind in COUNTED if not tally.faults[kind]} == set()
     assert {what for what in TRACES if not tally.figures[what]} == set()
     assert {"vacancy after handover", "vacancy after crash"} == set(tally.longest)
+
+
+def test_every_kind_of_trouble_befalls_the_ledger_relay(
+    pool: ProcessPoolExecutor,
+) -> None:
+    tally = played(pool, range(40 * len(LEDGER_PROFILES)), LEDGER)
+
+    assert set(LEDGER_FAULTS) <= set(tally.faults)
+    kinds = (COUNTED - {"queue full"}) | LEDGER_COUNTED
+    assert {kind for kind in kinds if not tally.faults[kind]} == set()
+    assert {what for what in LEDGER_TRACES if not tally.figures[what]} == set()
 
 
 COUNTED = {
@@ -82,28 +112,56 @@ TRACES = {
 }
 
 
-@pytest.mark.parametrize("seed", range(len(PROFILES)))
+LEDGER_COUNTED = {
+    "abort unanswered",
+    "commit unanswered",
+    "credential refused",
+    "fenced",
+    "id set by hand",
+    "init unanswered",
+    "opened",
+    "produce unanswered",
+    "send offsets unanswered",
+    "transaction prepared",
+}
+
+LEDGER_TRACES = {
+    "acquired",
+    "came back after a failover",
+    "drains",
+    "fenced",
+    "lost by a failover",
+    "revoked",
+    "transactions",
+}
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+@pytest.mark.parametrize("seed", range(len(MARKING_PROFILES)))
 def test_a_seed_plays_the_same_history_in_every_process(
-    pool: ProcessPoolExecutor, seed: int
+    pool: ProcessPoolExecutor, seed: int, delivery: str
 ) -> None:
     """Neither the order of hashes nor a clock has a say in it."""
-    elsewhere = pool.submit(play, seed, is_tracing=True).result()
-    here = play(seed, is_tracing=True)
+    elsewhere = pool.submit(play, seed, delivery, is_tracing=True).result()
+    here = play(seed, delivery, is_tracing=True)
 
     assert here.trace == elsewhere.trace
     assert len(here.trace) > 50
 
 
-def test_a_trace_does_not_change_the_history() -> None:
-    assert play(6, is_tracing=True).figures == play(6).figures
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_a_trace_does_not_change_the_history(delivery: str) -> None:
+    traced = play(6, delivery, is_tracing=True)
+
+    assert traced.figures == play(6, delivery).figures
 
 
 def test_a_graceful_history_has_no_duplicates(pool: ProcessPoolExecutor) -> None:
-    tally = played(pool, range(0, 200 * len(PROFILES), len(PROFILES)))
+    tally = played(pool, range(0, 200 * len(MARKING_PROFILES), len(MARKING_PROFILES)))
 
     assert {"graceful": 200} == tally.profiles
     assert 0 == tally.figures["duplicates"]
-    assert PROFILES[0].weather == Weather()
+    assert MARKING_PROFILES[0].weather == Weather()
 
 
 def test_a_history_can_be_replayed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,6 +172,15 @@ def test_a_history_can_be_replayed(capsys: pytest.CaptureFixture[str]) -> None:
     assert output.startswith("seed 123, profile ")
     assert "leader_acquired" in output
     assert output.endswith("every promise held\n")
+
+
+def test_a_history_of_the_ledger_relay_can_be_replayed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`python -m tests.simulation --delivery exactly-once --seed 123 --trace`"""
+    assert 0 == main(["--delivery", LEDGER, "--seed", "123", "--trace"])
+
+    assert "reader  sees " in capsys.readouterr().out
 
 
 def test_a_broken_promise_is_shown_and_fails(

@@ -41,6 +41,8 @@ class SimulatedTransactions:
         self._epoch: int | None = None
         self._serial = 0
         """Counts transactions: what is late for one does not join the next."""
+        self.on_commit: Callable[[], object] = lambda: None
+        """Called when the broker has taken a commit."""
 
     # The port.
 
@@ -48,7 +50,7 @@ class SimulatedTransactions:
         self.close()
         world = self._world
         try:
-            epoch = self._call("init", lambda: world.transactor.initialise(ID))
+            epoch = self._call("init", self._initialise)
             ledger = self._call("read the ledger", lambda: (world.ledger,))
         except ProducerBroken as error:
             raise KafkaUnavailable(str(error)) from error
@@ -124,6 +126,12 @@ class SimulatedTransactions:
             return ""
         return self._world.table.committed[record.message_id].poison
 
+    def _initialise(self) -> int:
+        """Be the broker: fence whoever was here before."""
+        term = self._process.term
+        self._world.promises.on_open(term.leader_id if term else None)
+        return self._world.transactor.initialise(ID)
+
     def _produce(
         self,
         epoch: int,
@@ -179,9 +187,17 @@ class SimulatedTransactions:
         # What is under way for this one does not join the next: of whatever timed
         # out, the client's next epoch is told.
         self._serial += 1
-        end = self._world.transactor.end
-        name = "commit" if is_commit else "abort"
-        self._call(name, lambda: end(ID, epoch, is_commit=is_commit) or True)
+        if is_commit:
+            self._call("commit", lambda: self._commit(epoch))
+        else:
+            end = self._world.transactor.end
+            self._call("abort", lambda: end(ID, epoch, is_commit=False) or True)
+
+    def _commit(self, epoch: int) -> bool:
+        """Be the broker."""
+        self._world.transactor.end(ID, epoch, is_commit=True)
+        self.on_commit()
+        return True
 
     # The network.
 

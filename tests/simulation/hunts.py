@@ -1,0 +1,16 @@
+"""All deliberate bugs by name, as a worker of another process can look them up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from . import ledger_mutants, mutants
+from .mutant import hunt
+from .world import Outcome
+
+MUTANTS: Final = {**mutants.MUTANTS, **ledger_mutants.MUTANTS}
+
+
+def hunt_for(name: str, histories: int) -> Outcome | None:
+    """Play histories of a deliberate bug until one breaks a promise."""
+    return hunt(MUTANTS[name], histories)

@@ -1,0 +1,254 @@
+"""
+Deliberate bugs of the relay that keeps a ledger; see `mutants.py`.
+
+Each is one wrong method. Some were in this project until a simulated history,
+or a test with real servers, showed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from django_outbox.exceptions import ProducerBroken
+from django_outbox.ledger import relay as ledger_relay
+from django_outbox.ledger.dispatch import LedgerDispatcher, Stage
+from django_outbox.ledger.gaps import Gaps
+from django_outbox.ledger.holds import Holds
+from django_outbox.ledger.ports import Fault, Ledger
+from django_outbox.ledger.relay import LedgerRelay
+from django_outbox.records import Record, Settlement
+from django_outbox.relay.handoff import MAX_OUTSTANDING
+from django_outbox.relay.ports import Term
+from django_outbox.relay.settle import Settler
+from django_outbox.relay.trust import Trust
+from django_outbox.testing.outbox import Row
+from django_outbox.testing.transactor import Transactor
+
+from .ledger_connection import LedgerConnection
+from .ledger_table import LedgerTable
+from .mutant import Mutant, named
+from .transactions import SimulatedTransactions
+
+_send = LedgerDispatcher._send
+_open = SimulatedTransactions.open
+_carry = SimulatedTransactions.send
+_compare = LedgerDispatcher._compare
+_page = LedgerConnection.page
+_set_aside = LedgerRelay._set_aside
+_settle = Settler.settle
+
+
+# The ledger.
+
+
+def purge_before_the_commit(self: LedgerDispatcher, term: Term, now: float) -> bool:
+    """Purge what is about to be sent."""
+    batch, _ = self.relay.next_batch()
+    if batch and now >= self._send_at and self._outstanding < MAX_OUTSTANDING:
+        self.relay.inherit(batch, term.leader_id)
+        self._hand_over()
+    return _send(self, term, now)
+
+
+def ledger_without_the_unpurged(self: LedgerRelay) -> list[Record]:
+    """Write down this transaction's records only."""
+    return []
+
+
+def ledger_ignored_at_takeover(
+    self: LedgerDispatcher, history: str, leader_id: str
+) -> None:
+    """Begin at the head of the table, whatever the ledger says."""
+    self._ledger = None
+    _compare(self, history, leader_id)
+
+
+def rows_are_read_before_the_ledger_is_purged(
+    self: LedgerDispatcher, history: str, leader_id: str
+) -> None:
+    """Relay at once after a takeover."""
+    _compare(self, history, leader_id)
+    self.stage = Stage.RELAYING
+
+
+def ledger_read_before_the_fence(self: SimulatedTransactions) -> Ledger | None:
+    """Read the ledger, and only then fence the former leader."""
+    former = self._world.ledger
+    _open(self)
+    return former
+
+
+def outcome_taken_for_committed(
+    self: SimulatedTransactions, *args: Any, **named: Any
+) -> Sequence[Fault] | None:
+    """Guess that a commit without an answer is one."""
+    try:
+        return _carry(self, *args, **named)
+    except ProducerBroken:
+        return None
+
+
+def outcome_taken_for_aborted(
+    self: SimulatedTransactions, *args: Any, **named: Any
+) -> Sequence[Fault] | None:
+    """Guess that a commit without an answer is none."""
+    try:
+        return _carry(self, *args, **named)
+    except ProducerBroken:
+        return []
+
+
+# The fences.
+
+
+def no_generation_in_the_transaction(self: SimulatedTransactions) -> bool:
+    """Rely on the transactional id alone, which a zombie may take over again."""
+    return True
+
+
+def old_epochs_are_taken(self: object, transactional_id: str, epoch: int) -> bool:
+    """Fence nobody."""
+    return True
+
+
+def leads_whatever_the_clock_says(self: Trust, leader_id: str) -> bool:
+    """Do not ask again before the commit."""
+    return True
+
+
+# Finding rows.
+
+
+def forget_gaps_at_once(
+    self: Gaps, writers: frozenset[str], *, is_one_prepared: bool
+) -> None:
+    """Look at a gap once more, whoever may still be about to fill it."""
+    for gap in self._gaps:
+        gap.is_last_look = True
+
+
+def forget_gaps_of_prepared_writers(
+    self: Gaps, writers: frozenset[str], *, is_one_prepared: bool
+) -> None:
+    """Take a transaction that changes its name for one that has ended."""
+    for gap in self._gaps:
+        if gap.suspects is None:
+            gap.suspects = writers
+        elif gap.suspects.isdisjoint(writers):
+            gap.is_last_look = True
+
+
+def bare_cursor(self: Gaps, ids: Sequence[int], *, is_cut: bool) -> None:
+    """Remember no gaps."""
+    self.position = max(self.position, *ids, 0)
+
+
+def gaps_and_page_in_two_snapshots(
+    self: LedgerConnection,
+    position: int,
+    gaps: Sequence[tuple[int, int]],
+    *,
+    limit: int,
+) -> list[Record]:
+    """Read the gaps first, then what lies behind the position."""
+    late = _page(self, 2**62, gaps, limit=limit) if gaps else []
+    self._process.sleep(0.002)
+    return (late + _page(self, position, [], limit=limit))[:limit]
+
+
+def purged_rows_come_back(self: LedgerRelay, record: Record) -> bool:
+    """Forget what was purged while a look was under way."""
+    return record.id in self._known
+
+
+def purge_given_up(self: Settler, settlement: Settlement) -> None:
+    """Take a purge for done when the table does not answer."""
+    _settle(self, settlement)
+    settlement.purged = len(settlement.acknowledged)
+
+
+# Records that fail.
+
+
+def followers_overtake(self: Holds, record: Record) -> bool:
+    """Send what follows a record that could not be sent."""
+    return False
+
+
+def neighbours_are_guilty(fault: Fault) -> bool:
+    """Take what is said of a batch for said of each of its records."""
+    return True
+
+
+def lane_is_held_from_the_failed_record_on(
+    self: LedgerRelay, parked: set[int], held: Mapping[Any, int]
+) -> None:
+    """Drop what stands before a failed record in its lane, too."""
+    lows = {lane: self.holds.lanes[lane].low for lane in held}
+    _set_aside(self, parked, held)
+    for lane in held:
+        self.holds.lanes[lane].low = max(lows[lane], held[lane])
+
+
+# Failovers.
+
+
+def rows_known_by_their_ids(
+    self: LedgerTable, leader_id: str, records: Iterable[Record]
+) -> list[Row]:
+    """Purge whatever has the id of a record that was sent."""
+    rows = (self._rows.get(record.id) for record in records)
+    return [row for row in rows if row is not None]
+
+
+def timelines_are_the_same(self: LedgerConnection) -> str:
+    """Notice no failover."""
+    return "the only one"
+
+
+MUTANTS: Final = named(
+    mutant._replace(delivery="exactly-once")
+    for mutant in (
+        Mutant(LedgerDispatcher, "_send", purge_before_the_commit, "broker"),
+        Mutant(
+            LedgerRelay,
+            "unpurged",
+            ledger_without_the_unpurged,
+            "takeover",
+            is_property=True,
+        ),
+        Mutant(LedgerDispatcher, "_compare", ledger_ignored_at_takeover, "takeover"),
+        Mutant(
+            LedgerDispatcher,
+            "_compare",
+            rows_are_read_before_the_ledger_is_purged,
+            "takeover",
+        ),
+        Mutant(SimulatedTransactions, "open", ledger_read_before_the_fence, "process"),
+        Mutant(SimulatedTransactions, "send", outcome_taken_for_committed, "broker"),
+        Mutant(SimulatedTransactions, "send", outcome_taken_for_aborted, "broker"),
+        Mutant(
+            SimulatedTransactions,
+            "_is_member",
+            no_generation_in_the_transaction,
+            "zombie",
+        ),
+        Mutant(Transactor, "is_current", old_epochs_are_taken, "zombie"),
+        Mutant(Trust, "__call__", leads_whatever_the_clock_says, "process"),
+        Mutant(Gaps, "suspect", forget_gaps_at_once, "graceful"),
+        Mutant(Gaps, "suspect", forget_gaps_of_prepared_writers, "graceful"),
+        Mutant(Gaps, "shown", bare_cursor, "graceful"),
+        Mutant(LedgerConnection, "page", gaps_and_page_in_two_snapshots, "graceful"),
+        Mutant(LedgerRelay, "_is_known", purged_rows_come_back, "database"),
+        Mutant(Settler, "settle", purge_given_up, "database"),
+        Mutant(Holds, "passes", followers_overtake, "poison"),
+        Mutant(ledger_relay, "_is_certain", neighbours_are_guilty, "poison"),
+        Mutant(
+            LedgerRelay, "_set_aside", lane_is_held_from_the_failed_record_on, "poison"
+        ),
+        Mutant(LedgerTable, "_owned", rows_known_by_their_ids, "failover"),
+        Mutant(LedgerConnection, "history", timelines_are_the_same, "failover"),
+    )
+)
+"""By name."""
