@@ -25,9 +25,7 @@ SHOWN = 3
 """Broken histories of a block that a failing test tells in full."""
 
 
-def played(
-    pool: ProcessPoolExecutor, seeds: range, delivery: str = MARKING
-) -> Tally:
+def played(pool: ProcessPoolExecutor, seeds: range, delivery: str = MARKING) -> Tally:
     """Play these histories on all processors."""
     *_, total = in_parallel(pool, seeds, delivery)
     return total
@@ -47,9 +45,7 @@ def test_every_promise_of_the_ledger_relay_holds(
     check(pool, block, LEDGER_HISTORIES, LEDGER)
 
 
-def check(
-    pool: ProcessPoolExecutor, block: int, histories: int, delivery: str
-) -> None:
+def check(pool: ProcessPoolExecutor, block: int, histories: int, delivery: str) -> None:
     """Play one block of histories, and tell those in which a promise broke."""
     size = max(1, histories // BLOCKS)
     tally = played(pool, range(block * size, (block + 1) * size), delivery)

@@ -1,0 +1,219 @@
+"""
+Rows that commit in any order are each found once, and in the order of a lane.
+
+A seeded application draws ids, commits late, prepares and rolls back; the real
+finder looks at the shipped fake of the table. A finder that forgets a gap too
+soon fails the same check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from django_outbox.ledger.finder import Finder
+from django_outbox.ledger.gaps import MAX_GAPS, Gaps
+from django_outbox.ledger.ports import Look
+from django_outbox.testing.unmarked import InMemoryTransaction, InMemoryUnmarked
+
+
+def test_ids_in_a_row_leave_no_gap() -> None:
+    gaps = Gaps()
+    gaps.shown([1, 2, 3], is_cut=False)
+
+    assert gaps.position == 3
+    assert gaps.ranges == []
+    assert not gaps.are_waiting
+
+
+def test_what_lies_between_ids_is_a_gap_and_so_is_what_lies_before_the_first() -> None:
+    gaps = Gaps()
+    gaps.shown([4, 5, 9], is_cut=False)
+
+    assert gaps.ranges == [(1, 3), (6, 8)]
+    assert gaps.are_waiting
+
+
+def test_a_row_that_shows_in_a_gap_splits_it() -> None:
+    gaps = Gaps()
+    gaps.shown([9], is_cut=False)
+    gaps.shown([4], is_cut=False)
+
+    assert gaps.ranges == [(1, 3), (5, 8)]
+    assert gaps.position == 9
+
+
+def test_a_gap_waits_for_each_of_its_suspects() -> None:
+    gaps = Gaps()
+    gaps.shown([2], is_cut=False)
+    gaps.suspect(frozenset({"a", "b"}), is_one_prepared=False)
+    gaps.suspect(frozenset({"b", "c"}), is_one_prepared=False)
+    gaps.shown([], is_cut=False)
+    assert gaps.ranges == [(1, 1)]
+
+    gaps.suspect(frozenset({"c"}), is_one_prepared=False)
+    assert gaps.ranges == [(1, 1)]
+    assert not gaps.are_waiting
+    gaps.shown([], is_cut=False)
+
+    assert gaps.ranges == []
+
+
+def test_whoever_writes_when_a_gap_is_first_asked_about_is_a_suspect() -> None:
+    gaps = Gaps()
+    gaps.shown([2], is_cut=False)
+    gaps.shown([], is_cut=False)
+
+    assert gaps.ranges == [(1, 1)]
+    gaps.suspect(frozenset(), is_one_prepared=False)
+    gaps.shown([], is_cut=False)
+    assert gaps.ranges == [(1, 1)]
+    gaps.suspect(frozenset(), is_one_prepared=False)
+    gaps.shown([], is_cut=False)
+    assert gaps.ranges == []
+
+
+def test_no_gap_is_given_up_while_somebody_is_prepared() -> None:
+    """Such a transaction may have gone by another name before."""
+    gaps = Gaps()
+    gaps.shown([2], is_cut=False)
+    gaps.suspect(frozenset({"3/1"}), is_one_prepared=False)
+    gaps.suspect(frozenset({"-1/7"}), is_one_prepared=True)
+    gaps.shown([], is_cut=False)
+    assert gaps.ranges == [(1, 1)]
+
+    gaps.suspect(frozenset(), is_one_prepared=False)
+    gaps.shown([1], is_cut=False)
+    assert gaps.ranges == []
+
+
+def test_a_page_that_is_cut_decides_only_what_it_has_seen() -> None:
+    gaps = Gaps()
+    gaps.shown([2, 9, 20], is_cut=False)
+    gaps.suspect(frozenset(), is_one_prepared=False)
+    gaps.suspect(frozenset(), is_one_prepared=False)
+    gaps.shown([5], is_cut=True)
+
+    assert gaps.ranges == [(6, 8), (10, 19)]
+    gaps.shown([12], is_cut=False)
+    assert gaps.ranges == []
+
+
+def test_the_oldest_of_too_many_gaps_are_left_to_the_sweep() -> None:
+    gaps = Gaps()
+    gaps.shown(range(2, 2 * MAX_GAPS + 22, 2), is_cut=False)
+
+    assert len(gaps) == MAX_GAPS
+    assert gaps.ranges[0] == (21, 21)
+
+
+class Application:
+    """Writers of a few lanes; one lane has one writer at a time."""
+
+    def __init__(self, dice: Random) -> None:
+        self.table = InMemoryUnmarked()
+        self.committed: list[tuple[str, int]] = []
+        """Lane and id of each row, in the order of the commits."""
+        self._dice = dice
+        self._open: dict[str, InMemoryTransaction] = {}
+        self._rows: dict[str, list[int]] = {}
+
+    def do_something(self) -> None:
+        key = self._dice.choice("abcdefgh")
+        transaction = self._open.get(key)
+        act = self._dice.choice(("insert", "insert", "commit", "roll back", "prepare"))
+        if transaction is None:
+            self._open[key] = transaction = self.table.begin()
+            self._rows[key] = []
+        if act == "insert" or not self._rows[key]:
+            self._rows[key].append(transaction.insert("t", key).id)
+        elif act == "prepare":
+            transaction.prepare()
+        else:
+            self._end(key, is_commit=act == "commit")
+
+    def end(self) -> None:
+        for key in [*self._open]:
+            self._end(key, is_commit=True)
+
+    def _end(self, key: str, *, is_commit: bool) -> None:
+        transaction, rows = self._open.pop(key), self._rows.pop(key)
+        if is_commit:
+            transaction.commit()
+            self.committed += [(key, number) for number in rows]
+        else:
+            transaction.rollback()
+
+
+class Reader:
+    """A finder that only reads pages, so that it has to rely on its gaps."""
+
+    def __init__(self, table: InMemoryUnmarked) -> None:
+        self.now = 0.0
+        self.found: list[tuple[str, int]] = []
+        self._finder = Finder(table=table, clock=lambda: self.now)
+
+    def look(self, limit: int) -> list[int]:
+        look = Look(run=1, limit=limit)
+        self._finder.carry_out(look)
+        self.found += [(record.key, record.id) for record in look.records]
+        return [record.id for record in look.records]
+
+
+def missed(seed: int) -> tuple[set[tuple[str, int]], Sequence[tuple[str, int]]]:
+    """Let an application and a reader live; return what was lost, and repeated."""
+    dice = Random(seed)
+    application = Application(dice)
+    reader = Reader(application.table)
+    for _ in range(300):
+        for _ in range(dice.randrange(4)):
+            application.do_something()
+        reader.now += dice.choice((0.001, 0.06))
+        reader.look(dice.choice((1, 3, 50)))
+    application.end()
+    for _ in range(500):
+        reader.now += 0.06
+        reader.look(3)
+    found, committed = reader.found, application.committed
+    for key in "abcdefgh":
+        mine = [number for lane, number in found if lane == key]
+        assert mine == sorted(mine), f"seed {seed}: {key} is out of order"
+    return set(committed) - set(found), found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_row_is_found_once_in_the_order_of_its_lane(seed: int) -> None:
+    lost, found = missed(seed)
+
+    assert not lost
+    assert len(found) == len(set(found))
+    assert len(found) > 50
+
+
+def test_a_finder_that_forgets_a_gap_at_once_loses_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The check above can fail."""
+
+    def forget(self: Gaps, writers: frozenset[str], *, is_one_prepared: bool) -> None:
+        for gap in self._gaps:
+            gap.is_last_look = True
+
+    monkeypatch.setattr(Gaps, "suspect", forget)
+
+    assert any(missed(seed)[0] for seed in range(5))
+
+
+def test_a_finder_that_takes_prepared_for_ended_loses_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    suspect = Gaps.suspect
+
+    def mistake(self: Gaps, writers: frozenset[str], *, is_one_prepared: bool) -> None:
+        suspect(self, writers, is_one_prepared=False)
+
+    monkeypatch.setattr(Gaps, "suspect", mistake)
+
+    assert any(missed(seed)[0] for seed in range(20))

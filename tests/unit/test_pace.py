@@ -1,0 +1,81 @@
+"""How often an empty, a quiet and a busy table are looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_outbox.ledger.pace import SWEEP_INTERVAL, SWEEP_SHARE, Pace
+from django_outbox.ledger.ports import Look
+from tests.unit.samples import record
+
+
+def looked(pace: Pace, now: float, rows: int, *, took: float = 0.0) -> Look:
+    """Read a page of at most ten rows."""
+    look = Look(run=1, limit=10)
+    pace.begin(look, now)
+    look.records = [record(n) for n in range(rows)]
+    pace.ended(look, now + took)
+    return look
+
+
+@pytest.fixture
+def pace() -> Pace:
+    """One that has swept already."""
+    pace = Pace(busy_interval=0.01, idle_interval=0.1)
+    pace.restart()
+    assert looked(pace, 100.0, 0).is_sweep
+    return pace
+
+
+def test_the_first_look_of_a_run_is_a_sweep() -> None:
+    pace = Pace(busy_interval=0.01, idle_interval=0.1)
+    pace.restart()
+
+    assert pace.look_at == 0.0
+    assert looked(pace, 100.0, 0).is_sweep
+    assert not looked(pace, 100.0, 0).is_sweep
+
+
+def test_a_full_page_is_followed_by_the_next_at_once(pace: Pace) -> None:
+    looked(pace, 100.5, 10)
+
+    assert pace.look_at == 0.0
+
+
+def test_a_page_that_found_something_is_followed_soon(pace: Pace) -> None:
+    looked(pace, 100.5, 3, took=0.004)
+
+    assert pace.look_at == pytest.approx(100.51)
+
+
+def test_an_empty_table_is_looked_at_less_and_less_often(pace: Pace) -> None:
+    waits = []
+    for _ in range(6):
+        looked(pace, 100.5, 0)
+        waits.append(round(pace.look_at - 100.5, 3))
+
+    assert waits == [0.02, 0.04, 0.08, 0.1, 0.1, 0.1]
+    looked(pace, 100.5, 1)
+    assert pace.look_at == pytest.approx(100.51)
+
+
+def test_a_sweep_follows_after_its_interval(pace: Pace) -> None:
+    assert not looked(pace, 100.0 + SWEEP_INTERVAL - 0.01, 0).is_sweep
+    assert looked(pace, 100.0 + SWEEP_INTERVAL, 0).is_sweep
+
+
+def test_a_sweep_that_takes_long_leaves_the_table_alone_for_longer(pace: Pace) -> None:
+    assert looked(pace, 102.0, 0, took=3.0).is_sweep
+
+    assert not looked(pace, 105.0 + 3.0 * SWEEP_SHARE - 0.01, 0).is_sweep
+    assert looked(pace, 105.0 + 3.0 * SWEEP_SHARE, 0).is_sweep
+
+
+def test_a_look_at_held_lanes_alone_is_no_sweep_and_plans_nothing(pace: Pace) -> None:
+    before = pace.look_at
+    look = Look(run=1, limit=0)
+    pace.begin(look, 200.0)
+    pace.ended(look, 200.1)
+
+    assert not look.is_sweep
+    assert pace.look_at == before
