@@ -124,7 +124,10 @@ class Connection:
 
 
 def _short(answer: object) -> object:
-    """Show records by their ids."""
-    if isinstance(answer, list):
-        return [record.id for record in answer]
+    """Show records by their ids, and names in an order."""
+    match answer:
+        case list():
+            return [record.id for record in answer]
+        case (frozenset() as names, _):
+            return sorted(names)
     return answer

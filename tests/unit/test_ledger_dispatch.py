@@ -1,0 +1,513 @@
+"""One round of the ledger relay, against the shipped fakes of table and Kafka."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import pytest
+
+from django_outbox.exceptions import KafkaUnavailable
+from django_outbox.kafka import ledger as ledgers
+from django_outbox.kafka.envelope import texts
+from django_outbox.ledger.dispatch import (
+    ABORT_PAUSE,
+    OPEN_INTERVAL,
+    LedgerDispatcher,
+    Stage,
+)
+from django_outbox.ledger.finder import Finder
+from django_outbox.ledger.ports import Ledger, Look
+from django_outbox.ledger.settings import LedgerSettings
+from django_outbox.options import OutboxSettings
+from django_outbox.records import Settlement
+from django_outbox.relay.poison import RetryPolicy
+from django_outbox.relay.settle import Settler
+from django_outbox.testing.producer import InMemoryLog
+from django_outbox.testing.transactions import InMemoryTransactions
+from django_outbox.testing.transactor import Transactor
+from django_outbox.testing.unmarked import InMemoryUnmarked
+
+LEDGER_TOPIC = OutboxSettings().ledger_topic
+
+
+@dataclass(frozen=True)
+class Term:
+    leader_id: str = "id-1"
+    acquired_at: float = 0.0
+    trusted_until: float = 1e9
+
+    def remaining(self, now: float) -> float:
+        return self.trusted_until - now
+
+
+class Leadership:
+    def __init__(self) -> None:
+        self.term: Term | None = Term()
+        self.resigned = ""
+
+    def refresh(self, leader_id: str, *, reason: str, now: float) -> Term | None:
+        raise AssertionError("this relay needs no new id")
+
+    def resign(self, leader_id: str, *, reason: str) -> None:
+        self.resigned = reason
+
+
+@dataclass
+class Cluster:
+    """What outlives a process: table and log."""
+
+    table: InMemoryUnmarked = field(default_factory=InMemoryUnmarked)
+    log: InMemoryLog = field(default_factory=InMemoryLog)
+    transactor: Transactor = field(default_factory=Transactor)
+
+    def transactions(self) -> InMemoryTransactions:
+        return InMemoryTransactions(self.log, self.transactor)
+
+    def insert(self, *values: str, key: str = "k") -> None:
+        for value in values:
+            self.table.insert("t", key, value)
+
+    @property
+    def seen(self) -> list[str]:
+        """The values that a reader of committed records sees."""
+        return [(message.value or b"").decode() for message in self.log.of("t")]
+
+    @property
+    def left(self) -> list[int]:
+        return [record.id for record in self.table.records()]
+
+    @property
+    def ledger(self) -> list[int]:
+        """The ids that the last ledger lists."""
+        last = self.log.of(LEDGER_TOPIC)[-1]
+        ledger = ledgers.decode(texts(last.headers), last.value or b"")
+        return [record.id for record in ledger.records]
+
+
+class Bench:
+    """One process: a dispatcher with its finder and settler, which a test may hold."""
+
+    def __init__(self, cluster: Cluster, *, batch: int = 10) -> None:
+        self.now = 100.0
+        self.cluster = cluster
+        self.leadership = Leadership()
+        self.transactions = cluster.transactions()
+        self.looks: deque[Look] = deque()
+        self.settlements: deque[Settlement] = deque()
+        self.asked: list[Look] = []
+        self.is_settling = True
+        self.finder = Finder(table=cluster.table, clock=self.clock)
+        self.settler = Settler(
+            outbox=cluster.table, on_parked=lambda *_: None, clock=self.clock
+        )
+        self.dispatcher = LedgerDispatcher(
+            LedgerSettings(
+                batch=batch,
+                delivery_timeout=5.0,
+                busy_interval=0.01,
+                idle_interval=0.1,
+                database_deadline=10.0,
+                retry=RetryPolicy(
+                    backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=3
+                ),
+            ),
+            leadership=self.leadership,
+            transactions=self.transactions,
+            claim=self.looks.append,
+            submit=self.settlements.append,
+            outages=(self.finder.outage, self.settler.outage),
+            clock=self.clock,
+        )
+
+    def clock(self) -> float:
+        return self.now
+
+    def round(self) -> float:
+        """Let each thread do what there is."""
+        rest = self.dispatcher.step()
+        while self.looks:
+            look = self.looks.popleft()
+            self.asked.append(look)
+            self.finder.carry_out(look)
+            self.dispatcher.claimed(look)
+        while self.is_settling and self.settlements:
+            settlement = self.settlements[0]
+            if self.settler.settle(settlement) is not None:
+                break
+            self.dispatcher.answer(self.settlements.popleft())
+        return rest
+
+    def run(self, rounds: int = 30) -> None:
+        for _ in range(rounds):
+            self.round()
+            self.now += 0.1
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def bench(cluster: Cluster) -> Bench:
+    return Bench(cluster)
+
+
+def warned(caplog: pytest.LogCaptureFixture, action: str) -> int:
+    found = [r for r in caplog.records if getattr(r, "action", "") == action]
+    return sum(r.levelno >= logging.WARNING for r in found)
+
+
+def test_rows_are_sent_in_order_and_purged(cluster: Cluster, bench: Bench) -> None:
+    cluster.insert("a", "b", "c")
+    bench.run()
+
+    assert cluster.seen == ["a", "b", "c"]
+    assert cluster.left == []
+    assert bench.dispatcher.relay.purged == 3
+
+
+def test_the_history_is_asked_before_anything_is_read(
+    cluster: Cluster, bench: Bench
+) -> None:
+    cluster.insert("a")
+    bench.round()
+
+    assert bench.dispatcher.stage is Stage.OPENED
+    assert [look.limit for look in bench.asked] == [0]
+    bench.round()
+    assert bench.dispatcher.stage is Stage.RELAYING
+
+
+def test_a_batch_is_one_transaction(cluster: Cluster) -> None:
+    bench = Bench(cluster, batch=2)
+    cluster.insert("a", "b", "c")
+    bench.run()
+
+    assert cluster.seen == ["a", "b", "c"]
+    assert len(cluster.log.of(LEDGER_TOPIC)) == 2
+
+
+def test_a_ledger_lists_what_earlier_transactions_left_unpurged(
+    cluster: Cluster,
+) -> None:
+    bench = Bench(cluster, batch=1)
+    bench.is_settling = False
+    cluster.insert("a", "b", "c")
+    bench.run()
+
+    # Two settlements are under way; a third transaction waits for one of them.
+    assert cluster.seen == ["a", "b"]
+    assert cluster.ledger == [2, 1]
+    bench.is_settling = True
+    bench.run()
+    assert cluster.seen == ["a", "b", "c"]
+    assert cluster.ledger == [3]
+
+
+# Takeover.
+
+
+def test_a_successor_purges_what_the_ledger_lists_before_it_reads(
+    cluster: Cluster, bench: Bench
+) -> None:
+    bench.is_settling = False
+    cluster.insert("a", "b")
+    bench.run()
+    assert cluster.left == [1, 2]
+    cluster.insert("c")
+    successor = Bench(cluster)
+    successor.is_settling = False
+    successor.run()
+
+    assert successor.dispatcher.stage is Stage.CLEARING
+    assert [look.limit for look in successor.asked] == [0]
+    successor.is_settling = True
+    successor.run()
+    assert cluster.seen == ["a", "b", "c"]
+    assert cluster.left == []
+
+
+def test_a_successor_fences_its_predecessor(cluster: Cluster, bench: Bench) -> None:
+    bench.run()
+    successor = Bench(cluster)
+    successor.run()
+    cluster.insert("a")
+    bench.leadership.term = None
+    bench.run()
+    successor.run()
+
+    assert cluster.seen == ["a"]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_an_outcome_that_nobody_tells_is_read_from_the_ledger(
+    cluster: Cluster, bench: Bench, *, is_committed: bool
+) -> None:
+    bench.run()
+    bench.transactions.unanswered = is_committed
+    cluster.insert("a", "b")
+    bench.run()
+
+    assert cluster.seen == ["a", "b"]
+    assert cluster.left == []
+
+
+def test_nothing_is_opened_while_a_purge_is_under_way(
+    cluster: Cluster, bench: Bench
+) -> None:
+    """What comes back from the table afterwards is not known to be sent."""
+    bench.is_settling = False
+    cluster.insert("a")
+    bench.run()
+    bench.transactions.close()
+    cluster.insert("b")
+    bench.run()
+    assert bench.dispatcher.stage is Stage.CLOSED
+
+    bench.is_settling = True
+    bench.run()
+
+    assert cluster.seen == ["a", "b"]
+
+
+def test_opening_is_tried_again_at_intervals_and_reported_once(
+    cluster: Cluster, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.insert("a")
+    cluster.log.is_down = True
+    tries = []
+
+    def fail() -> Ledger | None:
+        tries.append(bench.now)
+        raise KafkaUnavailable
+
+    opens, bench.transactions.open = bench.transactions.open, fail  # type: ignore[method-assign]
+    bench.run(21)
+    bench.transactions.open = opens  # type: ignore[method-assign]
+    cluster.log.is_down = False
+    bench.run()
+
+    gaps = {round(b - a, 3) for a, b in pairwise(tries)}
+    assert gaps <= {OPEN_INTERVAL, OPEN_INTERVAL + 0.1}
+    assert warned(caplog, "transaction") == 1
+    assert cluster.seen == ["a"]
+
+
+# Histories.
+
+
+def test_a_ledger_of_another_history_is_void(
+    cluster: Cluster, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.insert("a")
+    standby = cluster.table.standby()
+    bench.run()
+    assert cluster.left == []
+    cluster.table.promote(standby)
+    cluster.insert("b")
+    Bench(cluster).run()
+
+    assert cluster.seen == ["a", "a", "b"]
+    assert cluster.left == []
+    assert warned(caplog, "ledger_void") == 1
+
+
+def test_a_failover_under_a_leader_begins_a_new_run(
+    cluster: Cluster, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ids that are given again lie behind the position of the run before."""
+    cluster.insert("a")
+    standby = cluster.table.standby()
+    cluster.insert("b", "c")
+    bench.run()
+    cluster.table.promote(standby)
+    cluster.insert("d")
+    bench.run()
+
+    assert cluster.seen == ["a", "b", "c", "a", "d"]
+    assert cluster.left == []
+    assert warned(caplog, "history_changed") == 1
+
+
+# Leadership.
+
+
+def test_without_a_term_nothing_is_opened(cluster: Cluster, bench: Bench) -> None:
+    bench.leadership.term = None
+    cluster.insert("a")
+    bench.run()
+
+    assert bench.dispatcher.stage is Stage.CLOSED
+    assert cluster.seen == []
+
+
+def test_a_term_that_is_not_proven_any_more_ends_the_run(
+    cluster: Cluster, bench: Bench
+) -> None:
+    bench.run()
+    bench.leadership.term = Term(trusted_until=bench.now)
+    cluster.insert("a")
+    bench.run()
+
+    assert bench.dispatcher.stage is Stage.CLOSED
+    assert cluster.seen == []
+
+
+def test_trust_is_asked_again_before_the_commit(
+    cluster: Cluster, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run()
+    send = bench.transactions.send
+
+    def pause(*args: object, **named: object) -> object:
+        bench.leadership.term = Term(trusted_until=bench.now)
+        return send(*args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bench.transactions, "send", pause)
+    cluster.insert("a")
+    bench.run()
+
+    assert cluster.seen == []
+    assert cluster.left == [1]
+
+
+def test_a_drain_is_over_when_everything_is_purged(
+    cluster: Cluster, bench: Bench
+) -> None:
+    bench.is_settling = False
+    cluster.insert("a")
+    bench.run()
+    assert bench.leadership.term is not None
+    bench.dispatcher.begin_drain(bench.leadership.term)
+    cluster.insert("b")
+    bench.run()
+    assert not bench.dispatcher.is_drained
+
+    bench.is_settling = True
+    bench.run()
+
+    assert bench.dispatcher.is_drained
+    assert cluster.seen == ["a"]
+    assert cluster.left == [2]
+
+
+def test_after_a_drain_another_term_goes_on(cluster: Cluster, bench: Bench) -> None:
+    bench.run()
+    term = bench.leadership.term
+    assert term is not None
+    bench.dispatcher.begin_drain(term)
+    cluster.insert("a")
+    bench.run()
+    assert cluster.seen == []
+
+    bench.leadership.term = replace(term, leader_id="id-2", acquired_at=200.0)
+    bench.run()
+
+    assert cluster.seen == ["a"]
+
+
+def test_a_leader_without_its_table_resigns(cluster: Cluster, bench: Bench) -> None:
+    bench.run()
+    cluster.table.is_down = True
+    bench.run(90)
+    assert bench.leadership.resigned == ""
+    bench.run(40)
+
+    assert bench.leadership.resigned.startswith("no database for ")
+
+
+def test_a_table_that_comes_back_is_relayed_on(cluster: Cluster, bench: Bench) -> None:
+    cluster.table.is_down = True
+    bench.run()
+    cluster.table.is_down = False
+    cluster.insert("a")
+    bench.run()
+    cluster.table.is_down = True
+    bench.run()
+    cluster.table.is_down = False
+    cluster.insert("b")
+    bench.run()
+
+    assert cluster.seen == ["a", "b"]
+    assert cluster.left == []
+
+
+# Records that fail.
+
+
+def test_a_record_without_a_topic_holds_its_lane_only(
+    cluster: Cluster, bench: Bench
+) -> None:
+    cluster.insert("a")
+    cluster.table.insert("outbox-leader", "k", "poison")
+    cluster.insert("b")
+    bench.run()
+
+    assert cluster.seen == ["a", "b"]
+    assert cluster.left == [2]
+    assert set(bench.dispatcher.relay.blocked) == {("outbox-leader", "k")}
+
+
+def test_a_transaction_that_fails_by_nobodys_fault_is_tried_again_after_a_pause(
+    cluster: Cluster, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run()
+    send, tries = bench.transactions.send, []
+
+    def abort_once(*args: object, **named: object) -> object:
+        tries.append(bench.now)
+        return [] if len(tries) == 1 else send(*args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bench.transactions, "send", abort_once)
+    cluster.insert("a")
+    for _ in range(200):
+        bench.round()
+        bench.now += 0.001
+
+    assert len(tries) == 2
+    assert tries[1] - tries[0] == pytest.approx(ABORT_PAUSE, abs=0.0021)
+    assert cluster.seen == ["a"]
+
+
+# Rest.
+
+
+def test_a_round_that_has_sent_something_is_followed_at_once(
+    cluster: Cluster, bench: Bench
+) -> None:
+    bench.run()
+    cluster.insert("a")
+    bench.now += 1.0
+    rests = [bench.round() for _ in range(4)]
+
+    assert 0.0 in rests
+    assert cluster.seen == ["a"]
+
+
+def test_an_idle_leader_rests_until_its_next_look(bench: Bench) -> None:
+    bench.run()
+
+    rest = bench.round()
+
+    assert 0.0 < rest <= 0.1
+
+
+def test_a_follower_rests(bench: Bench) -> None:
+    bench.leadership.term = None
+
+    assert bench.round() == 0.1
+
+
+def test_close_drops_the_client(cluster: Cluster, bench: Bench) -> None:
+    bench.run()
+    bench.dispatcher.close()
+    bench.dispatcher.close()
+    cluster.insert("a")
+    bench.run()
+
+    # The next transaction finds the client closed, and opens another.
+    assert cluster.seen == ["a"]
