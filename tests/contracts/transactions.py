@@ -92,7 +92,7 @@ class KafkaCluster:
         return {
             "KAFKA": self._servers,
             "PRODUCER_KAFKA": {"allow.auto.create.topics": False},
-            "DELIVERY_TIMEOUT": 3.0,
+            "DELIVERY_TIMEOUT": 10.0,
             **self._names,
         }
 
