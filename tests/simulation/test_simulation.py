@@ -165,7 +165,7 @@ def test_a_history_can_be_replayed(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 == main(["--seed", "123", "--trace"])
 
     output = capsys.readouterr().out
-    assert output.startswith("seed 123, profile ")
+    assert output.startswith("seed 123, at-least-once, profile ")
     assert "leader_acquired" in output
     assert output.endswith("every promise held\n")
 
