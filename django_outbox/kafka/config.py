@@ -79,6 +79,8 @@ def transactional_config(options: OutboxSettings, shard: int) -> KafkaConfig:
         # Batches form while the rest of a transaction is produced; the flush at
         # its end does not wait for this.
         "linger.ms": 5,
+        # The broker refuses what comes while it still ends the last transaction.
+        "retry.backoff.ms": 5,
         **options.PRODUCER_KAFKA,
         "transactional.id": f"{options.LEADER_GROUP}.{shard}",
         # What a dead leader left open hides later records from readers of
