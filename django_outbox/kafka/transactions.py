@@ -96,6 +96,9 @@ class KafkaTransactions:
         )
         self._destinations = Destinations(client)
         try:
+            # A client that knows no broker yet asks for its coordinator only after
+            # half a second.
+            client.list_topics(self._topic, timeout=self._timeout)
             client.init_transactions(2 * self._timeout)
         except KafkaException as error:
             raise KafkaUnavailable(

@@ -109,7 +109,7 @@ LIMIT %(limit)s
 -- name: writers
 -- Who may still write a row whose id is drawn: an INSERT takes this lock before
 -- it draws an id, and keeps it to the end of its transaction. One that is
--- prepared has no process, and has changed its name.
+-- prepared has no process, and may have gone by another name.
 SELECT virtualtransaction, pid IS NULL
 FROM pg_locks
 WHERE
