@@ -88,11 +88,17 @@ def play_all(seeds: range, delivery: str) -> Tally:
     return tally
 
 
-def workers(jobs: int | None = None) -> ProcessPoolExecutor:
-    """Make a pool with a process for each processor."""
-    # A fork would copy the drivers' clients and threads of other tests.
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=context)
+def workers(
+    jobs: int | None = None, *, is_background: bool = False
+) -> ProcessPoolExecutor:
+    """Make a pool with a process for each processor, perhaps of low priority."""
+    return ProcessPoolExecutor(
+        jobs or os.cpu_count(),
+        # A fork would copy the drivers' clients and threads of other tests.
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=os.nice if is_background else None,
+        initargs=(19,) if is_background else (),
+    )
 
 
 def in_parallel(

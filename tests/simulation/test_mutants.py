@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-
 import pytest
 
-from .hunts import MUTANTS, hunt_for
-from .world import Outcome
-
-HISTORIES = 3000
-"""Within how many histories of its profile a bug must be found."""
+from .ahead import HUNT, Histories
+from .hunts import MUTANTS
 
 
-@pytest.fixture(scope="module")
-def hunts(pool: ProcessPoolExecutor) -> Mapping[str, Future[Outcome | None]]:
-    """All hunts, begun at once."""
-    return {name: pool.submit(hunt_for, name, HISTORIES) for name in MUTANTS}
+def begin(histories: Histories) -> None:
+    for name in MUTANTS:
+        histories.begin_hunt(name)
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_deliberate_bug_is_found(
-    hunts: Mapping[str, Future[Outcome | None]], name: str
-) -> None:
-    outcome = hunts[name].result()
+def test_a_deliberate_bug_is_found(histories: Histories, name: str) -> None:
+    outcome = histories.begin_hunt(name).result()
 
-    assert outcome is not None, f"{name} went unnoticed in {HISTORIES} histories"
+    assert outcome is not None, f"{name} went unnoticed in {HUNT} histories"

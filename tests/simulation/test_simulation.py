@@ -7,15 +7,15 @@ Set OUTBOX_SIMULATION_HISTORIES to play more of them, or fewer.
 from __future__ import annotations
 
 import os
-from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
 from .__main__ import main
+from .ahead import Histories
 from .faults import FAULTS, LEDGER_FAULTS
 from .history import play
 from .plan import DELIVERIES, LEDGER_PROFILES, MARKING_PROFILES, Weather
-from .tally import Tally, explain, in_parallel
+from .tally import explain
 
 HISTORIES = int(os.environ.get("OUTBOX_SIMULATION_HISTORIES", "10000"))
 LEDGER_HISTORIES = max(1, HISTORIES * 3 // 10)
@@ -25,38 +25,43 @@ SHOWN = 3
 """Broken histories of a block that a failing test tells in full."""
 
 
-def played(pool: ProcessPoolExecutor, seeds: range, delivery: str = MARKING) -> Tally:
-    """Play these histories on all processors."""
-    *_, total = in_parallel(pool, seeds, delivery)
-    return total
+def block_of(number: int, histories: int) -> range:
+    """Return the seeds of one block."""
+    size = max(1, histories // BLOCKS)
+    return range(number * size, (number + 1) * size)
+
+
+def begin(histories: Histories) -> None:
+    for number in range(BLOCKS):
+        histories.begin(block_of(number, HISTORIES), MARKING)
+        histories.begin(block_of(number, LEDGER_HISTORIES), LEDGER)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_every_promise_holds(pool: ProcessPoolExecutor, block: int) -> None:
+def test_every_promise_holds(histories: Histories, block: int) -> None:
     """Loss, order, duplicates, leadership, recovery: see promises.py."""
-    check(pool, block, HISTORIES, MARKING)
+    check(histories, block_of(block, HISTORIES), MARKING)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_promise_of_the_ledger_relay_holds(
-    pool: ProcessPoolExecutor, block: int
+    histories: Histories, block: int
 ) -> None:
     """Each record once, in order, nothing of zombies: see ledger_promises.py."""
-    check(pool, block, LEDGER_HISTORIES, LEDGER)
+    check(histories, block_of(block, LEDGER_HISTORIES), LEDGER)
 
 
-def check(pool: ProcessPoolExecutor, block: int, histories: int, delivery: str) -> None:
+def check(histories: Histories, seeds: range, delivery: str) -> None:
     """Play one block of histories, and tell those in which a promise broke."""
-    size = max(1, histories // BLOCKS)
-    tally = played(pool, range(block * size, (block + 1) * size), delivery)
+    tally = histories.tally(seeds, delivery)
 
     stories = [explain(seed, delivery) for seed in list(tally.broken)[:SHOWN]]
     assert not tally.broken, "\n\n".join([str(tally.broken), *stories])
 
 
-def test_every_kind_of_trouble_comes_about(pool: ProcessPoolExecutor) -> None:
+def test_every_kind_of_trouble_comes_about(histories: Histories) -> None:
     """No fault of the plans is dead code, and each one leaves its traces."""
-    tally = played(pool, range(200 * len(MARKING_PROFILES)))
+    tally = histories.tally(range(200 * len(MARKING_PROFILES)), MARKING)
 
     assert set(FAULTS) <= set(tally.faults)
     assert {kind for kind in COUNTED if not tally.faults[kind]} == set()
@@ -65,9 +70,9 @@ def test_every_kind_of_trouble_comes_about(pool: ProcessPoolExecutor) -> None:
 
 
 def test_every_kind_of_trouble_befalls_the_ledger_relay(
-    pool: ProcessPoolExecutor,
+    histories: Histories,
 ) -> None:
-    tally = played(pool, range(40 * len(LEDGER_PROFILES)), LEDGER)
+    tally = histories.tally(range(40 * len(LEDGER_PROFILES)), LEDGER)
 
     assert set(LEDGER_FAULTS) <= set(tally.faults)
     kinds = (COUNTED - {"queue full"}) | LEDGER_COUNTED
@@ -135,10 +140,10 @@ LEDGER_TRACES = {
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("seed", range(len(MARKING_PROFILES)))
 def test_a_seed_plays_the_same_history_in_every_process(
-    pool: ProcessPoolExecutor, seed: int, delivery: str
+    histories: Histories, seed: int, delivery: str
 ) -> None:
     """Neither the order of hashes nor a clock has a say in it."""
-    elsewhere = pool.submit(play, seed, delivery, is_tracing=True).result()
+    elsewhere = histories.trace(seed, delivery)
     here = play(seed, delivery, is_tracing=True)
 
     assert here.trace == elsewhere.trace
@@ -152,8 +157,9 @@ def test_a_trace_does_not_change_the_history(delivery: str) -> None:
     assert traced.figures == play(6, delivery).figures
 
 
-def test_a_graceful_history_has_no_duplicates(pool: ProcessPoolExecutor) -> None:
-    tally = played(pool, range(0, 200 * len(MARKING_PROFILES), len(MARKING_PROFILES)))
+def test_a_graceful_history_has_no_duplicates(histories: Histories) -> None:
+    step = len(MARKING_PROFILES)
+    tally = histories.tally(range(0, 200 * step, step), MARKING)
 
     assert {"graceful": 200} == tally.profiles
     assert 0 == tally.figures["duplicates"]

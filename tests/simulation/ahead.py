@@ -1,0 +1,61 @@
+"""
+Histories that are played while other tests run.
+
+Playing them keeps all processors busy for minutes, and most other tests wait
+for servers most of the time. So the workers begin when the tests are collected,
+at the lowest priority, and the tests of this folder come last.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from .history import play
+from .hunts import hunt_for
+from .tally import CHUNK, Tally, play_all, workers
+from .world import Outcome
+
+HUNT: int = 3000
+"""Within how many histories of its profile a deliberate bug must be found."""
+
+_Histories = tuple[range, str]
+
+
+class Histories:
+    """Plays on all processors; each request may be begun ahead."""
+
+    def __init__(self) -> None:
+        self._pool = workers(is_background=True)
+        self._plays: dict[_Histories, list[Future[Tally]]] = {}
+        self._hunts: dict[str, Future[Outcome | None]] = {}
+
+    def begin(self, seeds: range, delivery: str) -> list[Future[Tally]]:
+        """Play these histories, unless they have been begun."""
+        key = seeds, delivery
+        if key not in self._plays:
+            chunks = [seeds[n : n + CHUNK] for n in range(0, len(seeds), CHUNK)]
+            self._plays[key] = [
+                self._pool.submit(play_all, chunk, delivery) for chunk in chunks
+            ]
+        return self._plays[key]
+
+    def tally(self, seeds: range, delivery: str) -> Tally:
+        """Return what these histories came to."""
+        total = Tally()
+        for future in self.begin(seeds, delivery):
+            total.merge(future.result())
+        return total
+
+    def begin_hunt(self, name: str) -> Future[Outcome | None]:
+        """Look for a deliberate bug, unless that has been begun."""
+        if name not in self._hunts:
+            self._hunts[name] = self._pool.submit(hunt_for, name, HUNT)
+        return self._hunts[name]
+
+    def trace(self, seed: int, delivery: str) -> Outcome:
+        """Play one history in another process, with its trace."""
+        return self._pool.submit(play, seed, delivery, is_tracing=True).result()
+
+    def close(self) -> None:
+        """End what nobody has waited for."""
+        self._pool.shutdown(cancel_futures=True)
