@@ -20,7 +20,7 @@ def fast_options(bootstrap_servers: str, **changes: Any) -> OutboxSettings:
         "LEADER_TOPIC": group,
         "LEADER_GROUP": group,
         "SESSION_TIMEOUT": 3.0,
-        "HEARTBEAT_TIMEOUT": 1.0,
+        "HEARTBEAT_TIMEOUT": 1.4,
         "HEARTBEAT_INTERVAL": 0.2,
         "METER_INTERVAL": 0.5,
         "KAFKA": {"bootstrap.servers": bootstrap_servers},
