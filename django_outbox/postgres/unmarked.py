@@ -14,7 +14,7 @@ from ..ledger.ports import Held
 from ..records import Lane, Record
 from .connection import Connection
 from .statements import IDENTIFIED, queries
-from .table import Table
+from .table import Table, array_of
 
 
 class UnmarkedOutbox(Table):
@@ -54,7 +54,7 @@ class UnmarkedOutbox(Table):
         return self._read(
             "sweep",
             position=position,
-            known=list(known),
+            known=array_of(known),
             topics=[topic for topic, _ in passed],
             keys=[key for _, key in passed],
             limit=limit,
@@ -81,4 +81,4 @@ class UnmarkedOutbox(Table):
             return self._history[1]
 
     def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
-        return {"message_ids": [record.message_id for record in records]}
+        return {"message_ids": array_of([record.message_id for record in records])}
