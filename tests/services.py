@@ -22,7 +22,7 @@ class Topics:
     """Topics of one broker, each with a name that no other test has."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._servers = bootstrap_servers
+        self.servers = bootstrap_servers
         # Servers come and go in tests: their clients need not tell of it.
         self._admin = AdminClient(
             {"bootstrap.servers": bootstrap_servers, "log_level": 0}
@@ -93,7 +93,7 @@ class Topics:
     def _consumer(self, isolation_level: str) -> Iterator[Consumer]:
         consumer = Consumer(
             {
-                "bootstrap.servers": self._servers,
+                "bootstrap.servers": self.servers,
                 "group.id": f"test-{uuid4()}",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,

@@ -1,0 +1,181 @@
+"""
+What the pipeline needs to know, from a file, a mapping or the environment.
+
+`__main__.py` and the management command build one `PipelineSettings`; all
+else gets it, or values of it, as an argument.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from ..exceptions import ConfigurationError
+
+OWNED_KAFKA_KEYS: Final = {
+    "isolation.level": "records of aborted transactions must stay invisible",
+    "enable.auto.commit": "the checkpoint holds the offsets",
+    "auto.offset.reset": "the checkpoint holds the offsets",
+    "key.deserializer": "the lake holds bytes",
+    "value.deserializer": "the lake holds bytes",
+}
+"""Client properties that the pipeline sets itself, each with the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineSettings:
+    """One pipeline: which topics, where its lake is, how Spark runs it."""
+
+    lake: str
+    """Folder or URI of the tables and checkpoints; one pipeline for each."""
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    """Client properties as Java knows them, `bootstrap.servers` among them."""
+    topics: tuple[str, ...] = ()
+    """The topics to keep."""
+    topic_pattern: str = ""
+    """Instead of `topics`: a Java regular expression; new topics are found."""
+    batch_records: int = 250_000
+    """Most records that one batch takes from Kafka."""
+    batch_files: int = 8
+    """Most files that one batch takes from bronze."""
+    fail_on_data_loss: bool = True
+    """Stop when Kafka has deleted what was not ingested yet."""
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    """For each topic with JSON values: its columns, as `CREATE TABLE` has them."""
+    database_url: str = ""
+    """The outbox's database, for `audit` and `doctor`; empty without one."""
+    table: str = "outbox"
+    """The outbox table."""
+    source: str = ""
+    """The outbox's own name in the header `outbox-source`; for `audit`."""
+    cores: str = "*"
+    """Of this machine, when Spark runs in this process."""
+    memory: str = "2g"
+    """Of the driver, when Spark runs in this process."""
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Further Spark properties."""
+    metrics_file: str = ""
+    """Where to write Prometheus text after each batch; empty = nowhere."""
+
+    def table_path(self, table: str) -> str:
+        """Where a table lies."""
+        return f"{self.lake}/{table}"
+
+    def checkpoint(self, query: str) -> str:
+        """Where a query notes what it has done."""
+        return f"{self.lake}/_checkpoints/{query}"
+
+
+ENVIRONMENT: Final = {
+    "OUTBOX_PIPELINE_LAKE": "lake",
+    "OUTBOX_PIPELINE_TOPICS": "topics",
+    "OUTBOX_PIPELINE_TOPIC_PATTERN": "topic_pattern",
+    "OUTBOX_PIPELINE_CORES": "cores",
+    "OUTBOX_PIPELINE_MEMORY": "memory",
+    "OUTBOX_PIPELINE_METRICS_FILE": "metrics_file",
+    "DATABASE_URL": "database_url",
+    "OUTBOX_TABLE": "table",
+    "OUTBOX_SOURCE": "source",
+}
+"""Variables and the settings that they overrule."""
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """
+    Read settings from TOML.
+
+    Raises:
+        ConfigurationError: names the file and what is wrong with it.
+    """
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
+def read_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """The settings that the environment has."""
+    values: dict[str, Any] = {
+        name: text
+        for variable, name in ENVIRONMENT.items()
+        if (text := environment.get(variable))
+    }
+    if "topics" in values:
+        values["topics"] = tuple(values["topics"].split(","))
+    if servers := environment.get("KAFKA_BOOTSTRAP_SERVERS"):
+        values["kafka"] = {"bootstrap.servers": servers}
+    return values
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay settings over each other, the last on top; mappings key by key."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            below = merged.get(name)
+            both = isinstance(below, Mapping) and isinstance(value, Mapping)
+            merged[name] = {**below, **value} if both else value
+    return merged
+
+
+def build(values: Mapping[str, Any]) -> PipelineSettings:
+    """
+    Turn settings by name into `PipelineSettings`.
+
+    Raises:
+        ConfigurationError: with one line for the first problem.
+    """
+    known = {f.name: f.type for f in fields(PipelineSettings)}
+    for name, value in values.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigurationError(f"{name}: there is no such setting.{hint}")
+        _check_type(name, value, str(known[name]))
+    if not values.get("lake"):
+        raise ConfigurationError(
+            "lake: say where the tables are to lie, a folder or a URI"
+            " (OUTBOX_PIPELINE_LAKE, or --lake)."
+        )
+    # Spark would take a relative path for one of its own working directory.
+    lake = str(values["lake"]).rstrip("/")
+    lake = lake if "://" in lake else str(Path(lake).absolute())
+    topics = tuple(values.get("topics", ()))
+    settings = PipelineSettings(**{**values, "lake": lake, "topics": topics})
+    _check(settings)
+    return settings
+
+
+_ACCEPTED: Final[dict[str, tuple[type, ...]]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "tuple[str, ...]": (tuple, list),
+    "Mapping[str, str]": (Mapping,),
+}
+
+
+def _check_type(name: str, value: Any, annotation: str) -> None:
+    is_bool_right = isinstance(value, bool) == (annotation == "bool")
+    if not isinstance(value, _ACCEPTED[annotation]) or not is_bool_right:
+        raise ConfigurationError(f"{name}: {value!r} is not of type {annotation}.")
+
+
+def _check(settings: PipelineSettings) -> None:
+    if "`" in settings.lake:
+        raise ConfigurationError("lake: a path with '`' cannot be named in SQL.")
+    if settings.topics and settings.topic_pattern:
+        raise ConfigurationError("topic_pattern: choose it or `topics`, not both.")
+    for name in ("batch_records", "batch_files"):
+        if getattr(settings, name) < 1:
+            raise ConfigurationError(f"{name}: must be at least 1.")
+    for key, reason in OWNED_KAFKA_KEYS.items():
+        if key in settings.kafka:
+            raise ConfigurationError(
+                f"kafka: {key!r} is the pipeline's own: {reason}. Remove it."
+            )

@@ -1,0 +1,148 @@
+"""
+What stands between this machine and a running pipeline, and the cure of each.
+
+`python -m django_outbox.pipeline doctor` runs all examinations, and one row
+takes the whole way: to a topic of its own, from there to a table, and back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
+
+from ..devstack.java import find_java
+from ..exceptions import ConfigurationError
+from .ingest import as_bronze, kafka_options
+from .session import open_session, place, spark_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from .config import PipelineSettings
+
+TOPIC: Final = "outbox-doctor"
+"""Where the row goes; made by the broker, or by hand where it may not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The outcome of one examination."""
+
+    name: str
+    is_good: bool
+    detail: str
+    cure: str = ""
+    """What to do when it is not good."""
+
+
+def examine(settings: PipelineSettings, *, topic: str = TOPIC) -> Iterator[Finding]:
+    """Yield the findings as they come; after a bad session there are no more."""
+    if place() == "local":
+        yield _try("java", find_java, cure="Install Java 17 or newer.")
+        yield _try(
+            "jars",
+            lambda: f"{len(spark_jars())} archives, each with its pinned sha256",
+            cure="Give access to the central Maven repository, or copy the cache.",
+        )
+    session = _try(
+        "spark",
+        lambda: f"{open_session(settings).version}, {place()}",
+        cure="Look at the error; `pip install 'django-outbox[spark]'` has PySpark.",
+    )
+    yield session
+    if not session.is_good:
+        return
+    spark = open_session(settings)
+    yield _try(
+        "python",
+        lambda: _same_python(spark),
+        cure="Set PYSPARK_PYTHON to the same Python on driver and workers.",
+    )
+    yield _try(
+        "topics",
+        lambda: _count_topics(spark, settings),
+        cure="Set kafka and topics; look whether the broker answers from here.",
+    )
+    if settings.database_url:
+        yield _try(
+            "database",
+            lambda: _ask_database(spark, settings),
+            cure="Look whether DATABASE_URL leads to the outbox's database from here.",
+        )
+    yield _try(
+        "round trip",
+        lambda: _round_trip(spark, settings, topic),
+        cure=f"Create the topic {topic!r}, and let this user write to it and below"
+        " the lake's folder.",
+    )
+
+
+def _try(name: str, examination: Callable[[], str], *, cure: str) -> Finding:
+    try:
+        detail = examination()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return Finding(name=name, is_good=False, detail=lines[0], cure=cure)
+    return Finding(name=name, is_good=True, detail=detail)
+
+
+def _same_python(spark: SparkSession) -> str:
+    from pyspark.sql import functions as F
+
+    ask = F.udf(lambda _: ".".join(map(str, sys.version_info[:2])), useArrow=False)
+    row = spark.range(1).select(ask("id").alias("version")).collect()[0]
+    here = ".".join(map(str, sys.version_info[:2]))
+    if row["version"] != here:
+        raise ConfigurationError(
+            f"the driver has Python {here}, the workers have {row['version']}"
+        )
+    return f"{here} here and in the workers"
+
+
+def _count_topics(spark: SparkSession, settings: PipelineSettings) -> str:
+    options = kafka_options(settings)
+    records = spark.read.format("kafka").options(**options).load()
+    counted = records.groupBy("topic").count().collect()
+    return ", ".join(f"{row['topic']} {row['count']:,}" for row in counted) or "empty"
+
+
+def _ask_database(spark: SparkSession, settings: PipelineSettings) -> str:
+    options = jdbc_options(settings.database_url)
+    query = "SELECT current_setting('server_version') AS version"
+    rows = spark.read.format("jdbc").options(**options, query=query).load()
+    return f"PostgreSQL {rows.collect()[0]['version']}"
+
+
+def jdbc_options(url: str) -> dict[str, str]:
+    """Turn a database URL into what Spark's JDBC source wants; no secret in a URL."""
+    parts = urlsplit(url)
+    server = f"{parts.hostname}:{parts.port or 5432}"
+    query = f"?{parts.query}" if parts.query else ""
+    return {
+        "url": f"jdbc:postgresql://{server}{parts.path}{query}",
+        "user": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "driver": "org.postgresql.Driver",
+        # Without it the driver fetches all rows at once.
+        "fetchsize": "10000",
+    }
+
+
+def _round_trip(spark: SparkSession, settings: PipelineSettings, topic: str) -> str:
+    token = uuid4().hex
+    servers = {f"kafka.{key}": value for key, value in settings.kafka.items()}
+    row = spark.sql(f"SELECT '{token}' AS key, '{token}' AS value")
+    row.write.format("kafka").options(**servers).option("topic", topic).save()
+    options = {**kafka_options(settings), "subscribe": topic}
+    options.pop("subscribePattern", None)
+    read = as_bronze(spark.read.format("kafka").options(**options).load())
+    path = f"{settings.lake}/_doctor"
+    mine = read.where(f"CAST(key AS STRING) = '{token}'")
+    mine.write.format("delta").mode("overwrite").save(path)
+    if (found := spark.read.format("delta").load(path).count()) != 1:
+        raise ConfigurationError(f"one row was sent and {found} came back")
+    return f"one row, Kafka ({topic}) to {path} and back"

@@ -1,0 +1,219 @@
+"""
+Bronze to silver, late, quarantine and latest, by the mark of each key.
+
+Second step of the pipeline; its package explains why a record is judged by
+the highest id of its key, and why a batch may be cut off anywhere. The
+functions on DataFrames are pure; `Refinery` writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from . import tables
+from .records import is_from_outbox, is_unparsable, parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from .config import PipelineSettings
+
+NAME: Final = "refine"
+"""Of the query, in progress and metrics."""
+
+KEY: Final = ("source", "topic", "key")
+"""What ids ascend for: each outbox that feeds a topic has ids of its own."""
+
+IDENTITY: Final = ("source", "topic", "message_id")
+"""What makes two records the same; ids come again after some failovers."""
+
+FRESH, SUSPECT, UNKEYED, FOREIGN = "fresh", "suspect", "unkeyed", "foreign"
+"""What a record is at first sight; the column `kind`."""
+
+
+def classify(records: DataFrame, latest: DataFrame) -> DataFrame:
+    """
+    Add to each record its `kind`, and the `mark` that decided it.
+
+    fresh: its id is above all of its key so far. suspect: it is not, so it is
+    a copy or late. unkeyed: it has no key, so nothing orders it. foreign: no
+    outbox sent it.
+    """
+    marks = latest.select(*KEY, F.col("id").alias("last"))
+    before = (
+        Window.partitionBy(*KEY)
+        # Within a partition the offset is the order; between two of them
+        # there is none, but the batch must come out the same each time.
+        .orderBy("partition", "offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    kind = (
+        F.when(~is_from_outbox(), FOREIGN)
+        .when(F.col("key").isNull(), UNKEYED)
+        .when(F.col("mark").isNull() | (F.col("id") > F.col("mark")), FRESH)
+        .otherwise(SUSPECT)
+    )
+    return (
+        records.join(marks, list(KEY), "left")
+        .withColumn("mark", F.greatest("last", F.max("id").over(before)))
+        .withColumn("kind", kind)
+        .drop("last")
+    )
+
+
+def unseen(records: DataFrame, *seen: DataFrame) -> DataFrame:
+    """Each record once, without those that one of the tables has."""
+    first = Window.partitionBy(*IDENTITY).orderBy("partition", "offset")
+    records = (
+        records.withColumn("nth", F.row_number().over(first))
+        .where("nth = 1")
+        .drop("nth")
+    )
+    for table in seen:
+        known = table.select(*IDENTITY)
+        records = records.join(known, list(IDENTITY), "left_anti")
+    return records
+
+
+def newest(fresh: DataFrame) -> DataFrame:
+    """The last record of each key."""
+    columns = tables.RECORD_COLUMNS
+    last = F.max_by(F.struct(*columns), "id").alias("last")
+    return fresh.groupBy(*KEY).agg(last).select("last.*")
+
+
+class Refinery:
+    """Writes one batch after the other; what `foreachBatch` calls."""
+
+    def __init__(
+        self,
+        settings: PipelineSettings,
+        *,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """
+        Keep the settings.
+
+        Args:
+            reached: Hears the name of each table when the batch is in it.
+        """
+        self._settings = settings
+        self._reached = reached
+        self._run = ""
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write a batch to all tables; writing it again changes nothing."""
+        spark = batch.sparkSession
+        self._run = self._run or _run_id(spark, self._settings)
+        judged = classify(parse(batch), self._read(spark, "latest")).persist()
+        try:
+            self._write(judged, batch_id)
+        finally:
+            judged.unpersist()
+
+    def _write(self, judged: DataFrame, batch_id: int) -> None:
+        spark = judged.sparkSession
+        counted = judged.groupBy("kind").count().collect()
+        kinds = {row["kind"] for row in counted}
+        fresh = judged.where(F.col("kind") == FRESH).select(*tables.RECORD_COLUMNS)
+        arrived = fresh
+        if UNKEYED in kinds:
+            unkeyed = judged.where(F.col("kind") == UNKEYED)
+            unkeyed = unkeyed.select(*tables.RECORD_COLUMNS)
+            arrived = fresh.unionByName(unseen(unkeyed, self._read(spark, "silver")))
+        if FOREIGN in kinds or self._settings.schemas:
+            self._append("quarantine", self._unfit(judged, arrived), batch_id)
+        self._reached("quarantine")
+        if kinds & {FRESH, UNKEYED}:
+            self._append("silver", arrived, batch_id)
+        self._reached("silver")
+        if SUSPECT in kinds:
+            # Read only now: a copy may be of a record in this very batch.
+            seen = (self._read(spark, "silver"), self._read(spark, "late"))
+            suspects = judged.where(F.col("kind") == SUSPECT)
+            columns = (*tables.RECORD_COLUMNS, "mark")
+            late = unseen(suspects, *seen).select(*columns)
+            self._append("late", late, batch_id)
+        self._reached("late")
+        if FRESH in kinds:
+            self._merge(newest(fresh))
+        self._reached("latest")
+
+    def _unfit(self, judged: DataFrame, arrived: DataFrame) -> DataFrame:
+        """What no outbox sent, and what does not fit its topic's schema."""
+        columns = ("reason", "topic", "partition", "offset", "timestamp")
+        content = ("key", "value", "headers")
+        foreign = judged.where(F.col("kind") == FOREIGN).withColumn(
+            "reason", F.lit("no outbox-source or outbox-id header")
+        )
+        unparsable = arrived.where(is_unparsable(self._settings.schemas)).withColumn(
+            "reason", F.lit("the value does not fit the topic's schema")
+        )
+        return foreign.select(*columns, *content).unionByName(
+            unparsable.select(*columns, *content)
+        )
+
+    def _read(self, spark: SparkSession, table: str) -> DataFrame:
+        return tables.read(spark, self._settings, table)
+
+    def _append(self, table: str, rows: DataFrame, batch_id: int) -> None:
+        """Append once: Delta skips a batch number that the table has seen."""
+        (
+            rows.write.format("delta")
+            .mode("append")
+            .option("txnAppId", f"{self._run}-{table}")
+            .option("txnVersion", batch_id)
+            .save(self._settings.table_path(table))
+        )
+
+    def _merge(self, updates: DataFrame) -> None:
+        """Raise marks; without effect on those that are as high already."""
+        updates.createOrReplaceTempView("outbox_updates")
+        updates.sparkSession.sql(
+            f"""
+            MERGE INTO {tables.name(self._settings, "latest")} AS t
+            USING outbox_updates AS u
+            ON t.source = u.source AND t.topic = u.topic AND t.key = u.key
+            WHEN MATCHED AND u.id > t.id THEN UPDATE SET *
+            WHEN NOT MATCHED THEN INSERT *
+            """
+        )
+
+
+def _run_id(spark: SparkSession, settings: PipelineSettings) -> str:
+    """
+    The id that Spark gave to the checkpoint.
+
+    A new checkpoint counts its batches from 0 again; under the old id their
+    appends would be skipped.
+    """
+    lines = spark.read.text(f"{settings.checkpoint(NAME)}/metadata").collect()
+    return str(json.loads(lines[0]["value"])["id"])
+
+
+def start_refine(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    *,
+    trigger: Mapping[str, Any],
+    reached: Callable[[str], None] = lambda _: None,
+) -> StreamingQuery:
+    """Start the stream from bronze to the other tables, which must exist."""
+    return (
+        spark.readStream.format("delta")
+        .option("maxFilesPerTrigger", settings.batch_files)
+        # Retention deletes old rows of bronze; they have been read.
+        .option("skipChangeCommits", "true")
+        .load(settings.table_path("bronze"))
+        .writeStream.queryName(NAME)
+        .foreachBatch(Refinery(settings, reached=reached))
+        .option("checkpointLocation", settings.checkpoint(NAME))
+        .trigger(**trigger)
+        .start()
+    )

@@ -1,0 +1,132 @@
+"""
+Runs ingest and refine: once to the end of the topics, or for ever.
+
+`__main__.py` enters it with a session and a flag that SIGTERM sets. Then the
+batches at hand are finished; what Spark has begun behind them is run again
+the next time, as after a crash.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from . import tables
+from .ingest import start_ingest
+from .progress import Batches, Observer
+from .refine import start_refine
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from .config import PipelineSettings
+
+LOOK: Final = 0.3
+"""Seconds between two looks at the queries."""
+
+PARTS: Final = ("ingest", "refine")
+"""The steps, in order."""
+
+
+def run_once(  # noqa: PLR0913 - what to run, and how to follow it
+    spark: SparkSession,
+    settings: PipelineSettings,
+    *,
+    stop: threading.Event,
+    observers: Sequence[Observer] = (),
+    parts: Sequence[str] = PARTS,
+    reached: Callable[[str], None] = lambda _: None,
+) -> None:
+    """
+    Bring all that the topics hold now into the tables.
+
+    Args:
+        stop: Ends the run when the batch at hand is finished.
+        parts: Steps to run.
+        reached: Hears the name of each table when a batch of refine is in it.
+
+    Raises:
+        StreamingQueryException: a query failed; says why.
+    """
+    tables.create(spark, settings)
+    for part in parts:
+        if not stop.is_set():
+            query = _start(
+                part, spark, settings, {"availableNow": True}, reached=reached
+            )
+            supervise([query], stop=stop, observers=observers)
+
+
+def run_every(  # noqa: PLR0913 - what to run, and how to follow it
+    spark: SparkSession,
+    settings: PipelineSettings,
+    *,
+    seconds: float,
+    stop: threading.Event,
+    observers: Sequence[Observer] = (),
+    parts: Sequence[str] = PARTS,
+) -> None:
+    """Look for news every so many seconds, until told to stop."""
+    tables.create(spark, settings)
+    trigger = {"processingTime": f"{seconds} seconds"}
+    queries = [_start(part, spark, settings, trigger) for part in parts]
+    supervise(queries, stop=stop, observers=observers)
+
+
+def _start(
+    part: str,
+    spark: SparkSession,
+    settings: PipelineSettings,
+    trigger: dict[str, object],
+    reached: Callable[[str], None] = lambda _: None,
+) -> StreamingQuery:
+    if part == "ingest":
+        return start_ingest(spark, settings, trigger=trigger)
+    return start_refine(spark, settings, trigger=trigger, reached=reached)
+
+
+def supervise(
+    queries: Sequence[StreamingQuery],
+    *,
+    stop: threading.Event,
+    observers: Sequence[Observer] = (),
+) -> None:
+    """Follow the queries until one ends, or until told to stop; then end all."""
+    batches = [Batches(query) for query in queries]
+
+    def tell() -> None:
+        for reading in [r for of_query in batches for r in of_query.new()]:
+            for observe in observers:
+                observe(reading)
+
+    try:
+        while all(query.isActive for query in queries) and not stop.wait(LOOK):
+            tell()
+    finally:
+        for query in queries:
+            finish(query)
+        tell()
+    for query in queries:
+        if error := query.exception():
+            raise error
+
+
+def finish(query: StreamingQuery) -> None:
+    """End a query when the batch at hand is finished."""
+    at_hand = _finished(query)
+    while (
+        query.isActive
+        and query.status["isTriggerActive"]
+        and _finished(query) == at_hand
+    ):
+        time.sleep(LOOK / 10)
+    query.stop()
+
+
+def _finished(query: StreamingQuery) -> int:
+    """The number of the last finished batch."""
+    progress = query.lastProgress
+    return -1 if progress is None else int(progress.batchId)

@@ -1,0 +1,36 @@
+"""
+One Spark session for all of these tests, and lakes to run pipelines on.
+
+The tests go last, so that the session's Java process disturbs no other test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_outbox.pipeline.config import PipelineSettings
+from django_outbox.pipeline.session import open_session
+
+from .lakes import SPARK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: HERE in item.path.parents)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session; its own lake is never written."""
+    settings = PipelineSettings(lake="/", cores="2", memory="1g", spark=SPARK)
+    session = open_session(settings)
+    yield session
+    session.stop()

@@ -1,0 +1,117 @@
+"""What the tests do with a lake: write its topics, run its pipeline, read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Producer
+
+from django_outbox.pipeline import tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+    from django_outbox.pipeline.config import PipelineSettings
+
+SPARK = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.stats.collect": "false",
+    # Nothing here runs long enough for a compiler to pay.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
+"""What keeps small jobs small."""
+
+NOW = {"availableNow": True}
+
+
+def outbox_headers(
+    id: int, *, source: str = "shop", message_id: str = ""
+) -> list[tuple[str, bytes]]:
+    """The headers that a relay adds."""
+    return [
+        ("outbox-message-id", (message_id or f"{source}-{id}").encode()),
+        ("outbox-id", str(id).encode()),
+        ("outbox-source", source.encode()),
+        ("outbox-created-at", b"1700000000000000"),
+    ]
+
+
+class Sender:
+    """Writes records as a relay does, or not quite as a relay does."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._producer = self.producer()
+
+    def producer(self, **config: str) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "linger.ms": 0,
+                "log_level": 0,
+                **config,
+            }
+        )
+
+    def send(  # noqa: PLR0913 - all that a record can be
+        self,
+        topic: str,
+        *ids: int,
+        key: str | None = "k",
+        value: str | None = "{}",
+        source: str = "shop",
+        message_id: str = "",
+        partition: int = 0,
+    ) -> None:
+        """Send records that differ in their ids, in this order."""
+        for id in ids:
+            headers = outbox_headers(id, source=source, message_id=message_id)
+            self._producer.produce(
+                topic, key=key, value=value, headers=headers, partition=partition
+            )
+        assert self._producer.flush(10) == 0
+
+    def send_foreign(self, topic: str, value: str) -> None:
+        """Send a record that no outbox has sent."""
+        self._producer.produce(topic, key="k", value=value, partition=0)
+        assert self._producer.flush(10) == 0
+
+    def send_in_transactions(self, topic: str, *, ids: list[int], bad: int) -> None:
+        """Send each in a transaction of its own, and abort one of them."""
+        producer = self.producer(**{"transactional.id": topic})
+        producer.init_transactions(10)
+        for id in ids:
+            producer.begin_transaction()
+            headers = outbox_headers(id)
+            producer.produce(topic, key="k", value="{}", headers=headers, partition=0)
+            assert producer.flush(10) == 0
+            if id == bad:
+                producer.abort_transaction(10)
+            else:
+                producer.commit_transaction(10)
+
+
+class Contents:
+    """All rows of a lake, read once."""
+
+    def __init__(self, spark: SparkSession, settings: PipelineSettings) -> None:
+        self._rows: dict[str, list[Row]] = {
+            table: tables.read(spark, settings, table).collect()
+            for table in tables.SCHEMAS
+        }
+
+    def __call__(self, table: str, topic: str, *columns: str) -> list[tuple[Any, ...]]:
+        """These columns of the rows of one topic, sorted; ids by default."""
+        found = [row for row in self._rows[table] if row["topic"] == topic]
+        return sorted(
+            (tuple(row[column] for column in columns or ("id",)) for row in found),
+            key=repr,
+        )
+
+    def ids(self, table: str, topic: str) -> list[int]:
+        return sorted(id for (id,) in self(table, topic))
