@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -42,7 +42,7 @@ def main(
     """
     chosen = parser(program).parse_args(arguments)
     try:
-        return int(_COMMANDS[chosen.command](chosen, defaults or {}))
+        return _COMMANDS[chosen.command](chosen, defaults or {})
     except ConfigurationError as error:
         code, line = 2, " ".join(str(error).split())
     except OutboxError as error:
@@ -80,6 +80,14 @@ def parser(program: str = PROGRAM) -> ArgumentParser:
             help="look for news every 10s, 5m or 1h, until SIGTERM",
         )
         run.add_argument("--log-format", choices=("text", "json"), default="text")
+    audit = commands.add_parser(
+        "audit", help="compare database, topics and lake; exit 3 if one is wrong"
+    )
+    _add_settings(audit)
+    audit.add_argument("--json", type=Path, metavar="FILE", help="write it as JSON")
+    audit.add_argument(
+        "--max-copies", type=int, metavar="N", help="exit 4 when there are more"
+    )
     return parser
 
 
@@ -109,7 +117,7 @@ def settings_of(chosen: Namespace, defaults: Mapping[str, Any]) -> PipelineSetti
     return build(merge(defaults, file, read_environment(), options))
 
 
-def _jars(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
+def _jars(*_: object) -> int:
     from .session import spark_jars
 
     sys.stdout.write(",".join(map(str, spark_jars(progress=_say))) + "\n")
@@ -164,6 +172,29 @@ def _run(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     return 0
 
 
+def _audit(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
+    settings = settings_of(chosen, defaults)
+    if settings.database_url and not settings.source:
+        raise ConfigurationError(
+            "source: name the outbox as its messages do (OUTBOX_SOURCE), or unset"
+            " DATABASE_URL to compare topics and lake only."
+        )
+    from .session import open_session
+
+    spark = open_session(settings, progress=_say)
+    # PySpark may be missing until the session has been opened.
+    from .audit import audit
+
+    try:
+        report = audit(spark, settings)
+    finally:
+        spark.stop()
+    sys.stdout.write(report.as_table() + "\n")
+    if chosen.json:
+        chosen.json.write_text(report.as_json() + "\n", "utf-8")
+    return report.exit_code(max_copies=chosen.max_copies)
+
+
 @contextmanager
 def _observers(settings: PipelineSettings, log_format: str) -> Iterator[list[Observer]]:
     """Choose how progress is shown, and leave a terminal as it was."""
@@ -187,12 +218,13 @@ def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-_COMMANDS: Final = {
+_COMMANDS: Final[dict[str, Callable[[Namespace, Mapping[str, Any]], int]]] = {
     "jars": _jars,
     "doctor": _doctor,
     "run": _run,
     "ingest": _run,
     "refine": _run,
+    "audit": _audit,
 }
 
 if __name__ == "__main__":

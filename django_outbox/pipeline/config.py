@@ -118,8 +118,10 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     for layer in layers:
         for name, value in layer.items():
             below = merged.get(name)
-            both = isinstance(below, Mapping) and isinstance(value, Mapping)
-            merged[name] = {**below, **value} if both else value
+            if isinstance(below, Mapping) and isinstance(value, Mapping):
+                merged[name] = {**below, **value}
+            else:
+                merged[name] = value
     return merged
 
 

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from ..devstack.java import find_java
 from ..exceptions import ConfigurationError
+from . import jdbc
 from .ingest import as_bronze, kafka_options
 from .session import open_session, place, spark_jars
 
@@ -111,25 +111,9 @@ def _count_topics(spark: SparkSession, settings: PipelineSettings) -> str:
 
 
 def _ask_database(spark: SparkSession, settings: PipelineSettings) -> str:
-    options = jdbc_options(settings.database_url)
-    query = "SELECT current_setting('server_version') AS version"
-    rows = spark.read.format("jdbc").options(**options, query=query).load()
+    text = "SELECT current_setting('server_version') AS version"
+    rows = jdbc.query(spark, settings, text)
     return f"PostgreSQL {rows.collect()[0]['version']}"
-
-
-def jdbc_options(url: str) -> dict[str, str]:
-    """Turn a database URL into what Spark's JDBC source wants; no secret in a URL."""
-    parts = urlsplit(url)
-    server = f"{parts.hostname}:{parts.port or 5432}"
-    query = f"?{parts.query}" if parts.query else ""
-    return {
-        "url": f"jdbc:postgresql://{server}{parts.path}{query}",
-        "user": unquote(parts.username or ""),
-        "password": unquote(parts.password or ""),
-        "driver": "org.postgresql.Driver",
-        # Without it the driver fetches all rows at once.
-        "fetchsize": "10000",
-    }
 
 
 def _round_trip(spark: SparkSession, settings: PipelineSettings, topic: str) -> str:

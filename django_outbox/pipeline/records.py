@@ -37,7 +37,10 @@ def parse(bronze: DataFrame) -> DataFrame:
     return (
         bronze.withColumn("source", header("outbox-source"))
         .withColumn("id", header("outbox-id").try_cast("bigint"))
-        .withColumn("message_id", F.coalesce(header("outbox-message-id"), F.col("id").cast("string")))
+        .withColumn(
+            "message_id",
+            F.coalesce(header("outbox-message-id"), F.col("id").cast("string")),
+        )
         .withColumn("created_at", created)
         .withColumn("is_deleted", F.col("value").isNull())
         .select(*RECORD_COLUMNS)
@@ -66,9 +69,7 @@ def typed(records: DataFrame, *, topic: str, schema: str) -> DataFrame:
             F.col("key").cast("string").alias("key"),
             F.col("payload").dropFields(_CORRUPT).alias("payload"),
         )
-        .select(
-            "source", "id", "created_at", "partition", "offset", "key", "payload.*"
-        )
+        .select("source", "id", "created_at", "partition", "offset", "key", "payload.*")
     )
 
 
@@ -95,7 +96,9 @@ def _is_unparsable(payload: Column, schema: str) -> Column:
 
     # Null for an empty text or for `null`; the corrupt text for all other.
     verdict = payload.isNull() | payload[_CORRUPT].isNotNull()
-    for column in StructType.fromDDL(schema).fields:
+    declared = StructType.fromDDL(schema)
+    assert isinstance(declared, StructType)
+    for column in declared.fields:
         if not column.nullable:
             verdict = verdict | payload[column.name].isNull()
     return verdict

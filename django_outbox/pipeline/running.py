@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from . import tables
 from .ingest import start_ingest
@@ -31,7 +31,7 @@ PARTS: Final = ("ingest", "refine")
 """The steps, in order."""
 
 
-def run_once(  # noqa: PLR0913 - what to run, and how to follow it
+def run_once(
     spark: SparkSession,
     settings: PipelineSettings,
     *,
@@ -60,7 +60,7 @@ def run_once(  # noqa: PLR0913 - what to run, and how to follow it
             supervise([query], stop=stop, observers=observers)
 
 
-def run_every(  # noqa: PLR0913 - what to run, and how to follow it
+def run_every(
     spark: SparkSession,
     settings: PipelineSettings,
     *,
@@ -80,7 +80,7 @@ def _start(
     part: str,
     spark: SparkSession,
     settings: PipelineSettings,
-    trigger: dict[str, object],
+    trigger: Mapping[str, Any],
     reached: Callable[[str], None] = lambda _: None,
 ) -> StreamingQuery:
     if part == "ingest":

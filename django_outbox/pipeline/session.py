@@ -112,6 +112,8 @@ def _prepare_process() -> None:
             " `pip install 'django-outbox[java]'`."
         ) from error
     os.environ["JAVA_HOME"] = str(java.parents[1])
+    # Spark would warn that the machine's name leads to this machine.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # The default is whatever `python3` is on the path, not the environment's.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -58,7 +58,7 @@ class Sender:
             }
         )
 
-    def send(  # noqa: PLR0913 - all that a record can be
+    def send(
         self,
         topic: str,
         *ids: int,
@@ -115,3 +115,6 @@ class Contents:
 
     def ids(self, table: str, topic: str) -> list[int]:
         return sorted(id for (id,) in self(table, topic))
+
+    def count(self, table: str) -> int:
+        return len(self._rows[table])

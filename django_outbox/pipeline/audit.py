@@ -1,0 +1,235 @@
+"""
+Database, topics and lake against each other: what is lost, extra or changed.
+
+The three are laid under each other and grouped by message, so the cost is one
+shuffle, whatever the size. The functions on DataFrames are pure; `audit()`
+reads, in an order that makes a moving system comparable:
+
+1. the topics, up to their present ends;
+2. the database, in one snapshot: what is in 1 was committed before it;
+3. the topics once more, only if something of 2 is not in 1: it may have
+   arrived meanwhile;
+4. the lake, judged up to where refine has come in each partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from . import jdbc, tables
+from .ingest import read_topics
+from .records import is_from_outbox, parse
+from .report import COUNTS, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from .config import PipelineSettings
+
+MESSAGE: Final = ("source", "topic", "message_id")
+"""What is the same message everywhere."""
+
+_ORIGINS: Final = ("kafka", "database", "lake")
+_FACTS: Final = (*MESSAGE, "id", "key_digest", "value_digest", "hour", "origin")
+
+
+def slim(records: DataFrame, *, origin: str) -> DataFrame:
+    """What the audit needs of parsed records: digests in place of contents."""
+    return records.select(
+        *MESSAGE,
+        *("id", "partition", "offset"),
+        F.md5("key").alias("key_digest"),
+        F.md5("value").alias("value_digest"),
+        F.date_trunc("hour", F.coalesce("created_at", "timestamp")).alias("hour"),
+        F.lit(origin).alias("origin"),
+    )
+
+
+def compare(
+    kafka: DataFrame, *, promises: DataFrame | None, lake: DataFrame
+) -> DataFrame:
+    """
+    One row for each message, with a column for each way in which it is wrong.
+
+    Args:
+        kafka: What the topics hold, `slim`; with `is_due` where the lake
+            should have it by now.
+        promises: What the database says, or None when it has nothing to say.
+        lake: What silver and late hold, `slim`.
+    """
+    everything = kafka.select(
+        *_FACTS, "is_due", F.lit(None).cast("string").alias("state")
+    ).unionByName(
+        lake.select(
+            *_FACTS,
+            F.lit(False).alias("is_due"),  # noqa: FBT003 - the literal itself
+            F.lit(None).cast("string").alias("state"),
+        )
+    )
+    if promises is not None:
+        everything = everything.unionByName(
+            promises.select(
+                *_FACTS,
+                F.lit(False).alias("is_due"),  # noqa: FBT003 - the literal itself
+                "state",
+            )
+        )
+    counts = [
+        F.count_if(F.col("origin") == origin).alias(origin) for origin in _ORIGINS
+    ]
+    messages = everything.groupBy(*MESSAGE).agg(
+        F.min("id").alias("id"),
+        F.min("hour").alias("hour"),
+        *counts,
+        F.max(F.col("state") == jdbc.SENT).alias("is_sent"),
+        F.bool_or("is_due").alias("is_due"),
+        (_differs("key_digest") | _differs("value_digest")).alias("is_altered"),
+    )
+    k, d, lk = F.col("kafka"), F.col("database"), F.col("lake")
+    is_known = F.lit(promises is not None)
+    wrong = {
+        "lost": F.coalesce("is_sent", F.lit(False)) & (k == 0),  # noqa: FBT003
+        "unexpected": is_known & F.col("is_judged") & (k > 0) & (d == 0),
+        "copies": k - 1,
+        "altered": F.col("is_altered"),
+        "lake_lost": F.col("is_due") & (lk == 0),
+        "lake_copies": lk - 1,
+        "pending": ~F.col("is_sent"),
+    }
+    return messages.withColumn("is_judged", _is_judged(promises)).select(
+        *MESSAGE,
+        "id",
+        "hour",
+        F.least(k, F.lit(1)).cast("bigint").alias("messages"),
+        *(
+            F.greatest(F.coalesce(flag.cast("bigint"), F.lit(0)), F.lit(0)).alias(name)
+            for name, flag in wrong.items()
+        ),
+    )
+
+
+def _differs(digest: str) -> Column:
+    """Whether a message's copies are not all alike; null is a tombstone's value."""
+    text = F.coalesce(digest, F.lit("-"))
+    return F.min(text) != F.max(text)
+
+
+def _is_judged(promises: DataFrame | None) -> Column:
+    """Whether the archive goes back far enough to know of a message."""
+    if promises is None:
+        return F.lit(False)  # noqa: FBT003 - the literal itself
+    oldest = promises.where(F.col("state") == jdbc.SENT).groupBy("source", "topic")
+    known = {
+        (row["source"], row["topic"]): row["oldest"]
+        for row in oldest.agg(F.min("id").alias("oldest")).collect()
+    }
+    verdict = F.lit(False)  # noqa: FBT003 - the literal itself
+    for (source, topic), first in known.items():
+        is_there = (F.col("source") == source) & (F.col("topic") == topic)
+        verdict = F.when(is_there, F.col("id") >= first).otherwise(verdict)
+    return verdict
+
+
+def disorder(kafka: DataFrame) -> DataFrame:
+    """
+    The first deliveries that came behind a later id of their key.
+
+    Copies do not count: only the first occurrence of each message has a place
+    in the order.
+    """
+    nth = Window.partitionBy(*MESSAGE).orderBy("partition", "offset")
+    before = (
+        Window.partitionBy("source", "topic", "key_digest", "partition")
+        .orderBy("offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    return (
+        kafka.where(F.col("key_digest").isNotNull())
+        .withColumn("nth", F.row_number().over(nth))
+        .where("nth = 1")
+        .withColumn("mark", F.max("id").over(before))
+        .where("id < mark")
+    )
+
+
+def split_keys(kafka: DataFrame) -> DataFrame:
+    """The keys that are in more than one partition: nothing orders those."""
+    return (
+        kafka.where(F.col("key_digest").isNotNull())
+        .groupBy("source", "topic", "key_digest")
+        .agg(F.countDistinct("partition").alias("partitions"), F.min("id").alias("id"))
+        .where("partitions > 1")
+    )
+
+
+def audit(spark: SparkSession, settings: PipelineSettings) -> Report:
+    """Compare all that there is, and count what is wrong."""
+    tables.create(spark, settings)
+    kafka = _read_kafka(spark, settings).persist()
+    kafka.count()
+    promises = _read_promises(spark, settings)
+    if promises is not None:
+        promises = promises.persist()
+        sent = promises.where(F.col("state") == jdbc.SENT)
+        if not sent.join(kafka, list(MESSAGE), "left_anti").isEmpty():
+            kafka.unpersist()
+            kafka = _read_kafka(spark, settings).persist()
+    silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
+    lake = slim(silver.unionByName(late.drop("mark")), origin="lake").persist()
+    reached = lake.groupBy("topic", "partition").agg(F.max("offset").alias("reached"))
+    due = kafka.join(reached, ["topic", "partition"], "left").withColumn(
+        "is_due",
+        F.coalesce(F.col("offset") <= F.col("reached"), F.lit(False)),  # noqa: FBT003
+    )
+    try:
+        return _report(compare(due, promises=promises, lake=lake).persist(), kafka)
+    finally:
+        for frame in (kafka, lake, promises):
+            if frame is not None:
+                frame.unpersist()
+
+
+def _read_kafka(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
+    records = parse(read_topics(spark, settings)).where(is_from_outbox())
+    return slim(records, origin="kafka")
+
+
+def _read_promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | None:
+    if not settings.database_url:
+        return None
+    rows = jdbc.promises(spark, settings)
+    if settings.topics:
+        rows = rows.where(F.col("topic").isin(*settings.topics))
+    else:
+        rows = rows.where(F.col("topic").rlike(f"^({settings.topic_pattern})$"))
+    return rows.withColumn("source", F.lit(settings.source)).withColumn(
+        "origin", F.lit("database")
+    )
+
+
+def _report(messages: DataFrame, kafka: DataFrame) -> Report:
+    """Bring the few rows that people read into this process."""
+    group = ("source", "topic", "hour")
+    broken, split = disorder(kafka), split_keys(kafka)
+    sums = [F.sum(name).alias(name) for name in ("messages", *COUNTS[:-2])]
+    report = Report()
+    for row in messages.groupBy(*group).agg(*sums).collect():
+        report.add(row.asDict())
+    for row in broken.groupBy(*group).agg(F.count("*").alias("disorder")).collect():
+        report.add(row.asDict())
+    by_topic = split.groupBy("source", "topic").agg(F.count("*").alias("split_keys"))
+    for row in by_topic.collect():
+        report.add(row.asDict())
+    for name in COUNTS[:-2]:
+        if report.total(name) and name != "pending":
+            examples = messages.where(F.col(name) > 0).orderBy("id").limit(20)
+            report.examples[name] = [row["id"] for row in examples.collect()]
+    for name, rows in (("disorder", broken), ("split_keys", split)):
+        if report.total(name):
+            first = rows.orderBy("id").limit(20).collect()
+            report.examples[name] = [row["id"] for row in first]
+    messages.unpersist()
+    return report

@@ -1,0 +1,131 @@
+"""Faults put in on purpose, and the audit that finds exactly those."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from django_outbox.pipeline import tables
+from django_outbox.pipeline.audit import audit
+from django_outbox.pipeline.config import PipelineSettings
+from django_outbox.pipeline.report import COUNTS, Report
+from django_outbox.pipeline.running import run_once
+
+from ..services import Topics
+from .lakes import Sender
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def archive(
+    postgres: psycopg.Connection, topic: str, *ids: int, table: str = "outbox_archive"
+) -> None:
+    """Say that these messages of key `k` were sent; or, in `outbox`, wait."""
+    for id in ids:
+        postgres.execute(
+            f"INSERT INTO {table} (id, kafka_topic, kafka_key, kafka_value, message_id,"
+            " create_time, cluster_id, attempts, last_error, kafka_header_keys,"
+            " kafka_header_values) VALUES (%s, %s, 'k', '{}', %s,"
+            " to_timestamp(1700000000), 0, 0, '', '{}', '{}')",
+            [id, topic, message_id(id)],
+        )
+
+
+def message_id(id: int) -> str:
+    return f"00000000-0000-0000-0000-{id:012}"
+
+
+def send(sender: Sender, topic: str, *ids: int, **fault: str) -> None:
+    for id in ids:
+        sender.send(topic, id, message_id=message_id(id), **fault)
+
+
+def counts(report: Report) -> dict[str, int]:
+    return {name: n for name in COUNTS if (n := report.total(name))}
+
+
+@pytest.fixture
+def settings(database_url: str, topics: Topics, tmp_path: Path) -> PipelineSettings:
+    return PipelineSettings(
+        lake=str(tmp_path / "lake"),
+        kafka={"bootstrap.servers": topics.servers},
+        topics=(topics.create(partitions=2),),
+        database_url=database_url,
+        source="shop",
+    )
+
+
+def test_the_audit_finds_exactly_what_was_put_in(
+    spark: SparkSession,
+    topics: Topics,
+    settings: PipelineSettings,
+    postgres: psycopg.Connection,
+) -> None:
+    (topic,) = settings.topics
+    sender = Sender(topics.servers)
+    archive(postgres, topic, *range(1, 11))
+    archive(postgres, topic, 11, 12, table="outbox")
+    send(sender, topic, 1, 2, 3, 4, 11)
+    run_once(spark, settings, stop=threading.Event())
+
+    good = audit(spark, settings)
+    assert counts(good) == {"lost": 6, "pending": 2}
+    assert good.examples == {"lost": [5, 6, 7, 8, 9, 10]}
+    send(sender, topic, 5, 6, 7)
+    send(sender, topic, 7, 7)
+    send(sender, topic, 10, 9)
+    sender.send(topic, 8, message_id=message_id(8), value="changed", partition=1)
+    send(sender, topic, 13)
+
+    bad = audit(spark, settings)
+    assert counts(bad) == {
+        "unexpected": 1,
+        "copies": 2,
+        "altered": 1,
+        "pending": 2,
+        # 5, 6, 7, 10 and 9 have come behind 11.
+        "disorder": 5,
+        "split_keys": 1,
+    }
+    assert bad.examples == {
+        "unexpected": [13],
+        "copies": [7],
+        "altered": [8],
+        "disorder": [5, 6, 7, 9, 10],
+        "split_keys": [1],
+    }
+    assert bad.total("messages") == 12
+    assert json.loads(bad.as_json())["total"]["unexpected"] == 1
+    assert "altered: ids [8]" in bad.as_table()
+
+    # What refine has passed must be in the lake, once and unchanged.
+    for table, sql in (
+        ("silver", "DELETE FROM {} WHERE id = 2"),
+        ("silver", "INSERT INTO {0} SELECT * FROM {0} WHERE id = 3"),
+    ):
+        spark.sql(sql.format(tables.name(settings, table)))
+    broken = audit(spark, settings)
+    assert (broken.examples["lake_lost"], broken.examples["lake_copies"]) == ([2], [3])
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        ({"messages": 9, "copies": 2, "pending": 3}, 0),
+        ({"copies": 3}, 4),
+        ({"copies": 3, "lost": 1}, 3),
+        ({"disorder": 1}, 3),
+        ({"split_keys": 1}, 3),
+        ({"lake_copies": 1}, 3),
+    ],
+)
+def test_the_exit_code_tells_loss_from_copies(found: dict[str, int], code: int) -> None:
+    report = Report()
+    report.add({"source": "shop", "topic": "orders", **found})
+    assert report.exit_code(max_copies=2) == code

@@ -1,0 +1,149 @@
+"""The pipeline as a process: told to stop, told of progress, without Django."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_outbox.exceptions import ConfigurationError
+from django_outbox.pipeline.__main__ import main
+from django_outbox.pipeline.config import PipelineSettings, build, read_environment
+from django_outbox.pipeline.progress import MetricsFile, Reading
+from django_outbox.pipeline.running import run_every
+from django_outbox.pipeline.session import place
+
+from ..services import Topics
+from .lakes import Contents, Sender
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_stop_finishes_the_batch_at_hand(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    metrics = tmp_path / "pipeline.prom"
+    settings = PipelineSettings(
+        lake=str(tmp_path / "lake"),
+        kafka={"bootstrap.servers": topics.servers},
+        topics=(topic,),
+        batch_records=2,
+    )
+    Sender(topics.servers).send(topic, 1, 2, 3, 4, 5)
+    stop = threading.Event()
+    seen: list[Reading] = []
+    observe_metrics = MetricsFile(metrics)
+
+    def observe(reading: Reading) -> None:
+        seen.append(reading)
+        observe_metrics(reading)
+        if reading.query == "refine":
+            stop.set()
+
+    run_every(spark, settings, seconds=0, stop=stop, observers=[observe])
+    lake = Contents(spark, settings)
+    refined = sum(r.rows for r in seen if r.query == "refine")
+    assert refined >= 1
+    assert lake.ids("silver", topic) == list(range(1, refined + 1))
+    assert lake.ids("latest", topic) == [refined]
+    total = f'django_outbox_pipeline_rows_total{{query="refine"}} {refined}'
+    assert total in metrics.read_text().splitlines()
+    assert not spark.streams.active
+
+
+def test_the_pipeline_needs_no_django_and_no_driver() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('django', 'psycopg', 'confluent_kafka'):\n"
+        "    sys.modules[name] = None\n"
+        "from pkgutil import iter_modules\n"
+        "from importlib import import_module\n"
+        "import django_outbox.pipeline as pipeline\n"
+        "for module in iter_modules(pipeline.__path__):\n"
+        "    import_module(f'{pipeline.__name__}.{module.name}')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "lake: say where"),
+        (["run", "--lake", "x"], "topics: name at least one"),
+        (["audit", "--lake", "x", "--topic", "t"], "source: name the outbox"),
+    ],
+)
+def test_wrong_settings_are_one_line_and_code_2(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("OUTBOX_PIPELINE_LAKE", "OUTBOX_PIPELINE_TOPICS", "OUTBOX_SOURCE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "nowhere:9092")
+    monkeypatch.setenv("DATABASE_URL", "postgres://nowhere/outbox")
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"laek": "x"}, "laek: there is no such setting. Did you mean 'lake'?"),
+        ({"lake": "x", "batch_files": "8"}, "batch_files: '8' is not of type int."),
+        ({"lake": "x", "batch_files": 0}, "batch_files: must be at least 1."),
+        (
+            {"lake": "x", "kafka": {"isolation.level": "read_uncommitted"}},
+            "kafka: 'isolation.level' is the pipeline's own",
+        ),
+        (
+            {"lake": "x", "topics": ["a"], "topic_pattern": "b"},
+            "topic_pattern: choose it or `topics`, not both.",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        build(values)
+    assert str(caught.value).startswith(message)
+
+
+def test_settings_come_from_the_environment() -> None:
+    settings = build(
+        read_environment(
+            {
+                "OUTBOX_PIPELINE_LAKE": "s3a://lake/",
+                "OUTBOX_PIPELINE_TOPICS": "orders,payments",
+                "KAFKA_BOOTSTRAP_SERVERS": "kafka:9092",
+                "OUTBOX_SOURCE": "shop",
+            }
+        )
+    )
+    assert settings.topics == ("orders", "payments")
+    assert settings.kafka == {"bootstrap.servers": "kafka:9092"}
+    assert settings.table_path("silver") == "s3a://lake/silver"
+    assert settings.source == "shop"
+
+
+@pytest.mark.parametrize(
+    ("environment", "where"),
+    [
+        ({}, "local"),
+        ({"SPARK_REMOTE": "sc://spark:15002"}, "connect"),
+        ({"PYSPARK_GATEWAY_PORT": "4711"}, "submit"),
+    ],
+)
+def test_who_runs_spark_is_seen_in_the_environment(
+    environment: dict[str, str], where: str
+) -> None:
+    assert place(environment) == where
