@@ -126,6 +126,8 @@ class OutboxSettings:
     """librdkafka properties for the producer of records only."""
     CONSUMER_KAFKA: Mapping[str, Any] = field(default_factory=dict)
     """librdkafka properties for the consumers of `runconsumer` only."""
+    PIPELINE: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of `manage.py outbox_pipeline`, in the names of its TOML file."""
 
     def __post_init__(self) -> None:
         """Derive what was left at 0 from what was given."""

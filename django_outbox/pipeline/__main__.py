@@ -47,6 +47,11 @@ def main(
         code, line = 2, " ".join(str(error).split())
     except OutboxError as error:
         code, line = 1, " ".join(str(error).split())
+    except Exception as error:
+        # PySpark's errors cannot be named where it may not be installed.
+        if not type(error).__module__.startswith("pyspark."):
+            raise
+        code, line = 1, str(error).partition("\n=== Streaming Query ===")[0]
     sys.stderr.write(f"{program} {chosen.command}: {line}\n")
     return code
 

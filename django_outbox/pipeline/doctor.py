@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -121,8 +121,7 @@ def _round_trip(spark: SparkSession, settings: PipelineSettings, topic: str) -> 
     servers = {f"kafka.{key}": value for key, value in settings.kafka.items()}
     row = spark.sql(f"SELECT '{token}' AS key, '{token}' AS value")
     row.write.format("kafka").options(**servers).option("topic", topic).save()
-    options = {**kafka_options(settings), "subscribe": topic}
-    options.pop("subscribePattern", None)
+    options = kafka_options(replace(settings, topics=(topic,), topic_pattern=""))
     read = as_bronze(spark.read.format("kafka").options(**options).load())
     path = f"{settings.lake}/_doctor"
     mine = read.where(f"CAST(key AS STRING) = '{token}'")

@@ -1,4 +1,4 @@
-"""A pipeline that is killed after each table, and one that goes on behind it."""
+"""Pipelines that are killed behind each table, and go on where the tables are."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from django_outbox.pipeline.config import PipelineSettings
 from django_outbox.pipeline.running import run_once
@@ -21,48 +24,50 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def kill_after(table: str, settings: PipelineSettings) -> None:
-    """Run the pipeline in a process that ends with `kill -9` at this point."""
-    victim = subprocess.run(
-        [
-            *(sys.executable, "-m", "tests.pipeline.victim", settings.lake),
-            *(settings.kafka["bootstrap.servers"], settings.topics[0], table),
-        ],
-        cwd=ROOT,
-        start_new_session=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert victim.returncode == -signal.SIGKILL, victim.stderr
-
-
-def test_kills_after_each_table_lose_and_repeat_nothing(
-    spark: SparkSession, topics: Topics, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def killed(
+    topics: Topics, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], PipelineSettings]:
+    """Give the pipeline that was killed at a point; all were, at once."""
+    folder = tmp_path_factory.mktemp("killed")
     topic = topics.create(partitions=2)
-    settings = PipelineSettings(
-        lake=str(tmp_path / "lake"),
-        kafka={"bootstrap.servers": topics.servers},
-        topics=(topic,),
-    )
     sender = Sender(topics.servers)
     sender.send(topic, 1, 2, 2, 5, 3, 3, key="a")
     sender.send(topic, 4, 6, 4, 7, key="b", partition=1)
     sender.send(topic, 8, 8, key=None)
     sender.send(topic, 9, value=None, key="c")
-    checkpoints = Path(settings.lake, "_checkpoints")
-
-    kill_after("bronze", settings)
-    assert not (checkpoints / "ingest" / "commits" / "0").exists()
-    for table in ("silver", "late", "latest"):
-        kill_after(table, settings)
-        assert not (checkpoints / "refine" / "commits" / "0").exists()
+    victim = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.pipeline.victim"),
+            *(str(folder), topics.servers, topic),
+        ],
+        cwd=ROOT,
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert victim.returncode == -signal.SIGKILL, victim.stderr
     sender.send(topic, 9, 10, key="c")
-    run_once(spark, settings, stop=threading.Event())
+    return lambda point: PipelineSettings(
+        lake=str(folder / point),
+        kafka={"bootstrap.servers": topics.servers},
+        topics=(topic,),
+    )
 
-    lake = Contents(spark, settings)
+
+@pytest.mark.parametrize("point", ["bronze", "silver", "late", "latest"])
+def test_a_kill_after_each_table_loses_and_repeats_nothing(
+    point: str, spark: SparkSession, killed: Callable[[str], PipelineSettings]
+) -> None:
+    settings = killed(point)
+    query = "ingest" if point == "bronze" else "refine"
+    assert not Path(settings.checkpoint(query), "commits", "0").exists()
+    assert Contents(spark, settings).count(point) > 0
+
+    run_once(spark, settings, stop=threading.Event())
+    lake, (topic,) = Contents(spark, settings), settings.topics
     bronze = lake("bronze", topic, "partition", "offset")
     assert len(bronze) == len(set(bronze)) == 15
     assert lake.ids("silver", topic) == [1, 2, 4, 5, 6, 7, 8, 9, 10]

@@ -5,20 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from django.core.management import call_command
+from pytest_django.fixtures import SettingsWrapper
 
+from django_outbox.devstack import Stack
 from django_outbox.exceptions import ConfigurationError
+from django_outbox.management.commands.outbox_pipeline import defaults
 from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.config import PipelineSettings, build, read_environment
+from django_outbox.pipeline.doctor import examine
 from django_outbox.pipeline.progress import MetricsFile, Reading
 from django_outbox.pipeline.running import run_every
 from django_outbox.pipeline.session import place
 
 from ..services import Topics
-from .lakes import Contents, Sender
+from .lakes import SPARK, Contents, Sender
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +100,56 @@ def test_wrong_settings_are_one_line_and_code_2(
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert message in line
+
+
+def test_a_django_project_has_told_most_of_it_already(
+    monkeypatch: pytest.MonkeyPatch,
+    settings: SettingsWrapper,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv("OUTBOX_PIPELINE_LAKE", raising=False)
+    settings.DJANGO_OUTBOX = {
+        "LEADER_GROUP": "shop-outbox",
+        "TABLE": "outbox",
+        "KAFKA": {"bootstrap.servers": "kafka:9092"},
+        "PIPELINE": {"topics": ["orders"], "kafka": {"security.protocol": "SSL"}},
+    }
+    known = defaults()
+    url = known.pop("database_url")
+    assert url.startswith("postgres://")
+    assert known == {
+        "kafka": {"bootstrap.servers": "kafka:9092", "security.protocol": "SSL"},
+        "table": "outbox",
+        "source": "shop-outbox",
+        "topics": ["orders"],
+    }
+    with pytest.raises(SystemExit) as caught:
+        call_command("outbox_pipeline", "run", "--once")
+    assert caught.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith("manage.py outbox_pipeline run: lake: say where")
+
+
+def test_the_doctor_finds_all_well_and_tells_what_is_not(
+    spark: SparkSession, topics: Topics, services: Stack, tmp_path: Path
+) -> None:
+    well = PipelineSettings(
+        lake=str(tmp_path / "lake"),
+        kafka={"bootstrap.servers": topics.servers},
+        topics=(topics.create(),),
+        database_url=services.database_url,
+        spark=SPARK,
+    )
+    found = list(examine(well, topic=topics.create()))
+    assert [finding for finding in found if not finding.is_good] == []
+    names = ["java", "jars", "spark", "python", "topics", "database", "round trip"]
+    assert [finding.name for finding in found] == names
+
+    ill = replace(well, topics=(), database_url="postgres://nobody@127.0.0.1:1/none")
+    found = [f for f in examine(ill, topic=topics.create()) if not f.is_good]
+    assert [finding.name for finding in found] == ["topics", "database"]
+    assert "127.0.0.1:1" in found[1].detail
+    assert "DATABASE_URL" in found[1].cure
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,62 @@
+"""`python -m django_outbox.pipeline` with what the Django project knows already."""
+
+from __future__ import annotations
+
+from argparse import REMAINDER, ArgumentParser
+from typing import Any
+from urllib.parse import quote
+
+from django.core.management.base import BaseCommand
+from django.db import connections, router
+
+from ...conf import settings
+from ...models import OutboxRecord
+from ...pipeline.__main__ import main
+from ...pipeline.config import merge
+
+
+class Command(BaseCommand):
+    """Hands settings on; `pipeline/__main__.py` does the rest."""
+
+    help = (
+        "Turn Kafka topics into lake tables on Spark: jars, doctor, run, ingest,"
+        " refine, audit. `outbox_pipeline COMMAND --help` has the options of each."
+    )
+    # The pipeline reads settings of its own and says what is wrong with them.
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("arguments", nargs=REMAINDER, metavar="COMMAND ...")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        code = main(
+            options["arguments"],
+            defaults=defaults(),
+            program="manage.py outbox_pipeline",
+        )
+        if code:
+            raise SystemExit(code)
+
+
+def defaults() -> dict[str, Any]:
+    """The project's settings, in the pipeline's words."""
+    chosen = settings.snapshot()
+    alias = chosen.DATABASE or router.db_for_write(OutboxRecord)
+    servers = chosen.KAFKA.get("bootstrap.servers")
+    known = {
+        # Of librdkafka's properties only this one is Java's for certain.
+        "kafka": {"bootstrap.servers": servers} if servers else {},
+        "database_url": _url(connections[alias].settings_dict),
+        "table": chosen.TABLE,
+        "source": chosen.source,
+    }
+    return merge(known, chosen.PIPELINE)
+
+
+def _url(database: dict[str, Any]) -> str:
+    user, password, name = (
+        quote(str(database.get(part) or ""), safe="")
+        for part in ("USER", "PASSWORD", "NAME")
+    )
+    host, port = database.get("HOST") or "127.0.0.1", database.get("PORT") or 5432
+    return f"postgres://{user}:{password}@{host}:{port}/{name}"

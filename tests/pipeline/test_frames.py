@@ -1,0 +1,103 @@
+"""The pure functions on small frames, without Kafka and without tables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from django_outbox.jars import read_list
+from django_outbox.pipeline.audit import disorder, split_keys
+from django_outbox.pipeline.config import ENVIRONMENT, PipelineSettings
+from django_outbox.pipeline.refine import classify, newest, unseen
+from django_outbox.pipeline.tables import SCHEMAS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "pipeline.md"
+
+
+def records(
+    spark: SparkSession, *rows: tuple[int, int | None, str | None]
+) -> DataFrame:
+    """Records of one partition, in this order: id (or none), and key."""
+    return spark.createDataFrame(
+        [
+            {
+                "source": "shop" if id is not None else None,
+                "topic": "orders",
+                "partition": 0,
+                "offset": offset,
+                "id": id,
+                "message_id": str(id),
+                "key": key.encode() if key else None,
+                "key_digest": key,
+                "is_deleted": False,
+            }
+            for offset, id, key in rows
+        ],
+        f"{SCHEMAS['silver']}, key_digest STRING",
+    )
+
+
+@pytest.fixture
+def batch(spark: SparkSession) -> DataFrame:
+    return records(
+        spark,
+        *((0, 3, "a"), (1, 4, "a"), (2, 4, "a"), (3, 2, "a"), (4, 5, "a")),
+        *((5, 1, "b"), (6, 9, None), (7, None, "a")),
+    )
+
+
+def test_a_record_is_judged_by_what_its_key_has_had(
+    spark: SparkSession, batch: DataFrame
+) -> None:
+    latest = records(spark, (0, 3, "a"))
+    judged = classify(batch, latest).orderBy("offset").collect()
+    assert [(row["offset"], row["kind"], row["mark"]) for row in judged] == [
+        *((0, "suspect", 3), (1, "fresh", 3), (2, "suspect", 4), (3, "suspect", 4)),
+        *((4, "fresh", 4), (5, "fresh", None), (6, "unkeyed", None)),
+        (7, "foreign", None),
+    ]
+
+
+def test_what_was_seen_anywhere_is_dropped_and_the_rest_comes_once(
+    spark: SparkSession, batch: DataFrame
+) -> None:
+    left = unseen(batch.where("id < 6"), records(spark, (0, 1, "b")), batch.limit(1))
+    assert sorted(row["offset"] for row in left.collect()) == [1, 3, 4]
+
+
+def test_the_newest_of_each_key_is_the_one_with_the_highest_id(
+    batch: DataFrame,
+) -> None:
+    rows = newest(batch.where("id < 6")).collect()
+    assert {(bytes(row["key"]), row["id"]) for row in rows} == {(b"a", 5), (b"b", 1)}
+
+
+def test_copies_are_no_disorder_and_a_key_without_an_order_is_told(
+    spark: SparkSession, batch: DataFrame
+) -> None:
+    kafka = batch.where("id IS NOT NULL")
+    assert [row["id"] for row in disorder(kafka).collect()] == [2]
+    assert split_keys(kafka).isEmpty()
+    elsewhere = records(spark, (0, 6, "b")).selectExpr(
+        *(c if c != "partition" else "1 AS partition" for c in kafka.columns)
+    )
+    both = kafka.unionByName(elsewhere)
+    assert [row["key_digest"] for row in split_keys(both).collect()] == ["b"]
+
+
+def test_the_archives_for_spark_are_pinned() -> None:
+    archives = read_list("spark")
+    assert len({(c.group, c.artifact) for c in archives}) == len(archives) == 11
+
+
+def test_the_reference_has_every_setting_variable_and_table() -> None:
+    words = set(re.findall(r"`(\w+)`", REFERENCE.read_text("utf-8")))
+    settings = {field.name for field in fields(PipelineSettings)}
+    assert {*settings, *ENVIRONMENT, *SCHEMAS} <= words
