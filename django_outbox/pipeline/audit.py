@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from . import jdbc, tables
 from .ingest import read_topics
 from .records import is_from_outbox, parse
-from .report import COUNTS, Report
+from .report import OF_MESSAGES, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 MESSAGE: Final = ("source", "topic", "message_id")
 """What is the same message everywhere."""
+
+EXAMPLES: Final = 20
+"""Ids that a report names for each count."""
 
 _ORIGINS: Final = ("kafka", "database", "lake")
 _FACTS: Final = (*MESSAGE, "id", "key_digest", "value_digest", "hour", "origin")
@@ -214,7 +217,8 @@ def _report(messages: DataFrame, kafka: DataFrame) -> Report:
     """Bring the few rows that people read into this process."""
     group = ("source", "topic", "hour")
     broken, split = disorder(kafka), split_keys(kafka)
-    sums = [F.sum(name).alias(name) for name in ("messages", *COUNTS[:-2])]
+    counts = ("messages", *OF_MESSAGES, "pending")
+    sums = [F.sum(name).alias(name) for name in counts]
     report = Report()
     for row in messages.groupBy(*group).agg(*sums).collect():
         report.add(row.asDict())
@@ -223,13 +227,28 @@ def _report(messages: DataFrame, kafka: DataFrame) -> Report:
     by_topic = split.groupBy("source", "topic").agg(F.count("*").alias("split_keys"))
     for row in by_topic.collect():
         report.add(row.asDict())
-    for name in COUNTS[:-2]:
-        if report.total(name) and name != "pending":
-            examples = messages.where(F.col(name) > 0).orderBy("id").limit(20)
-            report.examples[name] = [row["id"] for row in examples.collect()]
-    for name, rows in (("disorder", broken), ("split_keys", split)):
+    found = _examples(messages, *OF_MESSAGES)
+    for rows, name in ((broken, "disorder"), (split, "split_keys")):
         if report.total(name):
-            first = rows.orderBy("id").limit(20).collect()
-            report.examples[name] = [row["id"] for row in first]
+            found = found.unionByName(_examples(rows.withColumn(name, F.lit(1)), name))
+    for row in found.orderBy("name", "id").collect():
+        report.examples.setdefault(row["name"], []).append(row["id"])
     messages.unpersist()
     return report
+
+
+def _examples(rows: DataFrame, *names: str) -> DataFrame:
+    """The lowest ids for each of these counts that is not 0."""
+    nth = Window.partitionBy("name").orderBy("id")
+    wrong = [
+        F.struct(F.lit(name).alias("name"), F.col(name).cast("bigint").alias("count"))
+        for name in names
+    ]
+    return (
+        rows.select("id", F.explode(F.array(*wrong)).alias("wrong"))
+        .where("wrong.count > 0")
+        .select("id", "wrong.name")
+        .withColumn("nth", F.row_number().over(nth))
+        .where(F.col("nth") <= EXAMPLES)
+        .select("name", "id")
+    )

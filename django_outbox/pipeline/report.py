@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-COUNTS: Final = (
+OF_MESSAGES: Final = (
     *("lost", "unexpected", "copies", "altered"),
-    *("lake_lost", "lake_copies", "pending"),
-    *("disorder", "split_keys"),
+    *("lake_lost", "lake_copies"),
 )
+"""What can be wrong with a message, wherever it is."""
+
+COUNTS: Final = (*OF_MESSAGES, "pending", "disorder", "split_keys")
 """What is counted, apart from the messages themselves."""
 
 BROKEN: Final = (

@@ -8,7 +8,6 @@ the pipeline runs and again between its two runs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,7 @@ class History:
         self.spark = spark
         self._sender = Sender(topics.servers)
         self._names: dict[str, str] = {}
-        self._create: Callable[[], str] = lambda: topics.create(partitions=2)
+        self._create = topics.create
         self._first()
         self.settings = replace(
             settings,
@@ -54,7 +53,8 @@ class History:
 
     def topic(self, name: str) -> str:
         if name not in self._names:
-            self._names[name] = self._create()
+            # A key in two partitions needs as many.
+            self._names[name] = self._create(partitions=1 + (name == "partitions"))
         return self._names[name]
 
     def _run(self) -> None:
@@ -109,6 +109,7 @@ def history(
     settings = PipelineSettings(
         lake=str(tmp_path_factory.mktemp("history") / "lake"),
         kafka={"bootstrap.servers": topics.servers},
+        batch_files=20,
     )
     return History(spark, topics, settings)
 

@@ -60,7 +60,8 @@ def main(folder: str, servers: str, topic: str) -> None:
                 is_there.set()
                 threading.Event().wait()
 
-        start_refine(spark, settings, trigger=NOW, reached=hold)
+        # A session has one query of a name.
+        start_refine(spark.newSession(), settings, trigger=NOW, reached=hold)
         assert is_there.wait(60), point
     settings = settings_of("bronze")
     tables.create(spark, settings)
