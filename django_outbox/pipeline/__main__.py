@@ -7,7 +7,6 @@ the environment, then from the options, each over the one before.
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -19,7 +18,7 @@ from typing import Any, Final
 from ..exceptions import ConfigurationError, OutboxError
 from ..stopping import StopSignals
 from .config import PipelineSettings, build, merge, read_environment, read_file
-from .progress import JsonLines, LiveLine, MetricsFile, Observer, log_line
+from .progress import JsonLines, LiveLine, MetricsFile, Observer, PlainLines
 
 PROGRAM: Final = "python -m django_outbox.pipeline"
 
@@ -215,8 +214,7 @@ def _observers(settings: PipelineSettings, log_format: str) -> Iterator[list[Obs
         finally:
             line.close()
     else:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-        yield [*observers, log_line]
+        yield [*observers, PlainLines(sys.stdout)]
 
 
 def _say(line: str) -> None:

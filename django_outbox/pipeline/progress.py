@@ -1,5 +1,5 @@
 """
-How far the queries are: a live line, JSON lines, Prometheus text.
+How far the queries are: a live line, plain or JSON lines, Prometheus text.
 
 `running.py` asks each query for the batches that it has finished and hands a
 `Reading` of each to the observers here.
@@ -8,7 +8,6 @@ How far the queries are: a live line, JSON lines, Prometheus text.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -19,8 +18,6 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,16 +141,20 @@ class LiveLine:
         return text
 
 
-def log_line(reading: Reading) -> None:
-    """Observer that logs each reading for people."""
-    logger.info(
-        "%s: batch %d, %d rows in %.1f s",
-        reading.query,
-        reading.batch,
-        reading.rows,
-        reading.seconds,
-        extra={"action": "batch", "query": reading.query},
-    )
+class PlainLines:
+    """Observer that writes a line for people, where there is no terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __call__(self, reading: Reading) -> None:
+        time = datetime.now(UTC).isoformat(timespec="seconds")
+        lag = "" if reading.lag is None else f", lag {reading.lag:,}"
+        self._stream.write(
+            f"{time} {reading.query}: batch {reading.batch}, {reading.rows:,} rows"
+            f" in {reading.seconds:.1f} s{lag}\n"
+        )
+        self._stream.flush()
 
 
 _HELP = {
