@@ -74,7 +74,7 @@ class KafkaSource:
         self._topics = list(topics)
         self._starts = starts
         self._on_change = on_change
-        self._trouble = Trouble(f"consumer group {group}")
+        self._trouble = Trouble(f"consumer group {group}", action="consume")
         self._consumer: Consumer | None = None
         self._buffer: list[ConsumedMessage] = []
         self._owned: set[Place] = set()

@@ -13,7 +13,6 @@ transactional id makes an end of whatever is open.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final, Protocol
 
 from confluent_kafka import KafkaError as DriverError
@@ -27,7 +26,7 @@ from .config import producer_config, transform_config
 from .destinations import Destinations
 from .failures import failure, no_offset
 from .logs import CLIENT_LOG
-from .trouble import Trouble, unavailable
+from .trouble import Trouble, drop, unavailable
 
 PATIENCE: Final = 10.0
 """Seconds for one step of a transaction."""
@@ -48,7 +47,7 @@ class KafkaDeadLetters:
         if name:
             self._config["client.id"] = name
         self._patience = options.DELIVERY_TIMEOUT + 1.0
-        self._trouble = Trouble("producer of dead letters")
+        self._trouble = Trouble("producer of dead letters", action="consume")
         self._client: Client | None = None
 
     def send(self, letter: Letter) -> None:
@@ -60,7 +59,7 @@ class KafkaDeadLetters:
             _deliver(client, [letter], self._patience)
         except BaseException:
             # A letter that is late must not come after it was sent again.
-            _drop(client)
+            drop(client)
             raise
         self._client = client
         self._trouble.end()
@@ -85,7 +84,7 @@ class KafkaTransforms:
         self._config = transform_config(options, transactional_id)
         self._member = member
         self._patience = options.DELIVERY_TIMEOUT + 1.0
-        self._trouble = Trouble("producer of transformed messages")
+        self._trouble = Trouble("producer of transformed messages", action="consume")
         self._open: tuple[Client, Destinations] | None = None
 
     def send(
@@ -109,13 +108,13 @@ class KafkaTransforms:
             )
             client.commit_transaction(PATIENCE)
         except KafkaException as error:
-            _drop(client)
+            drop(client)
             raise unavailable(error) from error
         except SystemError as error:
-            _drop(client)
+            drop(client)
             raise KafkaUnavailable("The client met with a fatal error.") from error
         except BaseException:
-            _drop(client)
+            drop(client)
             raise
         if self._trouble.count == troubles:
             self._open = is_open
@@ -162,14 +161,6 @@ def _deliver(client: Client, letters: Sequence[Letter], patience: float) -> None
         raise KafkaUnavailable("Kafka has not acknowledged everything in time.")
     if errors:
         raise errors[0]
-
-
-def _drop(client: Client) -> None:
-    """Let go of what a client still holds; it is of no further use."""
-    client.purge()
-    # Once it is fenced, the driver raises from here; wrapped, if more follows.
-    with suppress(KafkaException, SystemError):
-        client.poll(0)
 
 
 def _produce(

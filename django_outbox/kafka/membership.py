@@ -31,6 +31,7 @@ from .credential import Credential
 from .groups import Doorstep
 from .logs import CLIENT_LOG
 from .topics import ensure_topic, leader_topic
+from .trouble import Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +89,7 @@ class KafkaMembership:
         self._is_settled = False
         """Whether the group has answered the join."""
         self._joined_at = 0.0
-        self._troubles: set[str] = set()
-        """Names of errors since the group was last known to be well."""
+        self._trouble = Trouble("leader group", action="elect")
 
     def join(self, listener: Listener) -> None:
         """See to the leader topic, then subscribe with new clients."""
@@ -101,7 +101,10 @@ class KafkaMembership:
                 may_create=self._options.CREATE_LEADER_TOPIC,
             )
         self._doorstep.enter()
-        common = self._client_id | {"error_cb": self._on_error, "logger": CLIENT_LOG}
+        common = self._client_id | {
+            "error_cb": self._trouble.note,
+            "logger": CLIENT_LOG,
+        }
         config = consumer_config(self._options) | common
         logger.debug("Joining the leader group with %s", redacted(config))
         self._listener = listener
@@ -126,7 +129,7 @@ class KafkaMembership:
             try:
                 message = self._consumer.poll(timeout)
             except KafkaException as error:
-                self._report(error.args[0])
+                self._trouble.note(error.args[0])
                 return
             if message is None:
                 break
@@ -149,7 +152,7 @@ class KafkaMembership:
         except BufferError:
             logger.debug("The queue of heartbeats is full: none of them goes out")
         except KafkaException as error:
-            self._report(error.args[0])
+            self._trouble.note(error.args[0])
 
     def confirm(self, offset: int) -> None:
         """Commit to the group that this heartbeat was read; do not wait."""
@@ -159,7 +162,7 @@ class KafkaMembership:
         try:
             self._consumer.commit(offsets=[position], asynchronous=True)
         except KafkaException as error:
-            self._report(error.args[0])
+            self._trouble.note(error.args[0])
 
     def leave(self) -> None:
         """Give the partition up, leave the group, drop the clients."""
@@ -249,7 +252,7 @@ class KafkaMembership:
 
     def _on_message(self, message: Message) -> None:
         if (error := message.error()) is not None:
-            self._report(error)
+            self._trouble.note(error)
             return
         heartbeat = heartbeats.decode(message.value())
         offset = message.offset()
@@ -265,34 +268,12 @@ class KafkaMembership:
         for partition in partitions:
             if refusal := error or partition.error:
                 if refusal.code() not in _ROUTINE:
-                    self._report(refusal)
+                    self._trouble.note(refusal)
             elif partition.partition == self._shard and self._listener is not None:
-                self._recover()
+                self._trouble.end()
                 self._listener.confirmed(partition.offset - 1)
 
     def _on_delivery(self, error: DriverError | None, _: Message) -> None:
         # What leave() purges fails too, and that is no trouble.
         if error is not None and self._producer is not None:
-            self._report(error)
-
-    def _on_error(self, error: DriverError) -> None:
-        self._report(error)
-
-    # What people are told: each trouble once, and its end.
-
-    def _report(self, error: DriverError) -> None:
-        trouble = error.name()
-        is_news = trouble not in self._troubles
-        self._troubles.add(trouble)
-        logger.log(
-            logging.WARNING if is_news else logging.DEBUG,
-            "The leader group is in trouble: %s (%s)",
-            error.str(),
-            trouble,
-            extra={"action": "elect", "code": trouble},
-        )
-
-    def _recover(self) -> None:
-        if self._troubles:
-            self._troubles.clear()
-            logger.info("The leader group is well again", extra={"action": "elect"})
+            self._trouble.note(error)

@@ -31,6 +31,7 @@ from .config import KafkaConfig, producer_config, redacted
 from .envelope import Envelope
 from .failures import failure, no_offset
 from .logs import CLIENT_LOG
+from .trouble import Trouble
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class KafkaProducer:
         if name:
             self._config["client.id"] = name
         self._envelope = Envelope(options)
-        self._trouble = _Trouble()
+        self._trouble = _Trouble("producer", action="produce")
         self._clients: dict[bool, Client] = {}
         _producers.add(self)
 
@@ -142,30 +143,15 @@ class KafkaProducer:
         return self._trouble.fault or failure(error, is_alone=is_alone)
 
 
-class _Trouble:
-    """What librdkafka says of the client as a whole: told once, kept when fatal."""
+class _Trouble(Trouble):
+    """Keeps what makes the client useless, too."""
 
-    def __init__(self) -> None:
-        self.fault: ProducerBroken | None = None
-        self.told: set[str] = set()
+    fault: ProducerBroken | None = None
 
     def note(self, error: DriverError) -> None:
-        name = error.name()
         if error.fatal():
-            self.fault = ProducerBroken(error.str(), code=name)
-        # librdkafka repeats itself with every attempt to connect.
-        logger.log(
-            logging.DEBUG if name in self.told else logging.WARNING,
-            "The producer is in trouble: %s (%s)",
-            error.str(),
-            name,
-            extra={"action": "produce", "code": name},
-        )
-        self.told.add(name)
-
-    def end(self) -> None:
-        self.told.clear()
-        logger.info("The producer is well again", extra={"action": "produce"})
+            self.fault = ProducerBroken(error.str(), code=error.name())
+        super().note(error)
 
 
 _producers: Final[weakref.WeakSet[KafkaProducer]] = weakref.WeakSet()

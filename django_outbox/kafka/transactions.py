@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from confluent_kafka import KafkaError as DriverError
@@ -33,15 +32,12 @@ from .envelope import Envelope, Headers
 from .logs import CLIENT_LOG
 from .reports import Reports
 from .topics import ensure_topic, ledger_topic
+from .trouble import RAISED, Trouble, drop
 
 logger = logging.getLogger(__name__)
 
 QUEUE_WAIT: Final = 0.05
 """Seconds to wait for room in the producer's queue."""
-
-_RAISED: Final = (KafkaException, SystemError)
-"""What any call that serves callbacks may raise once the client is fenced: the
-driver raises a fatal error there, and Python wraps it when more callbacks follow."""
 
 
 class KafkaTransactions:
@@ -77,8 +73,7 @@ class KafkaTransactions:
         self._envelope = Envelope(options)
         self._client: Client | None = None
         self._destinations: Destinations | None = None
-        self._troubles = 0
-        """How often the client has told of trouble with a broker."""
+        self._trouble = Trouble("producer of transactions", action="transaction")
         # Of the present transaction:
         self._reports = Reports()
         self._is_late = False
@@ -92,7 +87,7 @@ class KafkaTransactions:
         )
         logger.debug("Opening transactions with %s", redacted(self._config))
         self._client = client = Client(
-            self._config | {"error_cb": self._note_trouble, "logger": CLIENT_LOG}
+            self._config | {"error_cb": self._trouble.note, "logger": CLIENT_LOG}
         )
         self._destinations = Destinations(client)
         try:
@@ -128,7 +123,7 @@ class KafkaTransactions:
             # Nothing has begun yet.
             return faults
         self._reports, self._is_late = Reports(), False
-        troubles = self._troubles
+        troubles = self._trouble.count
         is_committed = False
         try:
             client.begin_transaction()
@@ -139,16 +134,17 @@ class KafkaTransactions:
             else:
                 client.abort_transaction(self._timeout)
                 client.poll(0)
-        except _RAISED as error:
+        except RAISED as error:
             self._give_up(client, _driver_error(error), is_committed=is_committed)
             is_committed = False
-        if troubles != self._troubles:
+        if troubles != self._trouble.count:
             # Perhaps librdkafka has asked twice: the second request could end
             # the next transaction.
             raise ProducerBroken(
                 "a connection broke during a transaction", code="_TRANSPORT"
             )
         if is_committed:
+            self._trouble.end()
             return None
         return self._reports.faults(records, was_late=self._is_late)
 
@@ -156,7 +152,7 @@ class KafkaTransactions:
         if self._client is not None:
             try:
                 self._client.poll(0)
-            except _RAISED as error:
+            except RAISED as error:
                 # The next transaction will find it out.
                 logger.debug("The client is of no further use: %s", error)
 
@@ -165,9 +161,7 @@ class KafkaTransactions:
         self._destinations = None
         if client is not None:
             # What is queued belongs to a transaction that nobody will commit.
-            client.purge()
-            with suppress(*_RAISED):
-                client.poll(0)
+            drop(client)
 
     def _check(
         self, destinations: Destinations, records: Sequence[Record], leader_id: str
@@ -237,12 +231,9 @@ class KafkaTransactions:
             client.abort_transaction(self._timeout)
             # It has given up on what was under way: that is reported here.
             client.poll(0)
-        except _RAISED as failed:
+        except RAISED as failed:
             cause = _driver_error(failed)
             raise ProducerBroken(cause.str(), code=cause.name()) from None
-
-    def _note_trouble(self, error: DriverError) -> None:
-        self._troubles += 1
 
 
 def _driver_error(error: Exception) -> DriverError:

@@ -1,5 +1,5 @@
 """
-What a client of a consumer tells people of its cluster: each trouble once.
+What a client tells people of its cluster: each trouble once, and its end.
 
 While a broker is away, librdkafka repeats itself with every attempt to
 connect.
@@ -8,9 +8,11 @@ connect.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
+from typing import Final
 
 from confluent_kafka import KafkaError as DriverError
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from ..exceptions import KafkaUnavailable
 
@@ -23,11 +25,14 @@ class Trouble:
 
     Args:
         who: what is in trouble, as a person would call it.
+        action: what it does, in the log's field of that name.
     """
 
-    def __init__(self, who: str) -> None:
+    def __init__(self, who: str, *, action: str) -> None:
         self._who = who
-        self._told: set[str] = set()
+        self._action = action
+        self.told: set[str] = set()
+        """Names of the errors since it was last known to be well."""
         self.count = 0
         """How often there was trouble."""
 
@@ -36,20 +41,33 @@ class Trouble:
         self.count += 1
         name = error.name()
         logger.log(
-            logging.DEBUG if name in self._told else logging.WARNING,
+            logging.DEBUG if name in self.told else logging.WARNING,
             "The %s is in trouble: %s (%s)",
             self._who,
             error.str(),
             name,
-            extra={"action": "consume", "code": name},
+            extra={"action": self._action, "code": name},
         )
-        self._told.add(name)
+        self.told.add(name)
 
     def end(self) -> None:
         """Note that it works."""
-        if self._told:
-            self._told.clear()
-            logger.info("The %s is well again", self._who, extra={"action": "consume"})
+        if self.told:
+            self.told.clear()
+            extra = {"action": self._action}
+            logger.info("The %s is well again", self._who, extra=extra)
+
+
+RAISED: Final = (KafkaException, SystemError)
+"""What any call that serves callbacks may raise once the client is fenced: the
+driver raises a fatal error there, and Python wraps it when more callbacks follow."""
+
+
+def drop(client: Producer) -> None:
+    """Let go of what a client still holds; it is of no further use."""
+    client.purge()
+    with suppress(*RAISED):
+        client.poll(0)
 
 
 def unavailable(error: KafkaException) -> KafkaUnavailable:
