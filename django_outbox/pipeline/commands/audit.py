@@ -1,0 +1,44 @@
+"""`audit`: compare database, topics and lake, and let a scheduler know."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...exceptions import ConfigurationError
+from .options import Commands, add_command, session, settings_of
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "audit",
+        execute,
+        words="compare database, topics and lake; exit 3 if one is wrong",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write it as JSON")
+    parser.add_argument(
+        "--max-copies", type=int, metavar="N", help="exit 4 when there are more"
+    )
+
+
+def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
+    """Return 0, 3 when something is broken, or 4 when there are many copies."""
+    settings = settings_of(chosen, defaults)
+    if settings.database_url and not settings.source:
+        raise ConfigurationError(
+            "source: name the outbox as its messages do (OUTBOX_SOURCE), or unset"
+            " DATABASE_URL to compare topics and lake only."
+        )
+    with session(settings) as spark:
+        from ..audit import audit
+
+        report = audit(spark, settings)
+    sys.stdout.write(report.as_table() + "\n")
+    if chosen.json:
+        chosen.json.write_text(report.as_json() + "\n", "utf-8")
+    return report.exit_code(max_copies=chosen.max_copies)

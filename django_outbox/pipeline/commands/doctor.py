@@ -1,0 +1,28 @@
+"""`doctor`: show each finding, and the cure of those that are bad."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from .options import Commands, add_command, say, settings_of
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    add_command(commands, "doctor", execute, words="examine what the pipeline needs")
+
+
+def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
+    """Return 1 when something is bad."""
+    from ..doctor import examine
+
+    is_good = True
+    for finding in examine(settings_of(chosen, defaults)):
+        sign = "ok  " if finding.is_good else "BAD "
+        say(f"{sign} {finding.name}: {finding.detail}")
+        if not finding.is_good:
+            is_good = False
+            say(f"     {finding.cure}")
+    return 0 if is_good else 1

@@ -1,0 +1,84 @@
+"""`run`, `ingest` and `refine`: bring news into the tables, once or for ever."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...stopping import StopSignals
+from ..config import PipelineSettings
+from ..progress import JsonLines, LiveLine, MetricsFile, Observer, PlainLines
+from .options import Commands, add_command, seconds, session, settings_of
+
+
+def add(commands: Commands) -> None:
+    """Add the three commands, which take the same options."""
+    for name, words in (
+        ("run", "ingest and refine"),
+        ("ingest", "Kafka to bronze"),
+        ("refine", "bronze to silver, late, latest and quarantine"),
+    ):
+        parser = add_command(commands, name, execute, words=words)
+        when = parser.add_mutually_exclusive_group()
+        when.add_argument(
+            "--once", action="store_true", help="all that is there now (the default)"
+        )
+        when.add_argument(
+            "--every",
+            type=seconds,
+            metavar="TIME",
+            help="look for news every 10s, 5m or 1h, until SIGTERM",
+        )
+        parser.add_argument("--log-format", choices=("text", "json"), default="text")
+
+
+def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
+    """Run until all is in the tables, or until SIGTERM."""
+    settings = settings_of(chosen, defaults)
+    from ..ingest import kafka_options
+
+    kafka_options(settings)
+    with (
+        StopSignals() as signals,
+        _observers(settings, chosen.log_format) as observers,
+        session(settings) as spark,
+    ):
+        from ..running import PARTS, run_every, run_once
+
+        parts = PARTS if chosen.command == "run" else (chosen.command,)
+        if chosen.every is None:
+            run_once(
+                spark, settings, stop=signals.stop, observers=observers, parts=parts
+            )
+        else:
+            run_every(
+                spark,
+                settings,
+                seconds=chosen.every,
+                stop=signals.stop,
+                observers=observers,
+                parts=parts,
+            )
+    return 0
+
+
+@contextmanager
+def _observers(settings: PipelineSettings, log_format: str) -> Iterator[list[Observer]]:
+    """Choose how progress is shown, and leave a terminal as it was."""
+    observers: list[Observer] = []
+    if settings.metrics_file:
+        observers.append(MetricsFile(Path(settings.metrics_file)))
+    if log_format == "json":
+        yield [*observers, JsonLines(sys.stdout)]
+    elif sys.stdout.isatty():
+        line = LiveLine(sys.stdout)
+        try:
+            yield [*observers, line]
+        finally:
+            line.close()
+    else:
+        yield [*observers, PlainLines(sys.stdout)]
