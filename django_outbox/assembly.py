@@ -8,6 +8,8 @@ of the same kinds of parts.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from .election.elector import Elector
 from .election.ports import Membership
 from .election.settings import ElectionSettings
@@ -18,13 +20,14 @@ from .ledger.finder import Finder
 from .ledger.settings import LedgerSettings
 from .machinery import Machinery
 from .options import OutboxSettings
-from .parts import Parts
+from .parts import Closable, Marking, Parts
 from .providers import HarvestedTable, Providers
 from .relay.dispatch import Dispatcher
 from .relay.mark import Marker
 from .relay.meter import Meter
 from .relay.outage import Outage
 from .relay.poison import RetryPolicy
+from .relay.ports import Leadership
 from .relay.release import Releaser
 from .relay.settings import DispatchSettings
 from .relay.settle import Settler
@@ -48,20 +51,51 @@ def assemble(
         barrier=machinery.barrier,
         can_join=_Probe(providers.table("probe")),
     )
-    if o.is_exactly_once:
-        return _ledger_parts(o, providers, machinery, elector, membership)
-    return _marking_parts(o, providers, machinery, elector)
-
-
-def _marking_parts(
-    o: OutboxSettings, providers: Providers, machinery: Machinery, elector: Elector
-) -> Parts:
-    leadership = elector.leadership
-    marking, settling = providers.table("mark"), providers.table("settle")
-    marker = Marker(
-        outbox=marking, is_trusted=Trust(leadership, boottime), clock=boottime
-    )
+    provide = providers.unmarked if o.is_exactly_once else providers.table
+    settling = provide("settle")
     settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
+    wiring = _Wiring(o, providers, machinery, elector.leadership, settler)
+    relay = _ledger(wiring, membership) if o.is_exactly_once else _marking(wiring)
+    counters = relay.dispatcher.relay
+    return Parts(
+        election=elector,
+        leadership=elector.leadership,
+        marker=relay.marker,
+        dispatcher=relay.dispatcher,
+        settler=settler,
+        meter=Meter(counters, name=machinery.name, interval=o.METER_INTERVAL),
+        releaser=_releaser(o, providers, machinery),
+        marking=relay.marking,
+        settling=settling,
+    )
+
+
+class _Wiring(NamedTuple):
+    """What either relay is connected to."""
+
+    options: OutboxSettings
+    providers: Providers
+    machinery: Machinery
+    leadership: Leadership
+    settler: Settler
+
+
+class _Relay(NamedTuple):
+    """What differs between the two relays."""
+
+    marker: Marking
+    marking: Closable
+    """The marker's table."""
+    dispatcher: Dispatcher | LedgerDispatcher
+
+
+def _marking(wiring: _Wiring) -> _Relay:
+    """Build MP/R's part."""
+    o, providers, machinery, leadership, settler = wiring
+    table = providers.table("mark")
+    marker = Marker(
+        outbox=table, is_trusted=Trust(leadership, boottime), clock=boottime
+    )
     dispatcher = Dispatcher(
         DispatchSettings(
             max_in_flight=o.MAX_IN_FLIGHT,
@@ -78,30 +112,14 @@ def _marking_parts(
         outages=(marker.outage, settler.outage),
         clock=boottime,
     )
-    return Parts(
-        election=elector,
-        leadership=leadership,
-        marker=marker,
-        dispatcher=dispatcher,
-        settler=settler,
-        meter=Meter(dispatcher.relay, name=machinery.name, interval=o.METER_INTERVAL),
-        releaser=_releaser(o, providers, machinery),
-        marking=marking,
-        settling=settling,
-    )
+    return _Relay(marker, table, dispatcher)
 
 
-def _ledger_parts(
-    o: OutboxSettings,
-    providers: Providers,
-    machinery: Machinery,
-    elector: Elector,
-    membership: Membership,
-) -> Parts:
-    leadership = elector.leadership
-    finding, settling = providers.unmarked("find"), providers.unmarked("settle")
-    finder = Finder(table=finding, clock=boottime)
-    settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
+def _ledger(wiring: _Wiring, membership: Membership) -> _Relay:
+    """Build the exactly-once relay's part."""
+    o, providers, machinery, leadership, settler = wiring
+    table = providers.unmarked("find")
+    finder = Finder(table=table, clock=boottime)
     dispatcher = LedgerDispatcher(
         LedgerSettings(
             batch=o.TRANSACTION_BATCH,
@@ -118,17 +136,7 @@ def _ledger_parts(
         outages=(finder.outage, settler.outage),
         clock=boottime,
     )
-    return Parts(
-        election=elector,
-        leadership=leadership,
-        marker=finder,
-        dispatcher=dispatcher,
-        settler=settler,
-        meter=Meter(dispatcher.relay, name=machinery.name, interval=o.METER_INTERVAL),
-        releaser=_releaser(o, providers, machinery),
-        marking=finding,
-        settling=settling,
-    )
+    return _Relay(finder, table, dispatcher)
 
 
 def _releaser(

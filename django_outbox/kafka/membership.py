@@ -79,7 +79,8 @@ class KafkaMembership:
             session_timeout=options.SESSION_TIMEOUT,
         )
         self.credential: Credential | None = None
-        """Shown in transactions; None when this member does not own the partition."""
+        """Shown in transactions; None when this member does not own the partition, or
+        when records do not go out in transactions."""
         self._position = 0
         self._member_id: str | None = None
         self._listener: Listener | None = None
@@ -239,6 +240,8 @@ class KafkaMembership:
         A member that the group has dropped learns a new generation only after
         it was told of the loss, and from there on it is no owner.
         """
+        if not self._options.is_exactly_once:
+            return
         if self._is_owner and self._consumer is not None and self._position:
             group = self._consumer.consumer_group_metadata()
             # A client that was dropped and not told yet names no member here, and

@@ -19,7 +19,6 @@ from ..records import Settlement
 from ..relay.handoff import MAX_OUTSTANDING, Handoff
 from ..relay.outage import Outage
 from ..relay.ports import Leadership, Term
-from ..relay.trust import Trust
 from .pace import Pace
 from .ports import Ledger, Look, Transactions
 from .relay import LedgerRelay
@@ -55,8 +54,7 @@ class LedgerDispatcher(Handoff[Look]):
 
     Args:
         transactions: the shard's producer; used on this thread only.
-        claim, submit, outages: see `Handoff`.
-        clock: boot-time seconds.
+        claim, submit, outages, clock: see `Handoff`.
     """
 
     def __init__(
@@ -71,18 +69,17 @@ class LedgerDispatcher(Handoff[Look]):
         clock: Callable[[], float],
     ) -> None:
         super().__init__(
+            settings,
             leadership=leadership,
             claim=claim,
             submit=submit,
             outages=outages,
-            database_deadline=settings.database_deadline,
+            clock=clock,
         )
         self.relay = LedgerRelay(batch=settings.batch, retry=settings.retry)
         self.stage = Stage.CLOSED
         self._settings = settings
         self._transactions = transactions
-        self._clock = clock
-        self._is_trusted = Trust(leadership, clock)
         self._run = 0
         self._ledger: Ledger | None = None
         self._history = ""
@@ -243,10 +240,10 @@ class LedgerDispatcher(Handoff[Look]):
         relay, leader_id = self.relay, term.leader_id
         if self._outstanding >= MAX_OUTSTANDING or now < self._send_at:
             return False
-        batch, is_retry = relay.next_batch()
-        if not batch:
+        if not relay.has_work:
             self._transactions.serve()
             return False
+        batch, is_retry = relay.next_batch()
         patience = self._settings.delivery_timeout
         try:
             faults = self._transactions.send(
@@ -282,8 +279,7 @@ class LedgerDispatcher(Handoff[Look]):
             return self._settings.idle_interval
         pace = self._pace
         until = max(min(pace.look_at, self.relay.holds.retry_at), pace.lost_until)
-        batch, _ = self.relay.next_batch()
-        if batch:
+        if self.relay.has_work:
             until = min(until, self._send_at)
         return max(0.0, min(until - self._clock(), self._settings.idle_interval))
 

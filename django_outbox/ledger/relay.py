@@ -89,7 +89,8 @@ class LedgerRelay:
         if len(records) == look.limit:
             fitting = MAX_BYTES * len(records) // (_size_of(records) or 1)
             self.page = max(1, min(2 * look.limit, fitting, self._batch))
-        if self._gone or not known.isdisjoint([record.id for record in records]):
+        ids = [record.id for record in records]
+        if not (known.isdisjoint(ids) and self._gone.isdisjoint(ids)):
             records = [record for record in records if not self._is_known(record)]
         if self.holds.lanes:
             passes = self.holds.passes
@@ -111,6 +112,11 @@ class LedgerRelay:
         return self._known
 
     # What to send, and what came of it.
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to send."""
+        return bool(self._probes or self._buffer)
 
     def next_batch(self) -> tuple[list[Record], bool]:
         """

@@ -14,10 +14,10 @@ from ..exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
 from ..records import Claim, Record, Settlement
 from .handoff import MAX_OUTSTANDING, Handoff
 from .outage import Outage
+from .pace import Pace
 from .ports import Leadership, Producer, Settled, Term
 from .relay import Relay
 from .settings import DispatchSettings
-from .trust import Trust
 
 REPORT_WAIT = 0.001
 """Seconds to wait for reports while something is in flight."""
@@ -29,8 +29,7 @@ class Dispatcher(Handoff[Claim]):
 
     Args:
         make_producer: builds a producer; called on this thread.
-        claim, submit, outages: see `Handoff`.
-        clock: boot-time seconds.
+        claim, submit, outages, clock: see `Handoff`.
     """
 
     def __init__(
@@ -45,21 +44,21 @@ class Dispatcher(Handoff[Claim]):
         clock: Callable[[], float],
     ) -> None:
         super().__init__(
+            settings,
             leadership=leadership,
             claim=claim,
             submit=submit,
             outages=outages,
-            database_deadline=settings.database_deadline,
+            clock=clock,
         )
         self.relay = Relay(max_in_flight=settings.max_in_flight, retry=settings.retry)
         self._settings = settings
         self._make_producer = make_producer
-        self._clock = clock
-        self._is_trusted = Trust(leadership, clock)
         self._producer: Producer | None = None
         self._on_report: Settled = self._report
-        self._interval = settings.busy_interval
-        self._mark_at = 0.0
+        self._pace = Pace(
+            busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
+        )
         self._is_broken = False
 
     def step(self) -> float:
@@ -98,7 +97,7 @@ class Dispatcher(Handoff[Claim]):
         if relay.in_flight or self._is_claiming:
             return None
         relay.lead(term.leader_id)
-        self._interval, self._mark_at = self._settings.busy_interval, now
+        self._pace.restart()
         return term
 
     def _stand_by(self, *, is_proven: bool) -> None:
@@ -115,7 +114,7 @@ class Dispatcher(Handoff[Claim]):
         """A3 and B2: ask for what is due, one claim at a time."""
         relay = self.relay
         self._resign_when_overdue(term, now)
-        is_time = now >= self._mark_at
+        is_time = now >= self._pace.look_at
         if self._is_claiming:
             return
         if relay.must_remark:
@@ -144,7 +143,7 @@ class Dispatcher(Handoff[Claim]):
     def _take_claim(self, claim: Claim, now: float) -> None:
         relay = self.relay
         if claim.retry_at is not None:
-            self._mark_at = claim.retry_at
+            self._pace.look_at = claim.retry_at
             # Its outcome is unknown: the table may hold marks of ours.
             relay.force_remark("the outcome of a mark or reset is unknown")
         elif relay.must_remark:
@@ -154,7 +153,8 @@ class Dispatcher(Handoff[Claim]):
             relay.unblock(claim.lanes)
             relay.marked(claim.records)
             if claim.limit:
-                self._plan_next_mark(len(claim.records))
+                found = len(claim.records)
+                self._pace.found(found, limit=claim.limit, since=self._clock())
 
     def _refresh(self, leader_id: str, now: float) -> None:
         """A9: a new leader id, with nothing in flight and nothing claimed."""
@@ -162,7 +162,7 @@ class Dispatcher(Handoff[Claim]):
         fresh = self._leadership.refresh(leader_id, reason=reason, now=now)
         if fresh is not None:
             self.relay.lead(fresh.leader_id)
-            self._mark_at = now
+            self._pace.look_at = now
 
     def _produce(self) -> None:
         """A4 to A8: all that throttle and barrier let through."""
@@ -210,20 +210,11 @@ class Dispatcher(Handoff[Claim]):
             self._outstanding -= 1
             self.relay.settled(self._answers.popleft(), now=now)
 
-    def _plan_next_mark(self, found: int) -> None:
-        """Look again at once after a full batch, ever later at an empty table."""
-        if found:
-            self._interval = self._settings.busy_interval
-        else:
-            self._interval = min(self._interval * 2, self._settings.idle_interval)
-        is_full = found == self._settings.mark_batch
-        self._mark_at = 0.0 if is_full else self._clock() + self._interval
-
     def _idle(self, *, is_leading: bool) -> float:
         """Seconds until the next mark or retry is due."""
         if not is_leading or self._is_claiming:
             return self._settings.idle_interval
-        until = min(self._mark_at, self.relay.retry_at)
+        until = min(self._pace.look_at, self.relay.retry_at)
         return max(0.0, min(until - self._clock(), self._settings.idle_interval))
 
     def _discard_producer(self) -> None:

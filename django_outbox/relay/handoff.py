@@ -16,6 +16,8 @@ from typing import Final, Generic, TypeVar
 from ..records import Settlement
 from .outage import Outage
 from .ports import Leadership, Term
+from .settings import RelaySettings
+from .trust import Trust
 
 MAX_OUTSTANDING: Final = 2
 """Settlements handed over and not answered: one at work, one ready."""
@@ -32,23 +34,26 @@ class Handoff(Generic[ClaimT]):
         claim: takes a claim to the thread "mark"; must not block.
         submit: takes a settlement to the thread "settle"; must not block.
         outages: how both sides see the table.
-        database_deadline: a leader without its table for this long resigns.
+        clock: boot-time seconds.
     """
 
     def __init__(
         self,
+        settings: RelaySettings,
         *,
         leadership: Leadership,
         claim: Callable[[ClaimT], None],
         submit: Callable[[Settlement], None],
         outages: Sequence[Outage],
-        database_deadline: float,
+        clock: Callable[[], float],
     ) -> None:
+        self._clock = clock
+        self._is_trusted = Trust(leadership, clock)
         self._leadership = leadership
         self._send_claim = claim
         self._send_settlement = submit
         self._outages = outages
-        self._deadline = database_deadline
+        self._deadline = settings.database_deadline
         self._is_claiming = False
         self._claimed: deque[ClaimT] = deque()
         self._outstanding = 0

@@ -1,7 +1,7 @@
 """
-What the marking side has to know of amounts and timing.
+What a relay has to know of amounts and timing.
 
-`harvester.py` fills it from the settings of the outbox.
+`assembly.py` fills it from the settings of the outbox.
 """
 
 from __future__ import annotations
@@ -12,17 +12,23 @@ from .poison import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DispatchSettings:
-    """How much, how often and how long. Durations are seconds."""
+class RelaySettings:
+    """How often and how long, for either relay. Durations are seconds."""
+
+    busy_interval: float
+    """After a look at the table that found rows but not a full page."""
+    idle_interval: float
+    """Between two looks at an empty table, at most."""
+    database_deadline: float
+    """A leader without its table for this long resigns."""
+    retry: RetryPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchSettings(RelaySettings):
+    """How much MP/R does."""
 
     max_in_flight: int
     """W: records produced and not settled."""
     mark_batch: int
     """Rows that one mark claims at most."""
-    busy_interval: float
-    """After a mark that found rows but not a full batch."""
-    idle_interval: float
-    """Between two marks of an empty table, at most."""
-    database_deadline: float
-    """A leader without its table for this long resigns."""
-    retry: RetryPolicy

@@ -139,6 +139,8 @@ class KafkaGroup(Group):
         super().__init__(time.monotonic)
         name = f"test-{uuid4()}"
         self.options = OutboxSettings(
+            # A member shows its credential only where there are transactions.
+            DELIVERY="exactly-once",
             LEADER_TOPIC=name,
             LEADER_GROUP=name,
             SESSION_TIMEOUT=SESSION_TIMEOUT,

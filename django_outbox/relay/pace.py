@@ -1,0 +1,33 @@
+"""
+When to look at the table: often while it is busy, seldom while it is quiet.
+
+Both dispatchers plan by it: MP/R's marks, and the ledger relay's looks.
+"""
+
+from __future__ import annotations
+
+
+class Pace:
+    """
+    Times in boot-time seconds, intervals in seconds.
+
+    Args:
+        busy_interval: after a look that found rows but not a full page.
+        idle_interval: between two looks at an empty table, at most.
+    """
+
+    def __init__(self, *, busy_interval: float, idle_interval: float) -> None:
+        self._busy = self._interval = busy_interval
+        self._idle = idle_interval
+        self.look_at = 0.0
+        """When to look next."""
+
+    def restart(self) -> None:
+        """Look at once, as at a busy table."""
+        self._interval, self.look_at = self._busy, 0.0
+
+    def found(self, rows: int, *, limit: int, since: float) -> None:
+        """Plan the next look: at once after a full page, ever later after none."""
+        quieter = min(self._interval * 2, self._idle)
+        self._interval = self._busy if rows else quieter
+        self.look_at = 0.0 if rows == limit else since + self._interval
