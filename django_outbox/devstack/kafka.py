@@ -92,7 +92,8 @@ class EmbeddedKafka(Service):
         self._process.run(
             [
                 *(*self._java, "kafka.tools.StorageTool", "format"),
-                *("-t", cluster_id, "-c", str(self._settings_file)),
+                # One word: an id may begin with "-", and would be taken for an option.
+                *(f"--cluster-id={cluster_id}", "-c", str(self._settings_file)),
             ]
         )
 
