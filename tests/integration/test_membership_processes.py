@@ -18,6 +18,8 @@ from django_outbox.events import boottime
 
 SESSION_TIMEOUT = 3.0
 HEARTBEAT_TIMEOUT = 1.0
+HANDOVER = 2.0
+"""What operators may rely on; 0.04 to 0.6 s on a machine that does nothing else."""
 
 
 class Nodes:
@@ -115,7 +117,7 @@ def test_processes_that_come_and_go_leave_the_leader_alone(nodes: Nodes) -> None
     assert nodes.stays_quiet(SESSION_TIMEOUT + 1.0, since=since)
 
 
-def test_a_graceful_handover_takes_less_than_a_second(nodes: Nodes) -> None:
+def test_a_graceful_handover_takes_less_than_two_seconds(nodes: Nodes) -> None:
     nodes.start("a")
     nodes.wait("leader_acquired", "a", since=0.0)
     nodes.start("b")
@@ -123,7 +125,7 @@ def test_a_graceful_handover_takes_less_than_a_second(nodes: Nodes) -> None:
     revoked = nodes.wait("leader_revoked", "a", since=asked)
     acquired = nodes.wait("leader_acquired", "b", since=asked)
 
-    assert revoked["at"] < acquired["at"] < asked + 1.0
+    assert revoked["at"] < acquired["at"] < asked + HANDOVER
 
 
 def test_a_crash_is_followed_by_another_leader(nodes: Nodes) -> None:
