@@ -16,8 +16,9 @@ class DjangoOutboxConfig(AppConfig):
 
     def ready(self) -> None:
         # Defer the imports: they need the models, which exist only now.
-        from . import checks
+        from . import archiving, checks
         from .consuming import pruning
 
         checks.register_all()
+        archiving.connect()
         pruning.connect()

@@ -108,6 +108,8 @@ class OutboxSettings:
 
     ARCHIVE: bool = False
     """Keep purged records in the archive table until they are pruned."""
+    ARCHIVE_RETENTION: float = 0.0
+    """The leader drops days of the archive that are older; 0 = never."""
     METER_INTERVAL: float = 5.0
     """Between two meter_read events."""
     METRICS_ADDRESS: str = ""

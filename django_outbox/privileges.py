@@ -34,7 +34,8 @@ def grants(
         table: The name of the outbox table.
         app: The role that calls `stash()`; it can read back only what is staged,
             because it moves its series into the outbox itself.
-        harvester: The role of `runharvester`, which also prunes processed keys.
+        harvester: The role of `runharvester`, which also prunes processed keys
+            and the archive.
         consumer: The role of `runconsumer` and of everything that calls `once()`.
         operator: The role of the admin site and of `manage.py outbox`.
     """
@@ -42,8 +43,8 @@ def grants(
         quoted(table + suffix)
         for suffix in ("", "_parked", "_archive", "_staged", "_series", "_id_seq")
     )
-    processed, offsets = (
-        quoted(table + suffix) for suffix in ("_processed", "_offsets")
+    processed, offsets, tend = (
+        quoted(table + suffix) for suffix in ("_processed", "_offsets", "_archive_tend")
     )
     if app:
         role = quoted(app)
@@ -61,6 +62,7 @@ def grants(
         yield f"GRANT SELECT, DELETE ON {outbox} TO {role};"
         yield f"GRANT UPDATE (leader_id, attempts, last_error) ON {outbox} TO {role};"
         yield f"GRANT INSERT ON {parked}, {archive} TO {role};"
+        yield f"GRANT EXECUTE ON FUNCTION {tend} TO {role};"
         # What is staged goes into the outbox, or under an id of its into the
         # parked table.
         yield f"GRANT INSERT ({_WRITTEN}) ON {outbox} TO {role};"

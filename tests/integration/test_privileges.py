@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from django.db import ProgrammingError, connection, transaction
 
-from django_outbox import once, stash
+from django_outbox import archiving, once, stash
 from django_outbox.exceptions import DatabaseError
 from django_outbox.models import (
     ArchivedRecord,
@@ -65,6 +65,22 @@ def test_the_leader_may_prune_processed_keys(
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL ROLE {role}")
         assert sum(ProcessedMessage.objects.all().prune()) == 1
+
+
+def test_the_harvester_may_tend_and_nobody_else(
+    postgres: psycopg.Connection, role: str
+) -> None:
+    with pytest.raises(ProgrammingError, match="denied"), transaction.atomic():
+        tend_as(role)
+    for statement in grants("outbox", harvester=role):
+        postgres.execute(statement)
+    tend_as(role)
+
+
+def tend_as(role: str) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL ROLE {role}")
+        archiving.tend()
 
 
 @pytest.fixture

@@ -1,0 +1,57 @@
+"""
+The leader tends the archive: a partition for each day, none that is too old.
+
+A receiver of `meter_read`, which only a leader sends: it runs on the thread
+for receivers, beside the harvest, once in a while. The database's function
+does the work, since the leader's role may neither make nor drop tables.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final
+
+from django.db import connections, router
+
+from .conf import settings
+from .models import ArchivedRecord, OutboxRecord
+from .signals import meter_read
+
+logger = logging.getLogger(__name__)
+
+INTERVAL: Final = 3600.0
+"""Seconds between two looks; partitions are made two days ahead."""
+
+_due = 0.0
+"""When this process looks again, by the monotonic clock."""
+
+
+def connect() -> None:
+    """Let the leader of this project tend the archive."""
+    meter_read.connect(tend_if_due, dispatch_uid="django_outbox.archiving")
+
+
+def tend_if_due(**_: Any) -> None:
+    """Tend the archive, if there is one and it is time."""
+    global _due  # noqa: PLW0603 - a process has one archive and one leader
+    now = time.monotonic()
+    if settings.ARCHIVE and now >= _due:
+        tend()
+        _due = now + INTERVAL
+
+
+def tend() -> int:
+    """Make the next days' partitions; return how many old days were dropped."""
+    alias = settings.DATABASE or router.db_for_write(OutboxRecord)
+    function = connections[alias].ops.quote_name(
+        f"{ArchivedRecord._meta.db_table}_tend"
+    )
+    with connections[alias].cursor() as cursor:
+        cursor.execute(f"SELECT {function}(%s)", [settings.ARCHIVE_RETENTION])
+        dropped: int = cursor.fetchone()[0]
+    if dropped:
+        logger.info(
+            "%d days of the archive dropped", dropped, extra={"action": "prune"}
+        )
+    return dropped

@@ -1,0 +1,109 @@
+"""The archive by days: made ahead, dropped when they are old."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from pytest_django import Settings
+
+from django_outbox import archiving
+from django_outbox.models import ArchivedRecord
+
+DAY = timedelta(days=1)
+
+pytestmark = pytest.mark.django_db
+
+
+def archive(id: int, *, age: timedelta) -> None:
+    ArchivedRecord.objects.create(
+        id=id, kafka_topic="t", kafka_key="k", archived_at=Now() - age
+    )
+
+
+def parts() -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits"
+            " WHERE inhparent = 'outbox_archive'::regclass ORDER BY 1"
+        )
+        return [name for (name,) in cursor.fetchall()]
+
+
+def part_of(id: int) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT tableoid::regclass::text FROM outbox_archive WHERE id = %s", [id]
+        )
+        return str(cursor.fetchone()[0])
+
+
+def day(ahead: int) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT to_char(now() AT TIME ZONE 'UTC' + make_interval(days => %s),"
+            " 'YYYYMMDD')",
+            [ahead],
+        )
+        return str(cursor.fetchone()[0])
+
+
+def make_part(ahead: int) -> None:
+    first, last = (f"{day(n)} 00:00+00" for n in (ahead, ahead + 1))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"CREATE TABLE outbox_{day(ahead)} PARTITION OF outbox_archive"
+            f" FOR VALUES FROM ('{first}') TO ('{last}')"
+        )
+
+
+def test_each_of_the_next_days_has_a_partition() -> None:
+    archiving.tend()
+    archive(1, age=timedelta())
+    assert {f"outbox_{day(n)}" for n in range(3)} <= set(parts())
+    assert part_of(1) == f"outbox_{day(0)}"
+
+
+def test_days_that_are_too_old_are_dropped(settings: Settings) -> None:
+    settings.DJANGO_OUTBOX = {"ARCHIVE": True, "ARCHIVE_RETENTION": 30 * 86_400.0}
+    for ahead in (-40, -32, -30):
+        make_part(ahead)
+        archive(-ahead, age=-ahead * DAY)
+    archive(50, age=50 * DAY)
+    archive(20, age=20 * DAY)
+    assert part_of(50) == part_of(20) == "outbox_archive_rest"
+
+    assert archiving.tend() == 2
+    left = ArchivedRecord.objects.order_by("id").values_list("id", flat=True)
+    assert list(left) == [20, 30]
+
+
+def test_without_a_retention_nothing_is_dropped() -> None:
+    make_part(-400)
+    archive(1, age=400 * DAY)
+    assert archiving.tend() == 0
+    assert ArchivedRecord.objects.exists()
+
+
+def test_rows_of_a_day_that_has_no_partition_yet_stay_where_they_are() -> None:
+    archiving.tend()
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE outbox_{day(2)}")
+    archive(1, age=-2 * DAY)
+    archiving.tend()
+    assert part_of(1) == "outbox_archive_rest"
+
+
+def test_a_leader_tends_once_in_a_while(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tended: list[int] = []
+    monkeypatch.setattr(archiving, "tend", lambda: tended.append(1))
+    monkeypatch.setattr(archiving, "_due", 0.0)
+    archiving.tend_if_due()
+    settings.DJANGO_OUTBOX = {"ARCHIVE": True}
+    for _ in range(3):
+        archiving.tend_if_due()
+    assert tended == [1]
