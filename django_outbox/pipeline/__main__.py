@@ -14,11 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..exceptions import ConfigurationError, OutboxError
-from .commands import audit, doctor, jars, run
+from .commands import audit, counts, doctor, jars, run
 
 PROGRAM: Final = "python -m django_outbox.pipeline"
 
-_COMMANDS: Final = (jars, doctor, run, audit)
+NEEDED: Final = ("pyspark", "matplotlib")
+"""What the extra brings and commands import when they run."""
+
+_COMMANDS: Final = (jars, doctor, run, audit, counts)
 
 
 def main(
@@ -42,6 +45,11 @@ def main(
         code, line = 2, " ".join(str(error).split())
     except OutboxError as error:
         code, line = 1, " ".join(str(error).split())
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED:
+            raise
+        code = 2
+        line = f"{error.name} is missing: pip install 'django-outbox[spark]'."
     except Exception as error:
         # PySpark's errors cannot be named where it may not be installed.
         if not type(error).__module__.startswith("pyspark."):

@@ -21,8 +21,9 @@ from pyspark.sql import functions as F
 
 from . import jdbc, tables
 from .ingest import read_topics
+from .latency import bucket, latency
 from .records import is_from_outbox, parse
-from .report import OF_MESSAGES, Report
+from .report import OF_MESSAGES, UNDER_WAY, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -36,7 +37,6 @@ EXAMPLES: Final = 20
 """Ids that a report names for each count."""
 
 _ORIGINS: Final = ("kafka", "database", "lake")
-_FACTS: Final = (*MESSAGE, "id", "key_digest", "value_digest", "hour", "origin")
 
 
 def slim(records: DataFrame, *, origin: str) -> DataFrame:
@@ -47,6 +47,7 @@ def slim(records: DataFrame, *, origin: str) -> DataFrame:
         F.md5("key").alias("key_digest"),
         F.md5("value").alias("value_digest"),
         F.date_trunc("hour", F.coalesce("created_at", "timestamp")).alias("hour"),
+        latency().alias("latency"),
         F.lit(origin).alias("origin"),
     )
 
@@ -63,42 +64,34 @@ def compare(
         promises: What the database says, or None when it has nothing to say.
         lake: What silver and late hold, `slim`.
     """
-    everything = kafka.select(
-        *_FACTS, "is_due", F.lit(None).cast("string").alias("state")
-    ).unionByName(
-        lake.select(
-            *_FACTS,
-            F.lit(False).alias("is_due"),  # noqa: FBT003 - the literal itself
-            F.lit(None).cast("string").alias("state"),
-        )
-    )
-    if promises is not None:
-        everything = everything.unionByName(
-            promises.select(
-                *_FACTS,
-                F.lit(False).alias("is_due"),  # noqa: FBT003 - the literal itself
-                "state",
-            )
-        )
+    everything = kafka.unionByName(lake, allowMissingColumns=True)
+    if promises is None:
+        everything = everything.withColumn("state", F.lit(None).cast("string"))
+    else:
+        everything = everything.unionByName(promises, allowMissingColumns=True)
     counts = [
         F.count_if(F.col("origin") == origin).alias(origin) for origin in _ORIGINS
     ]
     messages = everything.groupBy(*MESSAGE).agg(
         F.min("id").alias("id"),
         F.min("hour").alias("hour"),
+        # Of the first delivery: the copies came later.
+        bucket(F.min("latency")).alias("latency_bucket"),
         *counts,
         F.max(F.col("state") == jdbc.SENT).alias("is_sent"),
-        F.bool_or("is_due").alias("is_due"),
+        F.coalesce(F.bool_or("is_due"), F.lit(False)).alias("is_due"),  # noqa: FBT003
         (_differs("key_digest") | _differs("value_digest")).alias("is_altered"),
     )
     k, d, lk = F.col("kafka"), F.col("database"), F.col("lake")
     is_known = F.lit(promises is not None)
     wrong = {
-        "lost": F.coalesce("is_sent", F.lit(False)) & (k == 0),  # noqa: FBT003
+        # What is in the lake was in the topic, and retention has deleted it.
+        "lost": F.col("is_sent") & (k == 0) & (lk == 0),
         "unexpected": is_known & F.col("is_judged") & (k > 0) & (d == 0),
         "copies": k - 1,
         "altered": F.col("is_altered"),
         "lake_lost": F.col("is_due") & (lk == 0),
+        "behind": ~F.col("is_due") & (k > 0) & (lk == 0),
         "lake_copies": lk - 1,
         "pending": ~F.col("is_sent"),
     }
@@ -106,6 +99,7 @@ def compare(
         *MESSAGE,
         "id",
         "hour",
+        "latency_bucket",
         F.least(k, F.lit(1)).cast("bigint").alias("messages"),
         *(
             F.greatest(F.coalesce(flag.cast("bigint"), F.lit(0)), F.lit(0)).alias(name)
@@ -203,11 +197,7 @@ def _read_kafka(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
 def _read_promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | None:
     if not settings.database_url:
         return None
-    rows = jdbc.promises(spark, settings)
-    if settings.topics:
-        rows = rows.where(F.col("topic").isin(*settings.topics))
-    else:
-        rows = rows.where(F.col("topic").rlike(f"^({settings.topic_pattern})$"))
+    rows = jdbc.promises(spark, settings).where(jdbc.is_of_topics(settings))
     return rows.withColumn("source", F.lit(settings.source)).withColumn(
         "origin", F.lit("database")
     )
@@ -217,13 +207,16 @@ def _report(messages: DataFrame, kafka: DataFrame) -> Report:
     """Bring the few rows that people read into this process."""
     group = ("source", "topic", "hour")
     broken, split = disorder(kafka), split_keys(kafka)
-    counts = ("messages", *OF_MESSAGES, "pending")
+    counts = ("messages", *OF_MESSAGES, *UNDER_WAY)
     sums = [F.sum(name).alias(name) for name in counts]
     report = Report()
     for row in messages.groupBy(*group).agg(*sums).collect():
         report.add(row.asDict())
     for row in broken.groupBy(*group).agg(F.count("*").alias("disorder")).collect():
         report.add(row.asDict())
+    latencies = messages.where(F.col("latency_bucket").isNotNull())
+    for row in latencies.groupBy(*group, "latency_bucket").count().collect():
+        report.add_latency(row.asDict())
     by_topic = split.groupBy("source", "topic").agg(F.count("*").alias("split_keys"))
     for row in by_topic.collect():
         report.add(row.asDict())

@@ -11,13 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
+from pyspark.sql import functions as F
+
 from ..exceptions import ConfigurationError
 from ..rules import TABLE_NAME
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from .config import PipelineSettings
+    from .counts import Span
 
 SENT, PENDING = "sent", "pending"
 """The column `state`: in the archive; or in the outbox, or parked."""
@@ -30,6 +33,32 @@ _SELECT: Final = (
     " AS value_digest,"
     " date_trunc('hour', create_time) AS hour FROM {table}"
 )
+
+_COUNTS: Final = """
+SELECT kafka_topic AS topic, bucket,
+    count(*) FILTER (WHERE is_sent) AS in_database,
+    count(*) FILTER (WHERE NOT is_sent) AS pending,
+    sum(('x' || substr(md5(message_id::text), 1, 8))::bit(32)::bigint)
+        FILTER (WHERE is_sent)::bigint AS database_digest,
+    count(*) FILTER (WHERE NOT is_sent) = 0
+        AND max(archived_at) < now() - make_interval(secs => {span.settle})
+        AS is_settled
+FROM (
+    SELECT *, floor(extract(epoch FROM create_time) / {span.width})::bigint
+        * {span.width} AS bucket
+    FROM (
+        SELECT kafka_topic, create_time, message_id, archived_at, true AS is_sent
+        FROM {table}_archive WHERE archived_at >= to_timestamp({span.since})
+        UNION ALL
+        SELECT kafka_topic, create_time, message_id, NULL, false FROM {table}
+        UNION ALL
+        SELECT kafka_topic, create_time, message_id, NULL, false FROM {table}_parked
+    ) AS messages
+    WHERE create_time >= to_timestamp({span.since})
+) AS messages
+GROUP BY kafka_topic, bucket
+"""
+"""Counts for each topic and bucket; a row is archived after it was created."""
 
 
 def options(url: str) -> dict[str, str]:
@@ -60,8 +89,7 @@ def promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     Raises:
         ConfigurationError: the table's name is no plain name.
     """
-    if not TABLE_NAME.match(table := settings.table):
-        raise ConfigurationError(f"table: {table!r} must be a plain SQL name.")
+    table = _table(settings)
     tables = (
         (SENT, f"{table}_archive"),
         (PENDING, table),
@@ -69,3 +97,27 @@ def promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     )
     text = " UNION ALL ".join(_SELECT.format(state=s, table=t) for s, t in tables)
     return query(spark, settings, text)
+
+
+def counts(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFrame:
+    """
+    Let the database count; `counts.judge` has the columns.
+
+    Raises:
+        ConfigurationError: the table's name is no plain name.
+    """
+    text = _COUNTS.format(table=_table(settings), span=span)
+    return query(spark, settings, text)
+
+
+def is_of_topics(settings: PipelineSettings) -> Column:
+    """Whether a row's `topic` is one that the pipeline reads."""
+    if settings.topics:
+        return F.col("topic").isin(*settings.topics)
+    return F.col("topic").rlike(f"^({settings.topic_pattern})$")
+
+
+def _table(settings: PipelineSettings) -> str:
+    if not TABLE_NAME.match(settings.table):
+        raise ConfigurationError(f"table: {settings.table!r} must be a plain SQL name.")
+    return settings.table

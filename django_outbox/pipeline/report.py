@@ -1,16 +1,20 @@
 """
-What an audit found: a table for people, JSON for machines, an exit code.
+What an audit found: counts, latencies and examples, and an exit code.
 
-`audit.py` fills a `Report`; `__main__.py` shows it.
+`audit.py` fills a `Report`; as JSON it is for machines, as a table for people,
+and `page.py` draws it.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
+
+from .latency import milliseconds, percentile
 
 OF_MESSAGES: Final = (
     *("lost", "unexpected", "copies", "altered"),
@@ -18,7 +22,13 @@ OF_MESSAGES: Final = (
 )
 """What can be wrong with a message, wherever it is."""
 
-COUNTS: Final = (*OF_MESSAGES, "pending", "disorder", "split_keys")
+UNDER_WAY: Final = ("pending", "behind")
+"""Messages that have not arrived yet: in the topic, and in the lake."""
+
+WRONG: Final = (*OF_MESSAGES, "disorder", "split_keys")
+"""All that can be wrong."""
+
+COUNTS: Final = (*WRONG, *UNDER_WAY)
 """What is counted, apart from the messages themselves."""
 
 BROKEN: Final = (
@@ -27,29 +37,91 @@ BROKEN: Final = (
 )
 """What must not be, whatever happened."""
 
+PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
+"""Of the latencies, by their names in JSON and table."""
+
+TABLE_HEAD: Final = (
+    *("source", "topic", "messages", *UNDER_WAY),
+    *(f"{name} ms" for name in PERCENTILES),
+    "wrong",
+)
+
 EXIT_BROKEN: Final = 3
 EXIT_COPIES: Final = 4
 
 
+@dataclass
+class Part:
+    """What was found of one source and topic, in an hour or in all."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    """By the names in `COUNTS`, and `messages`."""
+    latencies: Counter[int] = field(default_factory=Counter)
+    """Messages by the number of their latency's bucket."""
+
+    def __iadd__(self, other: Part) -> Part:
+        self.counts.update(other.counts)
+        self.latencies.update(other.latencies)
+        return self
+
+    def as_row(self) -> dict[str, Any]:
+        """All counts by name, and `latency_ms`: None, or by percentile."""
+        latencies = {
+            name: round(value, 1)
+            for name, share in PERCENTILES.items()
+            if (value := percentile(self.latencies, share)) is not None
+        }
+        counts = {name: self.counts[name] for name in ("messages", *COUNTS)}
+        return {**counts, "latency_ms": latencies or None}
+
+
 class Report:
-    """Counts for each source, topic and hour."""
+    """Counts and latencies for each source, topic and hour."""
 
     def __init__(self) -> None:
-        self._counts: defaultdict[
-            tuple[str, str, datetime | None], defaultdict[str, int]
-        ] = defaultdict(lambda: defaultdict(int))
+        self._parts: defaultdict[tuple[str, str, datetime | None], Part] = defaultdict(
+            Part
+        )
         self.examples: dict[str, list[int]] = {}
         """For each count that is not 0, the ids of the first messages."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add the counts of one source and topic, of an hour if the row has one."""
-        place = (row["source"], row["topic"], row.get("hour"))
-        for name in ("messages", *COUNTS):
-            self._counts[place][name] += row.get(name) or 0
+        """Add counts by name, of a `source` and `topic`, and of an `hour` if any."""
+        counts = {name: row.get(name) or 0 for name in ("messages", *COUNTS)}
+        self._part(row).counts.update(counts)
+
+    def add_latency(self, row: Mapping[str, Any]) -> None:
+        """Add the `count` of a `latency_bucket`, besides source, topic and hour."""
+        self._part(row).latencies[row["latency_bucket"]] += row["count"]
+
+    def _part(self, row: Mapping[str, Any]) -> Part:
+        return self._parts[row["source"], row["topic"], row.get("hour")]
 
     def total(self, name: str) -> int:
         """One count over everything."""
-        return sum(counts[name] for counts in self._counts.values())
+        return sum(part.counts[name] for part in self._parts.values())
+
+    def whole(self) -> Part:
+        """Everything in one."""
+        whole = Part()
+        for part in self._parts.values():
+            whole += part
+        return whole
+
+    def by_topic(self) -> dict[tuple[str, str], Part]:
+        """The parts of each source and topic, sorted."""
+        topics: defaultdict[tuple[str, str], Part] = defaultdict(Part)
+        for (source, topic, _), part in self._parts.items():
+            topics[source, topic] += part
+        return dict(sorted(topics.items()))
+
+    def by_hour(self) -> dict[datetime, Part]:
+        """The parts of each hour, sorted; without what belongs to no hour."""
+        hours: defaultdict[datetime, Part] = defaultdict(Part)
+        for (_, _, hour), part in self._parts.items():
+            if hour:
+                hours[hour] += part
+        return dict(sorted(hours.items()))
 
     def exit_code(self, *, max_copies: int | None = None) -> int:
         """0, 3 when something is broken, 4 when there are too many copies."""
@@ -60,36 +132,50 @@ class Report:
         return 0
 
     def as_json(self) -> str:
-        """All counts and examples, in all and for each source, topic and hour."""
-        names = ("messages", *COUNTS)
+        """`total`, `examples`, and `parts` for each source, topic and hour."""
         parts = [
             {
                 "source": source,
                 "topic": topic,
                 "hour": hour.isoformat() if hour else None,
-                **{name: counts[name] for name in names},
+                **part.as_row(),
             }
-            for (source, topic, hour), counts in sorted(
-                self._counts.items(), key=lambda item: str(item[0])
+            for (source, topic, hour), part in sorted(
+                self._parts.items(), key=lambda item: str(item[0])
             )
         ]
-        total = {name: self.total(name) for name in names}
+        total = self.whole().as_row()
         return json.dumps({"total": total, "examples": self.examples, "parts": parts})
 
     def as_table(self) -> str:
         """One line for each source and topic, and the examples below."""
-        names = ("messages", *COUNTS)
-        topics: defaultdict[tuple[str, str], list[int]] = defaultdict(
-            lambda: [0] * len(names)
-        )
-        for (source, topic, _), counts in self._counts.items():
-            line = topics[source, topic]
-            topics[source, topic] = [
-                n + counts[name] for n, name in zip(line, names, strict=True)
-            ]
-        lines: list[tuple[str, ...]] = [("source", "topic", *names)]
-        lines += [(*place, *map(str, sums)) for place, sums in sorted(topics.items())]
+        lines = [TABLE_HEAD, *self.rows()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(map(str.ljust, line, widths)) for line in lines]
+        text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
         text += [f"{name}: ids {ids}" for name, ids in self.examples.items()]
-        return "\n".join(line.rstrip() for line in text)
+        return "\n".join(text)
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """Cells as people read them, under `TABLE_HEAD`."""
+        rows = []
+        for place, part in self.by_topic().items():
+            counts, latencies = part.counts, part.as_row()["latency_ms"] or {}
+            found = [f"{name} {counts[name]}" for name in WRONG if counts[name]]
+            rows.append(
+                (
+                    *place,
+                    *(str(counts[name]) for name in ("messages", *UNDER_WAY)),
+                    *(str(latencies.get(name, "-")) for name in PERCENTILES),
+                    ", ".join(found) or "nothing",
+                )
+            )
+        return rows
+
+
+def shares(latencies: Counter[int]) -> list[tuple[float, float]]:
+    """What share of the messages took at most so many ms: (ms, 0 to 1) pairs."""
+    pairs, sofar = [], 0
+    for bucket in sorted(latencies):
+        sofar += latencies[bucket]
+        pairs.append((milliseconds(bucket), sofar / latencies.total()))
+    return pairs

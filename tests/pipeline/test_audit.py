@@ -98,6 +98,8 @@ def test_the_audit_finds_exactly_what_was_put_in(
         # 5, 6, 7, 10 and 9 have come behind 11.
         "disorder": 5,
         "split_keys": 1,
+        # All that was sent since: refine has not run again.
+        "behind": 7,
     }
     assert bad.examples == {
         "unexpected": [13],
@@ -111,6 +113,9 @@ def test_the_audit_finds_exactly_what_was_put_in(
     assert bad.total("messages") == 12
     assert json.loads(bad.as_json())["total"]["unexpected"] == 1
     assert "altered: ids [8]" in bad.as_table()
+    # The messages say that they were made in 2023.
+    assert bad.whole().latencies.total() == 12
+    assert min(bad.whole().latencies) > 0
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ def add(commands: Commands) -> None:
         words="compare database, topics and lake; exit 3 if one is wrong",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write it as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="draw it as a page")
     parser.add_argument(
         "--max-copies", type=int, metavar="N", help="exit 4 when there are more"
     )
@@ -36,9 +38,14 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         )
     with session(settings) as spark:
         from ..audit import audit
+        from ..page import page
 
+        began = datetime.now(UTC)
         report = audit(spark, settings)
     sys.stdout.write(report.as_table() + "\n")
     if chosen.json:
         chosen.json.write_text(report.as_json() + "\n", "utf-8")
+    if chosen.html:
+        drawn = page(report, made=began, max_copies=chosen.max_copies)
+        chosen.html.write_text(drawn, "utf-8")
     return report.exit_code(max_copies=chosen.max_copies)

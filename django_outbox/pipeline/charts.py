@@ -1,0 +1,109 @@
+"""The charts of an audit, each as the text of an SVG image."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from matplotlib.dates import date2num
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from .latency import percentile
+from .report import WRONG, Report, shares
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+NOTHING: Final = "<p>Nothing to draw.</p>"
+
+_SIZE: Final = (10, 3.2)
+"""Of each chart, in inches."""
+
+_BAR: Final = 1 / 30
+"""Width of an hour's bar, in days."""
+
+
+def _chart() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.3)
+    return figure, axes
+
+
+def _days(times: Iterable[datetime]) -> list[float]:
+    """Times as an axis of dates counts them."""
+    return [float(day) for day in date2num(list(times))]  # type: ignore[no-untyped-call]
+
+
+def _plain(axis: Axis) -> None:
+    """Give the ticks of a logarithmic axis plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:,g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _svg(figure: Figure) -> str:
+    for axes in figure.axes:
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize="small")
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    # The XML declaration before it has no place inside a page.
+    text = drawn.getvalue()
+    return text[text.index("<svg") :]
+
+
+def draw_latencies(report: Report) -> str:
+    """For each topic the share of messages that took at most so long."""
+    parts = {k: v for k, v in report.by_topic().items() if v.latencies}
+    if not parts:
+        return NOTHING
+    figure, axes = _chart()
+    for (source, topic), part in parts.items():
+        pairs = shares(part.latencies)
+        axes.step(
+            [ms for ms, _ in pairs],
+            [100 * share for _, share in pairs],
+            where="post",
+            label=f"{source}: {topic}",
+        )
+    axes.set(xscale="log", xlabel="ms", ylabel="% of messages", ylim=(0, 101))
+    _plain(axes.xaxis)
+    return _svg(figure)
+
+
+def draw_latencies_by_hour(report: Report) -> str:
+    """The latency that half, and all but one in a hundred, kept below."""
+    hours = {hour: part for hour, part in report.by_hour().items() if part.latencies}
+    if not hours:
+        return NOTHING
+    figure, axes = _chart()
+    for label, share in (("p50", 0.5), ("p99", 0.99)):
+        values = [percentile(part.latencies, share) or 0.0 for part in hours.values()]
+        axes.plot(_days(hours), values, marker="o", label=label)
+    axes.xaxis_date()
+    axes.set(yscale="log", ylabel="ms")
+    _plain(axes.yaxis)
+    return _svg(figure)
+
+
+def draw_wrong_by_hour(report: Report) -> str:
+    """A bar for each hour in which something was wrong."""
+    hours = report.by_hour()
+    names = [n for n in WRONG if any(part.counts[n] for part in hours.values())]
+    if not names:
+        return NOTHING
+    figure, axes = _chart()
+    below = [0] * len(hours)
+    for name in names:
+        counts = [part.counts[name] for part in hours.values()]
+        axes.bar(_days(hours), counts, bottom=below, width=_BAR, label=name)
+        below = [a + b for a, b in zip(below, counts, strict=True)]
+    axes.xaxis_date()
+    axes.set(ylabel="messages")
+    return _svg(figure)

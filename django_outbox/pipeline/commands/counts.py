@@ -1,0 +1,90 @@
+"""`counts`: the cheap audit, once or for ever."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ...exceptions import ConfigurationError
+from ...stopping import StopSignals
+from .options import Commands, add_command, seconds, session, settings_of
+
+if TYPE_CHECKING:
+    from ..counts import Span
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "counts",
+        execute,
+        words="compare database and lake by counts of time buckets; exit 3 if one"
+        " differs",
+    )
+    for option, default, words in (
+        ("--since", "1d", "how far to look back"),
+        ("--bucket", "5m", "width of a bucket"),
+        ("--settle", "10m", "how long the lake may take"),
+        ("--every", None, "look again and again, until SIGTERM"),
+    ):
+        parser.add_argument(
+            option,
+            type=seconds,
+            default=default,
+            metavar="TIME",
+            help=words + (f" (default: {default})" if default else ""),
+        )
+
+
+def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
+    """Return 3 when at any look a bucket differed."""
+    settings = settings_of(chosen, defaults)
+    if not settings.database_url or not settings.source:
+        raise ConfigurationError(
+            "counts compares with the database: set DATABASE_URL and OUTBOX_SOURCE."
+        )
+    if min(chosen.bucket, chosen.since) < 1:
+        raise ConfigurationError("--bucket and --since: at least 1s.")
+    code = 0
+    with StopSignals() as signals, session(settings) as spark:
+        from .. import tables
+        from ..counts import DIFFERENT, EQUAL, OPEN, count
+        from ..report import EXIT_BROKEN
+
+        tables.create(spark, settings)
+        while True:
+            counted = count(spark, settings, _span(chosen))
+            found = Counter[str]()
+            for row in counted.orderBy("topic", "bucket").collect():
+                found[row["state"]] += 1
+                if row["state"] == DIFFERENT:
+                    code = EXIT_BROKEN
+                    start = datetime.fromtimestamp(row["bucket"], UTC)
+                    _write({**row.asDict(), "bucket": start.isoformat()})
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            _write({"at": now, **{s: found[s] for s in (EQUAL, OPEN, DIFFERENT)}})
+            if chosen.every is None or signals.stop.wait(chosen.every):
+                return code
+
+
+def _span(chosen: Namespace) -> Span:
+    from ..counts import Span
+
+    width = int(chosen.bucket)
+    return Span(
+        since=int(time.time() - chosen.since) // width * width,
+        width=width,
+        settle=int(chosen.settle),
+    )
+
+
+def _write(line: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,115 @@
+"""An audit as one HTML page that needs nothing else: verdict, table, charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from html import escape
+from string import Template
+from typing import Final
+
+from .charts import draw_latencies, draw_latencies_by_hour, draw_wrong_by_hour
+from .report import BROKEN, TABLE_HEAD, WRONG, Report
+
+MEANINGS: Final = {
+    "lost": "sent, says the database; neither in the topic nor in the lake",
+    "unexpected": "in the topic; the database knows nothing of it",
+    "copies": "deliveries beyond the first",
+    "altered": "key or value differ between database, topic, lake or copies",
+    "lake_lost": "not in the lake, although refine has passed it",
+    "lake_copies": "more than once in the lake",
+    "disorder": "first deliveries behind a later message of their key",
+    "split_keys": "keys in more than one partition",
+}
+"""What each of `WRONG` says of a message, or of a key."""
+
+_PAGE: Final = Template(
+    """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Outbox audit: $verdict</title>
+<style>
+  body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem;
+         padding: 0 1rem; color: #1c2733; }
+  h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
+  .verdict { border-left: .5rem solid; padding: .5rem 1rem; background: #f5f7f9; }
+  .verdict strong { font-size: 1.4rem; display: block; }
+  .good { border-color: #1a7f4b } .warn { border-color: #c98a00 }
+  .bad { border-color: #c62828 }
+  .scroll { overflow-x: auto }
+  table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+  th, td { text-align: left; padding: .3rem .8rem .3rem 0; white-space: nowrap;
+           border-bottom: 1px solid #dde3e9; }
+  td.note { white-space: normal; color: #51606e }
+  figure { margin: 0 } figure svg { max-width: 100%; height: auto }
+</style>
+<h1>Outbox audit</h1>
+<p class="verdict $tone"><strong>$verdict</strong>$summary</p>
+<h2>Topics</h2>
+<div class="scroll">$topics</div>
+<h2>What is wrong</h2>
+<div class="scroll">$findings</div>
+<h2>Latency from the row to the topic</h2>
+<figure>$latencies</figure>
+<h2>Lag: latency by the hour of the row</h2>
+<figure>$hours</figure>
+<h2>Copies and violations by the hour of the row</h2>
+<figure>$wrong</figure>
+<p>Made $made. An hour is that of the row's creation, in UTC.</p>
+</html>
+"""
+)
+
+
+def page(report: Report, *, made: datetime, max_copies: int | None = None) -> str:
+    """The whole page; `max_copies` as the exit code has it."""
+    tone, verdict = _verdict(report, max_copies)
+    pending, behind = report.total("pending"), report.total("behind")
+    return _PAGE.substitute(
+        tone=tone,
+        verdict=verdict,
+        summary=f"{report.total('messages'):,} messages in the topics; {pending:,} wait"
+        f" in the database; {behind:,} are not in the lake yet.",
+        topics=_table(TABLE_HEAD, report.rows()),
+        findings=_findings(report),
+        latencies=draw_latencies(report),
+        hours=draw_latencies_by_hour(report),
+        wrong=draw_wrong_by_hour(report),
+        made=made.strftime("%Y-%m-%d %H:%M:%S UTC"),
+    )
+
+
+def _verdict(report: Report, max_copies: int | None) -> tuple[str, str]:
+    code = report.exit_code(max_copies=max_copies)
+    found = [name for name in BROKEN if report.total(name)]
+    if found:
+        return "bad", f"Broken: {', '.join(found)}"
+    if code:
+        return "warn", f"More than {max_copies} copies"
+    return "good", "Nothing lost, nothing altered, nothing out of order"
+
+
+def _findings(report: Report) -> str:
+    rows = [
+        (name, f"{report.total(name):,}", _ids(report.examples.get(name, [])), text)
+        for name in WRONG
+        if (text := MEANINGS[name]) and report.total(name)
+    ]
+    if not rows:
+        return "<p>Nothing.</p>"
+    return _table(("what", "how many", "first ids", "meaning"), rows)
+
+
+def _ids(ids: list[int]) -> str:
+    return ", ".join(map(str, ids))
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    cells = "".join(f"<th>{escape(name)}" for name in head)
+    lines = [f"<tr>{cells}"]
+    for row in rows:
+        *cells_, last = (escape(cell) for cell in row)
+        line = "".join(f"<td>{cell}" for cell in cells_)
+        lines.append(f'<tr>{line}<td class="note">{last}')
+    return f"<table>{''.join(lines)}</table>"

@@ -1,0 +1,100 @@
+"""The cheap audit: the archive's counts beside those of the lake."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from django_outbox.pipeline import tables
+from django_outbox.pipeline.config import PipelineSettings
+from django_outbox.pipeline.counts import Span, count
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START = 1_700_000_400
+WIDTH = 600
+SPAN = Span(since=START, width=WIDTH, settle=0)
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path) -> PipelineSettings:
+    return PipelineSettings(
+        lake=str(tmp_path),
+        topics=(f"topic-{uuid4()}",),
+        database_url=database_url,
+        source="shop",
+    )
+
+
+def message_id(name: str) -> str:
+    return f"00000000-0000-0000-0000-{int.from_bytes(name.encode()):012}"
+
+
+def write(postgres: psycopg.Connection, topic: str, table: str, *messages: Any) -> None:
+    for bucket, name in messages:
+        postgres.execute(
+            f"INSERT INTO {table} (id, kafka_topic, kafka_key, message_id, create_time,"
+            " cluster_id, attempts, last_error, kafka_header_keys, kafka_header_values)"
+            " VALUES (%s, %s, 'k', %s, to_timestamp(%s), 0, 0, '', '{}', '{}')",
+            [ord(name), topic, message_id(name), START + bucket * WIDTH],
+        )
+
+
+def keep(spark: SparkSession, settings: PipelineSettings, *messages: Any) -> None:
+    rows = [
+        {
+            "source": "shop",
+            "topic": settings.topics[0],
+            "message_id": message_id(name),
+            "created_at": datetime.fromtimestamp(START + bucket * WIDTH, UTC),
+        }
+        for bucket, name in messages
+    ]
+    frame = spark.createDataFrame(rows, tables.SCHEMAS["silver"])
+    path = settings.table_path("silver")
+    frame.write.format("delta").mode("append").save(path)
+
+
+def test_counts_tell_what_differs_from_what_is_under_way(
+    spark: SparkSession, settings: PipelineSettings, postgres: psycopg.Connection
+) -> None:
+    (topic,) = settings.topics
+    tables.create(spark, settings)
+    in_archive = ["0a", "0b", "1c", "1d", "2e", "3f", "4g", "5h"]
+    write(postgres, topic, "outbox_archive", *[(int(b), n) for b, n in in_archive])
+    write(postgres, topic, "outbox", (4, "i"))
+    # Right; one lost; another in its place; one copy; one lost and one pending;
+    # and nothing where the archive has one.
+    in_lake = ["0a", "0b", "1c", "2x", "3f", "3f"]
+    keep(spark, settings, *[(int(b), n) for b, n in in_lake])
+
+    found = count(spark, settings, SPAN).orderBy("bucket").collect()
+    names = ("in_database", "pending", "in_lake")
+    assert [tuple(row[name] for name in names) for row in found] == [
+        *((2, 0, 2), (2, 0, 1), (1, 0, 1), (1, 0, 2), (1, 1, 0), (1, 0, 0))
+    ]
+    assert [(row["bucket"] - START) // WIDTH for row in found] == [0, 1, 2, 3, 4, 5]
+    assert [r["state"] for r in found] == [
+        *("equal", "different", "different", "different", "open", "different")
+    ]
+
+    young = Span(since=START, width=WIDTH, settle=3600)
+    states = {r["state"] for r in count(spark, settings, young).collect()}
+    assert states == {"equal", "open"}
+
+
+def test_what_is_older_than_the_archive_is_not_judged(
+    spark: SparkSession, settings: PipelineSettings, postgres: psycopg.Connection
+) -> None:
+    tables.create(spark, settings)
+    keep(spark, settings, (0, "a"), (1, "b"), (2, "c"))
+    write(postgres, settings.topics[0], "outbox_archive", (1, "b"))
+
+    found = count(spark, settings, SPAN).orderBy("bucket").collect()
+    assert [r["state"] for r in found] == ["equal", "different"]
