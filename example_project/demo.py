@@ -3,8 +3,9 @@ The outbox at work: `python3 example_project/demo.py`.
 
 Starts PostgreSQL and Kafka, migrates, runs three harvesters and a consumer,
 places orders at a steady rate, kills the leader and the consumer in the middle,
-reads every message back from Kafka and prints what became of the promises.
-Exits 1 if one was broken.
+reads every message back from Kafka, brings them into a lake and audits it, and
+a copy that it has broken, and prints what became of the promises. Exits 1 if
+one was broken.
 """
 
 from __future__ import annotations

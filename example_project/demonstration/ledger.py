@@ -113,12 +113,14 @@ def compare(placed: Orders, bootstrap_servers: str) -> Comparison:
     told: set[int] = set()
     last: dict[tuple[str, bytes], int] = {}
     out_of_order = 0
-    for topic, key, headers in _read(bootstrap_servers):
-        seen[headers["outbox-message-id"]] += 1
+    for message in read(bootstrap_servers, orders.ORDERS, orders.AUDIT, ACCOUNTS):
+        topic, key = message.topic() or "", message.key() or b""
+        sent_with = headers(message)
+        seen[sent_with["outbox-message-id"]] += 1
         if topic == orders.ORDERS:
             told.add(int(key))
-        number = int(headers["outbox-id"])
-        is_first = seen[headers["outbox-message-id"]] == 1
+        number = int(sent_with["outbox-id"])
+        is_first = seen[sent_with["outbox-message-id"]] == 1
         if is_first and number < last.get((topic, key), 0):
             out_of_order += 1
         last[topic, key] = max(number, last.get((topic, key), 0))
@@ -137,8 +139,8 @@ def compare(placed: Orders, bootstrap_servers: str) -> Comparison:
     )
 
 
-def _read(bootstrap_servers: str) -> list[tuple[str, bytes, dict[str, str]]]:
-    """Return (topic, key, headers) of all messages, in the partitions' order."""
+def read(bootstrap_servers: str, *topics: str) -> list[Message]:
+    """Return all messages of these topics, in the order of each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -149,7 +151,7 @@ def _read(bootstrap_servers: str) -> list[tuple[str, bytes, dict[str, str]]]:
     )
     partitions = [
         TopicPartition(topic, number, 0)
-        for topic in (orders.ORDERS, orders.AUDIT, ACCOUNTS)
+        for topic in topics
         for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions
     ]
     consumer.assign(partitions)
@@ -160,8 +162,7 @@ def _read(bootstrap_servers: str) -> list[tuple[str, bytes, dict[str, str]]]:
         if message is None:
             raise TimeoutError("Kafka has sent nothing for 10 s")
         if (error := message.error()) is None:
-            topic, key = message.topic() or "", message.key() or b""
-            messages.append((topic, key, _headers(message)))
+            messages.append(message)
         elif error.code() == KafkaError._PARTITION_EOF:
             left -= 1
         else:
@@ -170,7 +171,8 @@ def _read(bootstrap_servers: str) -> list[tuple[str, bytes, dict[str, str]]]:
     return messages
 
 
-def _headers(message: Message) -> dict[str, str]:
+def headers(message: Message) -> dict[str, str]:
+    """Return the headers that have a value."""
     pairs = message.headers() or []
     assert isinstance(pairs, list)
     return {name: value.decode() for name, value in pairs if isinstance(value, bytes)}

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).resolve().parents[1]
 
+REPORTS = PROJECT / "reports"
+"""Where the pages of the audits are left."""
+
 SETTLE_TIMEOUT = 60.0
 """Seconds until the table must be empty after the last order."""
 
@@ -34,12 +38,18 @@ MARGIN = 3.0
 """Seconds that a take-over may need beyond the session time-out."""
 
 
+Row = tuple[str, str, bool | None]
+"""A promise, what was seen of it, and whether it was kept, if it can be broken."""
+
+
 def show(*, seconds: float, rate: float, harvesters: int, delivery: str) -> int:
     """Run the demonstration; return the exit code."""
     console = Console()
     with devstack(progress=console.print) as stack:
         os.environ.update(stack.environment)
         os.environ["OUTBOX_DELIVERY"] = delivery
+        # The audit compares with what the harvesters purged.
+        os.environ["OUTBOX_ARCHIVE"] = "1"
         console.print("Migrating the database")
         manage = [sys.executable, str(PROJECT / "manage.py")]
         subprocess.run([*manage, "migrate", "--verbosity", "0"], check=True)
@@ -87,7 +97,7 @@ def _demonstrate(
     result = compare(placed, bootstrap_servers)
     most = settings.SESSION_TIMEOUT + MARGIN
     duplicates = 0 if settings.is_exactly_once else settings.MAX_IN_FLIGHT
-    rows = [
+    rows: list[Row] = [
         ("committed", f"{result.committed:,}", None),
         ("delivered", f"{result.delivered:,}", result.delivered == result.committed),
         ("lost", f"{result.lost:,}", result.lost == 0),
@@ -104,6 +114,7 @@ def _demonstrate(
             result.charged == len(placed.placed) and result.is_balanced,
         ),
         (f"take-over (at most {most:.0f} s)", f"{takeover:.1f} s", takeover <= most),
+        *_audit(console, max_copies=duplicates),
     ]
     table = Table(
         title=f"{settings.DELIVERY}: leader and consumer killed in the middle",
@@ -116,7 +127,39 @@ def _demonstrate(
         mark = {None: "", True: "[green]yes[/green]", False: "[bold red]no[/bold red]"}
         table.add_row(promise, seen, mark[is_kept])
     console.print(table)
+    for name in ("audit.html", "broken-copy.html"):
+        console.print(f"Look at {REPORTS / name}", soft_wrap=True)
     return 0 if all(is_kept is not False for *_, is_kept in rows) else 1
+
+
+def _audit(console: Console, *, max_copies: int) -> list[Row]:
+    """Bring the topics into a lake and audit it, and a copy with faults."""
+    from django_outbox.pipeline.session import open_session
+
+    from .lake import EXPECTED, expose, lake_settings, prove, wrong
+
+    REPORTS.mkdir(exist_ok=True)
+    with TemporaryDirectory() as folder:
+        settings = lake_settings(Path(folder))
+        console.print("Starting Spark")
+        spark = open_session(settings, progress=console.print)
+        console.print("Bringing the topics into a lake, and auditing it")
+        good = prove(spark, settings, REPORTS / "audit.html")
+        console.print("Auditing a copy that was broken on purpose")
+        bad = expose(spark, settings, REPORTS / "broken-copy.html")
+        spark.stop()
+    return [
+        (
+            "audit of topics, database and lake",
+            f"{good.total('messages'):,}",
+            good.exit_code(max_copies=max_copies) == 0,
+        ),
+        (
+            "faults put into a copy, and found",
+            ", ".join(f"{count} {name}" for name, count in wrong(bad).items()),
+            wrong(bad) == EXPECTED,
+        ),
+    ]
 
 
 def _watch(console: Console, placed: Orders, seconds: float) -> None:

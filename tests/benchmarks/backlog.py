@@ -82,10 +82,10 @@ def manage(*arguments: str) -> None:
     subprocess.run(command, check=True)
 
 
-def create_topic(name: str) -> None:
+def create_topic(name: str, *, partitions: int = 10) -> None:
     from tests.services import Topics
 
-    Topics(os.environ["KAFKA_BOOTSTRAP_SERVERS"]).create(name, partitions=10)
+    Topics(os.environ["KAFKA_BOOTSTRAP_SERVERS"]).create(name, partitions=partitions)
 
 
 def fill(topic: str, records: int, keys: int) -> None:

@@ -1,0 +1,137 @@
+"""
+The last act: the topics become lake tables, and an audit proves them.
+
+`prove()` ingests, refines and audits what was published. `expose()` does the
+same with a copy of one topic that was broken on purpose, to show that the
+audit finds exactly that. Both leave a page to look at.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from django.db import connection
+from shop import orders
+
+from django_outbox.management.commands.outbox_pipeline import defaults
+from django_outbox.pipeline.audit import audit
+from django_outbox.pipeline.config import PipelineSettings, build
+from django_outbox.pipeline.page import page
+from django_outbox.pipeline.report import WRONG, Report
+from django_outbox.pipeline.running import run_once
+
+from .ledger import headers, read
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BROKEN_TOPIC = f"{orders.AUDIT}-broken"
+
+REMOVED, DOUBLED, SWAPPED = 3, 4, 2
+"""What is done to the copy: messages, messages, and pairs of neighbours."""
+
+EXPECTED = {"lost": REMOVED, "copies": DOUBLED, "disorder": SWAPPED}
+"""What the audit must find there, and nothing else."""
+
+
+def lake_settings(folder: Path) -> PipelineSettings:
+    """The project's own settings, and this folder for the tables."""
+    topics = [orders.ORDERS, orders.AUDIT]
+    return build({**defaults(), "lake": str(folder / "lake"), "topics": topics})
+
+
+def prove(spark: SparkSession, settings: PipelineSettings, report: Path) -> Report:
+    """Bring the topics into the lake, audit, and draw the page `report`."""
+    run_once(spark, settings, stop=threading.Event())
+    found = audit(spark, settings)
+    report.write_text(page(found, made=datetime.now(UTC)), "utf-8")
+    return found
+
+
+def expose(spark: SparkSession, settings: PipelineSettings, report: Path) -> Report:
+    """Break a copy of one topic and of its archive, and audit that."""
+    _copy_archive()
+    _copy_topic(settings.kafka["bootstrap.servers"])
+    broken = replace(
+        settings,
+        lake=f"{settings.lake}-broken",
+        topics=(BROKEN_TOPIC,),
+        table="broken",
+    )
+    return prove(spark, broken, report)
+
+
+def wrong(report: Report) -> dict[str, int]:
+    """What a report says is wrong, by name."""
+    return {name: count for name in WRONG if (count := report.total(name))}
+
+
+def _copy_archive() -> None:
+    """The copy's own database says that all of it was sent."""
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE broken (LIKE outbox)")
+        cursor.execute("CREATE TABLE broken_parked (LIKE outbox_parked)")
+        cursor.execute(
+            "CREATE TABLE broken_archive AS"
+            " SELECT * FROM outbox_archive WHERE kafka_topic = %s",
+            [orders.AUDIT],
+        )
+        cursor.execute("UPDATE broken_archive SET kafka_topic = %s", [BROKEN_TOPIC])
+
+
+def _copy_topic(bootstrap_servers: str) -> None:
+    """Copy each message once, but for what is broken."""
+    config: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": bootstrap_servers
+    }
+    firsts = {_id(m): m for m in reversed(read(bootstrap_servers, orders.AUDIT))}
+    messages = sorted(firsts.values(), key=lambda m: (m.partition(), m.offset()))
+    partitions = 1 + max(m.partition() or 0 for m in messages)
+    topic = NewTopic(BROKEN_TOPIC, num_partitions=partitions)
+    admin = AdminClient(config)
+    admin.create_topics([topic])[BROKEN_TOPIC].result(30)
+    producer = Producer(config)
+    for message in break_some(messages):
+        producer.produce(
+            BROKEN_TOPIC,
+            key=message.key(),
+            value=message.value(),
+            headers=message.headers(),
+            partition=message.partition() or 0,
+            timestamp=message.timestamp()[1],
+        )
+        producer.poll(0)
+    producer.flush()
+
+
+def break_some(messages: list[Message]) -> list[Message]:
+    """Remove, swap and double some; never the same one twice."""
+    place = {_id(message): at for at, message in enumerate(messages)}
+    keys: dict[bytes | str | None, list[Message]] = {}
+    for message in messages:
+        keys.setdefault(message.key(), []).append(message)
+    pairs = [(of_key[0], of_key[1]) for of_key in keys.values() if len(of_key) > 1]
+    for first, second in pairs[:SWAPPED]:
+        a, b = place[_id(first)], place[_id(second)]
+        messages[a], messages[b] = messages[b], messages[a]
+    swapped = {_id(message) for pair in pairs[:SWAPPED] for message in pair}
+    whole = [message for message in messages if _id(message) not in swapped]
+    removed = {_id(message) for message in whole[:REMOVED]}
+    doubled = {_id(message) for message in whole[-DOUBLED:]}
+    return [
+        message
+        for message in messages
+        for _ in range(2 if _id(message) in doubled else 1)
+        if _id(message) not in removed
+    ]
+
+
+def _id(message: Message) -> str:
+    return headers(message)["outbox-message-id"]

@@ -1,0 +1,263 @@
+"""
+How fast topics become tables and are audited, beside a bare stream.
+
+    python -m tests.benchmarks.lake --records 1000000 --rounds 3
+    python -m tests.benchmarks.lake --records 2000000 --keys 2000000
+
+All sides run in turn in one session, on the same topic (100-byte values, a
+relay's four headers, 4 partitions, one record in a hundred sent twice):
+
+- *bare*: Kafka to a Delta table, the shortest stream that Spark can be told;
+- *ingest* and *refine*: the pipeline's two steps, from empty tables;
+- *more*: ingest and refine once more, of a tenth as many records, on tables
+  that are full now;
+- *audit*: topic, archive and lake against each other.
+
+Prints records each second, CPU seconds of Python and Java together, the most
+memory that they held, ratios to the bare stream of the same round, and the
+machine's load; checks that every record is in `silver` once. Starting the
+session is not counted; `--start` measures that instead: from the command to a
+first record in `silver`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+import psutil
+
+from django_outbox.pipeline.config import PipelineSettings
+
+from .backlog import create_topic, manage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS = 4
+COPIED = 100
+"""One record of so many is sent twice."""
+
+ARCHIVE = """
+INSERT INTO outbox_archive (id, kafka_topic, kafka_key, kafka_value, message_id,
+    create_time, cluster_id, attempts, last_error, kafka_header_keys,
+    kafka_header_values)
+SELECT n, %(topic)s, 'key-' || n %% %(keys)s, repeat('x', 100),
+    lpad(to_hex(n), 32, '0')::uuid, to_timestamp(1700000000), 0, 0, '', '{}', '{}'
+FROM generate_series(%(first)s, %(last)s) AS n
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--keys", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--start", action="store_true")
+    arguments = parser.parse_args()
+
+    from django_outbox.devstack import devstack
+
+    with devstack(progress=print) as stack, tempfile.TemporaryDirectory() as folder:
+        os.environ.update(stack.environment)
+        manage("migrate", "--verbosity", "0")
+        if arguments.start:
+            for _ in range(arguments.rounds):
+                print(f"first row after {start(folder):.1f} s  {load()}")
+            return
+        ratios: dict[str, list[float]] = {}
+        for number in range(1, arguments.rounds + 1):
+            print(f"round {number}")
+            rates = play(folder, arguments.records, arguments.keys)
+            for side, rate in rates.items():
+                ratios.setdefault(side, []).append(rate / rates["bare"])
+    for side, values in ratios.items():
+        print(f"{side} ÷ bare, median: {statistics.median(values):.2f}")
+
+
+def settings_of(folder: str, topic: str) -> PipelineSettings:
+    return PipelineSettings(
+        lake=f"{folder}/{topic}",
+        kafka={"bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"]},
+        topics=(topic,),
+        database_url=os.environ["DATABASE_URL"],
+        source="shop",
+        cores="2",
+    )
+
+
+def play(folder: str, records: int, keys: int) -> dict[str, float]:
+    """Run all sides once; return records each second."""
+    from django_outbox.pipeline import tables
+    from django_outbox.pipeline.audit import audit
+    from django_outbox.pipeline.running import run_once
+    from django_outbox.pipeline.session import open_session
+
+    topic = f"bench-{uuid4()}"
+    settings = settings_of(folder, topic)
+    fill(topic, 1, records, keys)
+    spark = open_session(settings)
+    warm_up(spark, folder)
+
+    def run(part: str) -> Callable[[], object]:
+        return lambda: run_once(spark, settings, stop=threading.Event(), parts=[part])
+
+    sent = records + records // COPIED
+    rates = {
+        "bare": timed("bare", lambda: bare(spark, settings), sent),
+        "ingest": timed("ingest", run("ingest"), sent),
+        "refine": timed("refine", run("refine"), sent),
+    }
+    archive(topic, 1, records, keys)
+    timed("audit", lambda: check(audit(spark, settings).total, records), records)
+    more = records // 10
+    fill(topic, records + 1, records + more, keys)
+    timed("more: ingest", run("ingest"), more + more // COPIED)
+    rates["more"] = timed("more: refine", run("refine"), more + more // COPIED)
+    silver = tables.read(spark, settings, "silver")
+    assert silver.select("id").distinct().count() == silver.count() == records + more
+    assert tables.read(spark, settings, "late").isEmpty()
+    spark.stop()
+    return rates
+
+
+def bare(spark: SparkSession, settings: PipelineSettings) -> None:
+    (topic,) = settings.topics
+    stream = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings.kafka["bootstrap.servers"])
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", "true")
+        .option("maxOffsetsPerTrigger", settings.batch_records)
+        .load()
+    )
+    stream.writeStream.format("delta").option(
+        "checkpointLocation", f"{settings.lake}-bare/checkpoint"
+    ).trigger(availableNow=True).start(f"{settings.lake}-bare/table").awaitTermination()
+
+
+def check(total: Callable[[str], int], records: int) -> None:
+    assert total("messages") == records
+    assert total("copies") == records // COPIED
+    for name in ("lost", "altered", "disorder", "lake_lost", "lake_copies"):
+        assert total(name) == 0, name
+
+
+def warm_up(spark: SparkSession, folder: str) -> None:
+    """Let Java compile what all sides use."""
+    from django_outbox.pipeline.audit import audit
+    from django_outbox.pipeline.running import run_once
+
+    topic = f"warm-{uuid4()}"
+    fill(topic, 1, 20_000, 100)
+    settings = settings_of(folder, topic)
+    bare(spark, settings)
+    run_once(spark, settings, stop=threading.Event())
+    audit(spark, settings)
+
+
+def start(folder: str) -> float:
+    """Seconds from the command to the first record in `silver`."""
+    topic = f"start-{uuid4()}"
+    fill(topic, 1, 1, 1)
+    commit = Path(folder, topic, "silver", "_delta_log", f"{1:020}.json")
+    began = time.monotonic()
+    command = [sys.executable, "-m", "django_outbox.pipeline", "run"]
+    options = ["--topic", topic, "--lake", f"{folder}/{topic}"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL) as running:
+        while not commit.exists():
+            assert running.poll() is None
+            time.sleep(0.02)  # nothing is waited for but the figure itself
+        return time.monotonic() - began
+
+
+def timed(side: str, run: Callable[[], object], records: int) -> float:
+    """Run, print a line, return records each second."""
+    before, began = cpu_seconds(), time.monotonic()
+    run()
+    seconds = time.monotonic() - began
+    rate = records / seconds
+    used = cpu_seconds() - before
+    print(
+        f"  {side:<13}{rate:>9,.0f}/s  {seconds:>6.1f} s  {used:>6.1f} CPU-s"
+        f"  {memory() / 2**30:.1f} GiB  {load()}",
+        flush=True,
+    )
+    return rate
+
+
+def processes() -> list[psutil.Process]:
+    """This process and its Java; the services are children of the devstack's."""
+    own = psutil.Process()
+    spark = [
+        c for c in own.children() if any("org.apache.spark" in a for a in c.cmdline())
+    ]
+    return [own, *spark]
+
+
+def cpu_seconds() -> float:
+    return sum(t.user + t.system for p in processes() for t in [p.cpu_times()])
+
+
+def memory() -> int:
+    return sum(int(p.memory_info().rss) for p in processes())
+
+
+def load() -> str:
+    return f"load {os.getloadavg()[0]:.1f}"
+
+
+def fill(topic: str, first: int, last: int, keys: int) -> None:
+    from confluent_kafka import Producer
+
+    if first == 1:
+        create_topic(topic, partitions=PARTITIONS)
+    producer = Producer(
+        {
+            "bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"],
+            "compression.type": "lz4",
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 1_000_000,
+            "partitioner": "murmur2_random",
+        }
+    )
+    for id in range(first, last + 1):
+        headers = [
+            ("outbox-message-id", str(UUID(int=id)).encode()),
+            ("outbox-id", str(id).encode()),
+            ("outbox-source", b"shop"),
+            ("outbox-created-at", b"1700000000000000"),
+        ]
+        for _ in range(2 if id % COPIED == 0 else 1):
+            while True:
+                try:
+                    producer.produce(
+                        topic, key=f"key-{id % keys}", value=b"x" * 100, headers=headers
+                    )
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+    assert producer.flush(60) == 0
+
+
+def archive(topic: str, first: int, last: int, keys: int) -> None:
+    import psycopg
+
+    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
+        values = {"topic": topic, "first": first, "last": last, "keys": keys}
+        connection.execute(ARCHIVE, values)
+
+
+if __name__ == "__main__":
+    main()
