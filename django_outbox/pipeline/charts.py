@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Collection
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from matplotlib.dates import date2num
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 NOTHING: Final = "<p>Nothing to draw.</p>"
+
+MARGIN: Final = timedelta(hours=2)
+"""Left free on both sides of the first and the last hour."""
 
 _SIZE: Final = (10, 3.2)
 """Of each chart, in inches."""
@@ -35,9 +38,16 @@ def _chart() -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _days(times: Iterable[datetime]) -> list[float]:
+def _by_hour(axes: Axes, hours: Collection[datetime]) -> list[float]:
+    """Make the horizontal axis one of hours; return where on it they are."""
+    axes.xaxis_date()
+    axes.set_xlim(*_days(min(hours) - MARGIN, max(hours) + MARGIN))
+    return _days(*hours)
+
+
+def _days(*times: datetime) -> list[float]:
     """Times as an axis of dates counts them."""
-    return [float(day) for day in date2num(list(times))]  # type: ignore[no-untyped-call]
+    return [float(day) for day in date2num(times)]  # type: ignore[no-untyped-call]
 
 
 def _plain(axis: Axis) -> None:
@@ -48,9 +58,7 @@ def _plain(axis: Axis) -> None:
 
 
 def _svg(figure: Figure) -> str:
-    for axes in figure.axes:
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize="small")
+    figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg", metadata={"Date": None})
     # The XML declaration before it has no place inside a page.
@@ -83,10 +91,10 @@ def draw_latencies_by_hour(report: Report) -> str:
     if not hours:
         return NOTHING
     figure, axes = _chart()
+    places = _by_hour(axes, hours)
     for label, share in (("p50", 0.5), ("p99", 0.99)):
         values = [percentile(part.latencies, share) or 0.0 for part in hours.values()]
-        axes.plot(_days(hours), values, marker="o", label=label)
-    axes.xaxis_date()
+        axes.plot(places, values, marker="o", label=label)
     axes.set(yscale="log", ylabel="ms")
     _plain(axes.yaxis)
     return _svg(figure)
@@ -99,11 +107,11 @@ def draw_wrong_by_hour(report: Report) -> str:
     if not names:
         return NOTHING
     figure, axes = _chart()
+    places = _by_hour(axes, hours)
     below = [0] * len(hours)
     for name in names:
         counts = [part.counts[name] for part in hours.values()]
-        axes.bar(_days(hours), counts, bottom=below, width=_BAR, label=name)
+        axes.bar(places, counts, bottom=below, width=_BAR, label=name)
         below = [a + b for a, b in zip(below, counts, strict=True)]
-    axes.xaxis_date()
     axes.set(ylabel="messages")
     return _svg(figure)
