@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from . import jdbc, tables
 from .ingest import read_topics
 from .latency import bucket, latency
-from .records import is_from_outbox, parse
+from .records import is_from_outbox, is_promised, parse
 from .report import OF_MESSAGES, UNDER_WAY, Report
 
 if TYPE_CHECKING:
@@ -175,7 +175,8 @@ def audit(spark: SparkSession, settings: PipelineSettings) -> Report:
             kafka.unpersist()
             kafka = _read_kafka(spark, settings).persist()
     silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
-    lake = slim(silver.unionByName(late.drop("mark")), origin="lake").persist()
+    kept = silver.unionByName(late.drop("mark")).where(is_promised())
+    lake = slim(kept, origin="lake").persist()
     reached = lake.groupBy("topic", "partition").agg(F.max("offset").alias("reached"))
     due = kafka.join(reached, ["topic", "partition"], "left").withColumn(
         "is_due",
@@ -190,8 +191,8 @@ def audit(spark: SparkSession, settings: PipelineSettings) -> Report:
 
 
 def _read_kafka(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
-    records = parse(read_topics(spark, settings)).where(is_from_outbox())
-    return slim(records, origin="kafka")
+    records = parse(read_topics(spark, settings))
+    return slim(records.where(is_from_outbox() & is_promised()), origin="kafka")
 
 
 def _read_promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from . import jdbc, tables
+from .records import is_promised
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -53,6 +54,7 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFr
         tables.read(spark, settings, table)
         .where((F.col("source") == settings.source) & of_topics)
         .where(F.unix_seconds("created_at") >= span.since)
+        .where(is_promised())
         .select("topic", "created_at", "message_id")
         for table in ("silver", "late")
     ]

@@ -8,12 +8,14 @@ exactly one of them here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import functions as F
 
-from ..exceptions import ConfigurationError
+from ..exceptions import ConfigurationError, DatabaseUnavailable
 from ..rules import TABLE_NAME
 
 if TYPE_CHECKING:
@@ -76,10 +78,35 @@ def options(url: str) -> dict[str, str]:
     }
 
 
-def query(spark: SparkSession, settings: PipelineSettings, text: str) -> DataFrame:
-    """The rows of one statement."""
+def query(
+    spark: SparkSession, settings: PipelineSettings, text: str, **more: str
+) -> DataFrame:
+    """The rows of one statement; with further options of Spark's source."""
     jdbc = spark.read.format("jdbc").options(**options(settings.database_url))
-    return jdbc.option("query", text).load()
+    return jdbc.options(**more).option("query", text).load()
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """
+    Turn what the database says into one line.
+
+    Raises:
+        ConfigurationError: it does not know or allow `what`.
+        DatabaseUnavailable: it does not answer.
+    """
+    try:
+        yield
+    except Exception as error:
+        # Depending on where Spark runs, it is one of several classes.
+        _, is_refusal, reason = str(error).partition("ERROR: ")
+        if is_refusal:
+            reason = reason.splitlines()[0]
+            raise ConfigurationError(f"{what}: the database says: {reason}") from error
+        if "PSQLException" in str(error):
+            reason = str(error).partition("PSQLException: ")[2].splitlines()[0]
+            raise DatabaseUnavailable(reason) from error
+        raise
 
 
 def promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame:

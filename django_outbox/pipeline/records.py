@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+BACKFILL: Final = "outbox-backfill"
+"""The header of a table's rows that were sent as messages: the table's name."""
+
 _CORRUPT: Final = "_unparsable"
 """The column in which Spark keeps a text that does not fit the schema."""
 
@@ -50,6 +53,12 @@ def parse(bronze: DataFrame) -> DataFrame:
 def is_from_outbox() -> Column:
     """Whether a parsed record says which outbox it is from, and its id there."""
     return F.col("source").isNotNull() & F.col("id").isNotNull()
+
+
+def is_promised() -> Column:
+    """Whether an outbox had a record in its table: not the rows of a backfill."""
+    is_row = F.exists("headers", lambda h: h["key"] == BACKFILL)
+    return ~F.coalesce(is_row, F.lit(False))  # noqa: FBT003 - the literal itself
 
 
 def typed(records: DataFrame, *, topic: str, schema: str) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -62,6 +63,8 @@ def session(settings: PipelineSettings) -> Iterator[SparkSession]:
     """Open a session for one command; PySpark is certain to be there inside."""
     from ..session import open_session
 
+    # PySpark would tell of each error in JSON; `__main__.py` does in a line.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     spark = open_session(settings, progress=say)
     try:
         yield spark
