@@ -103,9 +103,10 @@ def explained(what: str) -> Iterator[None]:
         if is_refusal:
             reason = reason.splitlines()[0]
             raise ConfigurationError(f"{what}: the database says: {reason}") from error
-        if "PSQLException" in str(error):
-            reason = str(error).partition("PSQLException: ")[2].splitlines()[0]
-            raise DatabaseUnavailable(reason) from error
+        if "FAILED_JDBC.CONNECTION" in str(error):
+            raise DatabaseUnavailable(
+                "The database does not let us in, or does not answer (DATABASE_URL)."
+            ) from error
         raise
 
 
