@@ -2,7 +2,8 @@
 The data pipeline on Spark: topics become lake tables, each record once.
 
     Kafka ─ ingest ─▶ bronze ─ refine ─▶ silver, late, latest, quarantine
-                        └──────── audit ◀───────┘
+    ▲                   └──────── audit ◀───────┤
+    └──────────────────── replay ◀──────────────┘
 
 `ingest.py` copies what the topics hold, as bytes, into `bronze`; Delta's own
 transaction log makes that exactly once. `refine.py` reads `bronze` and tells

@@ -67,10 +67,13 @@ class Sender:
         source: str = "shop",
         message_id: str = "",
         partition: int = 0,
+        backfill: str = "",
     ) -> None:
         """Send records that differ in their ids, in this order."""
         for id in ids:
             headers = outbox_headers(id, source=source, message_id=message_id)
+            if backfill:
+                headers.append(("outbox-backfill", backfill.encode()))
             self._producer.produce(
                 topic, key=key, value=value, headers=headers, partition=partition
             )

@@ -6,7 +6,9 @@ import json
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -17,11 +19,11 @@ from django_outbox.exceptions import (
     DatabaseError,
     DatabaseUnavailable,
 )
-from django_outbox.pipeline.audit import audit
+from django_outbox.pipeline import commands
+from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.backfill import NAMESPACE, backfill, preview, uuid5
 from django_outbox.pipeline.config import PipelineSettings
 from django_outbox.pipeline.position import Writer, find_position
-from django_outbox.pipeline.report import COUNTS
 from django_outbox.pipeline.running import run_once
 from django_outbox.pipeline.snapshot import Snapshot
 
@@ -145,8 +147,6 @@ def test_events_follow_a_snapshot_without_a_gap(
     assert lake.ids("silver", topic) == [last] * 3 + [early[0][0], later_event[0]]
     # The snapshot has what it tells: it is the older one, and is kept.
     assert lake("late", topic, "id", "mark") == [(slow_event[0], last)]
-    report = audit(spark, settings)
-    assert {name: n for name in COUNTS if (n := report.total(name))} == {}
 
 
 def test_whoever_does_not_end_is_named_and_nothing_is_sent(
@@ -181,6 +181,9 @@ def test_rows_columns_and_keys_are_chosen_and_counted(
     settings: PipelineSettings,
     orders: psycopg.Connection,
     topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (topic,) = settings.topics
     chosen = Snapshot(
@@ -193,7 +196,19 @@ def test_rows_columns_and_keys_are_chosen_and_counted(
     planned = preview(spark, settings, chosen)
     assert (planned.records, planned.position) == (2, None)
     assert topics.read(topic) == []
-    assert backfill(spark, settings, chosen).records == 2
+    monkeypatch.setattr(commands.backfill, "session", lambda _: nullcontext(spark))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", topics.servers)
+    monkeypatch.setenv("DATABASE_URL", settings.database_url)
+    monkeypatch.setenv("OUTBOX_SOURCE", "shop")
+    note = tmp_path / "backfill.json"
+    asked = ["backfill", f"--lake={settings.lake}", f"--table={TABLE}", f"--to={topic}"]
+    some = ["--key=id", "--columns=t,shop", f"--where={chosen.where}"]
+    assert main([*asked, *some, f"--json={note}"]) == 0
+    told = json.loads(note.read_text())
+    assert (told["table"], told["topic"], told["records"]) == (TABLE, topic, 2)
+    assert capsys.readouterr().out == (
+        f"{TABLE} -> {topic}: 2 rows\nposition {told['position']}\n"
+    )
     assert [(m.key(), m.value()) for m in topics.read(topic, at_least=2)] == [
         (b"2", b'{"t":1.00,"shop":"north"}'),
         (b"3", b'{"t":1.50,"shop":"north"}'),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -12,9 +13,9 @@ import pytest
 from confluent_kafka import Message
 
 from django_outbox.exceptions import ConfigurationError, TopicMissing
-from django_outbox.pipeline import tables
-from django_outbox.pipeline.__main__ import parser
-from django_outbox.pipeline.commands.replay import ids, moment, tell
+from django_outbox.pipeline import commands, tables
+from django_outbox.pipeline.__main__ import main, parser
+from django_outbox.pipeline.commands.replay import ids, moment
 from django_outbox.pipeline.config import PipelineSettings
 from django_outbox.pipeline.replay import Destination, Part, outgoing, replay
 from django_outbox.pipeline.running import run_once
@@ -59,7 +60,6 @@ def again(
     def run(
         to: str = "{topic}.replay",
         *,
-        is_dry: bool = False,
         is_forced: bool = False,
         keeps_partitions: bool = False,
         **selection: object,
@@ -68,7 +68,7 @@ def again(
             to=to, is_forced=is_forced, keeps_partitions=keeps_partitions
         )
         chosen = Selection(topics=settings.topics, **selection)  # type: ignore[arg-type]
-        parts = replay(spark, settings, chosen, destination, run="r-1", is_dry=is_dry)
+        parts = replay(spark, settings, chosen, destination, run="r-1")
         return parts, destination.of(settings.topics[0])
 
     return run
@@ -112,22 +112,33 @@ def test_a_new_topic_gets_each_key_in_its_order(
 
 
 def test_a_dry_run_counts_and_sends_nothing(
-    again: Callable[..., tuple[list[Part], str]],
     settings: PipelineSettings,
     topics: Topics,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    to = topics.create()
-    parts, _ = again(to, is_dry=True, keys=("b",), ids=((1, 2), (5, 9)))
-    assert [(part.destination, part.records, part.bytes) for part in parts] == [
-        (to, 2, 4)
-    ]
-    assert topics.read(to) == []
-    tell(parts, run="r-1", is_dry=True)
+    (topic,), to = settings.topics, topics.create()
+    monkeypatch.setattr(commands.replay, "session", lambda _: nullcontext(spark))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", topics.servers)
+    asked = ["replay", f"--lake={settings.lake}", f"--topic={topic}", "--dry-run"]
+    some = ["--key=b", "--id=1-2", "--id=5-", "--since=2023-11-14", "--until=1s"]
+    assert main([*asked, *some, "--where=id < 9", "--late", f"--to={to}"]) == 0
     out, err = capsys.readouterr()
-    (topic,) = settings.topics
     assert out == f"shop {topic} -> {to}: 2 records, 4 bytes\n"
     assert err.startswith("Nothing was sent. It takes about 0:00:00, if")
+    assert topics.read(to) == []
+    assert main([*asked, "--id=900"]) == 0
+    assert capsys.readouterr() == ("", "Nothing fits.\n")
+    assert main([*asked, f"--to={topic}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"replay: to: {topic} is in use" in line
+
+
+def test_an_estimate_is_by_count_or_by_size() -> None:
+    part = Part(source="", topic="", destination="", records=60_000, bytes=10)
+    assert part.seconds == 2
+    assert replace(part, bytes=10**9).seconds == 50
 
 
 def test_a_topic_in_use_is_refused(

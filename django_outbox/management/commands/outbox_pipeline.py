@@ -19,8 +19,9 @@ class Command(BaseCommand):
     """Hands settings on; `pipeline/__main__.py` does the rest."""
 
     help = (
-        "Turn Kafka topics into lake tables on Spark: jars, doctor, run, ingest,"
-        " refine, audit. `outbox_pipeline COMMAND --help` has the options of each."
+        "Turn Kafka topics into lake tables on Spark, compare them, and send them"
+        " again. `outbox_pipeline --help` has the commands,"
+        " `outbox_pipeline COMMAND --help` the options of each."
     )
     # The pipeline reads settings of its own and says what is wrong with them.
     requires_system_checks = ()

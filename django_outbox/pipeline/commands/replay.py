@@ -69,7 +69,8 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     settings = settings_of(Namespace(**{**vars(chosen), "topics": None}), defaults)
     run = str(uuid.uuid4())
     with session(settings) as spark:
-        from ..replay import Destination, Selection, replay
+        from ..replay import Destination, replay
+        from ..selection import Selection
 
         selection = Selection(
             topics=tuple(chosen.topics or settings.topics),
