@@ -19,7 +19,7 @@ from . import tables
 from .records import is_from_outbox, is_unparsable, parse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from .config import PipelineSettings
@@ -33,21 +33,38 @@ KEY: Final = ("source", "topic", "key")
 IDENTITY: Final = ("source", "topic", "message_id")
 """What makes two records the same; ids come again after some failovers."""
 
+FEW: Final = 50_000
+"""Records of which each task can have all ids: a few megabytes."""
+
+_MARK: Final = -1
+"""Partition and offset of what is no record but a mark, in front of all records."""
+
 FRESH, SUSPECT, UNKEYED, FOREIGN = "fresh", "suspect", "unkeyed", "foreign"
 """What a record is at first sight; the column `kind`."""
 
 
 def classify(records: DataFrame, latest: DataFrame) -> DataFrame:
     """
-    Add to each record its `kind`, and the `mark` that decided it.
+    Add to each record its `kind`, the `mark` that decided it, and `is_newest`.
 
     fresh: its id is above all of its key so far. suspect: it is not, so it is
     a copy or late. unkeyed: it has no key, so nothing orders it. foreign: no
-    outbox sent it.
+    outbox sent it. Of each key with something fresh, the one with the highest
+    id is the newest.
     """
-    marks = latest.select(*KEY, F.col("id").alias("last"))
+    # The marks go in front of the records of their keys: one sort does for
+    # both, and what does not fit into memory goes to disk, as a join's table
+    # would not.
+    marks = latest.select(
+        *KEY,
+        "id",
+        F.lit(_MARK).alias("partition"),
+        F.lit(_MARK).cast("bigint").alias("offset"),
+    )
+    # What has no key is no key's, and need not be in one task.
+    lane = (*KEY, F.when(F.col("key").isNull(), F.col("offset")))
     before = (
-        Window.partitionBy(*KEY)
+        Window.partitionBy(*lane)
         # Within a partition the offset is the order; between two of them
         # there is none, but the batch must come out the same each time.
         .orderBy("partition", "offset")
@@ -59,16 +76,27 @@ def classify(records: DataFrame, latest: DataFrame) -> DataFrame:
         .when(F.col("mark").isNull() | (F.col("id") > F.col("mark")), FRESH)
         .otherwise(SUSPECT)
     )
+    highest = F.max("id").over(Window.partitionBy(*lane))
     return (
-        records.join(marks, list(KEY), "left")
-        .withColumn("mark", F.greatest("last", F.max("id").over(before)))
+        records.unionByName(marks, allowMissingColumns=True)
+        .withColumns({"mark": F.max("id").over(before), "highest": highest})
+        .where(F.col("partition") != _MARK)
         .withColumn("kind", kind)
-        .drop("last")
+        .withColumn(
+            "is_newest", (F.col("kind") == FRESH) & (F.col("id") == F.col("highest"))
+        )
+        .drop("highest")
     )
 
 
-def unseen(records: DataFrame, *seen: DataFrame) -> DataFrame:
-    """Each record once, without those that one of the tables has."""
+def unseen(records: DataFrame, *seen: DataFrame, is_few: bool = False) -> DataFrame:
+    """
+    Each record once, without those that one of the tables has.
+
+    Args:
+        is_few: Whether the records fit into the memory of each task: then they
+            go to the tables, and not the tables to them.
+    """
     first = Window.partitionBy(*IDENTITY).orderBy("partition", "offset")
     records = (
         records.withColumn("nth", F.row_number().over(first))
@@ -77,15 +105,11 @@ def unseen(records: DataFrame, *seen: DataFrame) -> DataFrame:
     )
     for table in seen:
         known = table.select(*IDENTITY)
+        if is_few:
+            asked = F.broadcast(records.select(*IDENTITY))
+            known = known.join(asked, list(IDENTITY), "left_semi")
         records = records.join(known, list(IDENTITY), "left_anti")
     return records
-
-
-def newest(fresh: DataFrame) -> DataFrame:
-    """The last record of each key."""
-    columns = tables.RECORD_COLUMNS
-    last = F.max_by(F.struct(*columns), "id").alias("last")
-    return fresh.groupBy(*KEY).agg(last).select("last.*")
 
 
 class Refinery:
@@ -118,32 +142,41 @@ class Refinery:
             judged.unpersist()
 
     def _write(self, judged: DataFrame, batch_id: int) -> None:
-        spark = judged.sparkSession
-        counted = judged.groupBy("kind").count().collect()
-        kinds = {row["kind"] for row in counted}
+        counted = judged.groupBy("kind").agg(
+            F.count("*").alias("rows"),
+            F.min("id").alias("first"),
+            F.max("id").alias("last"),
+        )
+        found = {row["kind"]: row for row in counted.collect()}
         fresh = judged.where(F.col("kind") == FRESH).select(*tables.RECORD_COLUMNS)
         arrived = fresh
-        if UNKEYED in kinds:
-            unkeyed = judged.where(F.col("kind") == UNKEYED)
-            unkeyed = unkeyed.select(*tables.RECORD_COLUMNS)
-            arrived = fresh.unionByName(unseen(unkeyed, self._read(spark, "silver")))
-        if FOREIGN in kinds or self._settings.schemas:
+        if UNKEYED in found:
+            unkeyed = self._unseen(judged, found[UNKEYED], "silver")
+            arrived = fresh.unionByName(unkeyed.select(*tables.RECORD_COLUMNS))
+        if FOREIGN in found or self._settings.schemas:
             self._append("quarantine", self._unfit(judged, arrived), batch_id)
         self._reached("quarantine")
-        if kinds & {FRESH, UNKEYED}:
+        if found.keys() & {FRESH, UNKEYED}:
             self._append("silver", arrived, batch_id)
         self._reached("silver")
-        if SUSPECT in kinds:
+        if SUSPECT in found:
             # Read only now: a copy may be of a record in this very batch.
-            seen = (self._read(spark, "silver"), self._read(spark, "late"))
-            suspects = judged.where(F.col("kind") == SUSPECT)
-            columns = (*tables.RECORD_COLUMNS, "mark")
-            late = unseen(suspects, *seen).select(*columns)
-            self._append("late", late, batch_id)
+            late = self._unseen(judged, found[SUSPECT], "silver", "late")
+            self._append("late", late.select(*tables.RECORD_COLUMNS, "mark"), batch_id)
         self._reached("late")
-        if FRESH in kinds:
-            self._merge(newest(fresh))
+        if FRESH in found:
+            self._merge(judged.where("is_newest").select(*tables.RECORD_COLUMNS))
         self._reached("latest")
+
+    def _unseen(self, judged: DataFrame, counted: Row, *seen: str) -> DataFrame:
+        """The records of a kind that none of the tables has."""
+        # A copy has the id of its original: files with other ids are not read.
+        is_near = F.col("id").between(counted["first"], counted["last"])
+        return unseen(
+            judged.where(F.col("kind") == counted["kind"]),
+            *(self._read(judged.sparkSession, name).where(is_near) for name in seen),
+            is_few=counted["rows"] <= FEW,
+        )
 
     def _unfit(self, judged: DataFrame, arrived: DataFrame) -> DataFrame:
         """What no outbox sent, and what does not fit its topic's schema."""

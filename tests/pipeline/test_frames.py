@@ -12,8 +12,11 @@ import pytest
 from django_outbox.jars import read_list
 from django_outbox.pipeline.audit import disorder, split_keys
 from django_outbox.pipeline.config import ENVIRONMENT, PipelineSettings
-from django_outbox.pipeline.refine import classify, newest, unseen
+from django_outbox.pipeline.records import parse
+from django_outbox.pipeline.refine import classify, unseen
 from django_outbox.pipeline.tables import SCHEMAS
+
+from .lakes import outbox_headers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,10 +76,33 @@ def test_what_was_seen_anywhere_is_dropped_and_the_rest_comes_once(
 
 
 def test_the_newest_of_each_key_is_the_one_with_the_highest_id(
-    batch: DataFrame,
+    spark: SparkSession, batch: DataFrame
 ) -> None:
-    rows = newest(batch.where("id < 6")).collect()
-    assert {(bytes(row["key"]), row["id"]) for row in rows} == {(b"a", 5), (b"b", 1)}
+    judged = classify(batch, records(spark, (0, 1, "b"))).where("is_newest")
+    assert [(bytes(r["key"]), r["id"]) for r in judged.collect()] == [(b"a", 5)]
+
+
+def test_headers_are_found_wherever_they_are(spark: SparkSession) -> None:
+    ours = outbox_headers(7)
+    rows = [
+        ours,
+        [*ours, ("outbox-replay", b"run")],
+        [("user", None), *reversed(ours)],
+        [*outbox_headers(6), *ours],
+        [*ours[:2], ("user", b"x")],
+        [],
+        None,
+    ]
+    frame = spark.createDataFrame(
+        [{"headers": headers, "offset": n} for n, headers in enumerate(rows)],
+        SCHEMAS["bronze"],
+    )
+    found = parse(frame).orderBy("offset").collect()
+    wanted = ("shop", 7, "shop-7")
+    assert [(r["source"], r["id"], r["message_id"]) for r in found] == [
+        *(wanted, wanted, wanted, wanted),
+        *((None, 7, "shop-7"), (None, None, None), (None, None, None)),
+    ]
 
 
 def test_copies_are_no_disorder_and_a_key_without_an_order_is_told(
