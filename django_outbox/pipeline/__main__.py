@@ -14,14 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..exceptions import ConfigurationError, OutboxError
-from .commands import audit, backfill, counts, doctor, jars, replay, run
+from .commands import audit, backfill, counts, doctor, jars, maintain, replay, run
 
 PROGRAM: Final = "python -m django_outbox.pipeline"
 
 NEEDED: Final = ("pyspark", "matplotlib")
 """What the extra brings and commands import when they run."""
 
-_COMMANDS: Final = (jars, doctor, run, audit, counts, replay, backfill)
+_COMMANDS: Final = (jars, doctor, run, audit, counts, maintain, replay, backfill)
 
 
 def main(

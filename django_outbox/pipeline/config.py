@@ -59,6 +59,10 @@ class PipelineSettings:
     """Of the driver, when Spark runs in this process."""
     spark: Mapping[str, str] = field(default_factory=dict)
     """Further Spark properties."""
+    bronze_days: int = 0
+    """Days that `maintain` keeps what refine has read of bronze; 0 is for ever."""
+    silver_days: int = 0
+    """Days that it keeps silver, late and quarantine; 0 is for ever."""
     metrics_file: str = ""
     """Where to write Prometheus text after each batch; empty = nowhere."""
 
@@ -176,6 +180,9 @@ def _check(settings: PipelineSettings) -> None:
     for name in ("batch_records", "batch_files"):
         if getattr(settings, name) < 1:
             raise ConfigurationError(f"{name}: must be at least 1.")
+    for name in ("bronze_days", "silver_days"):
+        if getattr(settings, name) < 0:
+            raise ConfigurationError(f"{name}: must be 0, for ever, or more.")
     for key, reason in OWNED_KAFKA_KEYS.items():
         if key in settings.kafka:
             raise ConfigurationError(

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from . import tables
+from . import reader, tables
+from .conflicts import again
 from .records import is_from_outbox, is_unparsable, parse
 
 if TYPE_CHECKING:
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
 
     from .config import PipelineSettings
 
-NAME: Final = "refine"
+NAME: Final = reader.NAME
 """Of the query, in progress and metrics."""
+
+ALL_FILES: Final = 2**31 - 1
+"""The most that Delta takes for a number of files."""
 
 KEY: Final = ("source", "topic", "key")
 """What ids ascend for: each outbox that feeds a topic has ids of its own."""
@@ -197,26 +201,25 @@ class Refinery:
 
     def _append(self, table: str, rows: DataFrame, batch_id: int) -> None:
         """Append once: Delta skips a batch number that the table has seen."""
-        (
+        write = (
             rows.write.format("delta")
             .mode("append")
             .option("txnAppId", f"{self._run}-{table}")
             .option("txnVersion", batch_id)
-            .save(self._settings.table_path(table))
         )
+        again(lambda: write.save(self._settings.table_path(table)))
 
     def _merge(self, updates: DataFrame) -> None:
         """Raise marks; without effect on those that are as high already."""
         updates.createOrReplaceTempView("outbox_updates")
-        updates.sparkSession.sql(
-            f"""
+        text = f"""
             MERGE INTO {tables.name(self._settings, "latest")} AS t
             USING outbox_updates AS u
             ON t.source = u.source AND t.topic = u.topic AND t.key = u.key
             WHEN MATCHED AND u.id > t.id THEN UPDATE SET *
             WHEN NOT MATCHED THEN INSERT *
             """
-        )
+        again(lambda: updates.sparkSession.sql(text))
 
 
 def _run_id(spark: SparkSession, settings: PipelineSettings) -> str:
@@ -230,6 +233,20 @@ def _run_id(spark: SparkSession, settings: PipelineSettings) -> str:
     return str(json.loads(lines[0]["value"])["id"])
 
 
+def _batch_files(spark: SparkSession, settings: PipelineSettings) -> int:
+    """
+    The most files of one batch.
+
+    A first batch reads files in the order of their age. Where `maintain` has
+    rewritten them that is not the order of the rows, but inside a batch the
+    offsets decide: then it takes all.
+    """
+    has_begun = reader.last_batch(spark, settings) is not None
+    if has_begun or reader.is_as_written(spark, settings):
+        return settings.batch_files
+    return ALL_FILES
+
+
 def start_refine(
     spark: SparkSession,
     settings: PipelineSettings,
@@ -240,7 +257,7 @@ def start_refine(
     """Start the stream from bronze to the other tables, which must exist."""
     return (
         spark.readStream.format("delta")
-        .option("maxFilesPerTrigger", settings.batch_files)
+        .option("maxFilesPerTrigger", _batch_files(spark, settings))
         # Retention deletes old rows of bronze; they have been read.
         .option("skipChangeCommits", "true")
         .load(settings.table_path("bronze"))

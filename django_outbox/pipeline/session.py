@@ -32,8 +32,12 @@ DELTA: Final = {
 }
 """What teaches Spark Delta's statements; a Connect server has it at its start."""
 
-EVERYWHERE: Final = {"spark.sql.session.timeZone": "UTC"}
-"""What the meaning of the tables depends on."""
+EVERYWHERE: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    # Tasks that list a table's one folder for VACUUM; else ten thousand.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+}
+"""What the tables' meaning, and their upkeep, depend on."""
 
 LOCAL: Final = {
     # Without these the driver takes the machine's name, which may not resolve.

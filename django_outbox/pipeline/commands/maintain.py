@@ -1,0 +1,54 @@
+"""`maintain`: delete what is old, compact, vacuum; beside a running pipeline."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from ..tables import SCHEMAS
+from .options import Commands, add_command, session, settings_of
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "maintain",
+        execute,
+        words="compact the tables, delete what is beyond its retention, vacuum",
+    )
+    parser.add_argument(
+        "--table",
+        action="append",
+        dest="names",
+        choices=tuple(SCHEMAS),
+        help="repeatable; all without it",
+    )
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="also sort silver and latest by source, topic and key: rewrites them",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="count what would go; change nothing"
+    )
+
+
+def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
+    """Write a line for each table."""
+    settings = settings_of(chosen, defaults)
+    with session(settings) as spark:
+        from ..maintain import maintain
+
+        for done in maintain(
+            spark,
+            settings,
+            names=chosen.names or tuple(SCHEMAS),
+            cluster=chosen.cluster,
+            dry_run=chosen.dry_run,
+        ):
+            sys.stdout.write(f"{done}\n")
+            sys.stdout.flush()
+    return 0
