@@ -119,5 +119,9 @@ class Contents:
     def ids(self, table: str, topic: str) -> list[int]:
         return sorted(id for (id,) in self(table, topic))
 
+    def rows(self, table: str) -> list[str]:
+        """All rows with all columns, as text, sorted."""
+        return sorted(map(repr, self._rows[table]))
+
     def count(self, table: str) -> int:
         return len(self._rows[table])

@@ -1,4 +1,4 @@
-"""Pipelines that are killed behind each table, and go on where the tables are."""
+"""Pipelines killed twice behind each table, beside one that never was."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_outbox.pipeline import tables
 from django_outbox.pipeline.config import PipelineSettings
 from django_outbox.pipeline.running import run_once
 
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def killed(
     topics: Topics, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], PipelineSettings]:
-    """Give the pipeline that was killed at a point; all were, at once."""
+    """Give the pipeline that was killed at a point, or never; all were, at once."""
     folder = tmp_path_factory.mktemp("killed")
     topic = topics.create(partitions=2)
     sender = Sender(topics.servers)
@@ -36,10 +37,24 @@ def killed(
     sender.send(topic, 4, 6, 4, 7, key="b", partition=1)
     sender.send(topic, 8, 8, key=None)
     sender.send(topic, 9, value=None, key="c")
+    sender.send_foreign(topic, "no headers")
+    kill(folder, topics.servers, topic)
+    sender.send(topic, 13, 10, 13, key="a")
+    sender.send(topic, 11, 14, key="b", partition=1)
+    kill(folder, topics.servers, topic)
+    return lambda point: PipelineSettings(
+        lake=str(folder / point),
+        kafka={"bootstrap.servers": topics.servers},
+        topics=(topic,),
+    )
+
+
+def kill(folder: Path, servers: str, topic: str) -> None:
+    """Let the pipelines go on until they are killed at their points."""
     victim = subprocess.run(
         [
             *(sys.executable, "-m", "tests.pipeline.victim"),
-            *(str(folder), topics.servers, topic),
+            *(str(folder), servers, topic),
         ],
         cwd=ROOT,
         start_new_session=True,
@@ -49,31 +64,46 @@ def killed(
         check=False,
     )
     assert victim.returncode == -signal.SIGKILL, victim.stderr
-    return lambda point: PipelineSettings(
-        lake=str(folder / point),
-        kafka={"bootstrap.servers": topics.servers},
-        topics=(topic,),
-    )
+
+
+@pytest.fixture(scope="module")
+def unharmed(
+    spark: SparkSession, killed: Callable[[str], PipelineSettings]
+) -> dict[str, list[str]]:
+    """All rows of the tables of a pipeline that was never killed."""
+    settings = killed("never")
+    run_once(spark, settings, stop=threading.Event())
+    lake, (topic,) = Contents(spark, settings), settings.topics
+    assert lake.count("bronze") == 19
+    assert lake.ids("silver", topic) == [1, 2, 4, 5, 6, 7, 8, 9, 11, 13, 14]
+    assert lake.ids("late", topic) == [3, 10]
+    assert lake("latest", topic, "key", "id", "is_deleted") == [
+        (b"a", 13, False),
+        (b"b", 14, False),
+        (b"c", 9, True),
+    ]
+    assert lake.count("quarantine") == 1
+    return all_rows(lake)
+
+
+def all_rows(lake: Contents) -> dict[str, list[str]]:
+    return {table: lake.rows(table) for table in tables.SCHEMAS}
 
 
 @pytest.mark.parametrize("point", ["bronze", "silver", "late", "latest"])
-def test_a_kill_after_each_table_loses_and_repeats_nothing(
-    point: str, spark: SparkSession, killed: Callable[[str], PipelineSettings]
+def test_two_kills_after_each_table_change_no_table(
+    point: str,
+    spark: SparkSession,
+    killed: Callable[[str], PipelineSettings],
+    unharmed: dict[str, list[str]],
 ) -> None:
     settings = killed(point)
-    query = "ingest" if point == "bronze" else "refine"
-    assert not Path(settings.checkpoint(query), "commits", "0").exists()
+    query, batch = ("ingest", 1) if point == "bronze" else ("refine", 0)
+    checkpoint = Path(settings.checkpoint(query))
+    assert checkpoint.joinpath("offsets", str(batch)).exists()
+    assert not checkpoint.joinpath("commits", str(batch)).exists()
     assert Contents(spark, settings).count(point) > 0
 
     parts = ["ingest", "refine"] if point == "bronze" else ["refine"]
     run_once(spark, settings, stop=threading.Event(), parts=parts)
-    lake, (topic,) = Contents(spark, settings), settings.topics
-    bronze = lake("bronze", topic, "partition", "offset")
-    assert len(bronze) == len(set(bronze)) == 13
-    assert lake.ids("silver", topic) == [1, 2, 4, 5, 6, 7, 8, 9]
-    assert lake.ids("late", topic) == [3]
-    assert lake("latest", topic, "key", "id", "is_deleted") == [
-        (b"a", 5, False),
-        (b"b", 7, False),
-        (b"c", 9, True),
-    ]
+    assert all_rows(Contents(spark, settings)) == unharmed

@@ -7,6 +7,10 @@ The lakes are named after the points. Behind silver, late and latest the batch
 stands still. Bronze is written by Spark alone: there a thread waits for the
 commit in the table's log, which comes before the checkpoint hears of it, and
 that is when all are killed, driver and Java together.
+
+Run again on the same folder, the batches behind silver, late and latest begin
+again and are killed at the same points once more; bronze is killed behind its
+next batch, for which there must be more records.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import os
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from django_outbox.pipeline.config import PipelineSettings
@@ -47,26 +52,28 @@ def main(folder: str, servers: str, topic: str) -> None:
     from django_outbox.pipeline.ingest import start_ingest
     from django_outbox.pipeline.refine import start_refine
 
-    for point in HELD:
-        settings = settings_of(point)
-        tables.create(spark, settings)
-        start_ingest(spark, settings, trigger=NOW).awaitTermination()
+    def hold(point: str) -> None:
+        # A session has one query of a name.
+        session, settings = spark.newSession(), settings_of(point)
+        tables.create(session, settings)
+        start_ingest(session, settings, trigger=NOW).awaitTermination()
         is_there = threading.Event()
 
-        def hold(
-            table: str, *, point: str = point, is_there: threading.Event = is_there
-        ) -> None:
+        def reached(table: str) -> None:
             if table == point:
                 is_there.set()
                 threading.Event().wait()
 
-        # A session has one query of a name.
-        start_refine(spark.newSession(), settings, trigger=NOW, reached=hold)
-        assert is_there.wait(60), point
+        start_refine(session, settings, trigger=NOW, reached=reached)
+        assert is_there.wait(100), point
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(hold, HELD))
     settings = settings_of("bronze")
     tables.create(spark, settings)
-    # Commit 0 made the table.
-    commit = Path(settings.table_path("bronze"), "_delta_log", f"{1:020}.json")
+    # Commit 0 made the table; the last one is of the batch that was killed.
+    log = Path(settings.table_path("bronze"), "_delta_log")
+    commit = log / f"{len(list(log.glob('*.json'))):020}.json"
     threading.Thread(target=die_at, args=[commit], daemon=True).start()
     start_ingest(spark, settings, trigger=NOW).awaitTermination()
 
