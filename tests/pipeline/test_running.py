@@ -70,11 +70,11 @@ def test_the_pipeline_needs_no_django_and_no_driver() -> None:
         "import sys\n"
         "for name in ('django', 'psycopg', 'confluent_kafka'):\n"
         "    sys.modules[name] = None\n"
-        "from pkgutil import iter_modules\n"
+        "from pkgutil import walk_packages\n"
         "from importlib import import_module\n"
         "import django_outbox.pipeline as pipeline\n"
-        "for module in iter_modules(pipeline.__path__):\n"
-        "    import_module(f'{pipeline.__name__}.{module.name}')\n"
+        "for module in walk_packages(pipeline.__path__, f'{pipeline.__name__}.'):\n"
+        "    import_module(module.name)\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
