@@ -20,6 +20,9 @@ batch; `latest` takes larger ids only, whoever brings them, and comes last:
 
     quarantine ─ silver ─ late ─ latest
 
+`maintain.py` deletes, compacts and vacuums meanwhile, but of bronze only what
+has been read: the order of its rows is refine's whole knowledge.
+
 Nothing here imports Django or a database driver: executors have neither.
 `session.py` alone builds a session and names Java archives, `tables.py`
 alone knows where tables lie.

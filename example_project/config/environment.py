@@ -22,6 +22,8 @@ from django_outbox.rules import problems
 
 PREFIX: Final = "OUTBOX_"
 KAFKA_PREFIX: Final = "OUTBOX_KAFKA_"
+PIPELINE_PREFIX: Final = "OUTBOX_PIPELINE_"
+"""Read by the pipeline itself."""
 
 _Value = TypeVar("_Value")
 
@@ -79,7 +81,9 @@ def outbox_settings(environment: Mapping[str, str]) -> dict[str, Any]:
     }
     values: dict[str, Any] = {}
     for name in env.ENVIRON:
-        if not name.startswith(PREFIX) or name.startswith(KAFKA_PREFIX):
+        if not name.startswith(PREFIX) or name.startswith(
+            (KAFKA_PREFIX, PIPELINE_PREFIX)
+        ):
             continue
         if name not in casts:
             raise ImproperlyConfigured(_unknown(name, casts))

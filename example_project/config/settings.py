@@ -41,6 +41,9 @@ INSTALLED_APPS = [
     "shop",
     "billing",
 ]
+# Its tasks start Spark: only where there is a lake.
+if env.str("OUTBOX_PIPELINE_LAKE", default=""):
+    INSTALLED_APPS.append("lake")
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -83,3 +86,6 @@ LANGUAGE_CODE = "en"
 
 BILLING_INTERVAL = seconds(env.ENVIRON, "BILLING_INTERVAL", default=5.0)
 """Seconds between two invoice runs."""
+
+LAKE_INTERVAL = seconds(env.ENVIRON, "LAKE_INTERVAL", default=600.0)
+"""Seconds between two runs of the pipeline."""

@@ -166,6 +166,12 @@ def test_the_examples_own_tests_pass(example: Example) -> None:
     assert "OK" in example.manage("test", "shop", "billing", "--noinput", "--shuffle")
 
 
+def test_the_examples_lake_is_the_leaders(example: Example, tmp_path: Path) -> None:
+    lake = {"OUTBOX_PIPELINE_LAKE": str(tmp_path), "OUTBOX_PIPELINE_TOPICS": "orders"}
+    with_lake = Example({**example.environment, **lake})
+    assert "OK" in with_lake.manage("test", "lake", "--noinput")
+
+
 def test_the_examples_migrations_and_checks_are_complete(example: Example) -> None:
     example.manage("makemigrations", "--check", "--dry-run")
     assert "no issues" in example.manage("check", "--database", "default")
