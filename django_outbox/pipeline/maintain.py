@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from . import tables
 from .conflicts import again
+from .judging import KEY
 from .reader import Position, find
-from .refine import KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

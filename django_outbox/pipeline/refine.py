@@ -2,25 +2,38 @@
 Bronze to silver, late, quarantine and latest, by the mark of each key.
 
 Second step of the pipeline; its package explains why a record is judged by
-the highest id of its key, and why a batch may be cut off anywhere. The
-functions on DataFrames are pure; `Refinery` writes.
+the highest id of its key, and why a batch may be cut off anywhere.
+`judging.py` says what each record is; `Refinery` writes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from . import reader, tables
 from .conflicts import again
-from .records import is_from_outbox, is_unparsable, parse
+from .judging import (
+    FEW,
+    FOREIGN,
+    FRESH,
+    IDENTITY,
+    PLACE,
+    SUSPECT,
+    UNKEYED,
+    at,
+    classify,
+    elsewhere,
+    unseen,
+)
+from .records import is_unparsable, parse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from .config import PipelineSettings
@@ -31,89 +44,28 @@ NAME: Final = reader.NAME
 ALL_FILES: Final = 2**31 - 1
 """The most that Delta takes for a number of files."""
 
-KEY: Final = ("source", "topic", "key")
-"""What ids ascend for: each outbox that feeds a topic has ids of its own."""
 
-IDENTITY: Final = ("source", "topic", "message_id")
-"""What makes two records the same; ids come again after some failovers."""
+class Counted(NamedTuple):
+    """How many records of a kind a batch has."""
 
-FEW: Final = 50_000
-"""Records of which each task can have all ids: a few megabytes."""
-
-_MARK: Final = -1
-"""Partition and offset of what is no record but a mark, in front of all records."""
-
-FRESH, SUSPECT, UNKEYED, FOREIGN = "fresh", "suspect", "unkeyed", "foreign"
-"""What a record is at first sight; the column `kind`."""
+    kind: str
+    rows: int
+    newest: int
+    first: int | None
+    """The lowest id."""
+    last: int | None
+    """The highest id."""
 
 
-def classify(records: DataFrame, latest: DataFrame) -> DataFrame:
-    """
-    Add to each record its `kind`, the `mark` that decided it, and `is_newest`.
-
-    fresh: its id is above all of its key so far. suspect: it is not, so it is
-    a copy or late. unkeyed: it has no key, so nothing orders it. foreign: no
-    outbox sent it. Of each key with something fresh, the one with the highest
-    id is the newest.
-    """
-    # The marks go in front of the records of their keys: one sort does for
-    # both, and what does not fit into memory goes to disk, as a join's table
-    # would not.
-    marks = latest.select(
-        *KEY,
-        "id",
-        F.lit(_MARK).alias("partition"),
-        F.lit(_MARK).cast("bigint").alias("offset"),
+def _count(judged: DataFrame) -> dict[str, Counted]:
+    """Count the kinds that there are."""
+    counted = judged.groupBy("kind").agg(
+        F.count("*").alias("rows"),
+        F.count_if("is_newest").alias("newest"),
+        F.min("id").alias("first"),
+        F.max("id").alias("last"),
     )
-    # What has no key is no key's, and need not be in one task.
-    lane = (*KEY, F.when(F.col("key").isNull(), F.col("offset")))
-    before = (
-        Window.partitionBy(*lane)
-        # Within a partition the offset is the order; between two of them
-        # there is none, but the batch must come out the same each time.
-        .orderBy("partition", "offset")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    kind = (
-        F.when(~is_from_outbox(), FOREIGN)
-        .when(F.col("key").isNull(), UNKEYED)
-        .when(F.col("mark").isNull() | (F.col("id") > F.col("mark")), FRESH)
-        .otherwise(SUSPECT)
-    )
-    highest = F.max("id").over(Window.partitionBy(*lane))
-    return (
-        records.unionByName(marks, allowMissingColumns=True)
-        .withColumns({"mark": F.max("id").over(before), "highest": highest})
-        .where(F.col("partition") != _MARK)
-        .withColumn("kind", kind)
-        .withColumn(
-            "is_newest", (F.col("kind") == FRESH) & (F.col("id") == F.col("highest"))
-        )
-        .drop("highest")
-    )
-
-
-def unseen(records: DataFrame, *seen: DataFrame, is_few: bool = False) -> DataFrame:
-    """
-    Each record once, without those that one of the tables has.
-
-    Args:
-        is_few: Whether the records fit into the memory of each task: then they
-            go to the tables, and not the tables to them.
-    """
-    first = Window.partitionBy(*IDENTITY).orderBy("partition", "offset")
-    records = (
-        records.withColumn("nth", F.row_number().over(first))
-        .where("nth = 1")
-        .drop("nth")
-    )
-    for table in seen:
-        known = table.select(*IDENTITY)
-        if is_few:
-            asked = F.broadcast(records.select(*IDENTITY))
-            known = known.join(asked, list(IDENTITY), "left_semi")
-        records = records.join(known, list(IDENTITY), "left_anti")
-    return records
+    return {row["kind"]: Counted(**row.asDict()) for row in counted.collect()}
 
 
 class Refinery:
@@ -139,26 +91,30 @@ class Refinery:
         """Write a batch to all tables; writing it again changes nothing."""
         spark = batch.sparkSession
         self._run = self._run or _run_id(spark, self._settings)
-        judged = classify(parse(batch), self._read(spark, "latest")).persist()
+        records = parse(batch).persist()
+        judged = classify(records, self._read(spark, "latest")).persist()
         try:
-            self._write(judged, batch_id)
+            self._write(records, judged, batch_id)
         finally:
             judged.unpersist()
+            records.unpersist()
 
-    def _write(self, judged: DataFrame, batch_id: int) -> None:
-        counted = judged.groupBy("kind").agg(
-            F.count("*").alias("rows"),
-            F.min("id").alias("first"),
-            F.max("id").alias("last"),
-        )
-        found = {row["kind"]: row for row in counted.collect()}
-        fresh = judged.where(F.col("kind") == FRESH).select(*tables.RECORD_COLUMNS)
-        arrived = fresh
+    def _write(self, records: DataFrame, judged: DataFrame, batch_id: int) -> None:
+        found = _count(judged)
+        arrived = records
+        if found.keys() - {FRESH}:
+            rest = judged.where(F.col("kind") != FRESH)
+            few = sum(n.rows for kind, n in found.items() if kind != FRESH) <= FEW
+            arrived = elsewhere(records, rest, is_few=few)
         if UNKEYED in found:
             unkeyed = self._unseen(judged, found[UNKEYED], "silver")
-            arrived = fresh.unionByName(unkeyed.select(*tables.RECORD_COLUMNS))
+            few = found[UNKEYED].rows <= FEW
+            arrived = arrived.unionByName(at(records, unkeyed, is_few=few))
         if FOREIGN in found or self._settings.schemas:
-            self._append("quarantine", self._unfit(judged, arrived), batch_id)
+            foreign = judged.where(F.col("kind") == FOREIGN)
+            few = FOREIGN not in found or found[FOREIGN].rows <= FEW
+            unfit = self._unfit(at(records, foreign, is_few=few), arrived)
+            self._append("quarantine", unfit, batch_id)
         self._reached("quarantine")
         if found.keys() & {FRESH, UNKEYED}:
             self._append("silver", arrived, batch_id)
@@ -166,35 +122,39 @@ class Refinery:
         if SUSPECT in found:
             # Read only now: a copy may be of a record in this very batch.
             late = self._unseen(judged, found[SUSPECT], "silver", "late")
-            self._append("late", late.select(*tables.RECORD_COLUMNS, "mark"), batch_id)
+            late = records.join(late.select(*PLACE, "mark"), list(PLACE))
+            columns = (*tables.RECORD_COLUMNS, "mark")
+            self._append("late", late.select(*columns), batch_id)
         self._reached("late")
         if FRESH in found:
-            self._merge(judged.where("is_newest").select(*tables.RECORD_COLUMNS))
+            newest = judged.where("is_newest")
+            self._merge(at(records, newest, is_few=found[FRESH].newest <= FEW))
         self._reached("latest")
 
-    def _unseen(self, judged: DataFrame, counted: Row, *seen: str) -> DataFrame:
-        """The records of a kind that none of the tables has."""
+    def _unseen(self, judged: DataFrame, counted: Counted, *names: str) -> DataFrame:
+        """The places of a kind's records that none of the tables has."""
         # A copy has the id of its original: files with other ids are not read.
-        is_near = F.col("id").between(counted["first"], counted["last"])
+        is_near = F.col("id").between(counted.first, counted.last)
+        seen = [
+            self._read(judged.sparkSession, name).where(is_near).select(*IDENTITY)
+            for name in names
+        ]
         return unseen(
-            judged.where(F.col("kind") == counted["kind"]),
-            *(self._read(judged.sparkSession, name).where(is_near) for name in seen),
-            is_few=counted["rows"] <= FEW,
+            judged.where(F.col("kind") == counted.kind),
+            reduce(lambda a, b: a.unionByName(b), seen),
+            is_few=counted.rows <= FEW,
         )
 
-    def _unfit(self, judged: DataFrame, arrived: DataFrame) -> DataFrame:
+    def _unfit(self, foreign: DataFrame, arrived: DataFrame) -> DataFrame:
         """What no outbox sent, and what does not fit its topic's schema."""
-        columns = ("reason", "topic", "partition", "offset", "timestamp")
-        content = ("key", "value", "headers")
-        foreign = judged.where(F.col("kind") == FOREIGN).withColumn(
+        columns = ("reason", *PLACE, "timestamp", "key", "value", "headers")
+        foreign = foreign.withColumn(
             "reason", F.lit("no outbox-source or outbox-id header")
         )
         unparsable = arrived.where(is_unparsable(self._settings.schemas)).withColumn(
             "reason", F.lit("the value does not fit the topic's schema")
         )
-        return foreign.select(*columns, *content).unionByName(
-            unparsable.select(*columns, *content)
-        )
+        return foreign.select(*columns).unionByName(unparsable.select(*columns))
 
     def _read(self, spark: SparkSession, table: str) -> DataFrame:
         return tables.read(spark, self._settings, table)

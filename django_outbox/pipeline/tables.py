@@ -41,18 +41,37 @@ RECORD_COLUMNS: Final = (
 )
 """The columns of `silver`, in order."""
 
-_PROPERTIES: Final = {"latest": "'delta.enableDeletionVectors' = 'true'"}
+_PLACED: Final = "topic,partition,offset,timestamp"
+_DATED: Final = f"source,id,created_at,{_PLACED}"
+
+_STATISTICS: Final = {
+    "bronze": _PLACED,
+    "silver": _DATED,
+    "late": _DATED,
+    "latest": _DATED,
+    "quarantine": _PLACED,
+}
+"""
+By which columns queries pass over whole files.
+
+Delta's default is all columns, and costs a tenth of each append.
+"""
+
+_PROPERTIES: Final = {"latest": {"delta.enableDeletionVectors": "true"}}
 """`latest` is updated in place: rows are marked, files are not rewritten."""
 
 
 def create(spark: SparkSession, settings: PipelineSettings) -> None:
     """Make the tables that are missing."""
     for table, columns in SCHEMAS.items():
-        properties = _PROPERTIES.get(table)
-        extra = f" TBLPROPERTIES ({properties})" if properties else ""
+        properties = {
+            "delta.dataSkippingStatsColumns": _STATISTICS[table],
+            **_PROPERTIES.get(table, {}),
+        }
+        pairs = ", ".join(f"'{key}' = '{text}'" for key, text in properties.items())
         spark.sql(
             f"CREATE TABLE IF NOT EXISTS {name(settings, table)}"
-            f" ({columns}) USING delta{extra}"
+            f" ({columns}) USING delta TBLPROPERTIES ({pairs})"
         )
 
 

@@ -12,8 +12,8 @@ import pytest
 from django_outbox.jars import read_list
 from django_outbox.pipeline.audit import disorder, split_keys
 from django_outbox.pipeline.config import ENVIRONMENT, PipelineSettings
+from django_outbox.pipeline.judging import classify, unseen
 from django_outbox.pipeline.records import parse
-from django_outbox.pipeline.refine import classify, unseen
 from django_outbox.pipeline.tables import SCHEMAS
 
 from .lakes import outbox_headers
@@ -71,8 +71,10 @@ def test_a_record_is_judged_by_what_its_key_has_had(
 def test_what_was_seen_anywhere_is_dropped_and_the_rest_comes_once(
     spark: SparkSession, batch: DataFrame
 ) -> None:
-    left = unseen(batch.where("id < 6"), records(spark, (0, 1, "b")), batch.limit(1))
-    assert sorted(row["offset"] for row in left.collect()) == [1, 3, 4]
+    seen = records(spark, (0, 1, "b")).unionByName(batch.limit(1))
+    for is_few in (False, True):
+        left = unseen(batch.where("id < 6"), seen, is_few=is_few)
+        assert sorted(row["offset"] for row in left.collect()) == [1, 3, 4]
 
 
 def test_the_newest_of_each_key_is_the_one_with_the_highest_id(
