@@ -41,8 +41,9 @@ class PipelineSettings:
     """Instead of `topics`: a Java regular expression; new topics are found."""
     batch_records: int = 250_000
     """Most records that one batch takes from Kafka."""
-    batch_files: int = 8
-    """Most files that one batch takes from bronze."""
+    batch_files: int = 16
+    """Most files that one batch takes from bronze: a million records, if ingest
+    came with full batches of four partitions."""
     fail_on_data_loss: bool = True
     """Stop when Kafka has deleted what was not ingested yet."""
     schemas: Mapping[str, str] = field(default_factory=dict)

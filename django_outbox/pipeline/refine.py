@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 NAME: Final = reader.NAME
 """Of the query, in progress and metrics."""
 
+BATCH_BYTES: Final = "256m"
+"""Of files that one batch takes from bronze; in memory it is a few times as much."""
+
 ALL_FILES: Final = 2**31 - 1
 """The most that Delta takes for a number of files."""
 
@@ -120,16 +123,28 @@ class Refinery:
             self._append("silver", arrived, batch_id)
         self._reached("silver")
         if SUSPECT in found:
-            # Read only now: a copy may be of a record in this very batch.
-            late = self._unseen(judged, found[SUSPECT], "silver", "late")
-            late = records.join(late.select(*PLACE, "mark"), list(PLACE))
-            columns = (*tables.RECORD_COLUMNS, "mark")
-            self._append("late", late.select(*columns), batch_id)
+            self._append_late(records, judged, found[SUSPECT], batch_id)
         self._reached("late")
         if FRESH in found:
             newest = judged.where("is_newest")
             self._merge(at(records, newest, is_few=found[FRESH].newest <= FEW))
         self._reached("latest")
+
+    def _append_late(
+        self, records: DataFrame, judged: DataFrame, counted: Counted, batch_id: int
+    ) -> None:
+        """Append what came out of order; copies go."""
+        suspects = judged.where(F.col("kind") == SUSPECT)
+        fresh = judged.where(F.col("kind") == FRESH)
+        # A copy mostly follows its original: then no table need be asked.
+        rest = unseen(suspects, fresh, is_few=counted.rows <= FEW)
+        left = _count(rest).get(SUSPECT)
+        if left is None:
+            return
+        late = self._unseen(rest, left, "silver", "late")
+        late = records.join(late.select(*PLACE, "mark"), list(PLACE))
+        columns = (*tables.RECORD_COLUMNS, "mark")
+        self._append("late", late.select(*columns), batch_id)
 
     def _unseen(self, judged: DataFrame, counted: Counted, *names: str) -> DataFrame:
         """The places of a kind's records that none of the tables has."""
@@ -193,9 +208,9 @@ def _run_id(spark: SparkSession, settings: PipelineSettings) -> str:
     return str(json.loads(lines[0]["value"])["id"])
 
 
-def _batch_files(spark: SparkSession, settings: PipelineSettings) -> int:
+def _limits(spark: SparkSession, settings: PipelineSettings) -> dict[str, Any]:
     """
-    The most files of one batch.
+    Options that say how much of bronze one batch takes.
 
     A first batch reads files in the order of their age. Where `maintain` has
     rewritten them that is not the order of the rows, but inside a batch the
@@ -203,8 +218,11 @@ def _batch_files(spark: SparkSession, settings: PipelineSettings) -> int:
     """
     has_begun = reader.last_batch(spark, settings) is not None
     if has_begun or reader.is_as_written(spark, settings):
-        return settings.batch_files
-    return ALL_FILES
+        return {
+            "maxFilesPerTrigger": settings.batch_files,
+            "maxBytesPerTrigger": BATCH_BYTES,
+        }
+    return {"maxFilesPerTrigger": ALL_FILES}
 
 
 def start_refine(
@@ -217,7 +235,7 @@ def start_refine(
     """Start the stream from bronze to the other tables, which must exist."""
     return (
         spark.readStream.format("delta")
-        .option("maxFilesPerTrigger", _batch_files(spark, settings))
+        .options(**_limits(spark, settings))
         # Retention deletes old rows of bronze; they have been read.
         .option("skipChangeCommits", "true")
         .load(settings.table_path("bronze"))
