@@ -53,7 +53,7 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFr
     messages = [
         tables.read(spark, settings, table)
         .where((F.col("source") == settings.source) & of_topics)
-        .where(F.unix_seconds("created_at") >= span.since)
+        .where(F.col("created_at") >= F.timestamp_seconds(F.lit(span.since)))
         .where(is_promised())
         .select("topic", "created_at", "message_id")
         for table in ("silver", "late")

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from ..exceptions import ConfigurationError, DatabaseUnavailable
 from ..rules import TABLE_NAME
+from .selection import fits
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -33,7 +34,7 @@ _SELECT: Final = (
     " md5(convert_to(kafka_key, 'UTF8')) AS key_digest,"
     " md5(coalesce(kafka_value_bytes, convert_to(kafka_value, 'UTF8')))"
     " AS value_digest,"
-    " date_trunc('hour', create_time) AS hour FROM {table}"
+    " date_trunc('hour', create_time, 'UTC') AS hour FROM {table}"
 )
 
 _COUNTS: Final = """
@@ -117,7 +118,7 @@ def promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     Raises:
         ConfigurationError: the table's name is no plain name.
     """
-    table = _table(settings)
+    table = outbox_table(settings)
     tables = (
         (SENT, f"{table}_archive"),
         (PENDING, table),
@@ -134,7 +135,7 @@ def counts(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataF
     Raises:
         ConfigurationError: the table's name is no plain name.
     """
-    text = _COUNTS.format(table=_table(settings), span=span)
+    text = _COUNTS.format(table=outbox_table(settings), span=span)
     return query(spark, settings, text)
 
 
@@ -142,10 +143,16 @@ def is_of_topics(settings: PipelineSettings) -> Column:
     """Whether a row's `topic` is one that the pipeline reads."""
     if settings.topics:
         return F.col("topic").isin(*settings.topics)
-    return F.col("topic").rlike(f"^({settings.topic_pattern})$")
+    return fits("topic", settings.topic_pattern)
 
 
-def _table(settings: PipelineSettings) -> str:
+def outbox_table(settings: PipelineSettings) -> str:
+    """
+    Return the outbox table's name, which is safe in SQL.
+
+    Raises:
+        ConfigurationError: it is no plain name.
+    """
     if not TABLE_NAME.match(settings.table):
         raise ConfigurationError(f"table: {settings.table!r} must be a plain SQL name.")
     return settings.table

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..exceptions import ConfigurationError, DatabaseError
-from ..rules import TABLE_NAME
 from . import jdbc
 
 if TYPE_CHECKING:
@@ -106,9 +105,7 @@ def find_position(
         DatabaseError: a transaction did not end in time; names it.
         DatabaseUnavailable: the database does not answer.
     """
-    table = settings.table
-    if not TABLE_NAME.match(table):
-        raise ConfigurationError(f"table: {table!r} must be a plain SQL name.")
+    table = jdbc.outbox_table(settings)
     sequence = _sequence(_ask(spark, settings, _SEQUENCE.format(table=table))[0], table)
     (last,) = _ask(spark, settings, _LAST.format(sequence=sequence))
     deadline = time.monotonic() + timeout

@@ -49,11 +49,10 @@ ALL_FILES: Final = 2**31 - 1
 
 
 class Counted(NamedTuple):
-    """How many records of a kind a batch has."""
+    """How many records of a kind a batch has; of the fresh ones, the newest."""
 
     kind: str
     rows: int
-    newest: int
     first: int | None
     """The lowest id."""
     last: int | None
@@ -64,7 +63,6 @@ def _count(judged: DataFrame) -> dict[str, Counted]:
     """Count the kinds that there are."""
     counted = judged.groupBy("kind").agg(
         F.count("*").alias("rows"),
-        F.count_if("is_newest").alias("newest"),
         F.min("id").alias("first"),
         F.max("id").alias("last"),
     )
@@ -95,7 +93,9 @@ class Refinery:
         spark = batch.sparkSession
         self._run = self._run or _run_id(spark, self._settings)
         records = parse(batch).persist()
-        judged = classify(records, self._read(spark, "latest")).persist()
+        judged = classify(records, self._read(spark, "latest"))
+        # Most are fresh, and not the last of their keys: those just go on.
+        judged = judged.where((F.col("kind") != FRESH) | F.col("is_newest")).persist()
         try:
             self._write(records, judged, batch_id)
         finally:
@@ -104,15 +104,15 @@ class Refinery:
 
     def _write(self, records: DataFrame, judged: DataFrame, batch_id: int) -> None:
         found = _count(judged)
-        arrived = records
+        rest = judged.where(F.col("kind") != FRESH)
+        arrived = fresh = records
         if found.keys() - {FRESH}:
-            rest = judged.where(F.col("kind") != FRESH)
             few = sum(n.rows for kind, n in found.items() if kind != FRESH) <= FEW
-            arrived = elsewhere(records, rest, is_few=few)
+            arrived = fresh = elsewhere(records, rest, is_few=few)
         if UNKEYED in found:
             unkeyed = self._unseen(judged, found[UNKEYED], "silver")
             few = found[UNKEYED].rows <= FEW
-            arrived = arrived.unionByName(at(records, unkeyed, is_few=few))
+            arrived = fresh.unionByName(at(records, unkeyed, is_few=few))
         if FOREIGN in found or self._settings.schemas:
             foreign = judged.where(F.col("kind") == FOREIGN)
             few = FOREIGN not in found or found[FOREIGN].rows <= FEW
@@ -123,25 +123,26 @@ class Refinery:
             self._append("silver", arrived, batch_id)
         self._reached("silver")
         if SUSPECT in found:
-            self._append_late(records, judged, found[SUSPECT], batch_id)
+            suspects = judged.where(F.col("kind") == SUSPECT)
+            # A copy mostly follows its original: then no table need be asked.
+            few = found[SUSPECT].rows <= FEW
+            left = unseen(suspects, fresh, is_few=few)
+            self._append_late(records, left, batch_id)
         self._reached("late")
         if FRESH in found:
             newest = judged.where("is_newest")
-            self._merge(at(records, newest, is_few=found[FRESH].newest <= FEW))
+            self._merge(at(records, newest, is_few=found[FRESH].rows <= FEW))
         self._reached("latest")
 
     def _append_late(
-        self, records: DataFrame, judged: DataFrame, counted: Counted, batch_id: int
+        self, records: DataFrame, suspects: DataFrame, batch_id: int
     ) -> None:
-        """Append what came out of order; copies go."""
-        suspects = judged.where(F.col("kind") == SUSPECT)
-        fresh = judged.where(F.col("kind") == FRESH)
-        # A copy mostly follows its original: then no table need be asked.
-        rest = unseen(suspects, fresh, is_few=counted.rows <= FEW)
-        left = _count(rest).get(SUSPECT)
-        if left is None:
+        """Append what came out of order; copies of earlier batches go."""
+        counted = _count(suspects).get(SUSPECT)
+        if counted is None:
             return
-        late = self._unseen(rest, left, "silver", "late")
+        # Read only now: silver must have this batch's records without a key.
+        late = self._unseen(suspects, counted, "silver", "late")
         late = records.join(late.select(*PLACE, "mark"), list(PLACE))
         columns = (*tables.RECORD_COLUMNS, "mark")
         self._append("late", late.select(*columns), batch_id)
@@ -149,7 +150,7 @@ class Refinery:
     def _unseen(self, judged: DataFrame, counted: Counted, *names: str) -> DataFrame:
         """The places of a kind's records that none of the tables has."""
         # A copy has the id of its original: files with other ids are not read.
-        is_near = F.col("id").between(counted.first, counted.last)
+        is_near = F.col("id").between(F.lit(counted.first), F.lit(counted.last))
         seen = [
             self._read(judged.sparkSession, name).where(is_near).select(*IDENTITY)
             for name in names

@@ -127,22 +127,30 @@ def _demonstrate(
         mark = {None: "", True: "[green]yes[/green]", False: "[bold red]no[/bold red]"}
         table.add_row(promise, seen, mark[is_kept])
     console.print(table)
-    for name in ("audit.html", "broken-copy.html"):
-        console.print(f"Look at {REPORTS / name}", soft_wrap=True)
+    for page in sorted(REPORTS.glob("*.html")):
+        console.print(f"Look at {page}", soft_wrap=True)
     return 0 if all(is_kept is not False for *_, is_kept in rows) else 1
 
 
 def _audit(console: Console, *, max_copies: int) -> list[Row]:
     """Bring the topics into a lake and audit it, and a copy with faults."""
+    from django_outbox.exceptions import ConfigurationError
+    from django_outbox.jars import JarError
     from django_outbox.pipeline.session import open_session
 
     from .lake import EXPECTED, expose, lake_settings, prove, wrong
 
     REPORTS.mkdir(exist_ok=True)
+    for page in REPORTS.glob("*.html"):
+        page.unlink()
     with TemporaryDirectory() as folder:
         settings = lake_settings(Path(folder))
         console.print("Starting Spark")
-        spark = open_session(settings, progress=console.print)
+        try:
+            spark = open_session(settings, progress=console.print)
+        except (ConfigurationError, JarError) as error:
+            console.print(f"No lake here: {error}")
+            return []
         console.print("Bringing the topics into a lake, and auditing it")
         good = prove(spark, settings, REPORTS / "audit.html")
         console.print("Auditing a copy that was broken on purpose")
