@@ -37,8 +37,9 @@ def tend_if_due(**_: Any) -> None:
     global _due  # noqa: PLW0603 - a process has one archive and one leader
     now = time.monotonic()
     if settings.ARCHIVE and now >= _due:
-        tend()
+        # Also when it fails: events come every few seconds, and days last.
         _due = now + INTERVAL
+        tend()
 
 
 def tend() -> int:

@@ -9,7 +9,7 @@ make up for each other. What differs is examined by the full audit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -48,7 +48,7 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFr
         A row for each topic and bucket, as `judge` gives them.
     """
     of_topics = jdbc.is_of_topics(settings)
-    promised = jdbc.counts(spark, settings, span).where(of_topics).persist()
+    promised = jdbc.counts(spark, settings, **asdict(span)).where(of_topics).persist()
     promised.count()
     messages = [
         tables.read(spark, settings, table)

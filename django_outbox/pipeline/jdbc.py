@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from .config import PipelineSettings
-    from .counts import Span
 
 SENT, PENDING = "sent", "pending"
 """The column `state`: in the archive; or in the outbox, or parked."""
@@ -44,20 +43,20 @@ SELECT kafka_topic AS topic, bucket,
     sum(('x' || substr(md5(message_id::text), 1, 8))::bit(32)::bigint)
         FILTER (WHERE is_sent)::bigint AS database_digest,
     count(*) FILTER (WHERE NOT is_sent) = 0
-        AND max(archived_at) < now() - make_interval(secs => {span.settle})
+        AND max(archived_at) < now() - make_interval(secs => {settle})
         AS is_settled
 FROM (
-    SELECT *, floor(extract(epoch FROM create_time) / {span.width})::bigint
-        * {span.width} AS bucket
+    SELECT *, floor(extract(epoch FROM create_time) / {width})::bigint
+        * {width} AS bucket
     FROM (
         SELECT kafka_topic, create_time, message_id, archived_at, true AS is_sent
-        FROM {table}_archive WHERE archived_at >= to_timestamp({span.since})
+        FROM {table}_archive WHERE archived_at >= to_timestamp({since})
         UNION ALL
         SELECT kafka_topic, create_time, message_id, NULL, false FROM {table}
         UNION ALL
         SELECT kafka_topic, create_time, message_id, NULL, false FROM {table}_parked
     ) AS messages
-    WHERE create_time >= to_timestamp({span.since})
+    WHERE create_time >= to_timestamp({since})
 ) AS messages
 GROUP BY kafka_topic, bucket
 """
@@ -128,14 +127,22 @@ def promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     return query(spark, settings, text)
 
 
-def counts(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFrame:
+def counts(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    *,
+    since: int,
+    width: int,
+    settle: int,
+) -> DataFrame:
     """
-    Let the database count; `counts.judge` has the columns.
+    Let the database count; `counts.py` has the columns, and the arguments.
 
     Raises:
         ConfigurationError: the table's name is no plain name.
     """
-    text = _COUNTS.format(table=outbox_table(settings), span=span)
+    values = {"since": since, "width": width, "settle": settle}
+    text = _COUNTS.format(table=outbox_table(settings), **values)
     return query(spark, settings, text)
 
 
