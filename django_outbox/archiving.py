@@ -12,10 +12,11 @@ import logging
 import time
 from typing import Any, Final
 
-from django.db import connections, router
+from django.db import connections
 
 from .conf import settings
-from .models import ArchivedRecord, OutboxRecord
+from .models import ArchivedRecord
+from .routing import outbox_database
 from .signals import meter_read
 
 logger = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ def tend_if_due(**_: Any) -> None:
 
 def tend() -> int:
     """Make the next days' partitions; return how many old days were dropped."""
-    alias = settings.DATABASE or router.db_for_write(OutboxRecord)
+    alias = outbox_database(settings.DATABASE)
     function = connections[alias].ops.quote_name(
         f"{ArchivedRecord._meta.db_table}_tend"
     )

@@ -29,6 +29,7 @@ from .models import (
     Series,
     StagedRecord,
 )
+from .routing import outbox_database
 from .rules import Rule, problems
 
 _HINTS: Final = {
@@ -116,7 +117,7 @@ def check_routers(**_: Any) -> list[CheckMessage]:
 
 def _router_messages() -> Iterator[CheckMessage]:
     options = conf.lenient("DATABASE")
-    alias = options.DATABASE or router.db_for_write(OutboxRecord)
+    alias = outbox_database(options.DATABASE)
     reason = _unfit(alias)
     if reason:
         yield Error(

@@ -167,13 +167,14 @@ def _from_django(
     options: OutboxSettings, *, database: str | None, name: str, solo: bool
 ) -> Providers:
     """Provide what the Django project's settings describe."""
-    from django.db import connections, router
+    from django.db import connections
     from django.utils.connection import ConnectionDoesNotExist
 
     # The models cannot be imported before Django's app registry is ready.
     from .models import OutboxRecord
+    from .routing import outbox_database
 
-    alias = database or options.DATABASE or router.db_for_write(OutboxRecord)
+    alias = outbox_database(database or options.DATABASE)
     try:
         connection = connections[alias]
     except ConnectionDoesNotExist as error:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connections, router
+from django.db import DatabaseError, connections
 
 from ...conf import settings
 from ...models import (
@@ -21,6 +21,7 @@ from ...models import (
     StagedRecord,
 )
 from ...privileges import grants
+from ...routing import outbox_database
 from ..series import close_series, list_series
 
 BLOCKED_SHOWN: Final = 20
@@ -62,8 +63,7 @@ class Command(BaseCommand):
             verb.add_argument("--database", metavar="ALIAS", help="where the outbox is")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        alias = options["database"] or settings.DATABASE
-        alias = alias or router.db_for_write(OutboxRecord)
+        alias = outbox_database(options["database"] or settings.DATABASE)
         if alias not in connections:
             raise CommandError(f"There is no database {alias!r} in DATABASES.")
         try:

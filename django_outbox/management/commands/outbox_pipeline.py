@@ -7,12 +7,12 @@ from typing import Any
 from urllib.parse import quote
 
 from django.core.management.base import BaseCommand
-from django.db import connections, router
+from django.db import connections
 
 from ...conf import settings
-from ...models import OutboxRecord
 from ...pipeline.__main__ import main
 from ...pipeline.config import merge
+from ...routing import outbox_database
 
 
 class Command(BaseCommand):
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 def defaults() -> dict[str, Any]:
     """The project's settings, in the pipeline's words."""
     chosen = settings.snapshot()
-    alias = chosen.DATABASE or router.db_for_write(OutboxRecord)
+    alias = outbox_database(chosen.DATABASE)
     servers = chosen.KAFKA.get("bootstrap.servers")
     known = {
         # Of librdkafka's properties only this one is Java's for certain.
