@@ -7,6 +7,7 @@ used and events are logged instead.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 from rich.console import Console
@@ -41,7 +42,7 @@ _CONSUMER_STATES = {
 """What each event makes of a consumer."""
 
 
-class _Line:
+class _Line(ABC):
     """One line at the bottom of the terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -57,8 +58,9 @@ class _Line:
     def _show(self) -> None:
         self._live.update(self._render())
 
+    @abstractmethod
     def _render(self) -> Text:
-        raise NotImplementedError
+        """What the line says now."""
 
 
 class StatusLine(_Line):
