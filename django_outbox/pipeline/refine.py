@@ -58,6 +58,11 @@ class Counted(NamedTuple):
     last: int | None
     """The highest id."""
 
+    @property
+    def is_few(self) -> bool:
+        """Whether each task can have all their places or ids in its memory."""
+        return self.rows <= FEW
+
 
 def _count(judged: DataFrame) -> dict[str, Counted]:
     """Count the kinds that there are."""
@@ -111,11 +116,11 @@ class Refinery:
             arrived = fresh = elsewhere(records, rest, is_few=few)
         if UNKEYED in found:
             unkeyed = self._unseen(judged, found[UNKEYED], "silver")
-            few = found[UNKEYED].rows <= FEW
-            arrived = fresh.unionByName(at(records, unkeyed, is_few=few))
+            unkeyed = at(records, unkeyed, is_few=found[UNKEYED].is_few)
+            arrived = fresh.unionByName(unkeyed)
         if FOREIGN in found or self._settings.schemas:
             foreign = judged.where(F.col("kind") == FOREIGN)
-            few = FOREIGN not in found or found[FOREIGN].rows <= FEW
+            few = FOREIGN not in found or found[FOREIGN].is_few
             unfit = self._unfit(at(records, foreign, is_few=few), arrived)
             self._append("quarantine", unfit, batch_id)
         self._reached("quarantine")
@@ -125,13 +130,12 @@ class Refinery:
         if SUSPECT in found:
             suspects = judged.where(F.col("kind") == SUSPECT)
             # A copy mostly follows its original: then no table need be asked.
-            few = found[SUSPECT].rows <= FEW
-            left = unseen(suspects, fresh, is_few=few)
+            left = unseen(suspects, fresh, is_few=found[SUSPECT].is_few)
             self._append_late(records, left, batch_id)
         self._reached("late")
         if FRESH in found:
             newest = judged.where("is_newest")
-            self._merge(at(records, newest, is_few=found[FRESH].rows <= FEW))
+            self._merge(at(records, newest, is_few=found[FRESH].is_few))
         self._reached("latest")
 
     def _append_late(
@@ -158,7 +162,7 @@ class Refinery:
         return unseen(
             judged.where(F.col("kind") == counted.kind),
             reduce(lambda a, b: a.unionByName(b), seen),
-            is_few=counted.rows <= FEW,
+            is_few=counted.is_few,
         )
 
     def _unfit(self, foreign: DataFrame, arrived: DataFrame) -> DataFrame:

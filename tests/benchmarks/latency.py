@@ -107,7 +107,7 @@ def wait_until_empty() -> None:
 
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         while connection.execute("SELECT 1 FROM outbox LIMIT 1").fetchone():
-            time.sleep(0.2)
+            time.sleep(0.2)  # each question takes time from what is measured
 
 
 def write(
@@ -124,6 +124,7 @@ def write(
             due = time.monotonic() + interval * number / arguments.writers
             count = 0
             while due < end:
+                # The rate is what is asked for.
                 time.sleep(max(0.0, due - time.monotonic()))
                 key = f"key-{number}-{count % 250}"
                 row = connection.execute(INSERT, [topic, key]).fetchone()

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
@@ -24,6 +23,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from django_outbox.devstack import Stack
+from tests.acceptance.harvesters import eventually
 from tests.services import Topics
 
 MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"
@@ -156,10 +156,7 @@ def example(services: Stack, topics: Topics) -> Iterator[Example]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.02)
+    eventually(condition, timeout=PATIENCE)
 
 
 def test_the_examples_own_tests_pass(example: Example) -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -18,6 +17,8 @@ import pyspark
 
 from django_outbox.devstack.java import find_java
 from django_outbox.pipeline.session import DELTA, spark_jars
+
+from ..acceptance.harvesters import eventually
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 HOME: Final = Path(pyspark.__file__).parent
@@ -87,11 +88,13 @@ def server(
 def _wait_for(
     ready: re.Pattern[str], process: subprocess.Popen[bytes], log: Path
 ) -> re.Match[str]:
-    deadline = time.monotonic() + DEADLINE
-    while not (match := ready.search(log.read_text())):
+    def is_ready() -> bool:
         assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)
+        return ready.search(log.read_text()) is not None
+
+    eventually(is_ready, timeout=DEADLINE, what=log.read_text)
+    match = ready.search(log.read_text())
+    assert match is not None
     return match
 
 

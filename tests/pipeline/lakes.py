@@ -84,6 +84,14 @@ class Sender:
         self._producer.produce(topic, key="k", value=value, partition=0)
         assert self._producer.flush(10) == 0
 
+    def send_of_every_kind(self, topic: str) -> None:
+        """Fill two partitions with something for each table, copies among it."""
+        self.send(topic, 1, 2, 2, 5, 3, 3, key="a")
+        self.send(topic, 4, 6, 4, 7, key="b", partition=1)
+        self.send(topic, 8, 8, key=None)
+        self.send(topic, 9, value=None, key="c")
+        self.send_foreign(topic, "no headers")
+
     def send_in_transactions(self, topic: str, *, ids: list[int], bad: int) -> None:
         """Send each in a transaction of its own, and abort one of them."""
         producer = self.producer(**{"transactional.id": topic})

@@ -81,11 +81,7 @@ def expected(
 ) -> Expected:
     topic = topics.create(partitions=2)
     sender = Sender(topics.servers)
-    sender.send(topic, 1, 2, 2, 5, 3, 3, key="a")
-    sender.send(topic, 4, 6, 4, 7, key="b", partition=1)
-    sender.send(topic, 8, 8, key=None)
-    sender.send(topic, 9, value=None, key="c")
-    sender.send_foreign(topic, "no headers")
+    sender.send_of_every_kind(topic)
     of_all = Expected(spark, topics.servers, topic, {})
     settings = of_all.settings(tmp_path_factory.mktemp("local") / "lake")
     run_once(spark, settings, stop=threading.Event())
