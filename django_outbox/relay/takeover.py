@@ -1,0 +1,79 @@
+"""
+Which cluster relays whose records, and when: the rank order of a takeover.
+
+Several active clusters replicate their outboxes to each other. Each relays its
+own records at once, and another's only when they are so old that their origin
+must have failed. The clusters stand in a ring; the one at distance *d* after
+the origin waits *d* times MAXIMUM_DELAY, so that one of them takes over, and
+the next one only when that one is gone, too::
+
+    origin 1 of 4 clusters      0 ◀── 3 ◀── 2 ◀── 1
+    relays after               3 D   2 D   1 D   at once
+
+Two kinds of rows stand outside this order, and neither is lost:
+
+- Rows of an origin that these settings do not know (a cluster that was
+  removed, or one that is being added) have a *home*, the cluster `origin mod
+  count`. Nobody relays them at once, since their origin may still do so: the
+  home waits one MAXIMUM_DELAY, the next cluster two, and so on.
+- Rows without a finite create_time (plain SQL may write 'infinity') have no
+  age, and nobody could tell when to take them over. Only their home relays
+  them, at once; for an origin that is known this is the origin itself.
+
+Ages are those of the database that answers: its clock now, less create_time,
+which the origin's clock has written. A clock that is ahead of the origin's by
+*s* seconds shortens the delay by *s*; one that is behind lengthens it.
+
+Plain functions, without a clock and a driver. `postgres/takeover.py` has the
+same as SQL, and one table of cases tests both.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def distance(origin: int, here: int, count: int) -> int:
+    """Return how many steps round the ring it is from a record's origin to here."""
+    return (here - origin) % count
+
+
+def rank(origin: int, here: int, count: int) -> int:
+    """Return how many delays this cluster waits: 0 for its own, then 1, 2, …."""
+    is_unknown = not 0 <= origin < count
+    return distance(origin, here, count) + is_unknown
+
+
+def delay(origin: int, *, here: int, count: int, maximum_delay: float) -> float:
+    """Return the age in seconds from which this cluster relays such a record."""
+    return rank(origin, here, count) * maximum_delay
+
+
+def is_eligible(
+    age: float, origin: int, *, here: int, count: int, maximum_delay: float
+) -> bool:
+    """
+    Whether this cluster may relay a record now.
+
+    Args:
+        age: seconds by the clock of the database that answers; negative when
+            the origin's clock is ahead, not finite when the row has no time.
+        origin: the record's cluster.
+        here: this cluster.
+        count: clusters in all.
+        maximum_delay: seconds that each rank waits longer than the one before.
+    """
+    if origin == here:
+        return True
+    if not math.isfinite(age):
+        return distance(origin, here, count) == 0
+    return age >= delay(origin, here=here, count=count, maximum_delay=maximum_delay)
+
+
+def delays(here: int, count: int, maximum_delay: float) -> list[tuple[int, float]]:
+    """Return each origin with its delay in seconds, in the order of the delays."""
+    origins = [(here - steps) % count for steps in range(count)]
+    return [
+        (origin, delay(origin, here=here, count=count, maximum_delay=maximum_delay))
+        for origin in origins
+    ]

@@ -1,0 +1,63 @@
+"""Who relays another cluster's records, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_outbox.relay.takeover import delay, delays, distance, is_eligible
+from tests.unit.takeovers import CASES, Case
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_each_case_of_the_table(case: Case) -> None:
+    eligible = {
+        here
+        for here in range(case.count)
+        if is_eligible(
+            case.age, case.origin, here=here, count=case.count, maximum_delay=10.0
+        )
+    }
+    assert eligible == case.relayed_by
+
+
+@pytest.mark.parametrize(
+    ("origin", "here", "count", "steps"),
+    [
+        (0, 0, 1, 0),
+        (0, 1, 3, 1),
+        (0, 2, 3, 2),
+        (2, 0, 3, 1),
+        (1, 0, 3, 2),
+        (4, 1, 3, 0),
+    ],
+)
+def test_the_distance_goes_one_way_round(
+    origin: int, here: int, count: int, steps: int
+) -> None:
+    assert distance(origin, here, count) == steps
+
+
+def test_own_records_come_first_and_then_those_that_are_waited_for_least() -> None:
+    assert delays(1, 4, 60.0) == [(1, 0.0), (0, 60.0), (3, 120.0), (2, 180.0)]
+    assert delays(0, 1, 60.0) == [(0, 0.0)]
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 32])
+def test_no_two_clusters_ever_have_the_same_delay(count: int) -> None:
+    """So that one takes over, not all of the others at once."""
+    for origin in (*range(count), count, count + 1, -1):
+        waits = [
+            delay(origin, here=here, count=count, maximum_delay=10.0)
+            for here in range(count)
+        ]
+        assert len(set(waits)) == count
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 32])
+def test_every_record_has_somebody_who_relays_it_in_the_end(count: int) -> None:
+    for origin in range(-40, 40):
+        for age in (1e12, float("inf"), float("-inf")):
+            assert any(
+                is_eligible(age, origin, here=here, count=count, maximum_delay=10.0)
+                for here in range(count)
+            )
