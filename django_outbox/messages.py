@@ -47,7 +47,6 @@ class Row(NamedTuple):
     header_values: list[str]
     message_id: uuid.UUID
     partition: int | None
-    cluster_id: int
 
 
 class Rows:
@@ -94,7 +93,6 @@ class Rows:
             header_values,
             uuid.uuid4(),
             message.partition,
-            self._settings.CLUSTER_ID,
         )
 
     def _text(self, value: object) -> str:

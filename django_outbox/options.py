@@ -21,12 +21,15 @@ class OutboxSettings:
     TABLE: str = "outbox"
     """Name of the outbox table. Set it before the first `migrate`."""
     SOURCE: str = ""
-    """Name of this outbox in the headers; empty = the leader group."""
+    """Name of this outbox in the headers; empty = the leader group. The same in all
+    clusters, as are the next two."""
 
     LEADER_TOPIC: str = "outbox-leader"
-    """Topic of NELI's heartbeats; one for each database that is harvested."""
+    """Topic of NELI's heartbeats; one for each database that is harvested. Clusters
+    but the first add `-<CLUSTER_ID>`."""
     LEADER_GROUP: str = "outbox-leader"
-    """Consumer group of NELI; one for each database that is harvested."""
+    """Consumer group of NELI; one for each database that is harvested. Clusters but
+    the first add `-<CLUSTER_ID>`."""
     CREATE_LEADER_TOPIC: bool = True
     """Create the leader topic, and the ledger topic, when they are missing."""
     SHARDS: int = 1
@@ -96,7 +99,8 @@ class OutboxSettings:
     CLUSTERS_COUNT: int = 1
     """Active clusters that replicate this table to each other."""
     MAXIMUM_DELAY: float = 60.0
-    """Age at which another cluster's record may be taken over."""
+    """Age at which the next cluster takes a record over; each one after it waits as
+    long again."""
 
     SERIES_TIMEOUT: float = 0.0
     """A series that is not released this long after its first message has expired;
@@ -145,15 +149,38 @@ class OutboxSettings:
             object.__setattr__(self, name, value)
 
     @property
+    def leader_topic(self) -> str:
+        """The leader topic of this cluster."""
+        return _of_cluster(self.LEADER_TOPIC, self.CLUSTER_ID)
+
+    @property
+    def leader_group(self) -> str:
+        """The leader group of this cluster."""
+        return _of_cluster(self.LEADER_GROUP, self.CLUSTER_ID)
+
+    @property
     def source(self) -> str:
-        """What the header outbox-source says."""
+        """What the header outbox-source says of records that were written here."""
+        return self.source_of(self.CLUSTER_ID)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What the header says of the records of each cluster, in their order."""
+        return tuple(self.source_of(origin) for origin in range(self.CLUSTERS_COUNT))
+
+    def source_of(self, origin: int) -> str:
+        """What the header says of a cluster's records, whoever relays them."""
         source = self.SOURCE or self.LEADER_GROUP
-        return f"{source}/{self.CLUSTER_ID}" if self.CLUSTERS_COUNT > 1 else source
+        return f"{source}/{origin}" if self.CLUSTERS_COUNT > 1 else source
 
     @property
     def ledger_topic(self) -> str:
         """Compacted topic in which the exactly-once relay keeps its books."""
-        return f"{self.LEADER_TOPIC}.ledger"
+        return self.ledger_topic_of(self.CLUSTER_ID)
+
+    def ledger_topic_of(self, origin: int) -> str:
+        """Return the ledger topic of a cluster's records, whoever relays them."""
+        return f"{_of_cluster(self.LEADER_TOPIC, origin)}.ledger"
 
     @property
     def is_exactly_once(self) -> bool:
@@ -162,4 +189,21 @@ class OutboxSettings:
     @property
     def reserved_topics(self) -> frozenset[str]:
         """Topics that no message may name: a row could forge a heartbeat."""
-        return frozenset({self.LEADER_TOPIC, self.ledger_topic})
+        return frozenset(
+            name
+            for cluster in range(self.CLUSTERS_COUNT)
+            for name in (
+                _of_cluster(self.LEADER_TOPIC, cluster),
+                self.ledger_topic_of(cluster),
+            )
+        )
+
+
+def _of_cluster(name: str, cluster_id: int) -> str:
+    """
+    Make a name in Kafka one cluster's own, for clusters that share one Kafka.
+
+    The first keeps the plain name, so that an outbox which becomes the first
+    of several clusters keeps its group, its ledger and its producer's id.
+    """
+    return f"{name}-{cluster_id}" if cluster_id else name

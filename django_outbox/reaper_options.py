@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from .exceptions import ConfigurationError
 from .options import OutboxSettings
+from .owned_keys import OWNED_KAFKA_KEYS
 from .reaper_file import Section
-from .rules import OWNED_KAFKA_KEYS, problems
+from .rules import problems
 
 _DEFAULTS: Final = OutboxSettings()
 

@@ -14,35 +14,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from .options import OutboxSettings
-
-OWNED_KAFKA_KEYS: Final = {
-    "acks": "durability is part of the promise",
-    "auto.offset.reset": "the leader topic is read from its end",
-    "default.topic.config": "it could hide the keys of this list",
-    "delivery.timeout.ms": "set DELIVERY_TIMEOUT",
-    "enable.auto.commit": "commits prove membership",
-    "enable.auto.offset.store": "commits prove membership",
-    "enable.idempotence": "order and duplicates depend on it",
-    "group.id": "set LEADER_GROUP",
-    "group.instance.id": "a static member leaves without telling the group",
-    "group.protocol": "NELI needs the classic protocol",
-    "heartbeat.interval.ms": "set HEARTBEAT_INTERVAL",
-    "max.poll.interval.ms": "set MAX_POLL_INTERVAL",
-    "message.timeout.ms": "set DELIVERY_TIMEOUT",
-    "partition.assignment.strategy": "a joining process must not disturb the leader",
-    "partitioner": "consumers rely on murmur2",
-    "request.required.acks": "durability is part of the promise",
-    "session.timeout.ms": "set SESSION_TIMEOUT",
-    "transaction.timeout.ms": "set DELIVERY_TIMEOUT",
-    "transactional.id": "the delivery mode decides",
-}
-"""librdkafka properties that the project may not set, each with the reason."""
-
-FREE_FOR_CONSUMERS: Final = (
-    *("auto.offset.reset", "group.instance.id", "heartbeat.interval.ms"),
-    *("max.poll.interval.ms", "session.timeout.ms"),
-)
-"""Of those, the ones that CONSUMER_KAFKA may set: they matter to the leader only."""
+from .owned_keys import FREE_FOR_CONSUMERS, OWNED_KAFKA_KEYS
 
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 """What Kafka accepts as a topic's name."""
@@ -53,6 +25,9 @@ TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}\Z")
 
 LARGEST_TRANSACTION: Final = 10_000
 """Records: a ledger of three such transactions, 24 bytes each, is below 1 MB."""
+
+MOST_CLUSTERS: Final = 32
+"""Each holds a copy of every other's records, and a replication slot for each."""
 
 
 class Rule(Enum):
@@ -124,7 +99,6 @@ _CHOICES: Final = {
     "POISON_POLICY": ("block-key", "park"),
     "SERIES_ON_TIMEOUT": ("park", "discard"),
     "SHARDS": (1,),
-    "CLUSTERS_COUNT": (1,),
 }
 """Settings with a closed list of values in this version."""
 
@@ -150,6 +124,7 @@ _AT_LEAST: Final = {
     "PROCESSED_RETENTION": 0.0,
     "ARCHIVE_RETENTION": 0.0,
     "CLUSTER_ID": 0,
+    "CLUSTERS_COUNT": 1,
     "MAXIMUM_DELAY": 0.0,
     "SERIES_TIMEOUT": 0.0,
     "SERIES_RETENTION": 0.0,
@@ -175,6 +150,12 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
             "TRANSACTION_BATCH",
             f"{settings.TRANSACTION_BATCH} must be at most {LARGEST_TRANSACTION}, or "
             "the ledger of a transaction would not fit into a message.",
+        )
+    if settings.CLUSTERS_COUNT > MOST_CLUSTERS:
+        yield Problem(
+            Rule.VALUE,
+            "CLUSTERS_COUNT",
+            f"{settings.CLUSTERS_COUNT} must be at most {MOST_CLUSTERS}.",
         )
     if settings.CLUSTER_ID >= settings.CLUSTERS_COUNT:
         yield Problem(
@@ -279,6 +260,14 @@ def _check_timing(settings: OutboxSettings) -> Iterator[Problem]:
             s.RETRY_BACKOFF <= s.RETRY_BACKOFF_MAX,
             f"{s.RETRY_BACKOFF} must not be above RETRY_BACKOFF_MAX "
             f"({s.RETRY_BACKOFF_MAX}).",
+        ),
+        (
+            "MAXIMUM_DELAY",
+            s.CLUSTERS_COUNT == 1
+            or s.MAXIMUM_DELAY > s.SESSION_TIMEOUT + s.DRAIN_TIMEOUT,
+            f"{s.MAXIMUM_DELAY} must be above SESSION_TIMEOUT + DRAIN_TIMEOUT "
+            f"({s.SESSION_TIMEOUT} + {s.DRAIN_TIMEOUT}), or another cluster would take "
+            "records over while this one elects its next leader.",
         ),
     )
     for name, holds, message in rules:

@@ -29,10 +29,10 @@ CHUNK_BYTES: Final = 4_000_000
 
 COLUMNS: Final = (
     "kafka_topic, kafka_key, kafka_value, kafka_value_bytes, kafka_header_keys, "
-    "kafka_header_values, message_id, kafka_partition, cluster_id"
+    "kafka_header_values, message_id, kafka_partition"
 )
-"""Those of a `Row`, in its order; the database fills in the others."""
-VALUES: Final = "%s, %s, %s, %s, %s::text[], %s::text[], %s, %s, %s"
+"""Those of a `Row`, in its order; the database knows the others, as its cluster."""
+VALUES: Final = "%s, %s, %s, %s, %s::text[], %s::text[], %s, %s"
 """One parameter for each of them."""
 
 _LOCK: Final = """\

@@ -82,7 +82,7 @@ def transactional_config(options: OutboxSettings, shard: int) -> KafkaConfig:
         # The broker refuses what comes while it still ends the last transaction.
         "retry.backoff.ms": 5,
         **options.PRODUCER_KAFKA,
-        "transactional.id": f"{options.LEADER_GROUP}.{shard}",
+        "transactional.id": f"{options.leader_group}.{shard}",
         # What a dead leader left open hides later records from readers of
         # committed ones, until its successor opens or this is over.
         "transaction.timeout.ms": milliseconds(2 * options.DELIVERY_TIMEOUT),
@@ -97,7 +97,7 @@ def ledger_consumer_config(options: OutboxSettings) -> KafkaConfig:
         **_DEFAULTS,
         **options.KAFKA,
         # Never joined: partitions are assigned by hand, nothing is committed.
-        "group.id": options.LEADER_GROUP,
+        "group.id": options.leader_group,
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "isolation.level": "read_committed",
@@ -125,7 +125,7 @@ def consumer_config(options: OutboxSettings) -> KafkaConfig:
     return {
         **_DEFAULTS,
         **options.KAFKA,
-        "group.id": options.LEADER_GROUP,
+        "group.id": options.leader_group,
         # Sessions, rebalances and fencing are reasoned for this protocol only.
         "group.protocol": "classic",
         # A process that joins must not take the partition from the leader.

@@ -31,7 +31,10 @@ class Envelope:
 
     def __init__(self, options: OutboxSettings) -> None:
         self._topics = Topics(options)
-        self._source = ("outbox-source", options.source)
+        self._sources = _Sources(options)
+        # One cluster sends all under one name, and looks up nothing.
+        is_alone = options.CLUSTERS_COUNT == 1
+        self._source = self._sources[0] if is_alone else None
         self._has_leader = options.LEADER_HEADER
 
     def headers(self, record: Record, leader_id: str) -> Headers:
@@ -51,12 +54,24 @@ class Envelope:
         headers += (
             (MESSAGE_ID, record.message_id),
             ("outbox-id", str(record.id)),
-            self._source,
+            self._source or self._sources[record.cluster_id],
             ("outbox-created-at", record.created_at),
         )
         if self._has_leader:
             headers.append(("outbox-leader-id", leader_id))
         return headers
+
+
+class _Sources(dict[int, tuple[str, str]]):
+    """The header outbox-source by the cluster in which a record was written."""
+
+    def __init__(self, options: OutboxSettings) -> None:
+        super().__init__()
+        self._options = options
+
+    def __missing__(self, origin: int) -> tuple[str, str]:
+        header = self[origin] = ("outbox-source", self._options.source_of(origin))
+        return header
 
 
 def texts(headers: Any) -> dict[str, str]:

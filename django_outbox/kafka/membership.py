@@ -71,11 +71,11 @@ class KafkaMembership:
     ) -> None:
         self._options = options
         self._client_id = {"client.id": name} if name else {}
-        self._topic = options.LEADER_TOPIC
+        self._topic = options.leader_topic
         self._shard = shard
         self._doorstep = Doorstep(
             admin_config(options) | self._client_id,
-            group=options.LEADER_GROUP,
+            group=options.leader_group,
             session_timeout=options.SESSION_TIMEOUT,
         )
         self.credential: Credential | None = None

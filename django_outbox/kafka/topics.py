@@ -52,7 +52,7 @@ def leader_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
         "segment.ms": str(milliseconds(RETENTION)),
     }
     partitions = max(options.SHARDS, shard + 1)
-    return OwnTopic("leader topic", options.LEADER_TOPIC, partitions, settings)
+    return OwnTopic("leader topic", options.leader_topic, partitions, settings)
 
 
 def ledger_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:

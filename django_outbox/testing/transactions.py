@@ -55,7 +55,7 @@ class InMemoryTransactions:
         self._group = group
         self._shard = shard
         options = options or OutboxSettings()
-        self._id = f"{options.LEADER_GROUP}.{shard}"
+        self._id = f"{options.leader_group}.{shard}"
         self._topic = options.ledger_topic
         self._envelope = Envelope(options)
         self._epoch: int | None = None

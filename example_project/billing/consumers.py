@@ -21,7 +21,7 @@ from . import accounts
 @consumer(ORDERS, group="billing")
 def keep_accounts(message: ConsumedMessage) -> None:
     """Charge orders that are placed; settle those that are paid or cancelled."""
-    if message.source != settings.source:
+    if message.source not in settings.sources:
         # Another shop's, in the same topic: its orders have numbers of their own.
         return
     order = int(message.key_text())

@@ -50,6 +50,14 @@ def test_variables_are_read_by_the_types_of_the_settings() -> None:
     }
 
 
+def test_a_cluster_is_named_by_variables() -> None:
+    assert outbox_settings(
+        OUTBOX_CLUSTER_ID="1",
+        OUTBOX_CLUSTERS_COUNT="3",
+        OUTBOX_MAXIMUM_DELAY="90",
+    ) == {"CLUSTER_ID": 1, "CLUSTERS_COUNT": 3, "MAXIMUM_DELAY": 90.0}
+
+
 def test_any_property_of_librdkafka_may_be_set() -> None:
     assert outbox_settings(
         KAFKA_BOOTSTRAP_SERVERS="kafka:9092",

@@ -15,7 +15,7 @@ from django_outbox.kafka.config import (
     redacted,
 )
 from django_outbox.options import OutboxSettings
-from django_outbox.rules import OWNED_KAFKA_KEYS
+from django_outbox.owned_keys import OWNED_KAFKA_KEYS
 
 
 def test_seconds_become_milliseconds() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from django_outbox.options import OutboxSettings
-from django_outbox.rules import OWNED_KAFKA_KEYS, Problem, Rule, problems
+from django_outbox.owned_keys import OWNED_KAFKA_KEYS
+from django_outbox.rules import Problem, Rule, problems
 
 
 def the_problem(**values: Any) -> Problem:
@@ -62,6 +63,9 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
         ("POISON_POLICY", "drop"),
         ("CLUSTER_ID", 1),
         ("CLUSTER_ID", -1),
+        ("CLUSTERS_COUNT", 0),
+        ("CLUSTERS_COUNT", 33),
+        ("MAXIMUM_DELAY", -1.0),
         ("LEADER_TOPIC", "with space"),
         ("LEADER_GROUP", ""),
         ("METRICS_ADDRESS", "9187"),
@@ -101,6 +105,22 @@ def test_times_that_do_not_go_together_are_named(
     problem = the_problem(**values)
     assert (problem.rule, problem.setting) == (Rule.TIMING, culprit)
     assert str(values[culprit]) in problem.message
+
+
+def test_a_cluster_of_several_is_right() -> None:
+    for cluster in range(3):
+        assert list(problems({"CLUSTER_ID": cluster, "CLUSTERS_COUNT": 3})) == []
+    assert the_problem(CLUSTER_ID=3, CLUSTERS_COUNT=3).setting == "CLUSTER_ID"
+
+
+def test_clusters_do_not_take_over_during_an_election() -> None:
+    alone: dict[str, Any] = {"MAXIMUM_DELAY": 0.0}
+    assert list(problems(alone)) == []
+    several = {"CLUSTERS_COUNT": 2, "SESSION_TIMEOUT": 6.0, "DRAIN_TIMEOUT": 5.0}
+    problem = the_problem(**several, MAXIMUM_DELAY=11.0)
+    assert (problem.rule, problem.setting) == (Rule.TIMING, "MAXIMUM_DELAY")
+    assert "(6.0 + 5.0)" in problem.message
+    assert list(problems({**several, "MAXIMUM_DELAY": 11.1})) == []
 
 
 def test_other_times_follow_from_the_session_timeout() -> None:
