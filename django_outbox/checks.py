@@ -20,6 +20,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.utils.module_loading import import_string
 
 from . import conf
+from .clusters import NEXT_STEP, misfits, read_identity
 from .models import (
     ArchivedRecord,
     ConsumerOffset,
@@ -161,7 +162,7 @@ def _business_models() -> list[type[models.Model]]:
 def check_tables(
     *, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """E005, E006 and W007: the tables in these databases are not as they should be."""
+    """E005, E006, W007 and W010: the tables are not as they should be."""
     return [
         message
         for alias in databases or ()
@@ -180,6 +181,7 @@ def _table_messages(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
         row = cursor.fetchone()
     if row:
         yield from _id_messages(IdColumn(*row), connection.alias)
+        yield from _cluster_messages(connection)
 
 
 def _column_messages(
@@ -234,4 +236,19 @@ def _id_messages(column: IdColumn, alias: str) -> Iterator[CheckMessage]:
             f"{' and starts again' if column.is_cyclic else ''}.",
             hint=f"ALTER SEQUENCE {column.sequence} AS bigint NO MAXVALUE NO CYCLE;",
             id="django_outbox.E006",
+        )
+
+
+def _cluster_messages(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    chosen = conf.schema_settings()
+    if chosen.CLUSTERS_COUNT == 1:
+        return
+    identity = read_identity(connection, OutboxRecord._meta.db_table)
+    for misfit in misfits(
+        identity, cluster=chosen.CLUSTER_ID, count=chosen.CLUSTERS_COUNT
+    ):
+        yield CheckWarning(
+            f"In the database {connection.alias!r}, {misfit}.",
+            hint=NEXT_STEP,
+            id="django_outbox.W010",
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from .events import Event
-from .records import Settlement
+from .records import Identity, Settlement
 from .relay.meter import Meter
 from .relay.ports import Gauge, Leadership, Term
 from .relay.release import Releaser
@@ -40,6 +40,9 @@ class Closable(Protocol):
 
 class Table(Gauge, Closable, Protocol):
     """A table that can be measured and closed."""
+
+    def identity(self) -> Identity | None:
+        """Read what makes rows and ids one cluster's own; None: nothing does."""
 
 
 class Marking(Protocol):

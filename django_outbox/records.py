@@ -122,6 +122,20 @@ class Backlog(NamedTuple):
     """Seconds since the first row was created, 0.0 when there is none."""
 
 
+class Identity(NamedTuple):
+    """What makes the rows and the ids of a table one cluster's own."""
+
+    default: str | None
+    """Of the column cluster_id in the outbox, as SQL; None: it has none."""
+    staged_default: str | None
+    """The same of the staged table."""
+    sequence: str | None
+    """From which ids are drawn; None: they are not."""
+    increment: int | None
+    last_id: int | None
+    """The last that was drawn, or the first that will be."""
+
+
 class Agenda(NamedTuple):
     """When staged messages want something of the leader. Durations are seconds."""
 

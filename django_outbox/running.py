@@ -13,11 +13,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Final
 
-from .events import Stopped
+from .clusters import NEXT_STEP, misfits
+from .events import Stopped, boottime
 from .exceptions import ConfigurationError, DatabaseError
 from .harvester import Harvester
 from .observability.presentation import present
@@ -25,6 +26,7 @@ from .options import OutboxSettings
 from .parts import Observer
 from .providers import HarvestedTable
 from .records import Backlog
+from .relay.outage import Outage
 from .stopping import StopSignals
 
 logger = logging.getLogger(__name__)
@@ -73,6 +75,8 @@ def run(
         harvester = make(observers, options)
         table = harvester.provide().table("drain") if drain else None
         stack.enter_context(serve(harvester))
+        if options.CLUSTERS_COUNT > 1 and not _is_own(harvester, wanted.stop):
+            return _tell_stopped(harvester, observers)
         stack.enter_context(_spared_collector())
         harvester.start()
         if table is not None:
@@ -96,11 +100,46 @@ def _end(harvester: Harvester, observers: Sequence[Observer]) -> int:
         timeout,
         extra={"action": "stop_overran"},
     )
-    for observer in observers:
-        observer(Stopped(name=harvester.name))
+    _tell_stopped(harvester, observers)
     sys.stdout.flush()
     # Threads that hang in a client library would hold up an ordinary exit.
     os._exit(0)
+
+
+def _tell_stopped(harvester: Harvester, observers: Sequence[Observer]) -> int:
+    for observer in observers:
+        observer(Stopped(name=harvester.name))
+    return 0
+
+
+def _is_own(harvester: Harvester, stop: threading.Event) -> bool:
+    """
+    Wait until the database answers and is this cluster's; False when stopped.
+
+    Before anything is led: ids of two clusters that collide make one delete
+    the other's records.
+
+    Raises:
+        ConfigurationError: it is another's, or nobody's.
+    """
+    chosen, outage = harvester.options, Outage()
+    table = harvester.provide().table("identity")
+    with closing(table):
+        while not stop.is_set():
+            try:
+                identity = table.identity()
+            except DatabaseError as error:
+                now = boottime()
+                stop.wait(outage.lost(error, now) - now)
+                continue
+            outage.reached(boottime())
+            found = identity and misfits(
+                identity, cluster=chosen.CLUSTER_ID, count=chosen.CLUSTERS_COUNT
+            )
+            if wrong := "; ".join(found or ()):
+                raise ConfigurationError(f"CLUSTER_ID: {wrong}. {NEXT_STEP}")
+            return True
+    return False
 
 
 def _wait_until_empty(

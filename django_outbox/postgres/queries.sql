@@ -356,3 +356,30 @@ WITH old AS MATERIALIZED (
 DELETE FROM {series} AS s
 USING old
 WHERE s.id = old.id
+
+-- name: identity
+-- What makes the rows and the ids of this table one cluster's own.
+SELECT
+    (
+        SELECT pg_get_expr(adbin, adrelid)
+        FROM pg_attrdef
+        JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
+        WHERE adrelid = %(table)s::regclass AND attname = 'cluster_id'
+    ),
+    (
+        SELECT pg_get_expr(adbin, adrelid)
+        FROM pg_attrdef
+        JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
+        WHERE adrelid = to_regclass(%(staged)s) AND attname = 'cluster_id'
+    ),
+    seqrelid::regclass::text,
+    seqincrement,
+    coalesce(
+        CASE
+            WHEN has_sequence_privilege(seqrelid, 'SELECT, USAGE')
+                THEN pg_sequence_last_value(seqrelid)
+        END,
+        seqstart
+    )
+FROM (SELECT pg_get_serial_sequence(%(table)s, 'id')::regclass AS drawn) AS ids
+LEFT JOIN pg_sequence ON seqrelid = ids.drawn

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, LiteralString
 
-from ..records import Backlog, Failure, Record
+from ..records import Backlog, Failure, Identity, Record
 from .connection import Connection, Database
 from .statements import MARKED, compose, identifier, queries
 
@@ -88,6 +88,17 @@ class Table:
             row = connection.execute(statement, {"cap": BACKLOG_CAP}).fetchone()
         records, age = row or (0, None)
         return Backlog(records, records >= BACKLOG_CAP, age or 0.0)
+
+    def identity(self) -> Identity:
+        """Read what makes the rows and the ids one cluster's own."""
+        values = {
+            "table": self._quoted,
+            "staged": identifier(self._table, suffix="_staged").as_string(None),
+        }
+        with self._database.session() as connection:
+            row = connection.execute(queries()["identity"], values).fetchone()
+        assert row is not None
+        return Identity(*row)
 
     def close(self) -> None:
         """Drop the connection; the next call makes a new one."""

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from ..exceptions import DatabaseUnavailable
-from ..records import Backlog, Failure, Lane, Record
+from ..records import Backlog, Failure, Identity, Lane, Record
 
 CAP = 100_000
 """Rows after which `backlog()` stops counting."""
@@ -180,6 +180,9 @@ class InMemoryOutbox:
             created_at = int(self._rows[min(self._rows)].record.created_at) / 1_000_000
             age = max(0.0, self._clock() - created_at)
             return Backlog(min(count, CAP), is_capped=count >= CAP, oldest_age=age)
+
+    def identity(self) -> Identity | None:
+        """Say nothing: whoever fills this table chooses clusters and ids."""
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -22,6 +22,8 @@ from django_outbox.harvester import Harvester
 from django_outbox.options import OutboxSettings
 from django_outbox.parts import Observer
 from django_outbox.providers import Providers
+from django_outbox.records import Identity
+from django_outbox.relay.outage import Outage
 from django_outbox.running import run
 from django_outbox.stopping import StopSignals
 from django_outbox.testing.outbox import InMemoryOutbox
@@ -109,6 +111,69 @@ def test_a_signal_ends_it_in_order(
     assert worker.run() == 0
     assert kinds(capsys) == ["ready", "leader_acquired", "leader_revoked", "stopped"]
     assert signal.getsignal(number) is before
+
+
+class OtherOutbox(InMemoryOutbox):
+    """A table that says which cluster's it is, if it can be reached."""
+
+    found = Identity("0", "0", "outbox_id_seq", 1, 1)
+
+    def identity(self) -> Identity:
+        self.ping()
+        return self.found
+
+
+def test_a_database_of_another_cluster_is_refused_before_anything_starts(
+    worker: Worker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker.outbox = OtherOutbox()
+    with pytest.raises(ConfigurationError, match=r"CLUSTER_ID: .*outbox cluster init"):
+        worker.run(CLUSTERS_COUNT=2)
+    assert kinds(capsys) == []
+
+
+def test_a_database_that_is_the_clusters_is_harvested(
+    worker: Worker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker.outbox = outbox = OtherOutbox()
+    outbox.found = Identity("1", "1", "outbox_id_seq", 2, 3)
+    worker.on_event = send_on(LeaderAcquired, signal.SIGTERM)
+    assert worker.run(CLUSTER_ID=1, CLUSTERS_COUNT=2) == 0
+    assert kinds(capsys)[:2] == ["ready", "leader_acquired"]
+
+
+def test_a_database_that_is_away_is_waited_for_and_then_looked_at(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.outbox = outbox = OtherOutbox()
+    outbox.is_down = True
+    lost = Outage.lost
+
+    def lost_once(self: Outage, *arguments: Any) -> float:
+        outbox.is_down = False
+        return lost(self, *arguments)
+
+    monkeypatch.setattr(Outage, "lost", lost_once)
+    with pytest.raises(ConfigurationError, match="CLUSTER_ID"):
+        worker.run(CLUSTERS_COUNT=2)
+
+
+def test_a_signal_ends_the_wait_for_a_database(
+    worker: Worker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker.outbox = outbox = OtherOutbox()
+    outbox.is_down = True
+    lost = Outage.lost
+
+    def lost_and_stopped(self: Outage, *arguments: Any) -> float:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return lost(self, *arguments)
+
+    monkeypatch.setattr(Outage, "lost", lost_and_stopped)
+    assert worker.run(CLUSTERS_COUNT=2) == 0
+    assert kinds(capsys) == ["stopped"]
 
 
 def test_a_signal_before_it_has_started_ends_it_in_order(

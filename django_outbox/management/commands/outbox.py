@@ -1,4 +1,4 @@
-"""Looking at an outbox and tending it: status, release, series, prune, grants."""
+"""Looking at an outbox and tending it: status, release, series, prune, …."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ...models import (
 )
 from ...privileges import grants
 from ...routing import outbox_database
+from .. import cluster
 from ..series import close_series, list_series
 
 BLOCKED_SHOWN: Final = 20
@@ -59,7 +60,17 @@ class Command(BaseCommand):
         roles.add_argument("--harvester", metavar="ROLE", help="role that harvests")
         roles.add_argument("--consumer", metavar="ROLE", help="role that consumes")
         roles.add_argument("--operator", metavar="ROLE", help="role of this command")
-        for verb in (status, release, series, prune, roles):
+        clusters = verbs.add_parser("cluster", help="make this outbox one of several")
+        clusters.add_argument("action", choices=("init",))
+        clusters.add_argument(
+            "--above", type=int, default=0, metavar="ID", help="draw higher ids only"
+        )
+        instead = clusters.add_mutually_exclusive_group()
+        instead.add_argument(
+            "--check", action="store_true", help="only say whether it has run"
+        )
+        instead.add_argument("--dry-run", action="store_true", help="only print SQL")
+        for verb in (status, release, series, prune, roles, clusters):
             verb.add_argument("--database", metavar="ALIAS", help="where the outbox is")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -152,6 +163,17 @@ class Command(BaseCommand):
             raise CommandError(f"Name a role: --{', --'.join(_ROLES)}.")
         for statement in grants(OutboxRecord._meta.db_table, **roles):
             self.stdout.write(statement)
+
+    def cluster(self, alias: str, options: dict[str, Any]) -> None:
+        """Make the outbox that of this cluster."""
+        if options["check"]:
+            lines = cluster.check(alias)
+        elif options["dry_run"]:
+            lines = cluster.print_init(alias, above=options["above"])
+        else:
+            lines = cluster.init(alias, above=options["above"])
+        for line in lines:
+            self.stdout.write(line)
 
 
 def _age(text: str) -> timedelta:

@@ -1,0 +1,198 @@
+"""`manage.py outbox cluster init`: the database knows which cluster it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from io import StringIO
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from pytest_django import Settings
+
+from django_outbox import stash
+from django_outbox.checks import check_tables
+from django_outbox.models import OutboxRecord, ParkedRecord, StagedRecord
+from tests.acceptance.harvesters import MANAGE
+
+Become = Callable[..., None]
+
+
+@pytest.fixture
+def become(settings: Settings) -> Become:
+    """Make this process one of a cluster's."""
+
+    def become(cluster: int, *, count: int = 3) -> None:
+        settings.DJANGO_OUTBOX = {
+            **settings.DJANGO_OUTBOX,
+            "CLUSTER_ID": cluster,
+            "CLUSTERS_COUNT": count,
+        }
+
+    return become
+
+
+def run(*arguments: str) -> str:
+    """Run `outbox cluster init` and return what it prints."""
+    out = StringIO()
+    call_command("outbox", "cluster", "init", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def drawn(rows: int = 3) -> list[tuple[int, int]]:
+    """Write rows by plain SQL; return their ids and clusters."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO outbox (kafka_topic, kafka_key)"
+            " SELECT 't', 'k' FROM generate_series(1, %s) RETURNING id, cluster_id",
+            [rows],
+        )
+        return list(cursor.fetchall())
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("cluster", [0, 1, 2])
+def test_a_cluster_has_ids_and_rows_of_its_own(become: Become, cluster: int) -> None:
+    become(cluster)
+    last = drawn()[-1][0]
+
+    shown = run()
+
+    assert f"cluster  {cluster} of 3 in the database 'default'\n" in shown
+    rows = drawn()
+    ids = [number for number, _ in rows]
+    assert {origin for _, origin in rows} == {cluster}
+    assert [number % 3 for number in ids] == [cluster] * 3
+    assert ids[1] - ids[0] == ids[2] - ids[1] == 3
+    assert last < ids[0] <= last + 3
+
+
+@pytest.mark.django_db
+def test_stash_leaves_the_cluster_to_the_database(become: Become) -> None:
+    become(1)
+    run()
+    become(2)
+    with transaction.atomic():
+        stash("t", key="k")
+        stash("t", key="k", series="later")
+    assert OutboxRecord.objects.get().cluster_id == 1
+    assert StagedRecord.objects.get().cluster_id == 1
+
+
+@pytest.mark.django_db
+def test_it_changes_nothing_twice(become: Become) -> None:
+    become(1)
+    first = run()
+    before = drawn()[-1][0]
+    assert run().startswith("nothing to do\n")
+    assert "nothing to do" not in first
+    assert drawn()[0][0] == before + 3
+
+
+@pytest.mark.django_db
+def test_it_begins_above_every_id_that_it_knows(become: Become) -> None:
+    become(1)
+    OutboxRecord.objects.create(id=1_000_000, kafka_topic="t", kafka_key="k")
+    run()
+    assert drawn()[0][0] == 1_000_003
+    ParkedRecord.objects.create(id=5_000_000, kafka_topic="t", kafka_key="k")
+    become(2)
+    run()
+    assert drawn()[0][0] == 5_000_003
+    run("--above", "10000000")
+    assert drawn()[0][0] == 10_000_001
+    assert run("--above", "10000000").startswith("nothing to do\n")
+
+
+@pytest.mark.django_db
+def test_a_table_that_is_emptied_with_its_ids_stays_a_clusters(become: Become) -> None:
+    become(1)
+    run("--above", "100")
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE outbox RESTART IDENTITY")
+    assert [number % 3 for number, _ in drawn()] == [1, 1, 1]
+
+
+@pytest.mark.django_db
+def test_one_cluster_again_draws_every_id(become: Become) -> None:
+    become(2)
+    run()
+    become(0, count=1)
+    run()
+    (first, origin), (second, _) = drawn(2)
+    assert (second - first, origin) == (1, 0)
+
+
+@pytest.mark.django_db
+def test_check_names_the_next_step(become: Become) -> None:
+    become(1)
+    with pytest.raises(CommandError, match=r"remainder 1.* Run `manage.py outbox clus"):
+        run("--check")
+    (default, ids) = check_tables(databases=["default"])
+    assert default.id == ids.id == "django_outbox.W010"
+    assert "cluster_id 0 by default, not 1" in default.msg
+
+    run()
+
+    assert "cluster  1 of 3" in run("--check")
+    assert check_tables(databases=["default"]) == []
+
+
+@pytest.mark.django_db
+def test_another_clusters_ids_are_not_taken_for_ones_own(become: Become) -> None:
+    become(1)
+    run()
+    become(2)
+    assert len(check_tables(databases=["default"])) == 2
+
+
+@pytest.mark.django_db
+def test_a_dry_run_prints_what_would_be_done(become: Become) -> None:
+    become(1)
+    printed = run("--dry-run")
+    assert printed.startswith("BEGIN;\n")
+    with pytest.raises(CommandError):
+        run("--check")
+    inner = printed.removeprefix("BEGIN;\n").removesuffix("COMMIT;\n")
+    with connection.cursor() as cursor:
+        cursor.execute(inner)
+    assert "cluster  1 of 3" in run("--check")
+    assert run("--dry-run") == "-- nothing to do\n"
+
+
+def test_a_writer_that_does_not_end_is_not_waited_for(
+    become: Become, postgres: psycopg.Connection, database_url: str
+) -> None:
+    become(1)
+    insert = "INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', 'k')"
+    with psycopg.connect(database_url) as writer:
+        writer.execute(insert)
+        with pytest.raises(CommandError, match="lock timeout"):
+            run()
+        with pytest.raises(CommandError, match="outbox cluster init"):
+            run("--check")
+
+
+def test_a_harvester_refuses_a_database_that_is_not_its_clusters(
+    child_environment: dict[str, str],
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(MANAGE), "runharvester", "--log-format", "json"],
+        env={
+            **child_environment,
+            "DJANGO_SETTINGS_MODULE": "config.settings",
+            "OUTBOX_CLUSTERS_COUNT": "2",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    (line,) = ran.stderr.splitlines()
+    assert "CLUSTER_ID: " in line
+    assert "Run `manage.py outbox cluster init`." in line
