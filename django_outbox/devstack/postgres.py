@@ -6,11 +6,13 @@ import os
 import re
 import shutil
 import signal
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
+from .clock import ahead_by
 from .kept import KeptProcess
 from .service import DevstackError, Service, free_port, wait_until
 
@@ -30,9 +32,21 @@ OPTIONS: Final = {
 
 
 class EmbeddedPostgres(Service):
-    """A PostgreSQL server below a temporary folder, on a port of 127.0.0.1."""
+    """
+    A PostgreSQL server below a temporary folder, on a port of 127.0.0.1.
 
-    def __init__(self) -> None:
+    Args:
+        options: server settings that differ from `OPTIONS`.
+        ahead: seconds by which its clock is ahead of this machine's.
+    """
+
+    def __init__(
+        self,
+        *,
+        options: Mapping[str, str] | None = None,
+        ahead: float = 0.0,
+    ) -> None:
+        self._options = {**OPTIONS, **(options or {})}
         self._port = free_port()
         self._password = token_hex(16)
         super().__init__(
@@ -43,13 +57,19 @@ class EmbeddedPostgres(Service):
         user = "nobody" if os.geteuid() == 0 else None
         self._process = KeptProcess("postgres", ending=signal.SIGQUIT, user=user)
         self._programs = _programs(readable_by_all=bool(user), copy_to=self._process)
+        self._variables = ahead_by(ahead, copy_to=self._process.folder)
 
     def start(self) -> None:
         if not (data := self._process.folder / "data").exists():
             self._create(data)
-        options = [f"-c{name}={value}" for name, value in OPTIONS.items()]
+        options = [f"-c{name}={value}" for name, value in self._options.items()]
+        variables = [f"{name}={value}" for name, value in self._variables.items()]
         self._process.start(
-            [str(self._programs / "postgres"), f"-D{data}", f"-p{self._port}", *options]
+            [
+                *(["env", *variables] if variables else []),
+                *(str(self._programs / "postgres"), f"-D{data}", f"-p{self._port}"),
+                *options,
+            ]
         )
         wait_until(
             lambda: is_postgres_there(self.address),
@@ -63,6 +83,10 @@ class EmbeddedPostgres(Service):
 
     def kill(self) -> None:
         self._process.kill()
+
+    def is_running(self) -> bool:
+        """Whether the server runs, as far as its process tells."""
+        return self._process.is_running()
 
     def close(self) -> None:
         self._process.close()

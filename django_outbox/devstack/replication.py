@@ -1,0 +1,236 @@
+"""
+Several PostgreSQL servers whose outboxes replicate to each other.
+
+For tests and for the demo of several clusters: each server publishes its own
+inserts and deletes of the outbox table, and subscribes to those of every
+other. They start empty; whoever asks for them migrates each, runs `manage.py
+outbox cluster init` for each, and then calls `connect()`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final, LiteralString
+
+from .postgres import EmbeddedPostgres
+from .service import DevstackError
+
+OPTIONS: Final = {
+    "wal_level": "logical",
+    # Data that nobody keeps; without it three servers start in two seconds.
+    "fsync": "off",
+    # Each server has a worker for every other.
+    "max_worker_processes": "40",
+    "max_logical_replication_workers": "36",
+    "max_replication_slots": "40",
+    "max_wal_senders": "40",
+    "wal_receiver_status_interval": "1s",
+    # How soon a worker comes back whose server was away.
+    "wal_retrieve_retry_interval": "100ms",
+}
+"""What differs from an embedded server that is alone."""
+
+TIMEOUT: Final = 30.0
+"""Seconds in which something that was asked for has to show."""
+
+Pair = tuple[int, int]
+"""From a server to a server, by their numbers."""
+
+
+class Replicas:
+    """
+    So many servers, numbered from 0; a context manager that ends them all.
+
+    Args:
+        count: how many.
+        table: name of the outbox table.
+        skews: seconds by which the clock of a server is ahead of the others'.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        table: str = "outbox",
+        skews: Mapping[int, float] | None = None,
+    ) -> None:
+        skews = skews or {}
+        self._table = table
+        self.servers = [
+            EmbeddedPostgres(options=OPTIONS, ahead=skews.get(n, 0.0))
+            for n in range(count)
+        ]
+        self.pairs: list[Pair] = [
+            (source, target)
+            for source in range(count)
+            for target in range(count)
+            if source != target
+        ]
+        """All directions of replication."""
+        self._paused: set[Pair] = set()
+
+    def __enter__(self) -> Replicas:
+        try:
+            with ThreadPoolExecutor(len(self.servers)) as executor:
+                list(executor.map(lambda server: server.start(), self.servers))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def urls(self) -> list[str]:
+        """For `DATABASE_URL`, by number."""
+        return [server.address for server in self.servers]
+
+    def connect(self) -> None:
+        """Begin to replicate; the tables must be there."""
+        for number in range(len(self.servers)):
+            self._execute(number, _PUBLISH.format(**self._names(number)))
+        # One after the other: two that subscribe to each other at the same
+        # time wait for each other's transaction.
+        for source, target in self.pairs:
+            names = self._names(source, target)
+            self._execute(target, _SUBSCRIBE.format(**names))
+        self.wait_until_connected()
+
+    def pause(self, pairs: Iterable[Pair]) -> None:
+        """Stop replicating in these directions; what is written waits."""
+        chosen = set(pairs)
+        for pair in chosen:
+            self._execute(pair[1], _DISABLE.format(**self._names(*pair)))
+        self._paused |= chosen
+        _wait_for(lambda: not any(map(self._is_subscribed, chosen)), "a pause")
+
+    def resume(self, pairs: Iterable[Pair] | None = None) -> None:
+        """Go on in these directions, by default in all that are paused."""
+        chosen = self._paused if pairs is None else set(pairs)
+        for pair in chosen:
+            self._execute(pair[1], _ENABLE.format(**self._names(*pair)))
+        self._paused = self._paused - chosen
+        self.wait_until_connected()
+
+    def of(self, number: int) -> list[Pair]:
+        """Return the directions to and from one server."""
+        return [pair for pair in self.pairs if number in pair]
+
+    def wait_until_connected(self) -> None:
+        """Wait until each direction that is not paused, of servers that run, works."""
+        _wait_for(lambda: all(map(self._is_connected, self._working())), "a connection")
+
+    def wait_until_caught_up(self) -> None:
+        """Wait until what was committed by now is in every table that it should be."""
+        working = self._working()
+        ends = {
+            source: self._value(source, "SELECT pg_current_wal_lsn()::text")
+            for source in {source for source, _ in working}
+        }
+
+        def is_caught_up(pair: Pair) -> bool:
+            values = {"name": self._names(*pair)["name"], "end": ends[pair[0]]}
+            return bool(self._value(pair[0], _IS_REPLAYED, values))
+
+        _wait_for(lambda: all(map(is_caught_up, working)), "replication to catch up")
+
+    def conflicts(self) -> int:
+        """Return how many rows came in under an id that was there already."""
+        return sum(
+            int(self._value(number, _CONFLICTS)) for number in range(len(self.servers))
+        )
+
+    def close(self) -> None:
+        """End all servers, with their data."""
+        for server in self.servers:
+            server.close()
+
+    def _working(self) -> list[Pair]:
+        running = [server.is_running() for server in self.servers]
+        return [
+            (source, target)
+            for source, target in self.pairs
+            if running[source] and running[target]
+            if (source, target) not in self._paused
+        ]
+
+    def _is_subscribed(self, pair: Pair) -> bool:
+        """Whether a worker of the target works in this direction."""
+        return bool(self._value(pair[1], _HAS_WORKER, self._names(*pair)))
+
+    def _is_connected(self, pair: Pair) -> bool:
+        """Whether the source streams in this direction."""
+        return bool(self._value(pair[0], _IS_STREAMING, self._names(*pair)))
+
+    def _names(self, source: int, target: int | None = None) -> dict[str, str]:
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+        server = conninfo_to_dict(self.servers[source].address)
+        return {
+            "table": f'"{self._table}"',
+            "publication": f'"{self._table}_of_{source}"',
+            "name": f"{self._table}_{source}_to_{target}",
+            "address": make_conninfo("", **server),
+        }
+
+    def _execute(self, number: int, statement: str) -> None:
+        self._value(number, statement)
+
+    def _value(
+        self, number: int, query: str, values: Mapping[str, Any] | None = None
+    ) -> Any:
+        import psycopg
+
+        with psycopg.connect(self.urls[number], autocommit=True) as connection:
+            cursor = connection.execute(query.encode(), values)
+            row = cursor.fetchone() if cursor.description else None
+        return row[0] if row else None
+
+
+def _wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        if time.monotonic() > deadline:
+            raise DevstackError(f"Waited {TIMEOUT:.0f} s in vain for {what}.")
+        time.sleep(0.02)
+
+
+_PUBLISH: Final[LiteralString] = """\
+CREATE PUBLICATION {publication} FOR TABLE {table} WITH (publish = 'insert, delete')"""
+
+_SUBSCRIBE: Final[LiteralString] = """\
+CREATE SUBSCRIPTION "{name}" CONNECTION '{address}' PUBLICATION {publication}
+WITH (origin = none, copy_data = false)"""
+
+_DISABLE: Final[LiteralString] = 'ALTER SUBSCRIPTION "{name}" DISABLE'
+_ENABLE: Final[LiteralString] = 'ALTER SUBSCRIPTION "{name}" ENABLE'
+
+_HAS_WORKER: Final[LiteralString] = """\
+SELECT EXISTS (
+    SELECT FROM pg_stat_subscription WHERE subname = %(name)s AND pid IS NOT NULL
+)"""
+
+_IS_STREAMING: Final[LiteralString] = """\
+SELECT EXISTS (
+    SELECT FROM pg_stat_replication
+    WHERE application_name = %(name)s AND state = 'streaming'
+)"""
+
+_IS_REPLAYED: Final[LiteralString] = """\
+SELECT EXISTS (
+    SELECT FROM pg_stat_replication
+    WHERE application_name = %(name)s AND replay_lsn >= %(end)s::pg_lsn
+)"""
+
+_CONFLICTS: Final[LiteralString] = """\
+SELECT coalesce(sum(confl_insert_exists + confl_multiple_unique_conflicts), 0)::bigint
+FROM pg_stat_subscription_stats"""

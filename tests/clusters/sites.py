@@ -1,0 +1,91 @@
+"""Servers that are clusters: migrated by the project, with ids of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from django_outbox.devstack.replication import Replicas
+from tests.acceptance.tables import project_environment
+
+MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
+
+
+class Sites:
+    """What tests ask of servers that replicate to each other."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self.replicas = replicas
+        self.count = len(replicas.servers)
+
+    def environment(self, number: int) -> dict[str, str]:
+        """What leads a process to one cluster."""
+        return {
+            **project_environment(),
+            "DATABASE_URL": self.replicas.urls[number],
+            "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+            "OUTBOX_CLUSTER_ID": str(number),
+            "OUTBOX_CLUSTERS_COUNT": str(self.count),
+        }
+
+    def manage(self, number: int, *arguments: str) -> str:
+        """Run a command of the example project in one cluster."""
+        ran = subprocess.run(
+            [sys.executable, str(MANAGE), *arguments],
+            env=self.environment(number),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def sql(self, number: int, query: str, values: Any = None) -> list[Any]:
+        """Run a statement in one cluster; return the rows, as values if of one."""
+        with psycopg.connect(self.replicas.urls[number], autocommit=True) as connection:
+            cursor = connection.execute(query.encode(), values)
+            rows = cursor.fetchall() if cursor.description else []
+        return [row[0] if len(row) == 1 else row for row in rows]
+
+    def write(self, number: int, rows: int, *, key: str = "k") -> list[int]:
+        """Write rows by plain SQL, each in its own transaction; return their ids."""
+        with psycopg.connect(self.replicas.urls[number], autocommit=True) as connection:
+            ids = [
+                connection.execute(
+                    "INSERT INTO outbox (kafka_topic, kafka_key, kafka_value)"
+                    " VALUES ('t', %s, %s) RETURNING id",
+                    [key, f"{number}/{n}"],
+                ).fetchone()
+                for n in range(rows)
+            ]
+        return [row[0] for row in ids if row]
+
+    def everywhere(self, query: str) -> list[list[Any]]:
+        """Run a query in every cluster."""
+        return [self.sql(number, query) for number in range(self.count)]
+
+    def at_once(self, work: Any) -> Sequence[Any]:
+        """Do something for every cluster at the same time."""
+        with ThreadPoolExecutor(self.count) as executor:
+            return list(executor.map(work, range(self.count)))
+
+
+@contextmanager
+def sites(count: int, **options: Any) -> Iterator[Sites]:
+    """Start servers, make them clusters, and let them replicate."""
+    with Replicas(count, **options) as replicas:
+        clusters = Sites(replicas)
+        clusters.at_once(lambda number: clusters.manage(number, "migrate", "-v0"))
+        clusters.at_once(
+            lambda number: clusters.manage(number, "outbox", "cluster", "init")
+        )
+        replicas.connect()
+        yield clusters
