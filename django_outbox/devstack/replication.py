@@ -33,6 +33,9 @@ OPTIONS: Final = {
 }
 """What differs from an embedded server that is alone."""
 
+REPLICATOR: Final = "replicator"
+"""Whom the servers let read what they publish; it needs no other privilege."""
+
 TIMEOUT: Final = 30.0
 """Seconds in which something that was asked for has to show."""
 
@@ -97,6 +100,7 @@ class Replicas:
     def connect(self) -> None:
         """Begin to replicate; the tables must be there."""
         for number in range(len(self.servers)):
+            self._execute(number, _ROLE.format(**self._names(number)))
             self._execute(number, _PUBLISH.format(**self._names(number)))
         # One after the other: two that subscribe to each other at the same
         # time wait for each other's transaction.
@@ -179,7 +183,8 @@ class Replicas:
             "table": f'"{self._table}"',
             "publication": f'"{self._table}_of_{source}"',
             "name": f"{self._table}_{source}_to_{target}",
-            "address": make_conninfo("", **server),
+            "password": server["password"],
+            "address": make_conninfo("", **{**server, "user": REPLICATOR}),
         }
 
     def _execute(self, number: int, statement: str) -> None:
@@ -203,6 +208,9 @@ def _wait_for(condition: Callable[[], bool], what: str) -> None:
             raise DevstackError(f"Waited {TIMEOUT:.0f} s in vain for {what}.")
         time.sleep(0.02)
 
+
+_ROLE: Final[LiteralString] = f"""\
+CREATE ROLE {REPLICATOR} LOGIN REPLICATION PASSWORD '{{password}}'"""
 
 _PUBLISH: Final[LiteralString] = """\
 CREATE PUBLICATION {publication} FOR TABLE {table} WITH (publish = 'insert, delete')"""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
+from threading import Event
 
 import psycopg
 import pytest
@@ -16,7 +18,9 @@ from pytest_django import Settings
 from django_outbox import stash
 from django_outbox.checks import check_tables
 from django_outbox.models import OutboxRecord, ParkedRecord, StagedRecord
-from tests.acceptance.harvesters import MANAGE
+from tests.acceptance.harvesters import MANAGE, eventually
+
+INSERT = "INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', 'k')"
 
 Become = Callable[..., None]
 
@@ -33,6 +37,14 @@ def become(settings: Settings) -> Become:
         }
 
     return become
+
+
+@pytest.fixture
+def alone_again(become: Become, database_url: str) -> Iterator[None]:
+    """Leave the database as it was to tests whose work is rolled back."""
+    yield
+    become(0, count=1)
+    run()
 
 
 def run(*arguments: str) -> str:
@@ -167,13 +179,42 @@ def test_a_writer_that_does_not_end_is_not_waited_for(
     become: Become, postgres: psycopg.Connection, database_url: str
 ) -> None:
     become(1)
-    insert = "INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', 'k')"
     with psycopg.connect(database_url) as writer:
-        writer.execute(insert)
+        writer.execute(INSERT)
         with pytest.raises(CommandError, match="lock timeout"):
             run()
         with pytest.raises(CommandError, match="outbox cluster init"):
             run("--check")
+
+
+@pytest.mark.usefixtures("alone_again")
+def test_writers_go_on_meanwhile_and_no_id_is_drawn_between_two_schemes(
+    become: Become, postgres: psycopg.Connection, database_url: str
+) -> None:
+    become(1)
+    is_over = Event()
+
+    def write() -> None:
+        with psycopg.connect(database_url, autocommit=True) as writer:
+            rest = 20
+            while rest:
+                writer.execute(INSERT)
+                rest -= is_over.is_set()
+
+    with ThreadPoolExecutor(4) as writers:
+        written = [writers.submit(write) for _ in range(4)]
+        eventually(lambda: OutboxRecord.objects.count() > 100, timeout=10, what="rows")
+        run()
+        is_over.set()
+    assert [writer.result() for writer in written] == [None] * 4
+
+    rows = postgres.execute("SELECT id, cluster_id FROM outbox").fetchall()
+    before = [number for number, origin in rows if origin == 0]
+    after = [number for number, origin in rows if origin == 1]
+    assert len(before) + len(after) == len(rows)
+    assert len(after) >= 80
+    assert max(before) < min(after)
+    assert {number % 3 for number in after} == {1}
 
 
 def test_a_harvester_refuses_a_database_that_is_not_its_clusters(
