@@ -110,7 +110,7 @@ class Replicas:
         self.wait_until_connected()
 
     def pause(self, pairs: Iterable[Pair]) -> None:
-        """Stop replicating in these directions; what is written waits."""
+        """Stop replicating in these directions, to servers that run; changes wait."""
         chosen = set(pairs)
         for pair in chosen:
             self._execute(pair[1], _DISABLE.format(**self._names(*pair)))
@@ -183,7 +183,7 @@ class Replicas:
             "table": f'"{self._table}"',
             "publication": f'"{self._table}_of_{source}"',
             "name": f"{self._table}_{source}_to_{target}",
-            "password": server["password"],
+            "password": str(server["password"]),
             "address": make_conninfo("", **{**server, "user": REPLICATOR}),
         }
 

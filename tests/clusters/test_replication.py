@@ -28,7 +28,8 @@ def running() -> Iterator[Sites]:
 @pytest.fixture
 def clusters(running: Sites) -> Sites:
     """Three empty clusters that replicate to each other."""
-    running.sql(0, "DELETE FROM outbox")
+    for number in range(running.count):
+        running.sql(number, "DELETE FROM outbox")
     running.replicas.wait_until_caught_up()
     assert running.everywhere("SELECT count(*) FROM outbox") == [[0], [0], [0]]
     return running
@@ -103,6 +104,21 @@ def test_a_pause_keeps_what_is_written_meanwhile(clusters: Sites) -> None:
     clusters.replicas.wait_until_caught_up()
     assert clusters.everywhere(query) == [sorted(before[5:] + alone + outside)] * 3
     assert clusters.replicas.conflicts() == 0
+
+
+def test_a_purge_that_overtakes_its_row_leaves_the_row_there(clusters: Sites) -> None:
+    """So the last of three would send it, too, when its turn comes: not lost."""
+    clusters.replicas.pause([(0, 2)])
+    (written,) = clusters.write(0, 1)
+    clusters.replicas.wait_until_caught_up()
+    purge(clusters, 1, [written])
+    clusters.replicas.wait_until_caught_up()
+    assert clusters.everywhere("SELECT id FROM outbox") == [[], [], []]
+
+    clusters.replicas.resume()
+    clusters.replicas.wait_until_caught_up()
+
+    assert clusters.everywhere("SELECT id FROM outbox") == [[], [], [written]]
 
 
 @pytest.mark.parametrize("fault", ["stop", "kill"])
