@@ -62,6 +62,8 @@ class OutboxSettings:
     SESSION_TIMEOUT, at most 5 s."""
     MAX_IN_FLIGHT: int = 2000
     """W: records produced and not settled; bounds duplicates after a crash."""
+    MARKS: str = "memory"
+    """Where at-least-once keeps its marks: `memory`, or `table`, as goharvest."""
     MARK_BATCH: int = 1000
     """Rows that one mark claims at most."""
     POLL_INTERVAL: float = 0.1

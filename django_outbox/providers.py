@@ -18,15 +18,15 @@ from .kafka.membership import KafkaMembership
 from .kafka.producer import KafkaProducer
 from .kafka.transactions import KafkaTransactions
 from .kafka.validation import check_properties
-from .ledger.ports import Transactions, UnmarkedTable
+from .ledger.ports import Transactions
 from .options import OutboxSettings
 from .parts import Table
 from .postgres.connection import Database
 from .postgres.outbox import PostgresOutbox
 from .postgres.staging import PostgresStaging
 from .postgres.table import Table as PostgresTable
-from .postgres.unmarked import UnmarkedOutbox
-from .relay.ports import Outbox, Producer, SettledTable, Staging
+from .postgres.unmarked import RememberedOutbox, UnmarkedOutbox
+from .relay.ports import Outbox, Producer, SettledTable, Staging, UnmarkedTable
 
 
 class HarvestedTable(Outbox, Table, Protocol):
@@ -107,7 +107,11 @@ class Providers:
             return PostgresStaging(database, table=table, retention=retention)
 
         return cls(
-            table=partial(adapt, PostgresOutbox),
+            table=(
+                partial(adapt, RememberedOutbox)
+                if options.MARKS == "memory"
+                else partial(adapt, PostgresOutbox)
+            ),
             unmarked=partial(adapt, UnmarkedOutbox),
             staging=make_staging,
             producer=lambda: KafkaProducer(options, name=name),

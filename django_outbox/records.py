@@ -7,6 +7,7 @@ Plain values that travel from the table to Kafka and back to the table.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -64,6 +65,23 @@ class Failure(NamedTuple):
     """Code and text, without the payload or the key."""
 
 
+class Held(NamedTuple):
+    """From where on the rows of a lane are to be found again."""
+
+    lane: Lane
+    low: int
+    """The lowest id."""
+
+
+class Sweep(NamedTuple):
+    """What a search from the head passes over: it is looked after already."""
+
+    known: Collection[int]
+    """Ids that were found and are not settled."""
+    passed: Collection[Lane]
+    """Lanes that wait for a retry."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Claim:
     """
@@ -74,10 +92,12 @@ class Claim:
 
     leader_id: str
     """UUID as text: for whom rows are marked and reset."""
-    lanes: list[Lane] = field(default_factory=list)
+    lanes: list[Held] = field(default_factory=list)
     """To reset, before anything is marked."""
     limit: int = 0
     """Rows to mark at most; 0 marks none."""
+    sweep: Sweep | None = None
+    """To mark what a search from the head finds, and not what is next."""
     records: list[Record] = field(default_factory=list)
     """What was marked, in id order."""
     retry_at: float | None = None

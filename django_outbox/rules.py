@@ -95,6 +95,7 @@ def _check_type(name: str, value: Any, annotation: Any) -> Problem | None:
 
 _CHOICES: Final = {
     "DELIVERY": ("at-least-once", "exactly-once"),
+    "MARKS": ("memory", "table"),
     "OFFSETS": ("kafka", "database"),
     "POISON_POLICY": ("block-key", "park"),
     "SERIES_ON_TIMEOUT": ("park", "discard"),

@@ -16,10 +16,10 @@ from typing import Final
 
 from ..exceptions import KafkaError, ProducerBroken
 from ..records import Settlement
-from ..relay.handoff import MAX_OUTSTANDING, Handoff
+from ..relay.handoff import MAX_OUTSTANDING, Handoff, report_sweep
 from ..relay.outage import Outage
+from ..relay.pace import Pace
 from ..relay.ports import Leadership, Term
-from .pace import Pace
 from .ports import Ledger, Look, Transactions
 from .relay import LedgerRelay
 from .settings import LedgerSettings
@@ -207,13 +207,13 @@ class LedgerDispatcher(Handoff[Look]):
 
     def _take_look(self, look: Look, now: float) -> None:
         self.relay.found(look, now)
-        self._pace.ended(look, now)
-        if look.is_sweep and look.records:
-            logger.info(
-                "A sweep found %d rows that had come in behind",
-                len(look.records),
-                extra={"action": "swept", "records": len(look.records)},
-            )
+        found = len(look.records)
+        if look.sweep is None:
+            if look.limit:
+                self._pace.found(found, limit=look.limit, since=self._pace.began_at)
+            return
+        self._pace.swept(now)
+        report_sweep(found)
 
     # Looking.
 
@@ -227,9 +227,8 @@ class LedgerDispatcher(Handoff[Look]):
         if not held and not is_time:
             return
         look = Look(run=self._run, held=held, limit=relay.page if is_time else 0)
-        pace.begin(look, now)
-        if look.is_sweep:
-            look.known, look.passed = frozenset(relay.known), tuple(relay.holds.lanes)
+        if pace.begins(now) and look.limit:
+            look.sweep = relay.sweep()
         relay.begin_look()
         self._ask(look)
 

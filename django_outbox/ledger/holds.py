@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ..records import Lane, Record
-from .ports import Held, Look
+from ..records import Held, Lane, Record
+from .ports import Look
 
 NEVER: Final = float("inf")
 

@@ -1,26 +1,19 @@
 """
 What the ledger relay needs from the outside: a table and transactions.
 
-Adapters live in `postgres/unmarked.py` and `kafka/transactions.py`; fakes in
-`testing/`. Every implementation passes the scenarios in `tests/contracts`.
+The table is `relay.ports.UnmarkedTable`. The transactions' adapter lives in
+`kafka/transactions.py`, the fake in `testing/`; both pass the scenarios in
+`tests/contracts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ..exceptions import DeliveryFailed
-from ..records import Lane, Record
-
-
-class Held(NamedTuple):
-    """From where on the rows of a held lane are to be read."""
-
-    lane: Lane
-    low: int
-    """The lowest id."""
+from ..records import Held, Record, Sweep
 
 
 class Fault(NamedTuple):
@@ -60,12 +53,8 @@ class Look:
     """Rows to read at most; 0 reads none."""
     held: list[Held] = field(default_factory=list)
     """Lanes whose rows to read, before the rest."""
-    is_sweep: bool = False
-    """Whether to look for what was shown already and is still there."""
-    known: Collection[int] = ()
-    """Ids that a sweep passes over, for they are not purged yet."""
-    passed: Collection[Lane] = ()
-    """Lanes that a sweep passes over, for they are held."""
+    sweep: Sweep | None = None
+    """To look for what was shown already and is still there."""
     found: list[Record] = field(default_factory=list)
     """Rows of the held lanes, in id order."""
     found_to: int | None = None
@@ -76,53 +65,6 @@ class Look:
     """Which history of the database the rows are of."""
     retry_at: float | None = None
     """Boot-time seconds to try again at, when the table could not be read."""
-
-
-class UnmarkedTable(Protocol):
-    """
-    The table, as a leader reads it without marking rows.
-
-    One object serves one thread. Every method may block up to the statement
-    time-out and raises `DatabaseUnavailable` when nothing could be read.
-    """
-
-    def page(
-        self, position: int, gaps: Sequence[tuple[int, int]], *, limit: int
-    ) -> list[Record]:
-        """
-        Read, in one snapshot, the first `limit` rows never shown before.
-
-        Those are the rows of the gaps (first and last id) and all after the
-        position; in id order.
-        """
-
-    def writers(self) -> tuple[frozenset[str], bool]:
-        """
-        Name the transactions that may still commit a row with an id drawn before.
-
-        The second value says whether one of them is prepared: such a one may
-        have gone by another name before.
-        """
-
-    def sweep(
-        self,
-        position: int,
-        *,
-        known: Collection[int],
-        passed: Collection[Lane],
-        limit: int,
-    ) -> list[Record]:
-        """Read rows up to the position, but not these ids nor these lanes."""
-
-    def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
-        """
-        Read the first rows of these lanes, up to the position, in id order.
-
-        Begins at the lowest id that is asked for, whatever the lane.
-        """
-
-    def history(self) -> str:
-        """Name the history that the last rows are of; ask when there were none."""
 
 
 class Transactions(Protocol):

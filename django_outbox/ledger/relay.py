@@ -13,10 +13,10 @@ from itertools import islice
 from typing import Final
 
 from ..exceptions import RecordPoisoned
-from ..records import Failure, Lane, Record, Settlement
+from ..records import Failure, Held, Lane, Record, Settlement, Sweep
 from ..relay.poison import RetryPolicy
 from .holds import Hold, Holds
-from .ports import Fault, Held, Look
+from .ports import Fault, Look
 
 FIRST_PAGE: Final = 500
 """Rows of a run's first page; full pages make the next ones larger."""
@@ -106,10 +106,9 @@ class LedgerRelay:
         """Return the held lanes to read; the next look answers for them."""
         return self.holds.due(now, has_room=self.has_room)
 
-    @property
-    def known(self) -> set[int]:
-        """Ids that were read and are not settled."""
-        return self._known
+    def sweep(self) -> Sweep:
+        """Tell what a sweep passes over."""
+        return Sweep(frozenset(self._known), tuple(self.holds.lanes))
 
     # What to send, and what came of it.
 

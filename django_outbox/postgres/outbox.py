@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..records import Lane, Record
+from ..records import Held, Record, Sweep
 from .table import Table
 
 _HIGHEST_ID: Final = 2**63 - 1
@@ -25,7 +25,9 @@ class PostgresOutbox(Table):
 
     _reach: tuple[str, int] = ("", 0)
 
-    def mark(self, leader_id: str, *, limit: int) -> list[Record]:
+    def mark(
+        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
+    ) -> list[Record]:
         reach = self._reach_of(leader_id, unseen=0)
         # Any row may be marked until the outcome is known.
         self._reach = leader_id, _HIGHEST_ID
@@ -35,15 +37,16 @@ class PostgresOutbox(Table):
         self._reach = leader_id, max(reach, records[-1].id if records else 0)
         return records
 
-    def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
-        # Without a bound the statement reads the whole backlog.
+    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
+        # Rows with lower ids than the one that failed may have come in behind; but
+        # without a bound above, the statement reads the whole backlog.
         highest = self._reach_of(leader_id, unseen=_HIGHEST_ID)
-        return self._write(
+        self._write(
             "reset",
             leader_id=leader_id,
             highest=highest,
-            topics=[topic for topic, _ in lanes],
-            keys=[key for _, key in lanes],
+            topics=[topic for (topic, _), _ in lanes],
+            keys=[key for (_, key), _ in lanes],
         )
 
     def _reach_of(self, leader_id: str, *, unseen: int) -> int:

@@ -77,9 +77,10 @@ SELECT
 FROM pg_control_system()
 
 -- name: page
--- Read the first rows of what was never shown: gaps, and all after a position.
--- One statement is one snapshot: in two, a gap's transaction could commit
--- between them, and its successor on the same key would show first.
+-- Read the first rows of what was never shown, gaps and all after a position,
+-- and of lanes that are to be shown again up to it. One statement is one
+-- snapshot: in two, a gap's transaction could commit between them, and its
+-- successor on the same key would show first.
 SELECT {fields}
 FROM (
     (
@@ -91,6 +92,15 @@ FROM (
             ORDER BY id
             LIMIT %(limit)s
         ) AS late
+    )
+    UNION ALL
+    (
+        SELECT * FROM {table}
+        WHERE
+            id BETWEEN %(low)s AND %(position)s
+            AND (kafka_topic || chr(10) || kafka_key) = ANY(%(lanes)s::text[])
+        ORDER BY id
+        LIMIT %(limit)s
     )
     UNION ALL
     (SELECT * FROM {table} WHERE id > %(position)s ORDER BY id LIMIT %(limit)s)

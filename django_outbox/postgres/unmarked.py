@@ -1,20 +1,24 @@
 """
-The outbox table behind the ledger relay's ports: rows that nobody marks.
+The outbox table behind the port `UnmarkedTable`: rows that nobody marks.
 
-Before it comes `stashing.py` or anybody's INSERT, after it `ledger/`. Reading
-changes nothing; what is written is found by id and message id.
+Before it comes `stashing.py` or anybody's INSERT, after it the ledger relay, or
+MP/R with its marks in memory. Reading changes nothing; what is written is found
+by id and message id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, ClassVar, LiteralString
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, LiteralString
 
-from ..ledger.ports import Held
-from ..records import Lane, Record
+from ..events import boottime
+from ..records import Held, Record, Sweep
+from ..relay.memory import MemoryMarks
 from .connection import Connection
 from .statements import IDENTIFIED, queries
 from .table import Table, array_of
+
+_HIGHEST_ID: Final = 2**63 - 1
 
 
 class UnmarkedOutbox(Table):
@@ -25,15 +29,21 @@ class UnmarkedOutbox(Table):
     _history: tuple[Connection, str] | None = None
 
     def page(
-        self, position: int, gaps: Sequence[tuple[int, int]], *, limit: int
+        self,
+        position: int,
+        gaps: Sequence[tuple[int, int]],
+        held: Sequence[Held] = (),
+        *,
+        limit: int,
     ) -> list[Record]:
-        if not gaps:
+        if not gaps and not held:
             return self._read("page_after", position=position, limit=limit)
         return self._read(
             "page",
             position=position,
             lows=[low for low, _ in gaps],
             highs=[high for _, high in gaps],
+            **_of_lanes(held),
             limit=limit,
         )
 
@@ -43,32 +53,18 @@ class UnmarkedOutbox(Table):
             rows = connection.execute(queries()["writers"], values).fetchall()
         return frozenset(name for name, _ in rows), any(row[1] for row in rows)
 
-    def sweep(
-        self,
-        position: int,
-        *,
-        known: Collection[int],
-        passed: Collection[Lane],
-        limit: int,
-    ) -> list[Record]:
+    def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
         return self._read(
             "sweep",
             position=position,
-            known=array_of(known),
-            topics=[topic for topic, _ in passed],
-            keys=[key for _, key in passed],
+            known=array_of(sweep.known),
+            topics=[topic for topic, _ in sweep.passed],
+            keys=[key for _, key in sweep.passed],
             limit=limit,
         )
 
     def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
-        return self._read(
-            "lanes",
-            low=min(low for _, low in held),
-            position=position,
-            # No topic has a line break in its name.
-            lanes=[f"{topic}\n{key}" for (topic, key), _ in held],
-            limit=limit,
-        )
+        return self._read("lanes", position=position, **_of_lanes(held), limit=limit)
 
     def history(self) -> str:
         with self._database.session() as connection:
@@ -82,3 +78,30 @@ class UnmarkedOutbox(Table):
 
     def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
         return {"message_ids": array_of([record.message_id for record in records])}
+
+
+class RememberedOutbox(UnmarkedOutbox):
+    """The same rows behind the port `Outbox`: the marks are kept in memory."""
+
+    def __init__(
+        self, *arguments: Any, clock: Callable[[], float] = boottime, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._marks = MemoryMarks(self, clock=clock)
+
+    def mark(
+        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
+    ) -> list[Record]:
+        return self._marks.mark(leader_id, limit=limit, sweep=sweep)
+
+    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
+        self._marks.reset(leader_id, lanes)
+
+
+def _of_lanes(held: Sequence[Held]) -> dict[str, Any]:
+    """Return the parameters that name lanes; without any, ids that no row has."""
+    return {
+        "low": min((low for _, low in held), default=_HIGHEST_ID),
+        # No topic has a line break in its name.
+        "lanes": [f"{topic}\n{key}" for (topic, key), _ in held],
+    }

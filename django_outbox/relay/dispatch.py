@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ..exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
 from ..records import Claim, Record, Settlement
-from .handoff import MAX_OUTSTANDING, Handoff
+from .handoff import MAX_OUTSTANDING, Handoff, report_sweep
 from .outage import Outage
 from .pace import Pace
 from .ports import Leadership, Producer, Settled, Term
@@ -126,7 +126,10 @@ class Dispatcher(Handoff[Claim]):
         has_room = relay.queued < self._settings.mark_batch
         limit = self._settings.mark_batch if has_room and (is_time or lanes) else 0
         if lanes or limit:
-            self._ask(Claim(leader_id=term.leader_id, lanes=lanes, limit=limit))
+            claim = Claim(leader_id=term.leader_id, lanes=lanes, limit=limit)
+            if self._pace.begins(now) and limit and self._settings.marks_in_memory:
+                claim.sweep = relay.sweep()
+            self._ask(claim)
 
     def _ask(self, claim: Claim) -> None:
         self.relay.begin_claim()
@@ -150,10 +153,13 @@ class Dispatcher(Handoff[Claim]):
             if not relay.in_flight:
                 self._refresh(claim.leader_id, now)
         else:
-            relay.unblock(claim.lanes)
+            relay.unblock(lane for lane, _ in claim.lanes)
             relay.marked(claim.records)
-            if claim.limit:
-                found = len(claim.records)
+            found = len(claim.records)
+            if claim.sweep is not None:
+                self._pace.swept(now)
+                report_sweep(found)
+            elif claim.limit:
                 self._pace.found(found, limit=claim.limit, since=self._clock())
 
     def _refresh(self, leader_id: str, now: float) -> None:
@@ -162,7 +168,7 @@ class Dispatcher(Handoff[Claim]):
         fresh = self._leadership.refresh(leader_id, reason=reason, now=now)
         if fresh is not None:
             self.relay.lead(fresh.leader_id)
-            self._pace.look_at = now
+            self._pace.restart()
 
     def _produce(self) -> None:
         """A4 to A8: all that throttle and barrier let through."""

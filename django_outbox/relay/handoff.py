@@ -8,6 +8,7 @@ they were carried out; the elector asks for a drain and waits.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from .trust import Trust
 
 MAX_OUTSTANDING: Final = 2
 """Settlements handed over and not answered: one at work, one ready."""
+
+logger = logging.getLogger(__name__)
 
 ClaimT = TypeVar("ClaimT")
 
@@ -123,3 +126,13 @@ class Handoff(Generic[ClaimT]):
         if lost >= self._deadline:
             reason = f"no database for {lost:.1f} s"
             self._leadership.resign(term.leader_id, reason=reason)
+
+
+def report_sweep(found: int) -> None:
+    """Log that a sweep has found rows which nothing else had shown."""
+    if found:
+        logger.info(
+            "A sweep found %d rows that had come in behind",
+            found,
+            extra={"action": "swept", "records": found},
+        )

@@ -27,6 +27,11 @@ class InFlight:
         self._ready: deque[Record] = deque()
         self._busy: dict[Lane, deque[Record] | None] = {}
 
+    @property
+    def ids(self) -> frozenset[int]:
+        """Of all records queued or in flight, as they are now."""
+        return frozenset(self._ids)
+
     def holds_any(self, records: Iterable[Record]) -> bool:
         """Whether one of these is queued or in flight already."""
         return not self._ids.isdisjoint([record.id for record in records])

@@ -49,7 +49,9 @@ class Marker:
                 # B2: what failed is to be found again.
                 outbox.reset(leader_id, claim.lanes)
             if claim.limit and self._is_trusted(leader_id):
-                claim.records = outbox.mark(leader_id, limit=claim.limit)
+                claim.records = outbox.mark(
+                    leader_id, limit=claim.limit, sweep=claim.sweep
+                )
         except DatabaseError as error:
             claim.retry_at = self.outage.lost(error, self._clock())
             return

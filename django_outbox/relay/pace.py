@@ -6,6 +6,14 @@ Both dispatchers plan by it: MP/R's marks, and the ledger relay's looks.
 
 from __future__ import annotations
 
+from typing import Final
+
+SWEEP_SHARE: Final = 20
+"""A sweep may take a twentieth of the time."""
+
+SWEEP_INTERVAL: Final = 1.0
+"""Seconds between two sweeps, at least."""
+
 
 class Pace:
     """
@@ -21,13 +29,29 @@ class Pace:
         self._idle = idle_interval
         self.look_at = 0.0
         """When to look next."""
+        self.lost_until = 0.0
+        """When to try again, after the table could not be read."""
+        self.began_at = 0.0
+        """When the last look began."""
+        self._sweep_at = 0.0
 
     def restart(self) -> None:
-        """Look at once, as at a busy table."""
+        """Look, and sweep, at once, as at a busy table."""
         self._interval, self.look_at = self._busy, 0.0
+        self._sweep_at = 0.0
+
+    def begins(self, now: float) -> bool:
+        """Note that a look begins; return whether it is time that it sweeps."""
+        self.began_at = now
+        return now >= self._sweep_at
 
     def found(self, rows: int, *, limit: int, since: float) -> None:
         """Plan the next look: at once after a full page, ever later after none."""
         quieter = min(self._interval * 2, self._idle)
         self._interval = self._busy if rows else quieter
         self.look_at = 0.0 if rows == limit else since + self._interval
+
+    def swept(self, now: float) -> None:
+        """Plan the next sweep by what this one took: it may pass many dead rows."""
+        took = now - self.began_at
+        self._sweep_at = now + max(SWEEP_INTERVAL, took * SWEEP_SHARE)

@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from ..exceptions import DeliveryFailed
-from ..records import Agenda, Backlog, ExpiredSeries, Failure, Lane, Record
+from ..records import (
+    Agenda,
+    Backlog,
+    ExpiredSeries,
+    Failure,
+    Held,
+    Record,
+    Sweep,
+)
 
 Settled: TypeAlias = Callable[[Record, DeliveryFailed | None], None]
 """Called once for each record produced: None is proof that it is in the log."""
@@ -44,21 +52,76 @@ class SettledTable(Protocol):
 
 
 class Outbox(SettledTable, Protocol):
-    """The table, as a leader marks it: every write carries the leader id."""
+    """
+    The table, as a leader marks it: every write carries the leader id.
 
-    def mark(self, leader_id: str, *, limit: int) -> list[Record]:
+    Marks live in the table (`postgres/outbox.py`), or in the memory of the
+    leader (`memory.py`).
+    """
+
+    def mark(
+        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
+    ) -> list[Record]:
         """
         Claim up to `limit` rows from the head that `leader_id` has not marked.
 
         Returns them in id order. Fewer than `limit` does not mean that the
-        table holds no more.
+        table holds no more. With a sweep, rows are claimed that this leader
+        has passed and nobody looks after; marks in the table leave none.
         """
 
-    def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
-        """Un-claim all rows of these lanes that `leader_id` has marked."""
+    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
+        """Let all rows of these lanes that `leader_id` has marked be marked again."""
 
     def ping(self) -> None:
         """Ask the table for nothing, to learn whether it can be reached."""
+
+
+class UnmarkedTable(Protocol):
+    """
+    The table, as a leader reads it without marking rows.
+
+    One object serves one thread. Every method may block up to the statement
+    time-out and raises `DatabaseUnavailable` when nothing could be read.
+    """
+
+    def page(
+        self,
+        position: int,
+        gaps: Sequence[tuple[int, int]],
+        held: Sequence[Held] = (),
+        *,
+        limit: int,
+    ) -> list[Record]:
+        """
+        Read, in one snapshot, the first `limit` rows that are to be shown.
+
+        Those are the rows of the gaps (first and last id) and all after the
+        position, none of which was ever shown; and of the held lanes what lies
+        up to the position, from the lowest id that is asked for, whatever the
+        lane. In id order; a row of a held lane in a gap comes twice.
+        """
+
+    def writers(self) -> tuple[frozenset[str], bool]:
+        """
+        Name the transactions that may still commit a row with an id drawn before.
+
+        The second value says whether one of them is prepared: such a one may
+        have gone by another name before.
+        """
+
+    def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
+        """Read rows up to the position, from the head, but for what is known."""
+
+    def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
+        """
+        Read the first rows of these lanes, up to the position, in id order.
+
+        Begins at the lowest id that is asked for, whatever the lane.
+        """
+
+    def history(self) -> str:
+        """Name the history that the last rows are of; ask when there were none."""
 
 
 class Gauge(Protocol):

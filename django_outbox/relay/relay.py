@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
-from ..records import Failure, Lane, Record, Settlement
+from ..records import Failure, Held, Lane, Record, Settlement, Sweep
 from .inflight import InFlight
 from .poison import RetryPolicy
 
@@ -27,6 +27,8 @@ class Blocked:
     """A lane that waits for a retry; its rows keep their mark meanwhile."""
 
     attempts: int
+    low: int
+    """The id from which on its rows are to be found again."""
     until: float = NEVER
     """Boot-time seconds; NEVER until the failure is noted in the table."""
 
@@ -101,8 +103,8 @@ class Relay:
     def marked(self, records: Sequence[Record]) -> None:
         """Take what a mark returned (A3), in id order."""
         if self.blocked:
-            # A blocked lane's records stay marked in the table and are found
-            # again, in order, after the lane's reset.
+            # A blocked lane's records stay marked and are found again, in order,
+            # after the lane's reset.
             blocked = self.blocked
             records = [r for r in records if (r.topic, r.key) not in blocked]
         is_gone = not self._gone.isdisjoint([record.id for record in records])
@@ -112,6 +114,10 @@ class Relay:
             self.force_remark("rows that wait here were marked by another")
             return
         self._flying.enqueue(records)
+
+    def sweep(self) -> Sweep:
+        """Tell what a sweep passes over."""
+        return Sweep(self._flying.ids, tuple(self.blocked))
 
     def take(self) -> Record | None:
         """
@@ -155,7 +161,7 @@ class Relay:
         self._settlement().failed.append(failure)
         # B3: later records of this lane may not overtake it.
         self._flying.drop_followers(record.lane)
-        self.blocked[record.lane] = Blocked(record.attempts + 1)
+        self.blocked[record.lane] = Blocked(record.attempts + 1, record.id)
 
     def settlement(self) -> Settlement | None:
         """Hand out what was decided since the last call."""
@@ -190,11 +196,15 @@ class Relay:
             if missing > 0:
                 self.force_remark(f"{missing} parked rows were no longer marked by us")
 
-    def due(self, now: float) -> list[Lane]:
+    def due(self, now: float) -> list[Held]:
         """Return the lanes whose rows are to be reset (B2) and retried."""
         if now < self.retry_at:
             return []
-        return [lane for lane, wait in self.blocked.items() if wait.until <= now]
+        return [
+            Held(lane, wait.low)
+            for lane, wait in self.blocked.items()
+            if wait.until <= now
+        ]
 
     def unblock(self, lanes: Iterable[Lane]) -> None:
         """Let these lanes be marked again; their rows have been reset."""

@@ -32,3 +32,5 @@ class DispatchSettings(RelaySettings):
     """W: records produced and not settled."""
     mark_batch: int
     """Rows that one mark claims at most."""
+    marks_in_memory: bool = False
+    """Whether a sweep has to find what marks in memory may have passed."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from ..exceptions import DatabaseUnavailable, DeliveryFailed
-from ..records import Failure, Lane, Record
+from ..records import Failure, Held, Record, Sweep
 from ..relay.ports import Outbox, Producer, Settled
 
 T = TypeVar("T")
@@ -100,11 +100,13 @@ class FaultyOutbox:
         self._after_rate = after_rate
         self._random = random.Random(seed)  # noqa: S311  # faults, no secrets
 
-    def mark(self, leader_id: str, *, limit: int) -> list[Record]:
-        return self._call(lambda: self._real.mark(leader_id, limit=limit))
+    def mark(
+        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
+    ) -> list[Record]:
+        return self._call(lambda: self._real.mark(leader_id, limit=limit, sweep=sweep))
 
-    def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
-        return self._call(lambda: self._real.reset(leader_id, lanes))
+    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
+        self._call(lambda: self._real.reset(leader_id, lanes))
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         return self._call(lambda: self._real.purge(leader_id, records))

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from ..exceptions import DatabaseUnavailable
-from ..records import Backlog, Failure, Identity, Lane, Record
+from ..records import Backlog, Failure, Held, Identity, Record, Sweep
 
 CAP = 100_000
 """Rows after which `backlog()` stops counting."""
@@ -119,7 +119,9 @@ class InMemoryOutbox:
 
     # What a leader does.
 
-    def mark(self, leader_id: str, *, limit: int) -> list[Record]:
+    def mark(
+        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
+    ) -> list[Record]:
         with self._reached():
             rows = (row for _, row in sorted(self._rows.items()))
             free = (row for row in rows if row.leader_id != leader_id)
@@ -128,8 +130,8 @@ class InMemoryOutbox:
                 row.leader_id = leader_id
             return [row.record for row in page]
 
-    def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
-        wanted = set(lanes)
+    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
+        wanted = {lane for lane, _ in lanes}
         with self._reached():
             rows = [
                 row
@@ -138,7 +140,6 @@ class InMemoryOutbox:
             ]
             for row in rows:
                 row.leader_id = None
-            return len(rows)
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         with self._reached():

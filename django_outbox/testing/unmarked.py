@@ -1,5 +1,5 @@
 """
-An outbox table in memory, behind the ports of the ledger relay.
+An outbox table in memory, behind the ports of relays that mark nothing in it.
 
 Nothing is marked here, so it matters how rows come about: transactions draw
 ids early and commit late, or never; a failover takes the table back to what a
@@ -9,14 +9,13 @@ table passes (`tests/contracts`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from ..exceptions import DatabaseUnavailable
-from ..ledger.ports import Held
-from ..records import Failure, Lane, Record
+from ..records import Failure, Held, Record, Sweep
 from .outbox import InMemoryOutbox, Row
 
 
@@ -83,44 +82,40 @@ class InMemoryUnmarked(InMemoryOutbox):
     # What a leader does.
 
     def page(
-        self, position: int, gaps: Sequence[tuple[int, int]], *, limit: int
+        self,
+        position: int,
+        gaps: Sequence[tuple[int, int]],
+        held: Sequence[Held] = (),
+        *,
+        limit: int,
     ) -> list[Record]:
-        def is_new(record: Record) -> bool:
-            return record.id > position or any(
-                low <= record.id <= high for low, high in gaps
+        is_held = _in_lanes(held, position)
+
+        def is_wanted(record: Record) -> bool:
+            return (
+                record.id > position
+                or any(low <= record.id <= high for low, high in gaps)
+                or is_held(record)
             )
 
-        return self._read(is_new, limit)
+        return self._read(is_wanted, limit)
 
     def writers(self) -> tuple[frozenset[str], bool]:
         with self._reached():
             return frozenset(self._locks), any(self._locks.values())
 
-    def sweep(
-        self,
-        position: int,
-        *,
-        known: Collection[int],
-        passed: Collection[Lane],
-        limit: int,
-    ) -> list[Record]:
+    def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
         def is_left(record: Record) -> bool:
             return (
                 record.id <= position
-                and record.id not in known
-                and record.lane not in passed
+                and record.id not in sweep.known
+                and record.lane not in sweep.passed
             )
 
         return self._read(is_left, limit)
 
     def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
-        low = min(low for _, low in held)
-        lanes = {lane for lane, _ in held}
-
-        def is_held(record: Record) -> bool:
-            return low <= record.id <= position and record.lane in lanes
-
-        return self._read(is_held, limit)
+        return self._read(_in_lanes(held, position), limit)
 
     def history(self) -> str:
         with self._reached():
@@ -140,6 +135,12 @@ class InMemoryUnmarked(InMemoryOutbox):
             for row, record in rows
             if row is not None and row.record.message_id == record.message_id
         ]
+
+
+def _in_lanes(held: Sequence[Held], position: int) -> Callable[[Record], bool]:
+    low = min((low for _, low in held), default=0)
+    lanes = {lane for lane, _ in held}
+    return lambda record: low <= record.id <= position and record.lane in lanes
 
 
 class InMemoryTransaction:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.records import Failure
+from django_outbox.records import Failure, Held
 
 from .tables import MemoryTable, PostgresTable, Table
 
@@ -165,7 +165,7 @@ def test_reset_lets_the_rows_of_a_lane_be_marked_again_in_order(table: Table) ->
     outbox.mark(ME, limit=10)
     d = table.insert("x")
 
-    assert outbox.reset(ME, [("t", "x")]) == 2
+    outbox.reset(ME, [Held(("t", "x"), 1)])
     assert table.marks() == {a: None, b: ME, c: None, d: None}
     assert [record.id for record in outbox.mark(ME, limit=10)] == [a, c, d]
 
@@ -176,7 +176,7 @@ def test_reset_tells_the_same_key_of_two_topics_apart(table: Table) -> None:
     outbox = table.open()
     outbox.mark(ME, limit=10)
 
-    assert outbox.reset(ME, [("u", "x"), ("t", "y")]) == 2
+    outbox.reset(ME, [Held(("u", "x"), 1), Held(("t", "y"), 1)])
     assert table.marks() == {a: ME, b: None, c: None, d: ME}
 
 
@@ -186,7 +186,7 @@ def test_reset_by_a_leader_of_the_past_touches_nothing(table: Table) -> None:
     stale.mark(OTHER, limit=10)
     table.open().mark(ME, limit=10)
 
-    assert stale.reset(OTHER, [("t", "x")]) == 0
+    stale.reset(OTHER, [Held(("t", "x"), 1)])
     assert table.marks() == {number: ME}
 
 
@@ -196,7 +196,7 @@ def test_reset_by_a_leader_that_has_marked_nothing_here_finds_its_rows(
     number = table.insert("x")
     table.open().mark(ME, limit=10)
 
-    assert table.open().reset(ME, [("t", "x"), ("t", "z")]) == 1
+    table.open().reset(ME, [Held(("t", "x"), 1), Held(("t", "z"), 1)])
     assert table.marks() == {number: None}
 
 

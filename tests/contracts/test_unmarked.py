@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.ledger.ports import Held
-from django_outbox.records import Failure, Record
+from django_outbox.records import Failure, Held, Record, Sweep
 
 from .unmarked import Adapter, MemoryUnmarked, PostgresUnmarked, Unmarked
 
@@ -164,8 +163,7 @@ def test_a_sweep_finds_what_is_left_up_to_the_position(table: Unmarked) -> None:
         return ids(
             outbox.sweep(
                 position,
-                known=frozenset(known),
-                passed=[("t", key) for key in passed],
+                Sweep(frozenset(known), [("t", key) for key in passed]),
                 limit=limit,
             )
         )
@@ -181,7 +179,7 @@ def test_a_sweep_finds_an_id_that_was_set_by_hand(table: Unmarked) -> None:
     table.insert_by_hand(-7)
 
     assert paged(outbox, last) == []
-    assert ids(outbox.sweep(last, known=(last,), passed=(), limit=10)) == [-7]
+    assert ids(outbox.sweep(last, Sweep((last,), ()), limit=10)) == [-7]
 
 
 def test_lanes_are_read_each_from_its_id_on(table: Unmarked) -> None:

@@ -11,11 +11,10 @@ from typing import Any, Protocol
 
 import psycopg
 
-from django_outbox.ledger.ports import UnmarkedTable
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.unmarked import UnmarkedOutbox
 from django_outbox.records import Backlog
-from django_outbox.relay.ports import SettledTable
+from django_outbox.relay.ports import SettledTable, UnmarkedTable
 from django_outbox.testing.unmarked import InMemoryTransaction, InMemoryUnmarked
 
 from .tables import MemoryTable, PostgresTable

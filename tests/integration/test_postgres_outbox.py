@@ -14,7 +14,7 @@ from psycopg import sql
 from django_outbox.exceptions import DatabaseError, DatabaseUnavailable
 from django_outbox.postgres.connection import Database, Limits
 from django_outbox.postgres.outbox import PostgresOutbox
-from django_outbox.records import Failure
+from django_outbox.records import Failure, Held
 
 ME = "11111111-1111-4111-8111-111111111111"
 OTHER = "22222222-2222-4222-8222-222222222222"
@@ -323,8 +323,10 @@ class TestRows:
         beyond = "UPDATE outbox SET leader_id = %s WHERE leader_id IS NULL"
         postgres.execute(beyond, [ME])
 
-        assert outbox.reset(ME, [(r.topic, r.key) for r in records]) == 2
-        assert outbox.reset(ME, [("t", "k3")]) == 0
+        outbox.reset(ME, [Held(r.lane, 1) for r in records])
+        assert free_rows(postgres) == 2
+        outbox.reset(ME, [Held(("t", "k3"), 1)])
+        assert free_rows(postgres) == 2
 
     def test_reset_has_no_bound_after_a_mark_of_unknown_outcome(
         self, database_url: str, outbox: PostgresOutbox, postgres: psycopg.Connection
@@ -338,7 +340,16 @@ class TestRows:
         postgres.execute("UPDATE outbox SET leader_id = %s", [ME])
 
         assert outbox.mark(ME, limit=1) == []
-        assert outbox.reset(ME, [("t", "k3")]) == 1
+        outbox.reset(ME, [Held(("t", "k3"), 1)])
+        assert free_rows(postgres) == 1
+
+
+def free_rows(postgres: psycopg.Connection) -> int:
+    """Count rows without a mark."""
+    query = "SELECT count(*) FROM outbox WHERE leader_id IS NULL"
+    row = postgres.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 class TestOtherTables:
@@ -357,7 +368,7 @@ class TestOtherTables:
         assert (one.partition, one.cluster_id, one.attempts) == (None, 0, 0)
         assert outbox.fail(ME, [Failure(one, "CODE"), Failure(two, "CODE")]) == 2
         assert outbox.fail(OTHER, [Failure(one, "CODE")]) == 0
-        assert outbox.reset(ME, [one.lane]) == 1
+        outbox.reset(ME, [Held(one.lane, 1)])
         assert outbox.purge(ME, [one, two]) == 1
         assert outbox.backlog().records == 1
         with pytest.raises(DatabaseError, match="goharvest_outbox_parked"):
@@ -390,7 +401,7 @@ class TestOtherTables:
 
         outbox.ping()
         records = outbox.mark(ME, limit=10)
-        assert outbox.reset(ME, [records[0].lane]) == 1
+        outbox.reset(ME, [Held(records[0].lane, 1)])
         assert outbox.purge(ME, records) == 1
         assert outbox.backlog().records == 1
         postgres.execute(sql.SQL("DROP TABLE {}").format(table))

@@ -20,7 +20,7 @@ from django_outbox.models import (
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.outbox import PostgresOutbox
 from django_outbox.privileges import grants
-from django_outbox.records import Failure
+from django_outbox.records import Failure, Held
 
 LEADER = "11111111-1111-4111-8111-111111111111"
 ROLE = "outbox_test_harvester"
@@ -109,7 +109,7 @@ def test_the_harvester_needs_no_more_than_its_grants(
     first, second, third, fourth = table.mark(LEADER, limit=10)
     assert table.purge(LEADER, [first]) == 1
     assert table.fail(LEADER, [Failure(second, "NOT_ENOUGH_REPLICAS")]) == 1
-    assert table.reset(LEADER, [second.lane]) == 1
+    table.reset(LEADER, [Held(second.lane, 1)])
     assert table.park(LEADER, [Failure(third, "MSG_SIZE_TOO_LARGE")]) == 1
     assert table.backlog().records == 2
     assert table.identity().increment == 1

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.records import Failure, Lane, Record
+from django_outbox.records import Failure, Held, Record, Sweep
 
 from .timing import STATEMENT_TIMEOUT
 
@@ -31,7 +31,9 @@ class Connection:
 
     # The port.
 
-    def mark(self, leader_id: str, *, limit: int) -> list[Record]:
+    def mark(
+        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
+    ) -> list[Record]:
         self._world.promises.on_act(self._process, leader_id, "marks")
         records = self._execute("mark", lambda: self._table.mark(leader_id, limit))
         if records and self._world.dice.random() < 0.5:
@@ -39,8 +41,9 @@ class Connection:
             self._process.sleep(self._world.dice.uniform(0.0, 0.03))
         return records
 
-    def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
-        return self._execute("reset", lambda: self._table.reset(leader_id, lanes))
+    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
+        names = [lane for lane, _ in lanes]
+        self._execute("reset", lambda: self._table.reset(leader_id, names))
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         ids = [record.id for record in records]

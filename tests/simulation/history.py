@@ -13,10 +13,15 @@ from typing import Final
 from .ledger_world import LedgerWorld
 from .plan import make_plan
 from .promises import Broken
+from .remembered import RememberedWorld
 from .world import Outcome, World
 
-WORLDS: Final = {"at-least-once": World, "exactly-once": LedgerWorld}
-"""By the setting DELIVERY."""
+WORLDS: Final = {
+    "at-least-once": World,
+    "marks-in-memory": RememberedWorld,
+    "exactly-once": LedgerWorld,
+}
+"""By the relay, as in `plan.DELIVERIES`."""
 
 
 def play(

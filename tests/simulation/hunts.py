@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import ledger_mutants, mutants
+from . import ledger_mutants, memory_mutants, mutants
 from .mutant import hunt
 from .world import Outcome
 
-MUTANTS: Final = {**mutants.MUTANTS, **ledger_mutants.MUTANTS}
+MUTANTS: Final = {
+    **mutants.MUTANTS,
+    **memory_mutants.MUTANTS,
+    **ledger_mutants.MUTANTS,
+}
 
 
 def hunt_for(name: str, histories: int) -> Outcome | None:

@@ -1,23 +1,27 @@
-"""The way to an unmarked table and back: its ports, with faults."""
+"""The way to a table that nobody marks, and back: its ports, with faults."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from django_outbox.ledger.ports import Held
-from django_outbox.records import Failure, Lane, Record
+from django_outbox.records import Failure, Held, Record, Sweep
 
 from .connection import Connection
 
 
-class LedgerConnection(Connection):
+class UnmarkedConnection(Connection):
     """One thread's view of the table; it blocks that thread only."""
 
     def page(
-        self, position: int, gaps: Sequence[tuple[int, int]], *, limit: int
+        self,
+        position: int,
+        gaps: Sequence[tuple[int, int]],
+        held: Sequence[Held] = (),
+        *,
+        limit: int,
     ) -> list[Record]:
         records = self._execute(
-            "page", lambda: self._table.page(position, gaps, limit=limit)
+            "page", lambda: self._table.page(position, gaps, held, limit=limit)
         )
         if records and self._world.dice.random() < 0.5:
             # They take their time to arrive, and much goes on meanwhile.
@@ -27,20 +31,14 @@ class LedgerConnection(Connection):
     def writers(self) -> tuple[frozenset[str], bool]:
         return self._execute("writers", self._table.writers)
 
-    def sweep(
-        self,
-        position: int,
-        *,
-        known: Collection[int],
-        passed: Collection[Lane],
-        limit: int,
-    ) -> list[Record]:
+    def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
         return self._execute(
-            "sweep",
-            lambda: self._table.sweep(
-                position, known=known, passed=passed, limit=limit
-            ),
+            "sweep", lambda: self._table.sweep(position, sweep, limit=limit)
         )
+
+
+class LedgerConnection(UnmarkedConnection):
+    """What the ledger relay asks of it."""
 
     def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
         return self._execute(

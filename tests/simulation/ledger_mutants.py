@@ -13,11 +13,11 @@ from typing import Any, Final
 from django_outbox.exceptions import ProducerBroken
 from django_outbox.ledger import relay as ledger_relay
 from django_outbox.ledger.dispatch import LedgerDispatcher, Stage
-from django_outbox.ledger.gaps import Gaps
 from django_outbox.ledger.holds import Holds
 from django_outbox.ledger.ports import Fault, Ledger
 from django_outbox.ledger.relay import LedgerRelay
-from django_outbox.records import Record, Settlement
+from django_outbox.records import Held, Record, Settlement
+from django_outbox.relay.gaps import Gaps
 from django_outbox.relay.handoff import MAX_OUTSTANDING
 from django_outbox.relay.ports import Term
 from django_outbox.relay.settle import Settler
@@ -25,7 +25,7 @@ from django_outbox.relay.trust import Trust
 from django_outbox.testing.outbox import Row
 from django_outbox.testing.transactor import Transactor
 
-from .ledger_connection import LedgerConnection
+from .ledger_connection import LedgerConnection, UnmarkedConnection
 from .ledger_table import LedgerTable
 from .mutant import Mutant, named
 from .transactions import SimulatedTransactions
@@ -34,7 +34,7 @@ _send = LedgerDispatcher._send
 _open = SimulatedTransactions.open
 _carry = SimulatedTransactions.send
 _compare = LedgerDispatcher._compare
-_page = LedgerConnection.page
+_page = UnmarkedConnection.page
 _set_aside = LedgerRelay._set_aside
 _settle = Settler.settle
 
@@ -145,16 +145,17 @@ def bare_cursor(self: Gaps, ids: Sequence[int], *, is_cut: bool) -> None:
 
 
 def gaps_and_page_in_two_snapshots(
-    self: LedgerConnection,
+    self: UnmarkedConnection,
     position: int,
     gaps: Sequence[tuple[int, int]],
+    held: Sequence[Held] = (),
     *,
     limit: int,
 ) -> list[Record]:
     """Read the gaps first, then what lies behind the position."""
     late = _page(self, 2**62, gaps, limit=limit) if gaps else []
     self._process.sleep(0.002)
-    return (late + _page(self, position, [], limit=limit))[:limit]
+    return (late + _page(self, position, [], held, limit=limit))[:limit]
 
 
 def purged_rows_come_back(self: LedgerRelay, record: Record) -> bool:
@@ -239,7 +240,7 @@ MUTANTS: Final = named(
         Mutant(Gaps, "suspect", forget_gaps_at_once, "graceful"),
         Mutant(Gaps, "suspect", forget_gaps_of_prepared_writers, "graceful"),
         Mutant(Gaps, "shown", bare_cursor, "graceful"),
-        Mutant(LedgerConnection, "page", gaps_and_page_in_two_snapshots, "graceful"),
+        Mutant(UnmarkedConnection, "page", gaps_and_page_in_two_snapshots, "graceful"),
         Mutant(LedgerRelay, "_is_known", purged_rows_come_back, "database"),
         Mutant(Settler, "settle", purge_given_up, "database"),
         Mutant(Holds, "passes", followers_overtake, "poison"),

@@ -179,11 +179,20 @@ LEDGER_PROFILES: Final = (
 )
 """For the relay that keeps a ledger."""
 
+REMEMBERING_PROFILES: Final = tuple(
+    profile
+    if profile.name == "single"
+    else profile._replace(weather=replace(profile.weather, **_LATE))
+    for profile in MARKING_PROFILES
+)
+"""For the relay that marks in memory."""
+
 DELIVERIES: Final = {
     "at-least-once": MARKING_PROFILES,
+    "marks-in-memory": REMEMBERING_PROFILES,
     "exactly-once": LEDGER_PROFILES,
 }
-"""By the setting DELIVERY: seed n plays the profile n modulo their number."""
+"""By the relay: seed n plays the profile n modulo their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,10 +82,10 @@ class Process:
     def _assemble_relay(self) -> None:
         leadership = self.elector.leadership
         self.settler = Settler(
-            outbox=Connection(self), on_parked=lambda *_: None, clock=self.clock
+            outbox=self.connect(), on_parked=lambda *_: None, clock=self.clock
         )
         self.marker = Marker(
-            outbox=Connection(self),
+            outbox=self.connect(),
             is_trusted=Trust(leadership, self.clock),
             clock=self.clock,
         )
@@ -98,6 +98,10 @@ class Process:
             outages=(self.marker.outage, self.settler.outage),
             clock=self.clock,
         )
+
+    def connect(self) -> Connection:
+        """Give a thread its way to the table."""
+        return Connection(self)
 
     # What it is.
 

@@ -79,12 +79,15 @@ class Promises:
     def on_produce(self, process: Process, record: Record) -> None:
         """P-BARRIER: its row is the first of its key in the table."""
         first = self._world.table.first_of(record.lane)
-        if first != record.id:
+        if not self._may_go(record, first):
             self._break(
                 "P-BARRIER",
                 f"{process.name} produces {record.id} of {record.lane} "
                 f"while the first row there is {first}",
             )
+
+    def _may_go(self, record: Record, first: int | None) -> bool:
+        return first == record.id
 
     def on_append(self, request: Request) -> None:
         """P-PHANTOM and P-REWIND."""
@@ -92,7 +95,7 @@ class Promises:
         if record.id not in self._world.table.committed:
             self._break("P-PHANTOM", f"row {record.id} was never committed")
         log = self._world.broker.log.get(record.lane, ())
-        newest = max((earlier.record.id for earlier in log), default=0)
+        newest = max((earlier.record.id for earlier in log), default=record.id)
         if record.id < newest:
             if not request.is_stale:
                 self._break(

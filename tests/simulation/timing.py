@@ -45,9 +45,10 @@ GRACEFUL_TTR: Final = 2 * HEARTBEAT_INTERVAL
 CRASH_TTR: Final = SESSION_TIMEOUT + 0.3
 """From a crash to the next LeaderAcquired: ST + 3 s, ten times faster."""
 
-RECOVERY: Final = 6.0
+RECOVERY: Final = 12.0
 """With nothing broken any more, some row leaves the table at least so often. It
-covers what is frozen yet, a session, a rebalance, and the longest back-offs."""
+covers what is frozen yet, a session, a rebalance, the longest back-offs, and the
+pause after a sweep that took as long as a statement may."""
 
 
 def election_settings(name: str) -> ElectionSettings:
@@ -70,6 +71,7 @@ def dispatch_settings(plan: Plan) -> DispatchSettings:
     return DispatchSettings(
         max_in_flight=plan.max_in_flight,
         mark_batch=plan.mark_batch,
+        marks_in_memory=plan.delivery == "marks-in-memory",
         busy_interval=BUSY_INTERVAL,
         idle_interval=IDLE_INTERVAL,
         database_deadline=DATABASE_DEADLINE,

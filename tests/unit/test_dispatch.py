@@ -12,10 +12,11 @@ from django_outbox.exceptions import (
     ProducerBroken,
     ProducerQueueFull,
 )
-from django_outbox.records import Claim, Failure, Lane, Record, Settlement
+from django_outbox.records import Claim, Failure, Held, Lane, Record, Settlement, Sweep
 from django_outbox.relay.dispatch import Dispatcher
 from django_outbox.relay.mark import Marker
 from django_outbox.relay.outage import Outage
+from django_outbox.relay.pace import SWEEP_INTERVAL
 from django_outbox.relay.poison import RetryPolicy
 from django_outbox.relay.ports import Settled
 from django_outbox.relay.settings import DispatchSettings
@@ -55,21 +56,27 @@ class Table:
         self.rows: dict[int, Record] = {}
         self.marks: dict[int, str] = {}
         self.resets: list[Lane] = []
+        self.sweeps: list[Sweep] = []
         self.is_away = False
 
-    def mark(self, leader_id: str, *, limit: int) -> list[Record]:
+    def mark(
+        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
+    ) -> list[Record]:
         self.ping()
+        if sweep is not None:
+            self.sweeps.append(sweep)
+            return []
         mine = [i for i in sorted(self.rows) if self.marks.get(i) != leader_id][:limit]
         self.marks.update(dict.fromkeys(mine, leader_id))
         return [self.rows[i] for i in mine]
 
-    def reset(self, leader_id: str, lanes: list[Lane]) -> int:
+    def reset(self, leader_id: str, held: list[Held]) -> None:
         self.ping()
+        lanes = [lane for lane, _ in held]
         self.resets += lanes
         for i, row in self.rows.items():
             if row.lane in lanes and self.marks.get(i) == leader_id:
                 del self.marks[i]
-        return 0
 
     def ping(self) -> None:
         if self.is_away:
@@ -121,6 +128,7 @@ class Bench:
     """A dispatcher and all that it touches."""
 
     now: float = 1.0
+    marks_in_memory: bool = False
     leadership: Leadership = field(default_factory=Leadership)
     table: Table = field(default_factory=Table)
     producers: list[Producer] = field(default_factory=list)
@@ -140,6 +148,7 @@ class Bench:
             DispatchSettings(
                 max_in_flight=100,
                 mark_batch=10,
+                marks_in_memory=self.marks_in_memory,
                 busy_interval=0.01,
                 idle_interval=0.1,
                 database_deadline=5.0,
@@ -224,7 +233,7 @@ def test_a_term_that_ran_out_between_mark_and_produce_sends_nothing(
     bench.stash(record(1))
     mark = bench.table.mark
 
-    def slow_mark(leader_id: str, *, limit: int) -> list[Record]:
+    def slow_mark(leader_id: str, *, limit: int, **_: object) -> list[Record]:
         records = mark(leader_id, limit=limit)
         bench.now = 11.0
         return records
@@ -404,3 +413,32 @@ def test_a_drain_waits_for_a_claim_that_is_out(bench: Bench) -> None:
     bench.dispatcher.step()
 
     assert bench.dispatcher.is_drained
+
+
+def test_marks_in_memory_are_swept_but_for_what_is_in_hand() -> None:
+    bench = Bench(marks_in_memory=True)
+    bench.stash(record(1, key="a"), record(2, key="a"))
+    bench.step()
+    assert bench.table.sweeps == [(frozenset(), ())]
+
+    bench.step(after=SWEEP_INTERVAL)
+
+    assert bench.table.sweeps[1:] == [(frozenset({1, 2}), ())]
+
+
+def test_a_sweep_passes_over_what_waits_for_a_retry() -> None:
+    bench = Bench(marks_in_memory=True)
+    bench.stash(record(1, key="a"), record(2, key="a"))
+    bench.step()
+    bench.producers[0].report(DeliveryFailed("no", code="NO"))
+    bench.step(after=SWEEP_INTERVAL)
+
+    assert bench.table.sweeps[-1] == ({1}, (("t", "a"),))
+
+
+def test_marks_in_the_table_are_not_swept() -> None:
+    bench = Bench()
+    bench.step()
+    bench.step(after=SWEEP_INTERVAL)
+
+    assert bench.table.sweeps == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable, DeliveryFailed
+from django_outbox.records import Held
 from django_outbox.testing.faults import FaultyOutbox, FaultyProducer
 from django_outbox.testing.outbox import InMemoryOutbox
 from django_outbox.testing.producer import InMemoryLog, InMemoryProducer
@@ -89,6 +90,6 @@ def test_a_table_without_faults_is_the_real_one() -> None:
     records = outbox.mark("me", limit=10)
     assert outbox.fail("me", []) == 0
     assert outbox.park("me", []) == 0
-    assert outbox.reset("me", [("t", "k")]) == 1
+    outbox.reset("me", [Held(("t", "k"), 1)])
     assert outbox.purge("me", records) == 0
     assert outbox.faults == 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from django_outbox.ledger.finder import HELD_LIMIT, WRITERS_INTERVAL, Finder
-from django_outbox.ledger.ports import Held, Look
+from django_outbox.ledger.finder import HELD_LIMIT, Finder
+from django_outbox.ledger.ports import Look
+from django_outbox.records import Held, Sweep
+from django_outbox.relay.memory import WRITERS_INTERVAL
 from django_outbox.testing.unmarked import InMemoryUnmarked
 
 
@@ -118,7 +120,7 @@ def test_a_sweep_finds_what_is_left_behind_but_what_is_known_or_passed() -> None
     bench.look()
     bench.table.insert("t", "d", record_id=-5)
 
-    look = bench.look(is_sweep=True, known={1}, passed=[("t", "b")])
+    look = bench.look(sweep=Sweep({1}, [("t", "b")]))
 
     assert [record.id for record in look.records] == [-5, 3]
 
@@ -127,7 +129,7 @@ def test_a_sweep_goes_no_further_than_the_position() -> None:
     bench = Bench()
     bench.table.insert("t", "k")
 
-    assert bench.ids(is_sweep=True) == []
+    assert bench.ids(sweep=Sweep((), ())) == []
     assert bench.ids() == [1]
 
 

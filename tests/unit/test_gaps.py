@@ -14,8 +14,8 @@ from random import Random
 import pytest
 
 from django_outbox.ledger.finder import Finder
-from django_outbox.ledger.gaps import MAX_GAPS, Gaps
 from django_outbox.ledger.ports import Look
+from django_outbox.relay.gaps import MAX_GAPS, Gaps
 from django_outbox.testing.unmarked import InMemoryTransaction, InMemoryUnmarked
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.ledger.pace import SWEEP_INTERVAL, SWEEP_SHARE, Pace
-from django_outbox.ledger.ports import Look
-from tests.unit.samples import record
+from django_outbox.relay.pace import SWEEP_INTERVAL, SWEEP_SHARE, Pace
 
 
-def looked(pace: Pace, now: float, rows: int, *, took: float = 0.0) -> Look:
-    """Read a page of at most ten rows."""
-    look = Look(run=1, limit=10)
-    pace.begin(look, now)
-    look.records = [record(n) for n in range(rows)]
-    pace.ended(look, now + took)
-    return look
+def looked(pace: Pace, now: float, rows: int, *, took: float = 0.0) -> bool:
+    """Look for ten rows at most; return whether it was a sweep."""
+    is_sweep = pace.begins(now)
+    if is_sweep:
+        pace.swept(now + took)
+    else:
+        pace.found(rows, limit=10, since=pace.began_at)
+    return is_sweep
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def pace() -> Pace:
     """One that has swept already."""
     pace = Pace(busy_interval=0.01, idle_interval=0.1)
     pace.restart()
-    assert looked(pace, 100.0, 0).is_sweep
+    assert looked(pace, 100.0, 0)
     return pace
 
 
@@ -32,8 +31,8 @@ def test_the_first_look_of_a_run_is_a_sweep() -> None:
     pace.restart()
 
     assert pace.look_at == 0.0
-    assert looked(pace, 100.0, 0).is_sweep
-    assert not looked(pace, 100.0, 0).is_sweep
+    assert looked(pace, 100.0, 0)
+    assert not looked(pace, 100.0, 0)
 
 
 def test_a_full_page_is_followed_by_the_next_at_once(pace: Pace) -> None:
@@ -60,22 +59,12 @@ def test_an_empty_table_is_looked_at_less_and_less_often(pace: Pace) -> None:
 
 
 def test_a_sweep_follows_after_its_interval(pace: Pace) -> None:
-    assert not looked(pace, 100.0 + SWEEP_INTERVAL - 0.01, 0).is_sweep
-    assert looked(pace, 100.0 + SWEEP_INTERVAL, 0).is_sweep
+    assert not looked(pace, 100.0 + SWEEP_INTERVAL - 0.01, 0)
+    assert looked(pace, 100.0 + SWEEP_INTERVAL, 0)
 
 
 def test_a_sweep_that_takes_long_leaves_the_table_alone_for_longer(pace: Pace) -> None:
-    assert looked(pace, 102.0, 0, took=3.0).is_sweep
+    assert looked(pace, 102.0, 0, took=3.0)
 
-    assert not looked(pace, 105.0 + 3.0 * SWEEP_SHARE - 0.01, 0).is_sweep
-    assert looked(pace, 105.0 + 3.0 * SWEEP_SHARE, 0).is_sweep
-
-
-def test_a_look_at_held_lanes_alone_is_no_sweep_and_plans_nothing(pace: Pace) -> None:
-    before = pace.look_at
-    look = Look(run=1, limit=0)
-    pace.begin(look, 200.0)
-    pace.ended(look, 200.1)
-
-    assert not look.is_sweep
-    assert pace.look_at == before
+    assert not looked(pace, 105.0 + 3.0 * SWEEP_SHARE - 0.01, 0)
+    assert looked(pace, 105.0 + 3.0 * SWEEP_SHARE, 0)

@@ -96,7 +96,7 @@ def test_a_blocked_lane_is_due_after_its_backoff_and_flows_after_its_reset() -> 
     settle(relay, now=10.0)
 
     assert [] == relay.due(11.9)
-    assert [("t", "a")] == relay.due(12.0)
+    assert [(("t", "a"), 1)] == relay.due(12.0)
     relay.unblock([("t", "a")])
     relay.marked([record(1, "a"), record(2, "a")])
     assert [1] == taken(relay)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
@@ -75,6 +75,10 @@ class Gaps:
             del self._gaps[:-MAX_GAPS]
         self.position = new[-1]
 
+    def found(self, ids: Sequence[int]) -> None:
+        """Take ids, in order, that something else than a page has shown."""
+        self._gaps = [rest for gap in self._gaps for rest in _split(gap, ids)]
+
     def suspect(self, writers: frozenset[str], *, is_one_prepared: bool) -> None:
         """Take who writes now, as read after the last page."""
         for gap in self._gaps:
@@ -88,16 +92,19 @@ def _left(gap: Gap, ids: Sequence[int], end: int | None) -> list[Gap]:
     """Return what a page has left of a gap: it showed these ids, up to `end`."""
     if end is not None and end < gap.low:
         return [gap]
-    inside = ids[bisect_left(ids, gap.low) : bisect_right(ids, gap.high)]
+    if not gap.is_last_look:
+        return _split(gap, ids)
+    # What the page could show and did not will never be there.
     seen_to = gap.high if end is None else min(end, gap.high)
-    if gap.is_last_look:
-        # What the page could show and did not will never be there.
-        return [Gap(seen_to + 1, gap.high, gap.suspects, is_last_look=True)][
-            : seen_to < gap.high
-        ]
+    return [replace(gap, low=seen_to + 1)] if seen_to < gap.high else []
+
+
+def _split(gap: Gap, ids: Sequence[int]) -> list[Gap]:
+    """Take these ids out of a gap."""
+    inside = ids[bisect_left(ids, gap.low) : bisect_right(ids, gap.high)]
     edges = (gap.low - 1, *inside, gap.high + 1)
     return [
-        Gap(before + 1, after - 1, gap.suspects)
+        replace(gap, low=before + 1, high=after - 1)
         for before, after in pairwise(edges)
         if after - before > 1
     ]

@@ -1,0 +1,146 @@
+"""Marks in memory, on the unmarked table in memory and on the one in Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from django_outbox.records import Held, Sweep
+from django_outbox.relay.memory import MemoryMarks
+
+from .unmarked import MemoryUnmarked, PostgresUnmarked
+
+ME = "11111111-1111-4111-8111-111111111111"
+NEXT = "22222222-2222-4222-8222-222222222222"
+
+Unmarked = MemoryUnmarked | PostgresUnmarked
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("postgres", marks=pytest.mark.django_db(transaction=True)),
+    ]
+)
+def table(request: pytest.FixtureRequest) -> Iterator[Unmarked]:
+    """An empty table of each kind."""
+    table: Unmarked
+    if request.param == "memory":
+        table = MemoryUnmarked()
+    else:
+        table = PostgresUnmarked(request.getfixturevalue("database_url"))
+    yield table
+    table.close()
+
+
+class Marks:
+    """The marks of one process, and its clock."""
+
+    def __init__(self, table: Unmarked) -> None:
+        self.now = 10.0
+        self._marks = MemoryMarks(table.open(), clock=lambda: self.now)
+        self.reset = self._marks.reset
+
+    def ids(
+        self, leader_id: str = ME, *, limit: int = 10, sweep: Sweep | None = None
+    ) -> list[int]:
+        """Mark; a second later than the last time, so that writers are asked for."""
+        self.now += 1.0
+        records = self._marks.mark(leader_id, limit=limit, sweep=sweep)
+        return [record.id for record in records]
+
+
+def test_a_row_is_marked_once_from_the_head_in_id_order(table: Unmarked) -> None:
+    a, b, c = (table.insert(key) for key in "xyx")
+    marks = Marks(table)
+
+    assert marks.ids(limit=2) == [a, b]
+    assert marks.ids(limit=2) == [c]
+    assert marks.ids() == []
+
+
+def test_a_new_leader_id_marks_all_again(table: Unmarked) -> None:
+    a, b = table.insert(), table.insert()
+    marks = Marks(table)
+    marks.ids()
+
+    assert marks.ids(NEXT) == [a, b]
+
+
+def test_a_row_that_commits_behind_marked_ones_is_found(table: Unmarked) -> None:
+    writer = table.begin()
+    late = writer.insert()
+    early = table.insert()
+    marks = Marks(table)
+    assert marks.ids() == [early]
+    assert marks.ids() == []
+    writer.commit()
+
+    assert late < early
+    assert marks.ids() == [late]
+    assert marks.ids() == []
+
+
+def test_a_reset_lane_is_marked_again_before_what_is_new(table: Unmarked) -> None:
+    a, b, c = (table.insert(key) for key in "xyx")
+    marks = Marks(table)
+    marks.ids()
+    d = table.insert("x")
+
+    marks.reset(ME, [Held(("t", "x"), a)])
+
+    assert marks.ids() == [a, c, d]
+    assert marks.ids() == []
+    assert b not in (a, c, d)
+
+
+def test_a_reset_lane_is_marked_page_by_page(table: Unmarked) -> None:
+    a, _, c, _, e = (table.insert(key) for key in "xyxyx")
+    marks = Marks(table)
+    marks.ids()
+    f = table.insert("x")
+
+    marks.reset(ME, [Held(("t", "x"), a)])
+
+    assert marks.ids(limit=2) == [a, c]
+    assert marks.ids(limit=2) == [e, f]
+    assert marks.ids() == []
+
+
+def test_a_late_row_of_a_reset_lane_is_marked_once(table: Unmarked) -> None:
+    first = table.insert("x")
+    writer = table.begin()
+    late = writer.insert("x")
+    last = table.insert("x")
+    marks = Marks(table)
+    marks.ids()
+    writer.commit()
+
+    marks.reset(ME, [Held(("t", "x"), first)])
+
+    assert marks.ids() == [first, late, last]
+    assert marks.ids() == []
+
+
+def test_a_sweep_finds_what_was_passed_and_not_what_is_known(table: Unmarked) -> None:
+    a, b = table.insert("x"), table.insert("y")
+    marks = Marks(table)
+    marks.ids()
+    table.insert_by_hand(-3, "z")
+    assert marks.ids() == []
+
+    assert marks.ids(sweep=Sweep({a}, [("t", "y")])) == [-3]
+    assert marks.ids(sweep=Sweep({a, -3}, ())) == [b]
+
+
+def test_what_a_sweep_has_found_is_not_found_again(table: Unmarked) -> None:
+    writer = table.begin()
+    late = writer.insert()
+    last = table.insert()
+    marks = Marks(table)
+    assert marks.ids() == [last]
+    writer.commit()
+
+    assert marks.ids(sweep=Sweep({last}, ())) == [late]
+    assert marks.ids() == []

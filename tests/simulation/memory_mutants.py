@@ -1,0 +1,74 @@
+"""Deliberate bugs of marks in memory; see `mutants.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from django_outbox.records import Record, Sweep
+from django_outbox.relay.gaps import Gaps
+from django_outbox.relay.memory import MemoryMarks
+
+from .ledger_connection import UnmarkedConnection
+from .ledger_mutants import (
+    bare_cursor,
+    forget_gaps_at_once,
+    forget_gaps_of_prepared_writers,
+    gaps_and_page_in_two_snapshots,
+)
+from .mutant import Mutant, named
+
+_mark = MemoryMarks.mark
+
+
+def remember_across_leader_ids(self: MemoryMarks, leader_id: str) -> None:
+    """Go on where the former leader id has been."""
+
+
+def blocked_lanes_are_forgotten(
+    self: MemoryMarks, leader_id: str, lanes: object
+) -> None:
+    """Leave the rows of a lane that failed to the next leader id."""
+
+
+def reset_lanes_end_with_their_first_page(
+    self: MemoryMarks, end: int, position: int
+) -> None:
+    """Take a lane for shown although the page was cut before its end."""
+    self._again.clear()
+
+
+def nothing_is_swept(
+    self: MemoryMarks, leader_id: str, *, limit: int, sweep: Sweep | None = None
+) -> list[Record]:
+    """Trust in gaps alone."""
+    return [] if sweep else _mark(self, leader_id, limit=limit)
+
+
+def _of_memory(mutants: Iterable[Mutant]) -> Iterable[Mutant]:
+    return (mutant._replace(delivery="marks-in-memory") for mutant in mutants)
+
+
+_OWN: Final = _of_memory(
+    (
+        Mutant(MemoryMarks, "_follow", remember_across_leader_ids, "database"),
+        Mutant(MemoryMarks, "reset", blocked_lanes_are_forgotten, "broker"),
+        Mutant(
+            MemoryMarks, "_advance", reset_lanes_end_with_their_first_page, "poison"
+        ),
+        Mutant(MemoryMarks, "mark", nothing_is_swept, "graceful"),
+    )
+)
+_SHARED: Final = _of_memory(
+    (
+        Mutant(Gaps, "suspect", forget_gaps_at_once, "graceful"),
+        Mutant(Gaps, "suspect", forget_gaps_of_prepared_writers, "graceful"),
+        Mutant(Gaps, "shown", bare_cursor, "graceful"),
+        Mutant(UnmarkedConnection, "page", gaps_and_page_in_two_snapshots, "graceful"),
+    )
+)
+MUTANTS: Final = {
+    **named(_OWN),
+    **{f"memory-{name}": mutant for name, mutant in named(_SHARED).items()},
+}
+"""By name."""

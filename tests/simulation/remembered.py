@@ -1,0 +1,148 @@
+"""
+MP/R with its marks in memory: the table, the way to it, a life, the history.
+
+The table knows its rows by their ids only, which are never given again here,
+and the transactions that hold the lock of an INSERT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from django_outbox.records import Held, Record, Sweep
+from django_outbox.relay.memory import MemoryMarks
+
+from .broker import Broker
+from .ledger_connection import UnmarkedConnection
+from .ledger_writers import LedgerWriters
+from .process import Process
+from .promises import Promises
+from .table import Row, Table
+from .world import World
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+class RememberedTable(Table):
+    """Any leader may settle any row that it has read."""
+
+    has_failed_over = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_id = 0
+        self._names = 0
+        self._locks: dict[str, bool] = {}
+
+    # What transactions of the application do.
+
+    def draw_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def lock(self, *, is_prepared: bool = False) -> str:
+        self._names += 1
+        name = f"{'-1' if is_prepared else '3'}/{self._names}"
+        self._locks[name] = is_prepared
+        return name
+
+    def commit(self, rows: Iterable[Row], name: str = "") -> bool:
+        super().commit(rows)
+        self._locks.pop(name, None)
+        return True
+
+    def roll_back(self, name: str) -> None:
+        self._locks.pop(name, None)
+
+    # What leaders do.
+
+    def page(
+        self,
+        position: int,
+        gaps: Sequence[tuple[int, int]],
+        held: Sequence[Held],
+        *,
+        limit: int,
+    ) -> list[Record]:
+        low = min((low for _, low in held), default=0)
+        lanes = {lane for lane, _ in held}
+        return self._first(
+            lambda record: (
+                record.id > position
+                or any(first <= record.id <= last for first, last in gaps)
+                or (record.id >= low and record.lane in lanes)
+            ),
+            limit,
+        )
+
+    def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
+        return self._first(
+            lambda record: (
+                record.id <= position
+                and record.id not in sweep.known
+                and record.lane not in sweep.passed
+            ),
+            limit,
+        )
+
+    def writers(self) -> tuple[frozenset[str], bool]:
+        return frozenset(self._locks), any(self._locks.values())
+
+    def _first(self, is_wanted: Callable[[Record], bool], limit: int) -> list[Record]:
+        rows = (self.rows[id].record for id in self._order)
+        return list(islice(filter(is_wanted, rows), limit))
+
+    def _marked_by(self, leader_id: str, ids: Sequence[int]) -> list[Row]:
+        return [self.rows[id] for id in ids if id in self.rows]
+
+    def _touch(self, row: Row, leader_id: str) -> None:
+        """No row is anybody's own."""
+
+
+class RememberedConnection(UnmarkedConnection):
+    """One thread's view of the table; the marks of a leader are kept behind it."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process)
+        self._marks = MemoryMarks(self, clock=process.clock)
+
+    def mark(
+        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
+    ) -> list[Record]:
+        self._world.promises.on_act(self._process, leader_id, "marks")
+        return self._marks.mark(leader_id, limit=limit, sweep=sweep)
+
+    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
+        self._marks.reset(leader_id, lanes)
+
+
+class RememberedPromises(Promises):
+    """The judge of one history."""
+
+    def _may_go(self, record: Record, first: int | None) -> bool:
+        # A purge of the former leader may take effect late, after the row was
+        # read: it is sent once more, still before those behind it.
+        return first is None or record.id <= first
+
+
+class RememberedProcess(Process):
+    """One life of a harvester process that marks in memory."""
+
+    def connect(self) -> RememberedConnection:
+        return RememberedConnection(self)
+
+
+class RememberedWorld(World):
+    """The same nodes, group and faults as for marks in the table."""
+
+    def _furnish(self) -> None:
+        self.table: RememberedTable = RememberedTable()
+        self.promises = RememberedPromises(self)
+        self.broker = Broker(self)
+        self.writers: LedgerWriters = LedgerWriters(self)
+
+    def make_process(self, node: Node) -> RememberedProcess:
+        return RememberedProcess(node)
