@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         RecordParked,
         SeriesExpired,
         Stopped,
+        TakeoverEnded,
+        TakeoverStarted,
     )
     from .exceptions import (
         ConfigurationError,
@@ -61,6 +63,8 @@ if TYPE_CHECKING:
         meter_read,
         record_parked,
         series_expired,
+        takeover_ended,
+        takeover_started,
     )
     from .stashing import stash, stash_many
 
@@ -96,6 +100,8 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     "meter_read",
     "record_parked",
     "series_expired",
+    "takeover_ended",
+    "takeover_started",
     # Events: what a signal carries
     "Event",
     "LeaderAcquired",
@@ -107,6 +113,8 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     "RecordParked",
     "SeriesExpired",
     "Stopped",
+    "TakeoverEnded",
+    "TakeoverStarted",
     # Errors
     "ConfigurationError",
     "ConsumingError",
@@ -149,6 +157,8 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "meter_read",
         "record_parked",
         "series_expired",
+        "takeover_ended",
+        "takeover_started",
     ),
     "events": (
         "Event",
@@ -161,6 +171,8 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "RecordParked",
         "SeriesExpired",
         "Stopped",
+        "TakeoverEnded",
+        "TakeoverStarted",
     ),
     "exceptions": (
         "ConfigurationError",

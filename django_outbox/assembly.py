@@ -101,6 +101,8 @@ def _marking(wiring: _Wiring) -> _Relay:
             max_in_flight=o.MAX_IN_FLIGHT,
             mark_batch=o.MARK_BATCH,
             marks_in_memory=o.MARKS == "memory",
+            here=o.CLUSTER_ID,
+            quiet=o.MAXIMUM_DELAY,
             busy_interval=o.MIN_POLL_INTERVAL,
             idle_interval=o.POLL_INTERVAL,
             database_deadline=o.DATABASE_DEADLINE,

@@ -151,6 +151,29 @@ class SeriesExpired(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakeoverStarted(Event):
+    """Records that another cluster has left for too long are relayed here."""
+
+    kind: ClassVar[str] = "takeover_started"
+
+    origin: int
+    """The cluster that has written them."""
+    records: int
+    """Found so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeoverEnded(Event):
+    """None of that cluster's records had to be relayed for MAXIMUM_DELAY."""
+
+    kind: ClassVar[str] = "takeover_ended"
+
+    origin: int
+    records: int
+    """Taken over since it started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(Event):
     """The harvester has ended: nothing in flight, group left (once a run)."""
 

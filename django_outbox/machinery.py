@@ -24,6 +24,8 @@ from .events import (
     RecordParked,
     SeriesExpired,
     Stopped,
+    TakeoverEnded,
+    TakeoverStarted,
     boottime,
 )
 from .exceptions import DatabaseError
@@ -31,6 +33,7 @@ from .notifying import Notifier
 from .parts import Budget, Observer, Parts
 from .records import ExpiredSeries, Failure, Settlement
 from .relay.ports import Term
+from .relay.takeovers import News
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +171,24 @@ class Machinery:
             )
         )
 
+    def _tell(self, news: News) -> None:
+        """Announce a takeover, or its end (dispatch)."""
+        kind = TakeoverEnded if news.has_ended else TakeoverStarted
+        if not news.has_ended:
+            logger.warning(
+                "Records of cluster %d have waited too long: this cluster relays them",
+                news.origin,
+                extra={"action": "takeover", "origin": news.origin},
+            )
+        self.publish(
+            kind(
+                name=self.name,
+                leader_id=news.leader_id,
+                origin=news.origin,
+                records=news.records,
+            )
+        )
+
     # The bodies of the threads.
 
     def _guard(self, concern: str, body: Callable[[], None]) -> None:
@@ -201,7 +222,10 @@ class Machinery:
     def _dispatch(self) -> None:
         try:
             while not self._abandoned.is_set():
-                if idle := self._parts.dispatcher.step():
+                idle = self._parts.dispatcher.step()
+                for news in self._parts.dispatcher.takeovers.news():
+                    self._tell(news)
+                if idle:
                     self._parts.dispatcher.rest(idle)
         finally:
             self._parts.dispatcher.close()

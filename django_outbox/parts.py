@@ -16,6 +16,7 @@ from .relay.meter import Meter
 from .relay.ports import Gauge, Leadership, Term
 from .relay.release import Releaser
 from .relay.settle import Settler
+from .relay.takeovers import Takeovers
 
 Observer: TypeAlias = Callable[[Event], None]
 """Told of every event on the thread where it happens; must return at once."""
@@ -54,6 +55,8 @@ class Marking(Protocol):
 
 class Dispatching(Protocol):
     """MP/R's `Dispatcher`, or the ledger relay's: see `relay/handoff.py`."""
+
+    takeovers: Takeovers
 
     def drain(self, term: Term, timeout: float) -> bool:
         """Stop producing in this term, and wait until all of it is settled."""

@@ -25,6 +25,7 @@ from .postgres.connection import Database
 from .postgres.outbox import PostgresOutbox
 from .postgres.staging import PostgresStaging
 from .postgres.table import Table as PostgresTable
+from .postgres.takeover import Scope
 from .postgres.unmarked import RememberedOutbox, UnmarkedOutbox
 from .relay.ports import Outbox, Producer, SettledTable, Staging, UnmarkedTable
 
@@ -78,6 +79,7 @@ class Providers:
             ConfigurationError: a property in KAFKA is wrong.
         """
         check_properties(options)
+        scope = _scope_of(options)
 
         def adapt(adapter: type[AdapterT], concern: str) -> AdapterT:
             database = Database(
@@ -91,6 +93,7 @@ class Providers:
                 table=table,
                 source=options.source,
                 has_archive=options.ARCHIVE,
+                scope=scope,
             )
 
         def make_transactions(membership: Membership) -> Transactions:
@@ -120,3 +123,15 @@ class Providers:
                 SoloMembership if solo else lambda: KafkaMembership(options, name=name)
             ),
         )
+
+
+def _scope_of(options: OutboxSettings) -> Scope | None:
+    """Return which rows this cluster looks for; None: there is only one."""
+    if options.CLUSTERS_COUNT == 1:
+        return None
+    return Scope(
+        here=options.CLUSTER_ID,
+        clusters=options.CLUSTERS_COUNT,
+        maximum_delay=options.MAXIMUM_DELAY,
+        takes_over=not options.is_exactly_once,
+    )

@@ -165,6 +165,13 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
             f"{settings.CLUSTER_ID} must be below CLUSTERS_COUNT "
             f"({settings.CLUSTERS_COUNT}); cluster ids count from 0.",
         )
+    if settings.CLUSTERS_COUNT > 1 and settings.MARKS != "memory":
+        yield Problem(
+            Rule.VALUE,
+            "MARKS",
+            f"{settings.MARKS!r} must be 'memory' where there are several clusters: "
+            "marks in the table would meet other clusters' marks.",
+        )
     yield from _check_names(settings)
     yield from _check_allowed_topics(settings.ALLOWED_TOPICS)
     yield from _check_address(settings.METRICS_ADDRESS)

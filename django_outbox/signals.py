@@ -111,6 +111,21 @@ after all) or deleted, as its `on_timeout` says, and that is committed. A crash
 may lose this signal, never a message.
 """
 
+takeover_started = EventSignal()
+"""
+`TakeoverStarted`: this cluster relays what another one has left for too long.
+
+A person should look after the other cluster's harvesters, or the replication
+from it. Records may arrive twice if it still relays them itself.
+"""
+
+takeover_ended = EventSignal()
+"""
+`TakeoverEnded`: nothing of that cluster had to be relayed for MAXIMUM_DELAY.
+
+It is sent, too, when this process ceases to lead; its successor starts anew.
+"""
+
 _SIGNALS: Final[dict[str, EventSignal]] = {
     "leader_acquired": leader_acquired,
     "leader_refreshed": leader_refreshed,
@@ -119,6 +134,8 @@ _SIGNALS: Final[dict[str, EventSignal]] = {
     "meter_read": meter_read,
     "record_parked": record_parked,
     "series_expired": series_expired,
+    "takeover_started": takeover_started,
+    "takeover_ended": takeover_ended,
 }
 
 

@@ -212,7 +212,7 @@ class LedgerDispatcher(Handoff[Look]):
             if look.limit:
                 self._pace.found(found, limit=look.limit, since=self._pace.began_at)
             return
-        self._pace.swept(now)
+        self._pace.swept(found, limit=look.limit, now=now)
         report_sweep(found)
 
     # Looking.

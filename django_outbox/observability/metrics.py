@@ -16,7 +16,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
 
-from ..events import Event, MeterRead
+from ..events import Event, MeterRead, TakeoverEnded, TakeoverStarted
 
 
 class Metrics:
@@ -39,6 +39,12 @@ class Metrics:
         self._purged = gauge("purged_records", "Records purged by this process")
         self._failed = gauge("failed_deliveries", "Deliveries that failed")
         self._errors = gauge("receiver_errors", "Signal receivers that failed")
+        self._taken_over = Gauge(
+            "django_outbox_taking_over",
+            "1 while records of another cluster are relayed here",
+            ["origin"],
+            registry=self.registry,
+        )
         self._events = Counter(
             "django_outbox_events",
             "Events by kind",
@@ -56,6 +62,10 @@ class Metrics:
             self._purged.set(event.purged)
             self._failed.set(event.failed)
             self._errors.set(event.receiver_errors)
+        elif isinstance(event, TakeoverStarted):
+            self._taken_over.labels(event.origin).set(1)
+        elif isinstance(event, TakeoverEnded):
+            self._taken_over.labels(event.origin).set(0)
         elif event.kind in ("leader_acquired", "leader_refreshed"):
             self._leads.set(1)
         elif event.kind in ("leader_revoked", "leader_fenced", "stopped"):

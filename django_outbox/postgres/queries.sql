@@ -87,23 +87,29 @@ FROM (
         SELECT late.*
         FROM unnest(%(lows)s::bigint[], %(highs)s::bigint[]) AS gap (low, high)
         CROSS JOIN LATERAL (
-            SELECT * FROM {table}
-            WHERE id BETWEEN gap.low AND gap.high
-            ORDER BY id
+            SELECT * FROM {table} AS o
+            WHERE o.id BETWEEN gap.low AND gap.high AND {mine}
+            ORDER BY o.id
             LIMIT %(limit)s
         ) AS late
     )
     UNION ALL
     (
-        SELECT * FROM {table}
+        SELECT * FROM {table} AS o
         WHERE
-            id BETWEEN %(low)s AND %(position)s
-            AND (kafka_topic || chr(10) || kafka_key) = ANY(%(lanes)s::text[])
-        ORDER BY id
+            o.id BETWEEN %(low)s AND %(position)s
+            AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(lanes)s::text[])
+            AND {mine}
+        ORDER BY o.id
         LIMIT %(limit)s
     )
     UNION ALL
-    (SELECT * FROM {table} WHERE id > %(position)s ORDER BY id LIMIT %(limit)s)
+    (
+        SELECT * FROM {table} AS o
+        WHERE o.id > %(position)s AND {mine}
+        ORDER BY o.id
+        LIMIT %(limit)s
+    )
 ) AS o
 ORDER BY o.id
 LIMIT %(limit)s
@@ -112,7 +118,7 @@ LIMIT %(limit)s
 -- The same when there are no gaps.
 SELECT {fields}
 FROM {table} AS o
-WHERE o.id > %(position)s
+WHERE o.id > %(position)s AND {mine}
 ORDER BY o.id
 LIMIT %(limit)s
 
@@ -130,11 +136,12 @@ WHERE
     AND granted
 
 -- name: sweep
--- Read rows from the head, up to a position, that nobody knows of.
+-- Read rows from the head that nobody knows of: what lies up to a position, and
+-- what other clusters have left.
 SELECT {fields}
 FROM {table} AS o
 WHERE
-    o.id <= %(position)s
+    {left}
     AND o.id <> ALL(%(known)s::bigint[])
     AND (o.kafka_topic, o.kafka_key) NOT IN (
         SELECT lane.topic, lane.key
@@ -150,6 +157,7 @@ FROM {table} AS o
 WHERE
     o.id BETWEEN %(low)s AND %(position)s
     AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(lanes)s::text[])
+    AND {mine}
 ORDER BY o.id
 LIMIT %(limit)s
 
@@ -218,7 +226,8 @@ INSERT INTO {parked} (
 SELECT * FROM parked
 
 -- name: backlog
--- Count the rows up to a cap; age the row with the lowest id.
+-- Count the rows up to a cap; age the row with the lowest id. Rows of other
+-- clusters do not count.
 SELECT
     count(*),
     (
@@ -228,11 +237,12 @@ SELECT
                     THEN greatest(extract(epoch FROM now() - create_time), 0)
                 ELSE 0
             END::float8
-        FROM {table}
+        FROM {table} AS o
+        WHERE {mine}
         ORDER BY id
         LIMIT 1
     )
-FROM (SELECT FROM {table} LIMIT %(cap)s) AS counted
+FROM (SELECT FROM {table} AS o WHERE {mine} LIMIT %(cap)s) AS counted
 
 -- name: has_staging
 -- Whether this outbox has tables of what is not to be sent yet.

@@ -16,6 +16,8 @@ from typing import Final, LiteralString
 
 from psycopg import sql
 
+from .takeover import Scope
+
 _NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 
@@ -78,7 +80,11 @@ def identifier(table: str, *, suffix: str = "") -> sql.Identifier:
 
 
 def compose(
-    table: str, columns: Collection[str], *, owned: LiteralString = MARKED
+    table: str,
+    columns: Collection[str],
+    *,
+    owned: LiteralString = MARKED,
+    scope: Scope | None = None,
 ) -> Mapping[str, bytes]:
     """
     Make each statement for a table, as the driver takes it.
@@ -87,6 +93,7 @@ def compose(
         table: its name, perhaps with a schema: `sales.outbox`.
         columns: those that it has.
         owned: which rows a leader may write: `MARKED` or `IDENTIFIED`.
+        scope: which rows it looks for, where there are several clusters.
     """
     parts: dict[str, sql.Composable] = {
         "table": _escaped(table),
@@ -102,6 +109,8 @@ def compose(
         )
     parts["fields"] = sql.SQL(_FIELDS).format(**parts)
     parts["owned"] = sql.SQL(owned).format(**parts)
+    parts["mine"] = sql.SQL(scope.mine if scope else "true")
+    parts["left"] = sql.SQL(scope.left if scope else "o.id <= %(position)s")
     return {
         name: sql.SQL(text).format(**parts).as_bytes(None)
         for name, text in queries().items()

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, LiteralString
 from ..records import Backlog, Failure, Identity, Record
 from .connection import Connection, Database
 from .statements import MARKED, compose, identifier, queries
+from .takeover import Scope
 
 BACKLOG_CAP: Final = 100_000
 """Rows after which `backlog()` stops counting: about ten milliseconds."""
@@ -48,6 +49,7 @@ class Table:
         table: its name, perhaps with a schema: `sales.outbox`.
         source: name of this outbox, of which derived message ids are made.
         has_archive: purged rows go to the archive table.
+        scope: which rows it looks for, where there are several clusters.
     """
 
     OWNED: ClassVar[LiteralString] = MARKED
@@ -60,11 +62,13 @@ class Table:
         table: str = "outbox",
         source: str = "outbox",
         has_archive: bool = False,
+        scope: Scope | None = None,
     ) -> None:
         self._database = database
         self._table = table
-        self._source = source
         self._has_archive = has_archive
+        self._scope = scope
+        self._constants = {"source": source, **(scope.parameters if scope else {})}
         self._known: tuple[Connection, Mapping[str, bytes]] | None = None
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
@@ -85,7 +89,8 @@ class Table:
     def backlog(self) -> Backlog:
         with self._database.session() as connection:
             statement = self._statements(connection)["backlog"]
-            row = connection.execute(statement, {"cap": BACKLOG_CAP}).fetchone()
+            values = {"cap": BACKLOG_CAP, **self._constants}
+            row = connection.execute(statement, values).fetchone()
         records, age = row or (0, None)
         return Backlog(records, records >= BACKLOG_CAP, age or 0.0)
 
@@ -122,16 +127,14 @@ class Table:
     def _write(self, name: str, **values: Any) -> int:
         with self._database.session() as connection:
             statement = self._statements(connection)[name]
-            values["source"] = self._source
-            return connection.execute(statement, values).rowcount
+            return connection.execute(statement, values | self._constants).rowcount
 
     def _read(self, name: str, **values: Any) -> list[Record]:
         """Fetch the records that a statement returns, as the server orders them."""
         with self._database.session() as connection:
             statement = self._statements(connection)[name]
-            values["source"] = self._source
             with connection.cursor(binary=True, row_factory=_records) as cursor:
-                return cursor.execute(statement, values).fetchall()
+                return cursor.execute(statement, values | self._constants).fetchall()
 
     def _statements(self, connection: Connection) -> Mapping[str, bytes]:
         """Compose the statements for the table as this connection sees it."""
@@ -139,7 +142,9 @@ class Table:
             values = {"table": self._quoted}
             rows = connection.execute(queries()["columns"], values).fetchall()
             columns = {row[0] for row in rows}
-            statements = dict(compose(self._table, columns, owned=self.OWNED))
+            statements = dict(
+                compose(self._table, columns, owned=self.OWNED, scope=self._scope)
+            )
             if not columns >= _NOTED:
                 statements["fail"] = statements["fail_unnoted"]
             self._known = connection, statements

@@ -9,6 +9,7 @@ percent sign for the beginning of a parameter.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, LiteralString
 
 HERE: Final[LiteralString] = "o.cluster_id = %(here)s::integer"
@@ -22,9 +23,13 @@ mod(
 )"""
 """Steps round the ring; the remainder of a negative number is negative in SQL."""
 
+UNKNOWN: Final[LiteralString] = """\
+o.cluster_id NOT BETWEEN 0 AND %(clusters)s::integer - 1"""
+"""Records of a cluster that these settings do not know."""
+
 RANK: Final[LiteralString] = f"""\
 {DISTANCE}
-+ CASE WHEN o.cluster_id BETWEEN 0 AND %(clusters)s::integer - 1 THEN 0 ELSE 1 END"""
++ CASE WHEN {UNKNOWN} THEN 1 ELSE 0 END"""
 """How many delays this cluster waits for such a record."""
 
 AGE: Final[LiteralString] = "extract(epoch FROM now() - o.create_time)"
@@ -45,3 +50,41 @@ END"""
 def parameters(here: int, count: int, maximum_delay: float) -> Mapping[str, float]:
     """Return the parameters of these fragments."""
     return {"here": here, "clusters": count, "maximum_delay": maximum_delay}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which rows one of several clusters looks for, in each kind of statement."""
+
+    here: int
+    """This cluster."""
+    clusters: int
+    maximum_delay: float
+    """Seconds that each rank waits longer than the one before."""
+    origin: int | None = None
+    """Look for this origin's rows only, and only when they may be taken over."""
+    takes_over: bool = True
+    """Whether a sweep finds what may be taken over of known origins; of unknown
+    ones it always does."""
+
+    @property
+    def mine(self) -> LiteralString:
+        """Rows that are shown in their order, by position and gaps."""
+        if self.origin is None:
+            return HERE
+        return f"o.cluster_id = %(origin)s::integer AND {ELIGIBLE}"
+
+    @property
+    def left(self) -> LiteralString:
+        """Rows that a sweep finds."""
+        passed: LiteralString = "o.id <= %(position)s"
+        if self.origin is not None:
+            return f"{self.mine} AND {passed}"
+        taken = ELIGIBLE if self.takes_over else f"{UNKNOWN} AND {ELIGIBLE}"
+        return f"CASE WHEN {HERE} THEN {passed} ELSE {taken} END"
+
+    @property
+    def parameters(self) -> Mapping[str, float | None]:
+        """Parameters of both."""
+        ring = parameters(self.here, self.clusters, self.maximum_delay)
+        return {**ring, "origin": self.origin}

@@ -28,6 +28,10 @@ class UnmarkedOutbox(Table):
 
     _history: tuple[Connection, str] | None = None
 
+    @property
+    def stride(self) -> int:
+        return self._scope.clusters if self._scope else 1
+
     def page(
         self,
         position: int,

@@ -18,6 +18,7 @@ from .pace import Pace
 from .ports import Leadership, Producer, Settled, Term
 from .relay import Relay
 from .settings import DispatchSettings
+from .takeovers import Takeovers
 
 REPORT_WAIT = 0.001
 """Seconds to wait for reports while something is in flight."""
@@ -51,7 +52,12 @@ class Dispatcher(Handoff[Claim]):
             outages=outages,
             clock=clock,
         )
-        self.relay = Relay(max_in_flight=settings.max_in_flight, retry=settings.retry)
+        self.relay = Relay(
+            max_in_flight=settings.max_in_flight,
+            retry=settings.retry,
+            here=settings.here,
+        )
+        self.takeovers = Takeovers(here=settings.here, quiet=settings.quiet)
         self._settings = settings
         self._make_producer = make_producer
         self._producer: Producer | None = None
@@ -104,6 +110,7 @@ class Dispatcher(Handoff[Claim]):
         """Let what is in flight settle (a drain), or give it up (unproven)."""
         if self.relay.leader_id is not None:
             self.relay.stand_down()
+            self.takeovers.stop()
         if self.relay.in_flight and not is_proven:
             # Another may lead by now: nothing queued here may reach Kafka.
             self._discard_producer()
@@ -123,13 +130,21 @@ class Dispatcher(Handoff[Claim]):
                 self._ask(Claim(leader_id=term.leader_id))
             return
         lanes = relay.due(now)
-        has_room = relay.queued < self._settings.mark_batch
+        has_room = relay.queued - relay.foreign < self._settings.mark_batch
         limit = self._settings.mark_batch if has_room and (is_time or lanes) else 0
         if lanes or limit:
             claim = Claim(leader_id=term.leader_id, lanes=lanes, limit=limit)
-            if self._pace.begins(now) and limit and self._settings.marks_in_memory:
-                claim.sweep = relay.sweep()
+            if limit and self._settings.marks_in_memory:
+                self._perhaps_sweep(claim, now)
             self._ask(claim)
+
+    def _perhaps_sweep(self, claim: Claim, now: float) -> None:
+        """Let a claim find what was left behind, if it is time and there is room."""
+        # Half of what may be in flight is for this cluster's own records.
+        room = self._settings.max_in_flight // 2 - self.relay.foreign
+        if self._pace.begins(now) and room > 0:
+            claim.sweep = self.relay.sweep()
+            claim.limit = min(claim.limit, room)
 
     def _ask(self, claim: Claim) -> None:
         self.relay.begin_claim()
@@ -155,10 +170,12 @@ class Dispatcher(Handoff[Claim]):
         else:
             relay.unblock(lane for lane, _ in claim.lanes)
             relay.marked(claim.records)
+            here = self._settings.here
             found = len(claim.records)
             if claim.sweep is not None:
-                self._pace.swept(now)
-                report_sweep(found)
+                self._pace.swept(found, limit=claim.limit, now=now)
+                self.takeovers.found(claim.leader_id, claim.records, now)
+                report_sweep(sum(r.cluster_id == here for r in claim.records))
             elif claim.limit:
                 self._pace.found(found, limit=claim.limit, since=self._clock())
 

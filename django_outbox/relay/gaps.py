@@ -36,9 +36,15 @@ class Gap:
 
 
 class Gaps:
-    """The position and the gaps of one run, which starts before all ids."""
+    """
+    The position and the gaps of one run, which starts before all ids.
 
-    def __init__(self) -> None:
+    Args:
+        stride: how far apart two ids are that are drawn one after the other.
+    """
+
+    def __init__(self, *, stride: int = 1) -> None:
+        self._stride = stride
         self.position = 0
         """The highest id that a page has shown."""
         self._gaps: list[Gap] = []
@@ -64,20 +70,20 @@ class Gaps:
         lies behind it was not looked at.
         """
         end = ids[-1] if is_cut else None
-        self._gaps = [rest for gap in self._gaps for rest in _left(gap, ids, end)]
+        self._gaps = [rest for gap in self._gaps for rest in self._left(gap, ids, end)]
         new = ids[bisect_right(ids, self.position) :]
         if not new:
             return
-        if new[-1] - self.position != len(new):
+        if new[-1] - self.position != len(new) * self._stride:
             for before, after in pairwise((self.position, *new)):
-                if after - before > 1:
+                if after - before > self._stride:
                     self._gaps.append(Gap(before + 1, after - 1))
             del self._gaps[:-MAX_GAPS]
         self.position = new[-1]
 
     def found(self, ids: Sequence[int]) -> None:
         """Take ids, in order, that something else than a page has shown."""
-        self._gaps = [rest for gap in self._gaps for rest in _split(gap, ids)]
+        self._gaps = [rest for gap in self._gaps for rest in self._split(gap, ids)]
 
     def suspect(self, writers: frozenset[str], *, is_one_prepared: bool) -> None:
         """Take who writes now, as read after the last page."""
@@ -87,24 +93,24 @@ class Gaps:
             elif not is_one_prepared and gap.suspects.isdisjoint(writers):
                 gap.is_last_look = True
 
+    def _left(self, gap: Gap, ids: Sequence[int], end: int | None) -> list[Gap]:
+        """Return what a page has left of a gap: it showed these ids, up to `end`."""
+        if end is not None and end < gap.low:
+            return [gap]
+        if not gap.is_last_look:
+            return self._split(gap, ids)
+        # What the page could show and did not will never be there.
+        seen_to = gap.high if end is None else min(end, gap.high)
+        return [replace(gap, low=seen_to + 1)] if seen_to < gap.high else []
 
-def _left(gap: Gap, ids: Sequence[int], end: int | None) -> list[Gap]:
-    """Return what a page has left of a gap: it showed these ids, up to `end`."""
-    if end is not None and end < gap.low:
-        return [gap]
-    if not gap.is_last_look:
-        return _split(gap, ids)
-    # What the page could show and did not will never be there.
-    seen_to = gap.high if end is None else min(end, gap.high)
-    return [replace(gap, low=seen_to + 1)] if seen_to < gap.high else []
-
-
-def _split(gap: Gap, ids: Sequence[int]) -> list[Gap]:
-    """Take these ids out of a gap."""
-    inside = ids[bisect_left(ids, gap.low) : bisect_right(ids, gap.high)]
-    edges = (gap.low - 1, *inside, gap.high + 1)
-    return [
-        replace(gap, low=before + 1, high=after - 1)
-        for before, after in pairwise(edges)
-        if after - before > 1
-    ]
+    def _split(self, gap: Gap, ids: Sequence[int]) -> list[Gap]:
+        """Take these ids out of a gap."""
+        inside = ids[bisect_left(ids, gap.low) : bisect_right(ids, gap.high)]
+        if not inside:
+            return [gap]
+        edges = (gap.low - 1, *inside, gap.high + 1)
+        return [
+            replace(gap, low=before + 1, high=after - 1)
+            for before, after in pairwise(edges)
+            if after - before > self._stride
+        ]

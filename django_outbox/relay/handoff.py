@@ -18,6 +18,7 @@ from ..records import Settlement
 from .outage import Outage
 from .ports import Leadership, Term
 from .settings import RelaySettings
+from .takeovers import Takeovers
 from .trust import Trust
 
 MAX_OUTSTANDING: Final = 2
@@ -64,6 +65,8 @@ class Handoff(Generic[ClaimT]):
         self._wake = threading.Event()
         self._draining: float | None = None
         self._drained = threading.Event()
+        self.takeovers = Takeovers()
+        """What it relays of other clusters."""
 
     # Called on other threads.
 

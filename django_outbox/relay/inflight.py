@@ -4,6 +4,7 @@ The scoreboard: what is in flight, in all and by lane, and who waits behind it.
 `Relay` asks it which record may be produced next. A lane (topic, key) is
 *busy* from the moment one of its records is ready until that record is
 settled; records that are marked meanwhile queue behind it in their order.
+Of ready records, those that were written in this cluster go first.
 """
 
 from __future__ import annotations
@@ -15,16 +16,25 @@ from ..records import Lane, Record
 
 
 class InFlight:
-    """Counts records produced and not settled; holds at most one a lane."""
+    """
+    Counts records produced and not settled; holds at most one a lane.
 
-    def __init__(self) -> None:
+    Args:
+        here: the cluster whose records go first.
+    """
+
+    def __init__(self, *, here: int = 0) -> None:
         self.count = 0
         """Records produced and not settled (the reference's inFlightRecords)."""
         self.queued = 0
         """Records marked and not produced."""
+        self.foreign = 0
+        """Of both, records that other clusters have left."""
+        self._here = here
         self._ids: set[int] = set()
         """Of all records queued or in flight."""
         self._ready: deque[Record] = deque()
+        self._ready_foreign: deque[Record] = deque()
         self._busy: dict[Lane, deque[Record] | None] = {}
 
     @property
@@ -38,14 +48,15 @@ class InFlight:
 
     def enqueue(self, records: Iterable[Record]) -> None:
         """Queue marked records: ready when their lane is free, else behind it."""
-        busy = self._busy
-        ready = self._ready
+        busy, here = self._busy, self._here
         for record in records:
             self._ids.add(record.id)
             lane = (record.topic, record.key)
+            if record.cluster_id != here:
+                self.foreign += 1
             if lane not in busy:
                 busy[lane] = None
-                ready.append(record)
+                self._line_of(record).append(record)
             elif (followers := busy[lane]) is None:
                 busy[lane] = deque((record,))
             else:
@@ -54,26 +65,28 @@ class InFlight:
 
     def take(self) -> Record | None:
         """Raise the barrier of the next ready record's lane and count it."""
-        if not self._ready:
+        ready = self._ready or self._ready_foreign
+        if not ready:
             return None
         self.queued -= 1
         self.count += 1
-        return self._ready.popleft()
+        return ready.popleft()
 
     def untake(self, record: Record) -> None:
         """Put back, at the front, a record that the producer did not accept."""
         self.queued += 1
         self.count -= 1
-        self._ready.appendleft(record)
+        self._line_of(record).appendleft(record)
 
     def settle(self, record: Record) -> None:
         """Count a record out and lower its lane's barrier for the next one."""
         self.count -= 1
-        self._ids.discard(record.id)
+        self._forget(record)
         lane = (record.topic, record.key)
         followers = self._busy.get(lane)
         if followers:
-            self._ready.append(followers.popleft())
+            follower = followers.popleft()
+            self._line_of(follower).append(follower)
         else:
             self._busy.pop(lane, None)
 
@@ -83,17 +96,28 @@ class InFlight:
         if not followers:
             return 0
         self._busy[lane] = None
-        self._ids.difference_update(record.id for record in followers)
+        for record in followers:
+            self._forget(record)
         self.queued -= len(followers)
         return len(followers)
 
     def drop_queue(self) -> None:
         """Forget all that is marked and not produced; lanes in flight stay."""
-        for record in self._ready:
-            self._ids.discard(record.id)
-            self.drop_followers(record.lane)
-            self._busy.pop(record.lane, None)
-        self._ready.clear()
+        for ready in (self._ready, self._ready_foreign):
+            for record in ready:
+                self._forget(record)
+                self.drop_followers(record.lane)
+                self._busy.pop(record.lane, None)
+            ready.clear()
         for lane in self._busy:
             self.drop_followers(lane)
         self.queued = 0
+
+    def _line_of(self, record: Record) -> deque[Record]:
+        is_own = record.cluster_id == self._here
+        return self._ready if is_own else self._ready_foreign
+
+    def _forget(self, record: Record) -> None:
+        self._ids.discard(record.id)
+        if record.cluster_id != self._here:
+            self.foreign -= 1

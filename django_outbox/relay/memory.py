@@ -35,7 +35,7 @@ class Shown:
     def __init__(self, table: UnmarkedTable, clock: Callable[[], float]) -> None:
         self._table = table
         self._clock = clock
-        self._gaps = Gaps()
+        self._gaps = Gaps(stride=table.stride)
         self._asked_at = 0.0
 
     @property

@@ -34,6 +34,7 @@ class Pace:
         self.began_at = 0.0
         """When the last look began."""
         self._sweep_at = 0.0
+        self._is_more_left = False
 
     def restart(self) -> None:
         """Look, and sweep, at once, as at a busy table."""
@@ -50,8 +51,12 @@ class Pace:
         quieter = min(self._interval * 2, self._idle)
         self._interval = self._busy if rows else quieter
         self.look_at = 0.0 if rows == limit else since + self._interval
+        if self._is_more_left and rows < limit:
+            # What was left behind comes after all that is next, and at once.
+            self.look_at = self._sweep_at = 0.0
 
-    def swept(self, now: float) -> None:
+    def swept(self, rows: int, *, limit: int, now: float) -> None:
         """Plan the next sweep by what this one took: it may pass many dead rows."""
         took = now - self.began_at
         self._sweep_at = now + max(SWEEP_INTERVAL, took * SWEEP_SHARE)
+        self._is_more_left = rows == limit

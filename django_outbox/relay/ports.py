@@ -83,7 +83,13 @@ class UnmarkedTable(Protocol):
 
     One object serves one thread. Every method may block up to the statement
     time-out and raises `DatabaseUnavailable` when nothing could be read.
+    Where there are several clusters, it sees the rows of one of them; a sweep
+    may find what this cluster takes over of the others.
     """
+
+    @property
+    def stride(self) -> int:
+        """How far apart two ids are that are drawn one after the other."""
 
     def page(
         self,

@@ -41,7 +41,9 @@ class Relay:
     (`lead`) only when nothing of the former is left.
     """
 
-    def __init__(self, *, max_in_flight: int, retry: RetryPolicy) -> None:
+    def __init__(
+        self, *, max_in_flight: int, retry: RetryPolicy, here: int = 0
+    ) -> None:
         self.leader_id: str | None = None
         """The id under which records are marked, or None: stand by."""
         self.must_remark = False
@@ -58,7 +60,7 @@ class Relay:
         """Boot-time seconds at which the first of them is due."""
         self._max_in_flight = max_in_flight
         self._retry = retry
-        self._flying = InFlight()
+        self._flying = InFlight(here=here)
         self._pending: Settlement | None = None
         self._flying_id = ""
         self._suspects: set[int] = set()
@@ -73,6 +75,11 @@ class Relay:
     def queued(self) -> int:
         """Records marked and not produced."""
         return self._flying.queued
+
+    @property
+    def foreign(self) -> int:
+        """Records of other clusters, marked or produced and not settled."""
+        return self._flying.foreign
 
     def lead(self, leader_id: str) -> None:
         """Start from an empty memory under a leader id never used before."""

@@ -34,3 +34,7 @@ class DispatchSettings(RelaySettings):
     """Rows that one mark claims at most."""
     marks_in_memory: bool = False
     """Whether a sweep has to find what marks in memory may have passed."""
+    here: int = 0
+    """This cluster, whose records go first."""
+    quiet: float = 0.0
+    """A takeover is over when it has found nothing for so long."""

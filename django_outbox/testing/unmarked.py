@@ -31,6 +31,8 @@ class InMemoryStandby:
 class InMemoryUnmarked(InMemoryOutbox):
     """A table that any number of writers, leaders and threads may share."""
 
+    stride = 1
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._timeline = 1

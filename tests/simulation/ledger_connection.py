@@ -12,6 +12,8 @@ from .connection import Connection
 class UnmarkedConnection(Connection):
     """One thread's view of the table; it blocks that thread only."""
 
+    stride = 1
+
     def page(
         self,
         position: int,

@@ -217,3 +217,15 @@ def test_a_finder_that_takes_prepared_for_ended_loses_rows(
     monkeypatch.setattr(Gaps, "suspect", mistake)
 
     assert any(missed(seed)[0] for seed in range(20))
+
+
+def test_ids_of_one_of_several_clusters_lie_apart_without_gaps() -> None:
+    gaps = Gaps(stride=3)
+    gaps.shown([2, 5, 8], is_cut=False)
+    assert (gaps.position, gaps.ranges) == (8, [])
+
+    gaps.shown([14], is_cut=False)
+    assert gaps.ranges == [(9, 13)]
+    gaps.shown([11], is_cut=False)
+
+    assert gaps.ranges == []

@@ -58,6 +58,14 @@ def test_receivers_get_the_event_and_the_harvester_class() -> None:
             events.SeriesExpired(name="n", series="s", messages=3, action="park"),
             signals.series_expired,
         ),
+        (
+            events.TakeoverStarted(name="n", origin=1, records=3),
+            signals.takeover_started,
+        ),
+        (
+            events.TakeoverEnded(name="n", origin=1, records=9),
+            signals.takeover_ended,
+        ),
     ],
 )
 def test_each_event_has_its_signal(event: events.Event, signal: Signal) -> None:

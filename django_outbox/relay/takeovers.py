@@ -1,0 +1,72 @@
+"""
+Which clusters' records this one relays at present, for those who watch.
+
+`takeover.py` says when a record may be taken over; here is noted that some
+are. A takeover lasts until none of its origin's records has been found for as
+long as one rank waits: a cluster whose application lives on writes more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from ..records import Record
+
+
+class News(NamedTuple):
+    """A takeover has begun, or is over."""
+
+    leader_id: str
+    origin: int
+    """The cluster that has written the records."""
+    records: int
+    """Found so far: at first, those that made it begin."""
+    has_ended: bool
+
+
+class Takeovers:
+    """
+    The takeovers of one leader; owned by its dispatching thread.
+
+    Args:
+        here: this cluster.
+        quiet: seconds without a record after which a takeover is over.
+    """
+
+    def __init__(self, *, here: int = 0, quiet: float = 0.0) -> None:
+        self._here = here
+        self._quiet = quiet
+        self._leader_id = ""
+        self._records: Counter[int] = Counter()
+        self._last_at: dict[int, float] = {}
+        self._news: list[News] = []
+
+    def found(self, leader_id: str, records: Iterable[Record], now: float) -> None:
+        """Take note of what a look at the table has found; boot-time seconds."""
+        self._leader_id = leader_id
+        origins = Counter(record.cluster_id for record in records)
+        del origins[self._here]
+        for origin, count in origins.items():
+            if origin not in self._last_at:
+                self._news.append(News(leader_id, origin, count, has_ended=False))
+            self._records[origin] += count
+            self._last_at[origin] = now
+        self._end(lambda last_at: now - last_at >= self._quiet)
+
+    def stop(self) -> None:
+        """End all: this process leads no more."""
+        self._end(lambda _: True)
+
+    def news(self) -> list[News]:
+        """Return what has happened since the last call."""
+        news, self._news = self._news, []
+        return news
+
+    def _end(self, is_over: Callable[[float], bool]) -> None:
+        over = [origin for origin, at in self._last_at.items() if is_over(at)]
+        for origin in over:
+            del self._last_at[origin]
+            count = self._records.pop(origin)
+            self._news.append(News(self._leader_id, origin, count, has_ended=True))

@@ -1,0 +1,79 @@
+"""When a takeover begins and ends, and that own records go first."""
+
+from __future__ import annotations
+
+from django_outbox.records import Record
+from django_outbox.relay.inflight import InFlight
+from django_outbox.relay.takeovers import News, Takeovers
+from tests.unit.samples import record
+
+
+def foreign(number: int, key: str = "k", *, cluster_id: int = 2) -> Record:
+    """Make a record of another cluster than 0."""
+    return record(number, key)._replace(cluster_id=cluster_id)
+
+
+def test_a_takeover_begins_with_the_first_record_of_another_cluster() -> None:
+    takeovers = Takeovers(here=0, quiet=10.0)
+
+    takeovers.found("id", [record(1), foreign(2), foreign(5)], 100.0)
+    takeovers.found("id", [foreign(8)], 101.0)
+
+    assert takeovers.news() == [News("id", 2, 2, has_ended=False)]
+    assert takeovers.news() == []
+
+
+def test_a_takeover_ends_when_nothing_was_found_for_a_while() -> None:
+    takeovers = Takeovers(here=0, quiet=10.0)
+    takeovers.found("id", [foreign(2)], 100.0)
+    takeovers.found("id", [foreign(5)], 105.0)
+    takeovers.news()
+
+    takeovers.found("id", [], 114.9)
+    assert takeovers.news() == []
+    takeovers.found("id", [], 115.0)
+    assert takeovers.news() == [News("id", 2, 2, has_ended=True)]
+
+
+def test_takeovers_end_with_the_leadership() -> None:
+    takeovers = Takeovers(here=0, quiet=10.0)
+    takeovers.found("id", [foreign(2), foreign(1, cluster_id=1)], 100.0)
+    takeovers.news()
+
+    takeovers.stop()
+
+    assert {news.origin for news in takeovers.news() if news.has_ended} == {1, 2}
+    takeovers.stop()
+    assert takeovers.news() == []
+
+
+def test_own_records_go_before_those_of_other_clusters() -> None:
+    flying = InFlight(here=0)
+    flying.enqueue([foreign(2, "a"), foreign(5, "b"), record(4, "c")])
+    assert flying.foreign == 2
+
+    taken = [flying.take(), flying.take(), flying.take()]
+
+    assert [one.id for one in taken if one] == [4, 2, 5]
+
+
+def test_a_follower_goes_with_the_records_of_its_own_cluster() -> None:
+    flying = InFlight(here=0)
+    flying.enqueue([foreign(2, "a"), record(4, "a"), foreign(5, "b")])
+    first = flying.take()
+    assert first is not None
+    flying.settle(first)
+
+    follower = flying.take()
+
+    assert (first.id, follower and follower.id) == (2, 4)
+    assert flying.foreign == 1
+
+
+def test_what_is_forgotten_counts_no_more() -> None:
+    flying = InFlight(here=0)
+    flying.enqueue([foreign(2, "a"), foreign(5, "a"), foreign(8, "b")])
+
+    flying.drop_queue()
+
+    assert (flying.foreign, flying.queued) == (0, 0)
