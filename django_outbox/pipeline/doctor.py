@@ -128,8 +128,6 @@ def _payloads(spark: SparkSession, settings: PipelineSettings) -> Iterator[Findi
 
 
 def _try_schemas(spark: SparkSession, settings: PipelineSettings) -> str:
-    from pyspark.sql import functions as F
-
     columns = check(settings.schemas)
     from .payloads.columnar import reason
 
@@ -140,9 +138,9 @@ def _try_schemas(spark: SparkSession, settings: PipelineSettings) -> str:
     }
     rows = spark.createDataFrame([(topic, b"") for topic in encoded], _VALUES)
     # What they say of nothing does not matter: that they can say it does.
-    rows.select(F.count(reason(encoded, {}))).collect()
-    return ", ".join(
-        f"{topic} {encoded[topic].format} with {len(found.fields)} columns"
+    rows.select(reason(encoded, {})).collect()
+    return "; ".join(
+        f"{topic} {encoded[topic].format}, columns {len(found.fields)}"
         for topic, found in columns.items()
     )
 

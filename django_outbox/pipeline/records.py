@@ -139,7 +139,9 @@ def unfit(records: DataFrame, schemas: Mapping[str, str | Encoded]) -> DataFrame
     """
     texts = {t: schema for t, schema in schemas.items() if isinstance(schema, str)}
     found = records.where(is_unparsable(texts)).withColumn("reason", F.lit(UNFIT))
-    encoded = {t: schema for t, schema in schemas.items() if isinstance(schema, Encoded)}
+    encoded = {
+        t: schema for t, schema in schemas.items() if isinstance(schema, Encoded)
+    }
     if not encoded:
         return found
     from .payloads import columnar

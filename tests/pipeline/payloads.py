@@ -22,20 +22,39 @@ PAYMENT: Final = {
     "namespace": "shop",
     "fields": [
         {"name": "number", "type": "int"},
-        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}},
+        {
+            "name": "state",
+            "type": {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]},
+        },
         {"name": "note", "type": ["null", "string"], "default": None},
-        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {
+            "name": "amount",
+            "type": {
+                "type": "bytes",
+                "logicalType": "decimal",
+                "precision": 9,
+                "scale": 2,
+            },
+        },
         {"name": "day", "type": {"type": "int", "logicalType": "date"}},
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
         {"name": "tags", "type": {"type": "array", "items": "string"}},
         {"name": "weights", "type": {"type": "map", "values": "double"}},
         {
             "name": "payer",
-            "type": ["null", {
-                "type": "record",
-                "name": "Payer",
-                "fields": [{"name": "token", "type": {"type": "string", "logicalType": "uuid"}}],
-            }],
+            "type": [
+                "null",
+                {
+                    "type": "record",
+                    "name": "Payer",
+                    "fields": [
+                        {
+                            "name": "token",
+                            "type": {"type": "string", "logicalType": "uuid"},
+                        }
+                    ],
+                },
+            ],
         },
         {"name": "payee", "type": ["null", "Payer"], "default": None},
     ],
@@ -148,14 +167,20 @@ class RegistryServer:
         self.url = ""
 
     def has_avro(self, id: int, schema: Any, **more: Any) -> None:
-        self.answers[f"/schemas/ids/{id}"] = (200, {"schema": json.dumps(schema), **more})
+        self.answers[f"/schemas/ids/{id}"] = (
+            200,
+            {"schema": json.dumps(schema), **more},
+        )
 
     def has_protobuf(self, id: int, text: str = FILE) -> None:
         serialized = base64.b64encode(proto_file(text).SerializeToString()).decode()
         kind = {"schemaType": "PROTOBUF"}
         path = f"/schemas/ids/{id}"
         self.answers[path] = (200, {**kind, "schema": 'syntax = "proto3"; …'})
-        self.answers[f"{path}?format=serialized"] = (200, {**kind, "schema": serialized})
+        self.answers[f"{path}?format=serialized"] = (
+            200,
+            {**kind, "schema": serialized},
+        )
 
     def answer(self, path: str) -> tuple[int, Any]:
         self.asked.append(path)
@@ -172,7 +197,9 @@ def registry_server() -> Iterator[RegistryServer]:
         def do_GET(self) -> None:
             code, content = registry.answer(self.path)
             registry.authorization.add(self.headers["Authorization"])
-            body = content if isinstance(content, bytes) else json.dumps(content).encode()
+            body = (
+                content if isinstance(content, bytes) else json.dumps(content).encode()
+            )
             self.send_response(code)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -182,10 +182,15 @@ def test_what_can_be_decoded_has_columns(lake: Lake) -> None:
     assert (first["id"], first["key"], first["number"]) == (1, "k", 7)
     assert first["amount"] == Decimal("12.50")
     assert first["day"] == date(2026, 11, 21)
-    assert first["at"].isoformat() == "2026-11-21T10:00:00.005000"
+    # Spark gives it in the local zone.
+    assert first["at"].timestamp() == PAID["at"].timestamp()
     assert first["weights"] == {"kg": 1.5}
     assert first["payer"] == {"token": str(PAID["payer"]["token"])}
-    assert (second["note"], second["payer"], second["payee"]) == ("none yet", None, None)
+    assert (second["note"], second["payer"], second["payee"]) == (
+        "none yet",
+        None,
+        None,
+    )
     assert [row["a"] for row in lake.rows("plain avro")] == [5]
     assert [row["a"] for row in lake.rows("json")] == [1]
     (sent,) = lake.rows("protobuf")

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 
-RECORD = (
-    b'{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
-)
+RECORD = b'{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
 
 
 def test_a_stop_finishes_the_batch_at_hand(
@@ -155,7 +153,7 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
     assert [finding for finding in found if not finding.is_good] == []
     names = ["java", "jars", "spark", "python", "schemas", "registry", "topics"]
     assert [finding.name for finding in found] == [*names, "database", "round trip"]
-    assert found[4].detail == "payments avro with 1 columns"
+    assert found[4].detail == "payments avro, columns 1"
     assert found[5].detail.endswith(" has JSON, PROTOBUF, AVRO")
 
     ill = replace(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from io import BytesIO
 from typing import Any, Final, TypeAlias
 
@@ -28,6 +28,11 @@ from .registry import Registered
 Conversion: TypeAlias = Callable[[Any], Any]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_EPOCH_DAY: Final = _EPOCH.toordinal()
+
+_EXACT: Final = Context(prec=1_000)
+"""Python's own context would round after 28 digits."""
 
 
 class AvroDecoder:
@@ -54,8 +59,8 @@ class AvroDecoder:
         self.columns = columns
         self._convert = _conversion(whole)
         self._writers = {
-            id: _writer(found, same=plain, declared=self._declared)
-            for id, found in writers
+            number: _writer(found, same=plain, declared=self._declared)
+            for number, found in writers
         }
 
     def decode(self, value: bytes) -> dict[str, Any]:
@@ -63,15 +68,16 @@ class AvroDecoder:
         buffer = BytesIO(value)
         writer = self._declared
         if self._is_framed:
-            id = schema_id(value)  # noqa: A001 - its name there
+            number = schema_id(value)
             buffer.seek(PREFIX)
             if self._has_registry:
-                writer = self._writer(id)
+                writer = self._writer(number)
         reader = None if writer is self._declared else self._declared
         row: Any = schemaless_reader(buffer, writer, reader)
         if left := len(value) - buffer.tell():
             raise Undecodable(f"{left} of its {len(value)} bytes are left over")
-        return row if self._convert is None else self._convert(row)
+        found: dict[str, Any] = row if self._convert is None else self._convert(row)
+        return found
 
     def _writer(self, id: int) -> Any:  # noqa: A002 - its name there
         writer = self._writers.get(id, f"nobody has asked for schema {id}")
@@ -103,28 +109,12 @@ def _conversion(schema: Any) -> Conversion | None:
     schema = without_null(schema)
     if isinstance(schema, str):
         return None
-    kind, logical = schema["type"], schema.get("logicalType")
-    if kind in {"record", "error"}:
-        return _of_record(schema["fields"])
-    if kind == "array":
-        return _of_array(_conversion(schema["items"]))
-    if kind == "map":
-        return _of_map(_conversion(schema["values"]))
-    if logical == "uuid":
-        return str
-    if logical == "decimal":
-        return lambda v: _decimal(v, schema.get("scale", 0))
-    if logical == "date":
-        return lambda v: v if isinstance(v, date) else date.fromordinal(v + 719_163)
-    if logical is not None:
-        unit = timedelta(microseconds=1_000 if logical.endswith("millis") else 1)
-        epoch = _EPOCH.replace(tzinfo=None) if logical.startswith("local") else _EPOCH
-        return lambda v: v if isinstance(v, datetime) else epoch + v * unit
-    return None
+    make = _CONVERSIONS.get(schema.get("logicalType") or schema["type"])
+    return make(schema) if make else None
 
 
-def _of_record(fields: list[dict[str, Any]]) -> Conversion | None:
-    found = [(field["name"], _conversion(field["type"])) for field in fields]
+def _of_record(schema: Any) -> Conversion | None:
+    found = [(field["name"], _conversion(field["type"])) for field in schema["fields"]]
     steps = [(name, convert) for name, convert in found if convert]
 
     def convert_record(row: dict[str, Any]) -> dict[str, Any]:
@@ -138,27 +128,62 @@ def _of_record(fields: list[dict[str, Any]]) -> Conversion | None:
     return convert_record if steps else None
 
 
-def _of_array(convert: Conversion | None) -> Conversion | None:
-    if convert is None:
+def _of_array(schema: Any) -> Conversion | None:
+    if (convert := _conversion(schema["items"])) is None:
         return None
     return lambda values: [None if v is None else convert(v) for v in values]
 
 
-def _of_map(convert: Conversion | None) -> Conversion:
-    if convert is None:
+def _of_map(schema: Any) -> Conversion:
+    if (convert := _conversion(schema["values"])) is None:
         return lambda values: list(values.items())
     return lambda values: [
         (key, None if v is None else convert(v)) for key, v in values.items()
     ]
 
 
-def _decimal(value: Any, scale: int) -> Decimal:
-    """A writer without the logical type leaves bytes, and a default is a text."""
-    if isinstance(value, Decimal):
-        return value
-    if isinstance(value, str):
-        value = value.encode("latin-1")
-    return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale)
+# A writer whose schema lacks the logical type leaves what it is made of; so
+# does a default.
+
+
+def _of_date(_: Any) -> Conversion:
+    return lambda v: v if isinstance(v, date) else date.fromordinal(v + _EPOCH_DAY)
+
+
+def _of_timestamp(schema: Any) -> Conversion:
+    logical: str = schema["logicalType"]
+    unit = timedelta(microseconds=1_000 if logical.endswith("millis") else 1)
+    epoch = _EPOCH.replace(tzinfo=None) if logical.startswith("local") else _EPOCH
+    return lambda v: v if isinstance(v, datetime) else epoch + v * unit
+
+
+def _of_decimal(schema: Any) -> Conversion:
+    exponent = -schema.get("scale", 0)
+
+    def convert(value: Any) -> Decimal:
+        if isinstance(value, Decimal):
+            return value
+        digits = value.encode("latin-1") if isinstance(value, str) else value
+        whole = Decimal(int.from_bytes(digits, "big", signed=True))
+        return whole.scaleb(exponent, _EXACT)
+
+    return convert
+
+
+_CONVERSIONS: Final[dict[str, Callable[[Any], Conversion | None]]] = {
+    "record": _of_record,
+    "error": _of_record,
+    "array": _of_array,
+    "map": _of_map,
+    "uuid": lambda _: str,
+    "decimal": _of_decimal,
+    "date": _of_date,
+    "timestamp-millis": _of_timestamp,
+    "timestamp-micros": _of_timestamp,
+    "local-timestamp-millis": _of_timestamp,
+    "local-timestamp-micros": _of_timestamp,
+}
+"""By logical type, or else by type."""
 
 
 def _say(error: Exception) -> str:

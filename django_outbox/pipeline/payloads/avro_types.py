@@ -39,7 +39,10 @@ LOGICAL: Final[Mapping[tuple[str, str], t.DataType | None]] = {
 }
 """Logical types that have a column of their own; others are what they are made of."""
 
-WIDER: Final = ({"int": "long", "long": "long"}, {"float": "double", "double": "double"})
+WIDER: Final = (
+    {"int": "long", "long": "long"},
+    {"float": "double", "double": "double"},
+)
 """Unions of two numbers that one column holds."""
 
 _DIGITS: Final = 38
@@ -109,7 +112,7 @@ def without_null(schema: Any) -> Any:
     if len(branches) == 1:
         return branches[0]
     for wider in WIDER:
-        if all(isinstance(branch, str) and branch in wider for branch in branches):
+        if branches and all(isinstance(b, str) and b in wider for b in branches):
             return wider[branches[0]]
     raise ConfigurationError(
         f"a union of {len(branches)} types has no column: {json.dumps(schema)[:100]}."

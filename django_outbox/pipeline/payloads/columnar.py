@@ -9,7 +9,7 @@ of the topics that declare such a schema.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ from .framing import MAGIC, PREFIX, Undecodable, schema_id
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 _LONGEST: Final = 200
 """Characters of a reason; the value itself is beside it."""
@@ -87,9 +88,7 @@ def reason(schemas: Mapping[str, Encoded], writers: Mapping[str, Writers]) -> Co
                 found[place] = text
         return pa.array(found, pa.string())
 
-    asked = F.arrow_udf(judge, "string", F.ArrowUDFType.SCALAR)
-    # Else Spark would ask once for the column and once for its filter.
-    return asked.asNondeterministic()("topic", "value")
+    return _in_workers(judge, "string", "topic", "value")
 
 
 def payload(schema: Encoded, writers: Writers) -> Column:
@@ -100,9 +99,7 @@ def payload(schema: Encoded, writers: Writers) -> Column:
         return decode(values.to_pylist(), make_decoder(*shipped))[0]
 
     columns = make_decoder(schema).columns
-    return F.arrow_udf(read, columns, F.ArrowUDFType.SCALAR).asNondeterministic()(
-        "value"
-    )
+    return _in_workers(read, columns, "value")
 
 
 def find_writers(
@@ -139,6 +136,16 @@ def find_writers(
         schema = registries[row["topic"]].schema(id)
         found[row["topic"]][id] = schema or f"the registry has no schema {id}"
     return {topic: tuple(sorted(ids.items())) for topic, ids in found.items()}
+
+
+def _in_workers(
+    function: Callable[..., pa.Array], returns: StructType | str, *columns: str
+) -> Column:
+    """A column that this function makes; `pa` must be in its annotations."""
+    made = F.arrow_udf(function, returns)  # type: ignore[attr-defined] # not in its stub
+    # Else Spark would ask once for the column and once more for its filter.
+    asked: Column = made.asNondeterministic()(*columns)
+    return asked
 
 
 def _without_registry(schema: Encoded) -> Encoded:

@@ -91,7 +91,7 @@ class ProtobufDecoder:
             if name != self._name:
                 raise Undecodable(f"it is a {name}")
             value = value[begin:]
-        message = self._parse(value)
+        message: Any = self._parse(value)
         if not message.IsInitialized():
             missing = ", ".join(message.FindInitializationErrors())
             raise Undecodable(f"required fields are missing: {missing}")
@@ -132,9 +132,8 @@ def columns_of(message: Descriptor, inside: tuple[str, ...] = ()) -> t.StructTyp
 
 def spark_type(field: FieldDescriptor, inside: tuple[str, ...]) -> t.DataType | None:
     """The type of a field's column; None when there is nothing in it."""
-    if _is_map(field):
-        key, value = _entry(field)
-        key_type, value_type = spark_type(key, inside), spark_type(value, inside)
+    if entry := _entry(field):
+        key_type, value_type = (spark_type(of_entry, inside) for of_entry in entry)
         return t.MapType(key_type, value_type) if key_type and value_type else None
     single = _single_type(field, inside)
     return t.ArrayType(single) if single and field.is_repeated else single
@@ -151,14 +150,12 @@ def _single_type(field: FieldDescriptor, inside: tuple[str, ...]) -> t.DataType 
     return columns if columns.fields else None
 
 
-def _is_map(field: FieldDescriptor) -> bool:
+def _entry(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor] | None:
+    """Key and value of a map; None for what is no map."""
     message = field.message_type
-    return message is not None and bool(message.GetOptions().map_entry)
-
-
-def _entry(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]:
-    fields = field.message_type.fields_by_name
-    return fields["key"], fields["value"]
+    if message is None or not message.GetOptions().map_entry:
+        return None
+    return message.fields_by_name["key"], message.fields_by_name["value"]
 
 
 def _reader(message: Descriptor) -> Conversion:
@@ -179,8 +176,8 @@ def _reader(message: Descriptor) -> Conversion:
 
 
 def _step(field: FieldDescriptor) -> Conversion:
-    if _is_map(field):
-        convert = _single(_entry(field)[1])
+    if entry := _entry(field):
+        convert = _single(entry[1])
         return lambda found: [(key, convert(found[key])) for key in found]
     convert = _single(field)
     if field.is_repeated:
