@@ -125,7 +125,8 @@ def _get(registry: Registry, path: str) -> Any:
             with error:
                 problem = _read(error, registry, path)
         except (OSError, ValueError, HTTPException) as error:
-            problem = str(error) or type(error).__name__
+            reason = getattr(error, "reason", error)
+            problem = str(reason) or type(error).__name__
         if pause is not None:
             time.sleep(pause)
     raise _away(registry, problem)
@@ -150,5 +151,5 @@ def _read(error: HTTPError, registry: Registry, path: str) -> str:
 def _away(registry: Registry, problem: str) -> RegistryUnavailable:
     return RegistryUnavailable(
         f"the schema registry at {registry.url} gives no schema: {problem}."
-        " Nothing of the batch was judged; the next run begins with it."
+        " Nothing is judged without it; run again when it answers."
     )
