@@ -221,6 +221,17 @@ def test_a_writers_schema_is_resolved_to_the_declared_one() -> None:
     assert reasons[8] == "it begins with 110 and not with 0 and a schema's id"
 
 
+def test_a_default_is_the_same_for_each_value_that_needs_it() -> None:
+    inner = {"type": "map", "values": "int"}
+    nested = {"type": "record", "name": "N", "fields": [{"name": "m", "type": inner}]}
+    declared = record("int")
+    declared["fields"].append({"name": "b", "type": nested, "default": {"m": {"x": 1}}})
+    writers: Writers = ((1, Registered(kind="AVRO", text=json.dumps(record("int")))),)
+    value = avro(record("int"), {"a": 5}, id=1)
+    rows, _ = read(of_avro(declared, is_framed=True), value, value, writers=writers)
+    assert rows == [{"a": 5, "b": {"m": [("x", 1)]}}] * 2
+
+
 def test_without_a_registry_the_declared_schema_is_the_writers() -> None:
     value = avro(record("int"), {"a": 5}, id=99)
     assert read(of_avro(record("int"), is_framed=True), value) == ([{"a": 5}], [None])
