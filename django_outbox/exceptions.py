@@ -14,6 +14,7 @@ OutboxError
 │   ├── InvalidKey                what should be unique is empty or too long
 │   ├── AlreadyOpen               the same key is being processed further out
 │   └── RepeatUnnoticed           a block ran again and did not ask whether it may
+├── RegistryUnavailable           the schema registry gives no schema now (retriable)
 ├── DatabaseError                 the outbox table did not do what was asked
 │   └── DatabaseUnavailable       ... and may do it later (retriable)
 └── KafkaError                    the cluster did not do what was asked
@@ -82,6 +83,12 @@ class AlreadyOpen(ConsumingError):
 
 class RepeatUnnoticed(ConsumingError):
     """The block of a repeat did not look at `is_first`: it was rolled back."""
+
+
+class RegistryUnavailable(OutboxError):
+    """The schema registry gives no schema now; no value was judged without it."""
+
+    retriable = True
 
 
 class DatabaseError(OutboxError):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..exceptions import ConfigurationError
+from .payloads.declared import Encoded, find_registry, read_schemas
 
 OWNED_KAFKA_KEYS: Final = {
     "isolation.level": "records of aborted transactions must stay invisible",
@@ -46,8 +47,13 @@ class PipelineSettings:
     came with full batches of four partitions."""
     fail_on_data_loss: bool = True
     """Stop when Kafka has deleted what was not ingested yet."""
-    schemas: Mapping[str, str] = field(default_factory=dict)
-    """For each topic with JSON values: its columns, as `CREATE TABLE` has them."""
+    schemas: Mapping[str, str | Encoded] = field(default_factory=dict)
+    """For each topic with JSON values: its columns, as `CREATE TABLE` has them.
+    For one with values in Avro or Protobuf: where its schema is."""
+    registry: str = ""
+    """URL of the schema registry that knows the ids in Confluent's wire format."""
+    registry_auth: str = field(default="", repr=False)
+    """User and password for it, with a colon between them."""
     database_url: str = ""
     """The outbox's database, for `audit` and `doctor`; empty without one."""
     table: str = "outbox"
@@ -83,6 +89,8 @@ ENVIRONMENT: Final = {
     "OUTBOX_PIPELINE_CORES": "cores",
     "OUTBOX_PIPELINE_MEMORY": "memory",
     "OUTBOX_PIPELINE_METRICS_FILE": "metrics_file",
+    "OUTBOX_PIPELINE_REGISTRY": "registry",
+    "OUTBOX_PIPELINE_REGISTRY_AUTH": "registry_auth",
     "DATABASE_URL": "database_url",
     "OUTBOX_TABLE": "table",
     "OUTBOX_SOURCE": "source",
@@ -153,7 +161,13 @@ def build(values: Mapping[str, Any]) -> PipelineSettings:
     lake = str(values["lake"]).rstrip("/")
     lake = lake if "://" in lake else str(Path(lake).absolute())
     topics = tuple(values.get("topics", ()))
-    settings = PipelineSettings(**{**values, "lake": lake, "topics": topics})
+    registry = find_registry(
+        values.get("registry", ""), values.get("registry_auth", "")
+    )
+    schemas = read_schemas(values.get("schemas", {}), registry)
+    settings = PipelineSettings(
+        **{**values, "lake": lake, "topics": topics, "schemas": schemas}
+    )
     _check(settings)
     return settings
 
@@ -164,6 +178,7 @@ _ACCEPTED: Final[dict[str, tuple[type, ...]]] = {
     "bool": (bool,),
     "tuple[str, ...]": (tuple, list),
     "Mapping[str, str]": (Mapping,),
+    "Mapping[str, str | Encoded]": (Mapping,),
 }
 
 

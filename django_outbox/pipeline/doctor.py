@@ -17,6 +17,8 @@ from ..devstack.java import find_java
 from ..exceptions import ConfigurationError
 from . import jdbc
 from .ingest import as_bronze, kafka_options
+from .payloads.declared import Encoded
+from .payloads.decoder import check
 from .session import open_session, place, spark_jars
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "outbox-doctor"
 """Where the row goes; made by the broker, or by hand where it may not."""
+
+
+_VALUES: Final = "topic STRING, value BINARY"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,8 @@ def examine(settings: PipelineSettings, *, topic: str = TOPIC) -> Iterator[Findi
         lambda: _same_python(spark),
         cure="Set PYSPARK_PYTHON to the same Python on driver and workers.",
     )
+    if any(isinstance(schema, Encoded) for schema in settings.schemas.values()):
+        yield from _payloads(spark, settings)
     yield _try(
         "topics",
         lambda: _count_topics(spark, settings),
@@ -101,6 +108,41 @@ def _same_python(spark: SparkSession) -> str:
             f"the driver has Python {here}, the workers have {row['version']}"
         )
     return f"{here} here and in the workers"
+
+
+def _payloads(spark: SparkSession, settings: PipelineSettings) -> Iterator[Finding]:
+    """Whether values in Avro and Protobuf can be decoded, here and in the workers."""
+    yield _try(
+        "schemas",
+        lambda: _try_schemas(spark, settings),
+        cure="`pip install 'django-outbox[registry]'`, here and where Spark's workers"
+        " run; look at the file and the message of the topic's schema.",
+    )
+    encoded = [s for s in settings.schemas.values() if isinstance(s, Encoded)]
+    for registry in {schema.registry for schema in encoded if schema.registry}:
+        yield _try(
+            "registry",
+            lambda at=registry: f"{at.url} has {', '.join(at.kinds())}",  # type: ignore[misc]
+            cure="Look whether `registry` answers from here, and at `registry_auth`.",
+        )
+
+
+def _try_schemas(spark: SparkSession, settings: PipelineSettings) -> str:
+    columns = check(settings.schemas)
+    from .payloads.columnar import reason
+
+    encoded = {
+        topic: replace(schema, registry=None)
+        for topic, schema in settings.schemas.items()
+        if isinstance(schema, Encoded)
+    }
+    rows = spark.createDataFrame([(topic, b"") for topic in encoded], _VALUES)
+    # What they say of nothing does not matter: that they can say it does.
+    rows.select(reason(encoded, {})).collect()
+    return "; ".join(
+        f"{topic} {encoded[topic].format}, columns {len(found.fields)}"
+        for topic, found in columns.items()
+    )
 
 
 def _count_topics(spark: SparkSession, settings: PipelineSettings) -> str:

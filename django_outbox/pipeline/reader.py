@@ -80,6 +80,17 @@ def find(spark: SparkSession, settings: PipelineSettings) -> Position | None:
     return Position(version=version - 1, waiting_since=since)
 
 
+def run_id(spark: SparkSession, settings: PipelineSettings) -> str:
+    """
+    The id that Spark gave to the checkpoint.
+
+    A new checkpoint counts its batches from 0 again; under the old id their
+    appends would be skipped.
+    """
+    lines = spark.read.text(f"{settings.checkpoint(NAME)}/metadata").collect()
+    return str(json.loads(lines[0]["value"])["id"])
+
+
 def last_batch(spark: SparkSession, settings: PipelineSettings) -> int | None:
     """Return the number of the last batch that refine has committed."""
     reader = spark.read.option("ignoreMissingFiles", "true")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from .payloads.declared import Encoded
 from .tables import RECORD_COLUMNS
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 BACKFILL: Final = "outbox-backfill"
 """The header of a table's rows that were sent as messages: the table's name."""
+
+UNFIT: Final = "the value does not fit the topic's schema"
+"""The reason in `quarantine`; for Avro and Protobuf it goes on."""
 
 _CORRUPT: Final = "_unparsable"
 """The column in which Spark keeps a text that does not fit the schema."""
@@ -91,24 +95,64 @@ def is_promised() -> Column:
     return ~F.coalesce(is_row, F.lit(False))  # noqa: FBT003 - the literal itself
 
 
-def typed(records: DataFrame, *, topic: str, schema: str) -> DataFrame:
+def typed(records: DataFrame, *, topic: str, schema: str | Encoded) -> DataFrame:
     """
-    The records of one topic with the columns of its JSON payload.
+    The records of one topic with the columns of its payload.
+
+    Where a registry knows the writers' schemas it is asked at once, for all
+    ids that the records have.
 
     Args:
-        schema: Columns as `CREATE TABLE` has them; `NOT NULL` is a demand.
+        schema: As `PipelineSettings.schemas` has it: for JSON columns as
+            `CREATE TABLE` has them, in which `NOT NULL` is a demand.
+
+    Raises:
+        ConfigurationError: the schema is of no use, or the extra is missing.
+        RegistryUnavailable: the registry gives no answer.
     """
-    payload = _payload(schema)
-    return (
-        records.where((F.col("topic") == topic) & ~F.col("is_deleted"))
-        .withColumn("payload", payload)
-        .where(~_is_unparsable(F.col("payload"), schema))
-        .select(
-            *("source", "id", "created_at", "partition", "offset"),
-            F.col("key").cast("string").alias("key"),
-            F.col("payload").dropFields(_CORRUPT).alias("payload"),
+    of_topic = records.where((F.col("topic") == topic) & ~F.col("is_deleted"))
+    if isinstance(schema, str):
+        parsed = of_topic.withColumn("payload", _payload(schema)).where(
+            ~_is_unparsable(F.col("payload"), schema)
         )
-        .select("source", "id", "created_at", "partition", "offset", "key", "payload.*")
+        payload = F.col("payload").dropFields(_CORRUPT)
+    else:
+        from .payloads import columnar
+
+        writers = columnar.find_writers(of_topic, {topic: schema})
+        decoded = columnar.payload(schema, writers.get(topic, ()))
+        parsed = of_topic.withColumn("payload", decoded).where("payload IS NOT NULL")
+        payload = F.col("payload")
+    return parsed.select(
+        *("source", "id", "created_at", "partition", "offset"),
+        F.col("key").cast("string").alias("key"),
+        payload.alias("payload"),
+    ).select("source", "id", "created_at", "partition", "offset", "key", "payload.*")
+
+
+def unfit(records: DataFrame, schemas: Mapping[str, str | Encoded]) -> DataFrame:
+    """
+    The records whose value does not fit their topic's schema, with a `reason`.
+
+    Raises:
+        RegistryUnavailable: the registry gives no answer; nothing was judged.
+    """
+    texts = {t: schema for t, schema in schemas.items() if isinstance(schema, str)}
+    found = records.where(is_unparsable(texts)).withColumn("reason", F.lit(UNFIT))
+    encoded = {
+        t: schema for t, schema in schemas.items() if isinstance(schema, Encoded)
+    }
+    if not encoded:
+        return found
+    from .payloads import columnar
+
+    # Only these go through Python.
+    judged = records.where(F.col("topic").isin(*encoded) & ~F.col("is_deleted"))
+    reason = columnar.reason(encoded, columnar.find_writers(judged, encoded))
+    return found.unionByName(
+        judged.withColumn("reason", reason)
+        .where("reason IS NOT NULL")
+        .withColumn("reason", F.concat(F.lit(f"{UNFIT}: "), F.col("reason")))
     )
 
 

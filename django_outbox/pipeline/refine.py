@@ -8,7 +8,6 @@ the highest id of its key, and why a batch may be cut off anywhere.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -30,7 +29,8 @@ from .judging import (
     elsewhere,
     unseen,
 )
-from .records import is_unparsable, parse
+from .payloads.decoder import check
+from .records import parse, unfit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,7 +96,7 @@ class Refinery:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch to all tables; writing it again changes nothing."""
         spark = batch.sparkSession
-        self._run = self._run or _run_id(spark, self._settings)
+        self._run = self._run or reader.run_id(spark, self._settings)
         records = parse(batch).persist()
         judged = classify(records, self._read(spark, "latest"))
         # Most are fresh, and not the last of their keys: those just go on.
@@ -171,9 +171,7 @@ class Refinery:
         foreign = foreign.withColumn(
             "reason", F.lit("no outbox-source or outbox-id header")
         )
-        unparsable = arrived.where(is_unparsable(self._settings.schemas)).withColumn(
-            "reason", F.lit("the value does not fit the topic's schema")
-        )
+        unparsable = unfit(arrived, self._settings.schemas)
         return foreign.select(*columns).unionByName(unparsable.select(*columns))
 
     def _read(self, spark: SparkSession, table: str) -> DataFrame:
@@ -202,17 +200,6 @@ class Refinery:
         again(lambda: updates.sparkSession.sql(text))
 
 
-def _run_id(spark: SparkSession, settings: PipelineSettings) -> str:
-    """
-    The id that Spark gave to the checkpoint.
-
-    A new checkpoint counts its batches from 0 again; under the old id their
-    appends would be skipped.
-    """
-    lines = spark.read.text(f"{settings.checkpoint(NAME)}/metadata").collect()
-    return str(json.loads(lines[0]["value"])["id"])
-
-
 def _limits(spark: SparkSession, settings: PipelineSettings) -> dict[str, Any]:
     """
     Options that say how much of bronze one batch takes.
@@ -237,7 +224,13 @@ def start_refine(
     trigger: Mapping[str, Any],
     reached: Callable[[str], None] = lambda _: None,
 ) -> StreamingQuery:
-    """Start the stream from bronze to the other tables, which must exist."""
+    """
+    Start the stream from bronze to the other tables, which must exist.
+
+    Raises:
+        ConfigurationError: a declared schema is of no use, or an extra is missing.
+    """
+    check(settings.schemas)
     return (
         spark.readStream.format("delta")
         .options(**_limits(spark, settings))

@@ -8,11 +8,13 @@ the next time, as after a crash.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from .. import exceptions
 from . import tables
 from .ingest import start_ingest
 from .progress import Batches, Observer
@@ -29,6 +31,9 @@ LOOK: Final = 0.3
 
 PARTS: Final = ("ingest", "refine")
 """The steps, in order."""
+
+_OURS: Final = re.compile(r"^django_outbox\.exceptions\.(\w+): (.+)$", re.MULTILINE)
+"""The end of a traceback that Spark hands on as text."""
 
 
 def run_once(
@@ -49,7 +54,8 @@ def run_once(
         reached: Hears the name of each table when a batch of refine is in it.
 
     Raises:
-        StreamingQueryException: a query failed; says why.
+        OutboxError: what a step of ours has raised in a batch.
+        StreamingQueryException: a query failed otherwise; says why.
     """
     tables.create(spark, settings)
     for part in parts:
@@ -111,7 +117,17 @@ def supervise(
         tell()
     for query in queries:
         if error := query.exception():
-            raise error
+            raise translate(error)
+
+
+def translate(error: Exception) -> Exception:
+    """Return the error of ours that ended a query; Spark's when there is none."""
+    # The last one: those before it are its causes.
+    for name, message in reversed(_OURS.findall(str(error))):
+        kind = getattr(exceptions, name, None)
+        if isinstance(kind, type) and issubclass(kind, exceptions.OutboxError):
+            return kind(message)
+    return error
 
 
 def finish(query: StreamingQuery) -> None:

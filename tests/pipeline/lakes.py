@@ -63,7 +63,7 @@ class Sender:
         topic: str,
         *ids: int,
         key: str | None = "k",
-        value: str | None = "{}",
+        value: str | bytes | None = "{}",
         source: str = "shop",
         message_id: str = "",
         partition: int = 0,

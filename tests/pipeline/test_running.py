@@ -19,17 +19,22 @@ from django_outbox.management.commands.outbox_pipeline import defaults
 from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.config import PipelineSettings, build, read_environment
 from django_outbox.pipeline.doctor import examine
+from django_outbox.pipeline.payloads.declared import Encoded
+from django_outbox.pipeline.payloads.registry import Registry
 from django_outbox.pipeline.progress import MetricsFile, Reading
 from django_outbox.pipeline.running import run_every
 from django_outbox.pipeline.session import place
 
 from ..services import Topics
 from .lakes import SPARK, Contents, Sender
+from .payloads import registry_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
+
+RECORD = b'{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
 
 
 def test_a_stop_finishes_the_batch_at_hand(
@@ -140,16 +145,30 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
         database_url=services.database_url,
         spark=SPARK,
     )
-    found = list(examine(well, topic=topics.create()))
+    with registry_server() as server:
+        registry = Registry(url=server.url)
+        payments = Encoded(format="avro", schema=RECORD, registry=registry)
+        well = replace(well, schemas={"payments": payments})
+        found = list(examine(well, topic=topics.create()))
     assert [finding for finding in found if not finding.is_good] == []
-    names = ["java", "jars", "spark", "python", "topics", "database", "round trip"]
-    assert [finding.name for finding in found] == names
+    names = ["java", "jars", "spark", "python", "schemas", "registry", "topics"]
+    assert [finding.name for finding in found] == [*names, "database", "round trip"]
+    assert found[4].detail == "payments avro, columns 1"
+    assert found[5].detail.endswith(" has JSON, PROTOBUF, AVRO")
 
-    ill = replace(well, topics=(), database_url="postgres://nobody@127.0.0.1:1/none")
+    ill = replace(
+        well,
+        topics=(),
+        database_url="postgres://nobody@127.0.0.1:1/none",
+        schemas={"payments": replace(payments, schema=b"[]")},
+    )
     found = [f for f in examine(ill, topic=topics.create()) if not f.is_good]
-    assert [finding.name for finding in found] == ["topics", "database"]
-    assert "Couldn't connect" in found[1].detail
-    assert "DATABASE_URL" in found[1].cure
+    names = ["schemas", "registry", "topics", "database"]
+    assert [finding.name for finding in found] == names
+    assert found[0].detail.startswith("schemas: payments: ")
+    assert "registry_auth" in found[1].cure
+    assert "Couldn't connect" in found[3].detail
+    assert "DATABASE_URL" in found[3].cure
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,11 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     """Run until all is in the tables, or until SIGTERM."""
     settings = settings_of(chosen, defaults)
     from ..ingest import kafka_options
+    from ..payloads.decoder import check
 
     kafka_options(settings)
+    if chosen.command != "ingest":
+        check(settings.schemas)
     with (
         StopSignals() as signals,
         _observers(settings, chosen.log_format) as observers,
