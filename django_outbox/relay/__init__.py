@@ -45,14 +45,16 @@ after the purge is committed, not at the acknowledgement. So after any crash
 only the last record of a lane can be sent again, and never behind a later one.
 
 *Nothing is lost.* A row leaves the table only after a delivery report without
-error and with an offset. Marks carry no position: a mark takes, from the head,
-whatever this leader id has not marked, so a row that commits behind marked
-rows is found by the next mark, and the rows of a dead leader are found by its
-successor because their leader id is not the successor's.
+error and with an offset. A mark takes whatever this leader id has not marked,
+so a row that commits behind marked rows is found by the next mark, and the rows
+of a dead leader are found by its successor. Marks in the table (`leader_id`)
+carry no position; marks in memory (`memory.py`) remember every gap that they
+have passed.
 
-*An old leader harms nobody.* Every write is scoped by the leader id. Before
-each mark and each produce the dispatcher asks whether its term is still
-proven; when it is not, it stands down and empties the producer's queue.
+*An old leader harms nobody.* Every write is scoped: by the leader id where it
+is the mark, else by the message ids of what was read. Before each mark and each
+produce the dispatcher asks whether its term is still proven; when it is not, it
+stands down and empties the producer's queue.
 
 *One leader id at a time.* A new id is taken only when nothing is in flight
 under the former one.
@@ -80,6 +82,8 @@ producer broken          It is discarded, its records count as in flight no
                          more, force-remark, and the next one is built.
 lease over               Stand down: forget the queue, discard the producer.
 table out of reach       Try on; after a deadline, resign leadership.
+another cluster's rows   Waited too long for their own relay: the sweep finds them
+                         (`takeover.py`), and they go behind this cluster's own.
 =======================  ====================================================
 
 Two differences from the reference are deliberate. There, every failed
