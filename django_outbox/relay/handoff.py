@@ -126,6 +126,8 @@ class Handoff(Generic[ClaimT]):
 
     def _resign_when_overdue(self, term: Term, now: float) -> None:
         lost = max(outage.lasts(now) for outage in self._outages)
+        # What was lost before this term, nobody has tried again since.
+        lost = min(lost, now - term.acquired_at)
         if lost >= self._deadline:
             reason = f"no database for {lost:.1f} s"
             self._leadership.resign(term.leader_id, reason=reason)

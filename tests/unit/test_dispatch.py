@@ -328,6 +328,23 @@ def test_a_leader_without_database_resigns_after_its_deadline(bench: Bench) -> N
     assert "no database for 5.1 s" == bench.leadership.resigned
 
 
+def test_an_outage_of_an_earlier_term_is_no_reason_to_resign(bench: Bench) -> None:
+    bench.leadership.term = Term(trusted_until=100.0)
+    bench.table.is_away = True
+    bench.step()
+    bench.leadership.term = None
+    bench.step(after=30.0)
+
+    bench.table.is_away = False
+    bench.leadership.term = Term("id-2", acquired_at=31.0, trusted_until=100.0)
+    bench.stash(record(1))
+    bench.step()
+    bench.step()
+
+    assert "" == bench.leadership.resigned
+    assert {1: "id-2"} == bench.table.marks
+
+
 def test_a_failed_key_is_reset_after_its_backoff(bench: Bench) -> None:
     bench.stash(record(1, "a"), record(2, "b"))
     bench.step()
