@@ -130,14 +130,14 @@ class KafkaProducer:
         message: Message,
     ) -> None:
         """Settle one record: librdkafka's delivery report, served by `poll()`."""
-        if error is not None:
-            settled(record, self._failure(error, is_alone=alone))
-        elif message.offset() is None:
-            settled(record, no_offset())
-        else:
+        if error is None and message.offset() is not None:
             if self._trouble.told:
                 self._trouble.end()
             settled(record, None)
+        elif error is None:
+            settled(record, no_offset())
+        else:
+            settled(record, self._failure(error, is_alone=alone))
 
     def _failure(self, error: DriverError, *, is_alone: bool) -> DeliveryFailed:
         return self._trouble.fault or failure(error, is_alone=is_alone)

@@ -215,7 +215,8 @@ class Dispatcher(Handoff[Claim]):
                 self._report(record, error)
 
     def _report(self, record: Record, error: DeliveryFailed | None) -> None:
-        self._is_broken |= isinstance(error, ProducerBroken)
+        if error is not None:
+            self._is_broken |= isinstance(error, ProducerBroken)
         self.relay.reported(record, error)
 
     def _serve_reports(self) -> None:

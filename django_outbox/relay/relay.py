@@ -151,7 +151,8 @@ class Relay:
     def reported(self, record: Record, error: DeliveryFailed | None) -> None:
         """Take the outcome of one record's delivery."""
         if error is None:
-            self._settlement().acknowledged.append(record)
+            pending = self._pending or self._settlement()
+            pending.acknowledged.append(record)
             return
         if isinstance(error, ProducerBroken) or error.code in ABANDONED:
             # No fault of the record, and nobody knows whether it is in the log.
