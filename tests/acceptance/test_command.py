@@ -116,7 +116,8 @@ def test_a_standby_ends_at_once_and_in_order(
     leader, standby = harvesters.start_ready(2)
     asked_at = standby.signal(number)
     assert standby.exit_code() == 0
-    assert (boottime_ns() - asked_at) / NS <= 2
+    # It has nothing to drain: the rest is a process that ends.
+    assert (boottime_ns() - asked_at) / NS <= 2.5
     assert [event["event"] for event in standby.events] == ["ready", "stopped"]
     group = harvesters.environment["OUTBOX_LEADER_GROUP"]
     eventually(lambda: groups.settled(group) == 1, timeout=15)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ..services import Topics
 from .auditing import audit, deliveries
 from .groups import Groups
@@ -41,11 +43,13 @@ def test_a_crashed_leader_loses_nothing_and_repeats_little(
     assert acquired["boottime_ns"] - crashed_at <= TAKEOVER_NS
 
 
+@pytest.mark.parametrize("marks", ["memory", "table"])
 def test_a_crash_of_each_leader_in_turn(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str, marks: str
 ) -> None:
     harvesters.environment = {
         **harvesters.environment,
+        "OUTBOX_MARKS": marks,
         "OUTBOX_MAX_IN_FLIGHT": str(WINDOW),
     }
     leader, *_ = harvesters.start_ready(3)

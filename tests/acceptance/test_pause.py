@@ -66,10 +66,12 @@ def after_its_successor(sent: list[Delivery], leader_id: str) -> list[Delivery]:
     return late
 
 
+@pytest.mark.parametrize("marks", ["memory", "table"])
 def test_a_paused_leader_fences_itself_before_it_acts_again(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str, marks: str
 ) -> None:
     table.execute(WATCH)
+    harvesters.environment = {**harvesters.environment, "OUTBOX_MARKS": marks}
     paused, *_ = harvesters.start_ready(3)
     led = paused.wait_for("leader_acquired")
     with Writers(table, topic) as writers:
@@ -92,11 +94,13 @@ def test_a_paused_leader_fences_itself_before_it_acts_again(
     assert {event["event"] for event in paused.all(*ALL_KINDS, after=resumed_at)} <= {
         "leader_fenced"
     }
-    # In the table nobody but the successor has touched a row since its first act.
-    done = acts(table)
-    first = done.index((successor.name, acquired["leader_id"]))
-    assert {actor for actor, _ in done[first:]} == {successor.name}
-    assert {actor for actor, _ in done[:first]} == {paused.name}
+    if marks == "table":
+        # There nobody but the successor has touched a row since its first act; with
+        # marks in memory a late purge deletes what is in the log.
+        done = acts(table)
+        first = done.index((successor.name, acquired["leader_id"]))
+        assert {actor for actor, _ in done[first:]} == {successor.name}
+        assert {actor for actor, _ in done[:first]} == {paused.name}
     # In the log, a late message repeats one that was sent before.
     sent = deliveries(topics.read(topic))
     late = after_its_successor(sent, led["leader_id"])
