@@ -151,3 +151,8 @@ class RecordPoisoned(DeliveryFailed):
 
 class ProducerBroken(DeliveryFailed):
     """The producer met a fatal error: destroy it and build another."""
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another producer has taken the transactional id over."""
+        return self.code in {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}

@@ -158,7 +158,11 @@ class OutboxSettings:
     @property
     def leader_group(self) -> str:
         """The leader group of this cluster."""
-        return _of_cluster(self.LEADER_GROUP, self.CLUSTER_ID)
+        return self.leader_group_of(self.CLUSTER_ID)
+
+    def leader_group_of(self, origin: int) -> str:
+        """Return the leader group of a cluster."""
+        return _of_cluster(self.LEADER_GROUP, origin)
 
     @property
     def source(self) -> str:

@@ -72,8 +72,11 @@ def producer_config(options: OutboxSettings) -> KafkaConfig:
     }
 
 
-def transactional_config(options: OutboxSettings, shard: int) -> KafkaConfig:
-    """Properties of the producer of one shard's transactions."""
+def transactional_config(
+    options: OutboxSettings, shard: int, origin: int | None = None
+) -> KafkaConfig:
+    """Properties of the producer of one shard's records, by default this cluster's."""
+    origin = options.CLUSTER_ID if origin is None else origin
     return {
         **producer_config(options),
         # Batches form while the rest of a transaction is produced; the flush at
@@ -82,7 +85,8 @@ def transactional_config(options: OutboxSettings, shard: int) -> KafkaConfig:
         # The broker refuses what comes while it still ends the last transaction.
         "retry.backoff.ms": 5,
         **options.PRODUCER_KAFKA,
-        "transactional.id": f"{options.leader_group}.{shard}",
+        # All clusters that share this Kafka take it over from each other.
+        "transactional.id": f"{options.leader_group_of(origin)}.{shard}",
         # What a dead leader left open hides later records from readers of
         # committed ones, until its successor opens or this is over.
         "transaction.timeout.ms": milliseconds(2 * options.DELIVERY_TIMEOUT),

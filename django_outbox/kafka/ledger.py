@@ -7,6 +7,10 @@ the last committed one when it opens.
 
 The value is 24 bytes for each record: its id (signed, big-endian), then the 16
 bytes of its message id. What the ids are unique under stands in the headers.
+
+Where there are several clusters, 26 bytes follow for each range of ids that
+were committed: first, last, newest time of creation, and how far apart they
+are; a header says how many there are. Such a ledger has a format of its own.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from confluent_kafka import KafkaError as DriverError
 
 from ..exceptions import KafkaError, KafkaUnavailable
 from ..ledger.ports import Ledger
+from ..ledger.relayed import Range
 from ..records import Record
 from .config import KafkaConfig
 from .envelope import Headers, texts
@@ -35,6 +40,13 @@ from .logs import CLIENT_LOG
 
 FORMAT: Final = "1"
 """Version of the value's format, in the header `ledger-format`."""
+
+FORMAT_WITH_RANGES: Final = "2"
+"""The version that has the header `ledger-ranges`, too."""
+
+_FORMATS: Final = frozenset({FORMAT, FORMAT_WITH_RANGES})
+
+_RANGE: Final = struct.Struct(">qqqH")
 
 _FIRST_STEP: Final = 8
 """Offsets to go back from the end at first: behind the last ledger come the mark
@@ -51,7 +63,13 @@ def encode(ledger: Ledger) -> tuple[Headers, bytes]:
     raw = bytes.fromhex(text)
     pairs = zip(ids, (raw[at : at + 16] for at in range(0, len(raw), 16)), strict=True)
     value = struct.pack(">" + "q16s" * len(ids), *chain.from_iterable(pairs))
-    return [("ledger-format", FORMAT), ("ledger-history", ledger.history)], value
+    history = ("ledger-history", ledger.history)
+    if not ledger.relayed:
+        return [("ledger-format", FORMAT), history], value
+    ranges = [_RANGE.pack(r.low, r.high, r.newest, r.step) for r in ledger.relayed]
+    number = ("ledger-ranges", str(len(ranges)))
+    headers: Headers = [("ledger-format", FORMAT_WITH_RANGES), history, number]
+    return headers, value + b"".join(ranges)
 
 
 def decode(fields: Mapping[str, str], value: bytes) -> Ledger:
@@ -61,7 +79,9 @@ def decode(fields: Mapping[str, str], value: bytes) -> Ledger:
     Raises:
         KafkaError: it is none, or of a later format.
     """
-    if fields.get("ledger-format") != FORMAT or len(value) % 24:
+    ranges = _ranges(fields)
+    end = len(value) - _RANGE.size * ranges
+    if fields.get("ledger-format") not in _FORMATS or end < 0 or end % 24:
         raise KafkaError(
             "The ledger topic's last record is no ledger of this version "
             f"(ledger-format {fields.get('ledger-format')!r}, {len(value)} bytes). "
@@ -69,9 +89,19 @@ def decode(fields: Mapping[str, str], value: bytes) -> Ledger:
         )
     records = [
         Record.identified(id_, str(uuid.UUID(bytes=raw)))
-        for id_, raw in struct.iter_unpack(">q16s", value)
+        for id_, raw in struct.iter_unpack(">q16s", value[:end])
     ]
-    return Ledger(history=fields.get("ledger-history", ""), records=records)
+    relayed = tuple(
+        Range(low, high, step, newest)
+        for low, high, newest, step in _RANGE.iter_unpack(value[end:])
+    )
+    history = fields.get("ledger-history", "")
+    return Ledger(history=history, records=records, relayed=relayed)
+
+
+def _ranges(fields: Mapping[str, str]) -> int:
+    number = fields.get("ledger-ranges", "0")
+    return int(number) if number.isdecimal() else 0
 
 
 def read_last(

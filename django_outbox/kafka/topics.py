@@ -55,8 +55,11 @@ def leader_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
     return OwnTopic("leader topic", options.leader_topic, partitions, settings)
 
 
-def ledger_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
-    """Describe the topic of the exactly-once relay's books."""
+def ledger_topic(
+    options: OutboxSettings, shard: int = 0, origin: int | None = None
+) -> OwnTopic:
+    """Describe the topic of the exactly-once relay's books: of this cluster, or one."""
+    origin = options.CLUSTER_ID if origin is None else origin
     settings = {
         "cleanup.policy": "compact",
         # All but the last ledger is waste: compact early.
@@ -64,7 +67,8 @@ def ledger_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
         "min.cleanable.dirty.ratio": "0.1",
     }
     partitions = max(options.SHARDS, shard + 1)
-    return OwnTopic("ledger topic", options.ledger_topic, partitions, settings)
+    name = options.ledger_topic_of(origin)
+    return OwnTopic("ledger topic", name, partitions, settings)
 
 
 RETENTION: Final = 3600.0

@@ -51,6 +51,8 @@ class KafkaTransactions:
         credential: the present one of the leader group's member; None when
             there is no group (`--solo`).
         name: the process, as `client.id` shows it to operators.
+        origin: the cluster whose records it carries; by default this one. The
+            credential is always that of this cluster's leader.
     """
 
     def __init__(
@@ -60,14 +62,16 @@ class KafkaTransactions:
         credential: Callable[[], Credential | None] | None,
         name: str = "",
         shard: int = 0,
+        origin: int | None = None,
     ) -> None:
         client_id = {"client.id": name} if name else {}
-        self._config = transactional_config(options, shard) | client_id
+        self._config = transactional_config(options, shard, origin) | client_id
         self._admin_config = admin_config(options) | client_id
-        self._options = options
+        self._ledger_topic = ledger_topic(options, shard, origin)
+        self._may_create = options.CREATE_LEADER_TOPIC
         self._reader_config = ledger_consumer_config(options) | client_id
         self._credential = credential
-        self._topic = options.ledger_topic
+        self._topic = self._ledger_topic.name
         self._shard = shard
         self._timeout = options.DELIVERY_TIMEOUT
         self._envelope = Envelope(options)
@@ -80,11 +84,7 @@ class KafkaTransactions:
 
     def open(self) -> Ledger | None:
         self.close()
-        ensure_topic(
-            self._admin_config,
-            ledger_topic(self._options, self._shard),
-            may_create=self._options.CREATE_LEADER_TOPIC,
-        )
+        self._ensure_topic()
         logger.debug("Opening transactions with %s", redacted(self._config))
         self._client = client = Client(
             self._config | {"error_cb": self._trouble.note, "logger": CLIENT_LOG}
@@ -99,12 +99,11 @@ class KafkaTransactions:
             raise KafkaUnavailable(
                 f"Transactions cannot begin: {error.args[0].str()}."
             ) from error
-        return ledgers.read_last(
-            self._reader_config,
-            topic=self._topic,
-            shard=self._shard,
-            timeout=2 * self._timeout,
-        )
+        return self._read_ledger()
+
+    def read(self) -> Ledger | None:
+        self._ensure_topic()
+        return self._read_ledger()
 
     def send(
         self,
@@ -162,6 +161,19 @@ class KafkaTransactions:
         if client is not None:
             # What is queued belongs to a transaction that nobody will commit.
             drop(client)
+
+    def _ensure_topic(self) -> None:
+        ensure_topic(
+            self._admin_config, self._ledger_topic, may_create=self._may_create
+        )
+
+    def _read_ledger(self) -> Ledger | None:
+        return ledgers.read_last(
+            self._reader_config,
+            topic=self._topic,
+            shard=self._shard,
+            timeout=2 * self._timeout,
+        )
 
     def _check(
         self, destinations: Destinations, records: Sequence[Record], leader_id: str

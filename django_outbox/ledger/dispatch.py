@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
 from typing import Final
 
 from ..exceptions import KafkaError, ProducerBroken
-from ..records import Settlement
+from ..records import Record, Settlement
 from ..relay.handoff import MAX_OUTSTANDING, Handoff, report_sweep
 from ..relay.outage import Outage
 from ..relay.pace import Pace
 from ..relay.ports import Leadership, Term
+from ..relay.takeovers import Takeovers
+from .histories import believed, is_same
 from .ports import Ledger, Look, Transactions
 from .relay import LedgerRelay
+from .relayed import Relayed
 from .settings import LedgerSettings
+from .stage import Stage
 
 logger = logging.getLogger(__name__)
 
@@ -34,18 +37,6 @@ ABORT_PAUSE: Final = 0.05
 
 RETRY_PATIENCE: Final = 0.5
 """Seconds for records that have failed before: all others wait meanwhile."""
-
-
-class Stage(Enum):
-    """How far a run has come."""
-
-    CLOSED = auto()
-    """No client: this process does not lead, or has to begin anew."""
-    OPENED = auto()
-    """The ledger is read, and the table is asked which history it has."""
-    CLEARING = auto()
-    """What the ledger lists is being purged."""
-    RELAYING = auto()
 
 
 class LedgerDispatcher(Handoff[Look]):
@@ -77,12 +68,18 @@ class LedgerDispatcher(Handoff[Look]):
             clock=clock,
         )
         self.relay = LedgerRelay(batch=settings.batch, retry=settings.retry)
+        self.takeovers = Takeovers(here=settings.here, quiet=settings.quiet)
         self.stage = Stage.CLOSED
         self._settings = settings
         self._transactions = transactions
         self._run = 0
-        self._ledger: Ledger | None = None
+        self._read: Ledger | None = None
         self._history = ""
+        """Of the table."""
+        self._ledger = Ledger(history="", records=[])
+        """The last one of this run."""
+        self._relayed = Relayed()
+        """What was committed before this run, and may still be in the table."""
         self._trouble = ""
         self._open_at = self._send_at = 0.0
         self._pace = Pace(
@@ -119,6 +116,7 @@ class LedgerDispatcher(Handoff[Look]):
             return term
         if self.stage is not Stage.CLOSED:
             self._begin_anew()
+        self.takeovers.stop()
         if not self._outstanding and not self._is_claiming:
             self._tell_drained()
         return None
@@ -130,7 +128,6 @@ class LedgerDispatcher(Handoff[Look]):
         self._hand_over()
         self._transactions.close()
         self.stage = Stage.CLOSED
-        self._ledger = None
         self._run += 1
         self.relay.forget()
 
@@ -140,7 +137,7 @@ class LedgerDispatcher(Handoff[Look]):
             return
         self._open_at = now + OPEN_INTERVAL
         try:
-            self._ledger = self._transactions.open()
+            self._read = self._transactions.open()
         except KafkaError as error:
             self._transactions.close()
             self._report("Nothing can be sent yet: %s", error)
@@ -149,25 +146,21 @@ class LedgerDispatcher(Handoff[Look]):
         self.stage = Stage.OPENED
         self._ask(Look(run=self._run))
 
-    def _compare(self, history: str, leader_id: str) -> None:
-        """Believe the ledger if it speaks of this history of the database."""
-        ledger, self._history = self._ledger, history
+    def _compare(self, history: str) -> None:
+        """Go on from the ledger; what it lists has to be purged first."""
+        self._history = history
         self.stage = Stage.RELAYING
         self._pace.restart()
-        if ledger is None:
-            return
-        if ledger.history != history:
-            logger.warning(
-                "The ledger speaks of another history of the database (%s, now %s) "
-                "and is void: all that is in the table is sent",
-                ledger.history,
-                history,
-                extra={"action": "ledger_void"},
-            )
-        elif ledger.records:
-            self.relay.inherit(ledger.records, leader_id)
+        self._ledger = self._believed(self._read)
+        self._relayed = Relayed(self._ledger.relayed)
+        if self._ledger.records:
+            self.relay.inherit(self._ledger.records, self._leader_id)
             self.stage = Stage.CLEARING
             self._hand_over()
+
+    def _believed(self, ledger: Ledger | None) -> Ledger:
+        """Return what holds of the ledger that was read."""
+        return believed(ledger, self._history)
 
     def _take_answers(self, now: float) -> None:
         while self._answers:
@@ -180,24 +173,24 @@ class LedgerDispatcher(Handoff[Look]):
         while self._claimed:
             look = self._claimed.popleft()
             self._is_claiming = False
-            if look.run != self._run:
-                continue
-            if look.retry_at is not None:
-                self._take_failed_look(look)
-            elif self.stage is Stage.OPENED:
-                term = self._leadership.term
-                self._compare(look.history, term.leader_id if term else "")
-            elif look.history != self._history:
-                logger.warning(
-                    "The database has begun another history (%s, was %s): all that "
-                    "is in the table is sent",
-                    look.history,
-                    self._history,
-                    extra={"action": "history_changed"},
-                )
-                self._begin_anew()
-            else:
-                self._take_look(look, now)
+            if look.run == self._run:
+                self._take(look, now)
+
+    def _take(self, look: Look, now: float) -> None:
+        """Take a look that this run has asked for."""
+        if look.retry_at is not None:
+            self._take_failed_look(look)
+        elif self.stage is Stage.OPENED:
+            self._compare(look.history)
+        elif is_same(look.history, was=self._history):
+            self._take_look(look, now)
+        else:
+            self._begin_anew()
+
+    @property
+    def _leader_id(self) -> str:
+        term = self._leadership.term
+        return term.leader_id if term else ""
 
     def _take_failed_look(self, look: Look) -> None:
         """Nothing was read: ask again later."""
@@ -206,14 +199,26 @@ class LedgerDispatcher(Handoff[Look]):
             self._begin_anew()
 
     def _take_look(self, look: Look, now: float) -> None:
-        self.relay.found(look, now)
         found = len(look.records)
+        if self._relayed:
+            look.found = self._purge_relayed(look.found)
+            look.records = self._purge_relayed(look.records)
+        self.relay.found(look, now)
         if look.sweep is None:
             if look.limit:
                 self._pace.found(found, limit=look.limit, since=self._pace.began_at)
             return
         self._pace.swept(found, limit=look.limit, now=now)
+        self.takeovers.found(self._leader_id, look.records, now)
         report_sweep(found)
+
+    def _purge_relayed(self, records: list[Record]) -> list[Record]:
+        """Let rows go that are in the log, and return the others."""
+        relayed = self._relayed.among(records)
+        if not relayed:
+            return records
+        self.relay.seen(relayed, self._leader_id)
+        return [record for record in records if record not in self._relayed]
 
     # Looking.
 
@@ -244,29 +249,33 @@ class LedgerDispatcher(Handoff[Look]):
             return False
         batch, is_retry = relay.next_batch()
         patience = self._settings.delivery_timeout
+        clusters = self._settings.clusters
+        ledger = self._ledger.followed_by(batch, relay.unpurged, clusters=clusters)
         try:
             faults = self._transactions.send(
                 batch,
                 leader_id,
-                Ledger(history=self._history, records=[*batch, *relay.unpurged]),
+                ledger,
                 patience=min(patience, RETRY_PATIENCE) if is_retry else patience,
                 may_commit=lambda: self._is_trusted(leader_id),
             )
         except ProducerBroken as error:
-            self._report(
-                "The outcome of a transaction is read from the ledger: %s", error
-            )
-            self._begin_anew()
+            self._break_off(error)
             return True
         now = self._clock()
         if faults is None:
-            self._trouble = ""
+            self._trouble, self._ledger = "", ledger
             relay.committed(batch, leader_id, now)
             return True
         relay.aborted(batch, faults, leader_id)
         if not faults:
             self._send_at = now + ABORT_PAUSE
         return True
+
+    def _break_off(self, error: ProducerBroken) -> None:
+        """End the run: only the ledger knows how the transaction has ended."""
+        self._report("The outcome of a transaction is read from the ledger: %s", error)
+        self._begin_anew()
 
     def _hand_over(self) -> None:
         if self._outstanding < MAX_OUTSTANDING and (s := self.relay.settlement()):

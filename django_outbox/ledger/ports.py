@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from ..exceptions import DeliveryFailed
 from ..records import Held, Record, Sweep
+from .relayed import Range, extended
 
 
 class Fault(NamedTuple):
@@ -33,10 +34,25 @@ class Ledger:
     """
 
     history: str
-    """The database's system identifier and timeline, under which ids are unique."""
+    """System identifier and timeline of the origin's database, under which ids are
+    unique; empty while none but other clusters have written ledgers."""
     records: Sequence[Record]
     """In the log, and perhaps in the table; of a ledger that was read, only the
     identity (`Record.identified`)."""
+    relayed: Sequence[Range] = ()
+    """All that was ever committed under this ledger, as far as it is remembered;
+    none where there is only one cluster."""
+
+    def followed_by(
+        self, batch: Sequence[Record], unpurged: Sequence[Record], *, clusters: int
+    ) -> Ledger:
+        """Return the ledger that goes with the next batch."""
+        is_shared = clusters > 1
+        return Ledger(
+            history=self.history,
+            records=[*batch, *unpurged],
+            relayed=extended(self.relayed, batch, step=clusters) if is_shared else (),
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,9 +85,11 @@ class Look:
 
 class Transactions(Protocol):
     """
-    One shard's transactional producer; one object serves one thread.
+    The transactional producer of one origin's records; it serves one thread.
 
-    Every method but `close` may block, within the delivery time-out and a bit.
+    All clusters that share a Kafka share the origin's transactional id and its
+    ledger. Every method but `close` may block, within the delivery time-out
+    and a bit.
     """
 
     def open(self) -> Ledger | None:
@@ -80,6 +98,14 @@ class Transactions(Protocol):
 
         Raises:
             KafkaError: not now; close, and open again later.
+        """
+
+    def read(self) -> Ledger | None:
+        """
+        Return the last committed ledger, and disturb nobody.
+
+        Raises:
+            KafkaError: not now; try again later.
         """
 
     def send(

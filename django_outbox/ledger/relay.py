@@ -42,6 +42,7 @@ class LedgerRelay:
         self._batch = batch
         self._retry = retry
         self._unpurged: list[Settlement] = []
+        self._seen: set[int] = set()
         self.forget()
 
     def forget(self) -> None:
@@ -51,6 +52,7 @@ class LedgerRelay:
         self._buffer: deque[Record] = deque()
         self._probes: list[Record] = []
         self._known = {r.id for s in self._unpurged for r in _settled_by(s)}
+        self._seen &= self._known
         self._gone: set[int] = set()
         self._size = self._batch
         self.page = min(FIRST_PAGE, self._batch)
@@ -70,7 +72,13 @@ class LedgerRelay:
     @property
     def has_room(self) -> bool:
         """Whether more rows should be read: one batch is sent, the next is read."""
-        return len(self._buffer) < 2 * self._batch
+        return len(self._buffer) + len(self._seen) < 2 * self._batch
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is to be sent, settled or tried again."""
+        at_work = self.has_work or self._unpurged or len(self._pending)
+        return not at_work and not self.holds.lanes
 
     # What was found.
 
@@ -137,7 +145,11 @@ class LedgerRelay:
     def unpurged(self) -> list[Record]:
         """Records of earlier transactions whose rows may still be there."""
         settlements = (*self._unpurged, self._pending)
-        return [record for s in settlements for record in s.acknowledged]
+        records = [record for s in settlements for record in s.acknowledged]
+        if not self._seen:
+            return records
+        # An earlier ledger speaks for these, and so do the ranges of this one.
+        return [record for record in records if record.id not in self._seen]
 
     def committed(self, batch: Sequence[Record], leader_id: str, now: float) -> None:
         """Take note that the last batch is in the log, every record of it."""
@@ -188,11 +200,20 @@ class LedgerRelay:
         """Take what the ledger lists: it is in the log, and perhaps in the table."""
         self._settlement(leader_id).acknowledged.extend(records)
 
+    def seen(self, records: Iterable[Record], leader_id: str) -> None:
+        """Take rows that were found, and are in the log already: to be purged."""
+        fresh = [record for record in records if not self._is_known(record)]
+        ids = [record.id for record in fresh]
+        self._known.update(ids)
+        self._seen.update(ids)
+        self._settlement(leader_id).acknowledged.extend(fresh)
+
     def settled(self, settlement: Settlement, now: float) -> None:
         """Take note that the table holds this settlement."""
         self._unpurged.remove(settlement)
         ids = [record.id for record in _settled_by(settlement)]
         self._known.difference_update(ids)
+        self._seen.difference_update(ids)
         # A row that failed stays in the table and has to be read again.
         self._gone.update(ids)
         self._gone.difference_update(f.record.id for f in settlement.failed)

@@ -32,6 +32,7 @@ class InMemoryTransactions:
         options: the settings of the outbox.
         credential: the present one of the leader group's member.
         group: accepts or refuses it; None when there is no group.
+        origin: the cluster whose records it carries; by default this one.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class InMemoryTransactions:
         credential: Callable[[], FakeCredential | None] = lambda: None,
         group: Coordinator | None = None,
         shard: int = 0,
+        origin: int | None = None,
     ) -> None:
         self.refused: dict[str, DeliveryFailed] = {}
         """By message id, why the log does not take a record. An acknowledgement
@@ -55,8 +57,9 @@ class InMemoryTransactions:
         self._group = group
         self._shard = shard
         options = options or OutboxSettings()
-        self._id = f"{options.leader_group}.{shard}"
-        self._topic = options.ledger_topic
+        origin = options.CLUSTER_ID if origin is None else origin
+        self._id = f"{options.leader_group_of(origin)}.{shard}"
+        self._topic = options.ledger_topic_of(origin)
         self._envelope = Envelope(options)
         self._epoch: int | None = None
 
@@ -65,6 +68,11 @@ class InMemoryTransactions:
         if self._log.is_down:
             raise KafkaUnavailable
         self._epoch = self._transactor.initialise(self._id)
+        return self.read()
+
+    def read(self) -> Ledger | None:
+        if self._log.is_down:
+            raise KafkaUnavailable
         key = str(self._shard).encode()
         mine = [m for m in self._log.of(self._topic) if m.key == key]
         if not mine:

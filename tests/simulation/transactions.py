@@ -58,6 +58,9 @@ class SimulatedTransactions:
         self._world.count("opened")
         return ledger[0]
 
+    def read(self) -> Ledger | None:
+        return self._call("read the ledger", lambda: (self._world.ledger,))[0]
+
     def send(
         self,
         records: Sequence[Record],

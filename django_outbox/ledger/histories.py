@@ -1,0 +1,44 @@
+"""
+What holds of a ledger under the history that the table has now.
+
+Ids are unique under one history of a database: its system identifier and
+timeline. `dispatch.py` asks when it has read a ledger, and at each look.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from .ports import Ledger
+
+logger = logging.getLogger(__name__)
+
+
+def believed(ledger: Ledger | None, history: str) -> Ledger:
+    """Return what to go on from: the ledger, or nothing if it is void."""
+    # Other clusters, when only they have written, know no history of this table.
+    if ledger is not None and ledger.history in {"", history}:
+        return replace(ledger, history=history)
+    if ledger is not None:
+        logger.warning(
+            "The ledger speaks of another history of the database (%s, now %s) "
+            "and is void: all that is in the table is sent",
+            ledger.history,
+            history,
+            extra={"action": "ledger_void"},
+        )
+    return Ledger(history=history, records=[])
+
+
+def is_same(history: str, *, was: str) -> bool:
+    """Whether a look shows rows of the same history as those before; tell if not."""
+    if history != was:
+        logger.warning(
+            "The database has begun another history (%s, was %s): all that "
+            "is in the table is sent",
+            history,
+            was,
+            extra={"action": "history_changed"},
+        )
+    return history == was
