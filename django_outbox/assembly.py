@@ -18,13 +18,15 @@ from .exceptions import DatabaseError
 from .ledger.dispatch import LedgerDispatcher
 from .ledger.finder import Finder
 from .ledger.settings import LedgerSettings
+from .ledger.takeover import TakeoverDispatcher
+from .lines import Line
 from .machinery import Machinery
 from .options import OutboxSettings
-from .parts import Closable, Marking, Parts
+from .parts import Parts
 from .providers import HarvestedTable, Providers
 from .relay.dispatch import Dispatcher
 from .relay.mark import Marker
-from .relay.meter import Meter
+from .relay.meter import Counters, Meter, Totals
 from .relay.outage import Outage
 from .relay.poison import RetryPolicy
 from .relay.ports import Leadership
@@ -51,21 +53,22 @@ def assemble(
         barrier=machinery.barrier,
         can_join=_Probe(providers.table("probe")),
     )
-    provide = providers.unmarked if o.is_exactly_once else providers.table
-    settling = provide("settle")
+    settling = (
+        providers.unmarked("settle", o.CLUSTER_ID)
+        if o.is_exactly_once
+        else providers.table("settle")
+    )
     settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
     wiring = _Wiring(o, providers, machinery, elector.leadership, settler)
-    relay = _ledger(wiring, membership) if o.is_exactly_once else _marking(wiring)
-    counters = relay.dispatcher.relay
+    relays = _ledgers(wiring, membership) if o.is_exactly_once else [_marking(wiring)]
+    counters = Totals([counters for _, counters in relays])
     return Parts(
         election=elector,
         leadership=elector.leadership,
-        marker=relay.marker,
-        dispatcher=relay.dispatcher,
+        lines=[line for line, _ in relays],
         settler=settler,
         meter=Meter(counters, name=machinery.name, interval=o.METER_INTERVAL),
         releaser=_releaser(o, providers, machinery),
-        marking=relay.marking,
         settling=settling,
     )
 
@@ -83,15 +86,14 @@ class _Wiring(NamedTuple):
 class _Relay(NamedTuple):
     """What differs between the two relays."""
 
-    marker: Marking
-    marking: Closable
-    """The marker's table."""
-    dispatcher: Dispatcher | LedgerDispatcher
+    line: Line
+    counters: Counters
 
 
 def _marking(wiring: _Wiring) -> _Relay:
     """Build MP/R's part."""
     o, providers, machinery, leadership, settler = wiring
+    post = machinery.post()
     table = providers.table("mark")
     marker = Marker(
         outbox=table, is_trusted=Trust(leadership, boottime), clock=boottime
@@ -110,36 +112,52 @@ def _marking(wiring: _Wiring) -> _Relay:
         ),
         leadership=leadership,
         make_producer=providers.producer,
-        claim=machinery.claim,
-        submit=machinery.submit,
+        claim=post.claim,
+        submit=post.submit,
         outages=(marker.outage, settler.outage),
         clock=boottime,
     )
-    return _Relay(marker, table, dispatcher)
+    line = Line(post, marker=marker, dispatcher=dispatcher, marking=table)
+    return _Relay(line, dispatcher.relay)
 
 
-def _ledger(wiring: _Wiring, membership: Membership) -> _Relay:
-    """Build the exactly-once relay's part."""
+def _ledgers(wiring: _Wiring, membership: Membership) -> list[_Relay]:
+    """Build the exactly-once relay's part, this cluster's own line first."""
+    o = wiring.options
+    origins = [(o.CLUSTER_ID + n) % o.CLUSTERS_COUNT for n in range(o.CLUSTERS_COUNT)]
+    return [_ledger(wiring, membership, origin) for origin in origins]
+
+
+def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> _Relay:
+    """Build the line for the records of one cluster."""
     o, providers, machinery, leadership, settler = wiring
-    table = providers.unmarked("find")
+    is_own = origin == o.CLUSTER_ID
+    post = machinery.post()
+    table = providers.unmarked("find" if is_own else f"find {origin}", origin)
     finder = Finder(table=table, clock=boottime)
-    dispatcher = LedgerDispatcher(
+    dispatcher = (LedgerDispatcher if is_own else TakeoverDispatcher)(
         LedgerSettings(
             batch=o.TRANSACTION_BATCH,
             delivery_timeout=o.DELIVERY_TIMEOUT,
+            here=o.CLUSTER_ID,
+            clusters=o.CLUSTERS_COUNT,
+            quiet=o.MAXIMUM_DELAY,
             busy_interval=o.MIN_POLL_INTERVAL,
             idle_interval=o.POLL_INTERVAL,
             database_deadline=o.DATABASE_DEADLINE,
             retry=_retry_policy(o),
         ),
         leadership=leadership,
-        transactions=providers.transactions(membership),
-        claim=machinery.claim,
-        submit=machinery.submit,
-        outages=(finder.outage, settler.outage),
+        transactions=providers.transactions(membership, origin),
+        claim=post.claim,
+        submit=post.submit,
+        # A search for what others have left may be slow, and says nothing.
+        outages=(finder.outage, settler.outage) if is_own else (settler.outage,),
         clock=boottime,
     )
-    return _Relay(finder, table, dispatcher)
+    name = "" if is_own else f"-{origin}"
+    line = Line(post, marker=finder, dispatcher=dispatcher, marking=table, name=name)
+    return _Relay(line, dispatcher.relay)
 
 
 def _releaser(

@@ -4,9 +4,10 @@ The threads of one run of a harvester, from start to an orderly end.
 `harvester.py` builds the parts and calls `start()`. Five threads, one concern
 each: *elect* (polls the group, heartbeats), *mark* (claims or reads rows),
 *dispatch* (produces, serves reports), *settle* (purge, fail, park, meter,
-staged records that are due), *notify* (app receivers). The order of the end
-matters: the elector hands leadership over, which needs the others to drain;
-only then do these stop, the notifier last.
+staged records that are due), *notify* (app receivers); of *mark* and *dispatch*
+one for each line (`lines.py`). The order of the end matters: the elector hands
+leadership over, which needs the others to drain; only then do these stop, the
+notifier last.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
 
 from .events import (
     Event,
@@ -29,6 +30,7 @@ from .events import (
     boottime,
 )
 from .exceptions import DatabaseError
+from .lines import Post
 from .notifying import Notifier
 from .parts import Budget, Observer, Parts
 from .records import ExpiredSeries, Failure, Settlement
@@ -64,20 +66,20 @@ class Machinery:
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._drain_ends_at = float("inf")
-        self._claims: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._inbox: queue.SimpleQueue[Settlement | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[Post, Settlement] | None]
+        self._inbox = queue.SimpleQueue()
         self._threads: dict[str, threading.Thread] = {}
 
     def start(self, parts: Parts) -> None:
         """Start the threads; `parts` need this object's methods to be built."""
         self._parts = parts
-        bodies = {
-            "settle": self._settle,
-            "mark": self._mark,
-            "dispatch": self._dispatch,
-            "notify": self._notifier.run,
-            "elect": self._elect,
-        }
+        bodies: dict[str, Callable[[], None]] = {"settle": self._settle}
+        for line in parts.lines:
+            bodies[f"mark{line.name}"] = line.mark
+            bodies[f"dispatch{line.name}"] = partial(
+                line.dispatch, self._abandoned, self._tell
+            )
+        bodies |= {"notify": self._notifier.run, "elect": self._elect}
         for concern, body in bodies.items():
             thread = threading.Thread(
                 target=self._guard,
@@ -108,18 +110,22 @@ class Machinery:
 
     # What the parts call back.
 
-    def claim(self, claim: Any) -> None:
-        """Queue a claim for the thread "mark"."""
-        self._claims.put(claim)
-
-    def submit(self, settlement: Settlement) -> None:
-        """Queue a settlement for the thread "settle"."""
-        self._inbox.put(settlement)
+    def post(self) -> Post:
+        """Return the post of one more line."""
+        return Post(self._inbox.put)
 
     def barrier(self, term: Term) -> None:
         """Settle what is in flight before leadership is given up (elect)."""
-        timeout = min(self._budget.drain, self._drain_ends_at - boottime())
-        if not self._parts.dispatcher.drain(term, max(timeout, 0.0)):
+        now = boottime()
+        timeout = min(self._budget.drain, self._drain_ends_at - now)
+        dispatchers = [line.dispatcher for line in self._parts.lines]
+        for dispatcher in dispatchers:
+            dispatcher.begin_drain(term)
+        is_drained = [
+            dispatcher.wait_drained(max(now + timeout - boottime(), 0.0))
+            for dispatcher in dispatchers
+        ]
+        if not all(is_drained):
             logger.warning(
                 "Not all records were settled in %.1f s; the next leader sends the"
                 " rest again",
@@ -142,7 +148,8 @@ class Machinery:
             return
         self._notifier.tell(event)
         if isinstance(event, LeaderAcquired):
-            self._parts.dispatcher.wake()
+            for line in self._parts.lines:
+                line.dispatcher.wake()
 
     def parked(self, leader_id: str, failure: Failure) -> None:
         """Announce a record that now lies in the parked table (settle)."""
@@ -210,33 +217,15 @@ class Machinery:
     def _end(self) -> None:
         """Stop what the barrier needed, the notifier last."""
         self._abandoned.set()
-        self._parts.dispatcher.wake()
-        self._claims.put(None)
+        for line in self._parts.lines:
+            line.stop()
         self._inbox.put(None)
-        for concern in ("dispatch", "mark", "settle"):
-            self._threads[concern].join(self._budget.revoke)
+        for concern, thread in self._threads.items():
+            if concern not in {"notify", "elect"}:
+                thread.join(self._budget.revoke)
         self.publish(Stopped(name=self.name))
         self._notifier.stop()
         self._threads["notify"].join(self._budget.revoke)
-
-    def _dispatch(self) -> None:
-        try:
-            while not self._abandoned.is_set():
-                idle = self._parts.dispatcher.step()
-                for news in self._parts.dispatcher.takeovers.news():
-                    self._tell(news)
-                if idle:
-                    self._parts.dispatcher.rest(idle)
-        finally:
-            self._parts.dispatcher.close()
-
-    def _mark(self) -> None:
-        try:
-            while (claim := self._claims.get()) is not None:
-                self._parts.marker.carry_out(claim)
-                self._parts.dispatcher.claimed(claim)
-        finally:
-            self._parts.marking.close()
 
     def _settle(self) -> None:
         try:
@@ -248,21 +237,23 @@ class Machinery:
                     self._release()
                     continue
                 try:
-                    settlement = self._inbox.get(timeout=min(wait, due))
+                    asked = self._inbox.get(timeout=min(wait, due))
                 except queue.Empty:
                     continue
-                if settlement is None:
+                if asked is None:
                     return
-                self._carry_out(settlement)
+                self._carry_out(*asked)
         finally:
             self._parts.settling.close()
             self._parts.releaser.close()
 
-    def _carry_out(self, settlement: Settlement) -> None:
+    def _carry_out(self, post: Post, settlement: Settlement) -> None:
         while (retry_at := self._parts.settler.settle(settlement)) is not None:
             if self._abandoned.wait(max(0.0, retry_at - boottime())):
                 return
-        self._parts.dispatcher.answer(settlement)
+        for line in self._parts.lines:
+            if line.post is post:
+                line.dispatcher.answer(settlement)
 
     def _release(self) -> None:
         """Send what was staged and is due, if this process leads."""

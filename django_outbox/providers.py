@@ -47,11 +47,13 @@ class Providers:
 
     table: Callable[[str], HarvestedTable]
     """Given the concern it serves, for the connection's application name."""
-    unmarked: Callable[[str], UnmarkedHarvest]
-    """The same table, for the exactly-once relay."""
+    unmarked: Callable[[str, int], UnmarkedHarvest]
+    """The same table, for the exactly-once relay; given also the cluster whose rows
+    it shows: if that is another one, those that may be taken over."""
     producer: Callable[[], Producer]
-    transactions: Callable[[Membership], Transactions]
-    """The exactly-once relay's producer, given the group that elects its leader."""
+    transactions: Callable[[Membership, int], Transactions]
+    """The exactly-once relay's producer, given the group that elects its leader, and
+    the cluster whose records it carries."""
     membership: Callable[[], Membership]
     staging: Callable[[], Staging | None] = lambda: None
     """None: nothing is ever staged."""
@@ -79,9 +81,10 @@ class Providers:
             ConfigurationError: a property in KAFKA is wrong.
         """
         check_properties(options)
-        scope = _scope_of(options)
 
-        def adapt(adapter: type[AdapterT], concern: str) -> AdapterT:
+        def adapt(
+            adapter: type[AdapterT], concern: str, origin: int = options.CLUSTER_ID
+        ) -> AdapterT:
             database = Database(
                 conninfo,
                 application_name=f"outbox {concern} {name}",
@@ -93,15 +96,16 @@ class Providers:
                 table=table,
                 source=options.source,
                 has_archive=options.ARCHIVE,
-                scope=scope,
+                scope=_scope_of(options, origin),
             )
 
-        def make_transactions(membership: Membership) -> Transactions:
+        def make_transactions(membership: Membership, origin: int) -> Transactions:
             member = membership if isinstance(membership, KafkaMembership) else None
             return KafkaTransactions(
                 options,
                 credential=(lambda: member.credential) if member else None,
                 name=name,
+                origin=origin,
             )
 
         def make_staging() -> Staging:
@@ -125,13 +129,14 @@ class Providers:
         )
 
 
-def _scope_of(options: OutboxSettings) -> Scope | None:
-    """Return which rows this cluster looks for; None: there is only one."""
+def _scope_of(options: OutboxSettings, origin: int) -> Scope | None:
+    """Return which rows are looked for; None: there is only one cluster."""
     if options.CLUSTERS_COUNT == 1:
         return None
     return Scope(
         here=options.CLUSTER_ID,
         clusters=options.CLUSTERS_COUNT,
         maximum_delay=options.MAXIMUM_DELAY,
+        origin=origin if origin != options.CLUSTER_ID else None,
         takes_over=not options.is_exactly_once,
     )

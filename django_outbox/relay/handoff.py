@@ -70,21 +70,19 @@ class Handoff(Generic[ClaimT]):
 
     # Called on other threads.
 
-    def drain(self, term: Term, timeout: float) -> bool:
-        """
-        Stop producing in this term and wait until all of it is settled.
-
-        Called on the elector's thread, inside the barrier. Returns False when
-        something is still in flight after `timeout` seconds.
-        """
-        self.begin_drain(term)
-        return self._drained.wait(timeout)
-
     def begin_drain(self, term: Term) -> None:
-        """Stop producing in this term, whatever its id; `is_drained` follows."""
+        """
+        Stop producing in this term, whatever its id; `is_drained` follows.
+
+        Called on the elector's thread, inside the barrier.
+        """
         self._draining = term.acquired_at
         self._drained.clear()
         self._wake.set()
+
+    def wait_drained(self, timeout: float) -> bool:
+        """Wait for that; False when something is in flight after `timeout` seconds."""
+        return self._drained.wait(timeout)
 
     @property
     def is_drained(self) -> bool:

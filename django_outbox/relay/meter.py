@@ -7,7 +7,7 @@ the count of the backlog, which the marking thread must not.
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from typing import Protocol
 
 from ..events import MeterRead
@@ -17,8 +17,13 @@ from ..records import Backlog
 class Counters(Protocol):
     """What a relay counts: MP/R's `Relay`, or the ledger relay's."""
 
-    purged: int
-    failed: int
+    @property
+    def purged(self) -> int:
+        """Records purged since this process started."""
+
+    @property
+    def failed(self) -> int:
+        """Deliveries that failed since this process started."""
 
     @property
     def in_flight(self) -> int:
@@ -27,6 +32,29 @@ class Counters(Protocol):
     @property
     def blocked(self) -> Sized:
         """Lanes that wait for a retry."""
+
+
+class Totals:
+    """What several relays of one process count together."""
+
+    def __init__(self, relays: Sequence[Counters]) -> None:
+        self._relays = relays
+
+    @property
+    def purged(self) -> int:
+        return sum(relay.purged for relay in self._relays)
+
+    @property
+    def failed(self) -> int:
+        return sum(relay.failed for relay in self._relays)
+
+    @property
+    def in_flight(self) -> int:
+        return sum(relay.in_flight for relay in self._relays)
+
+    @property
+    def blocked(self) -> Sized:
+        return range(sum(len(relay.blocked) for relay in self._relays))
 
 
 class Meter:
