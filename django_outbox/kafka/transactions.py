@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 QUEUE_WAIT: Final = 0.05
 """Seconds to wait for room in the producer's queue."""
 
+_LOST: Final = ("The client has lost an error.", "_FAIL")
+"""What is said of an error that nobody can tell, and its name."""
+
 
 class KafkaTransactions:
     """
@@ -233,25 +236,32 @@ class KafkaTransactions:
         return self._reports.acknowledged == len(records) + 1
 
     def _give_up(
-        self, client: Client, error: DriverError, *, is_committed: bool
+        self, client: Client, error: DriverError | None, *, is_committed: bool
     ) -> None:
         """Abort after an error, if that leaves nothing in doubt."""
-        if error.fatal() or (is_committed and not error.txn_requires_abort()):
-            raise ProducerBroken(error.str(), code=error.name()) from None
-        logger.debug("A transaction is aborted: %s", error.str())
+        if error is not None:
+            is_open = is_committed and not error.txn_requires_abort()
+            if error.fatal() or is_open:
+                raise ProducerBroken(error.str(), code=error.name()) from None
+            logger.debug("A transaction is aborted: %s", error.str())
         try:
             client.abort_transaction(self._timeout)
             # It has given up on what was under way: that is reported here.
             client.poll(0)
         except RAISED as failed:
-            cause = _driver_error(failed)
-            raise ProducerBroken(cause.str(), code=cause.name()) from None
+            error = _driver_error(failed)
+            text, name = (error.str(), error.name()) if error else _LOST
+            raise ProducerBroken(text, code=name) from None
+        if error is None:
+            raise ProducerBroken(_LOST[0], code=_LOST[1])
 
 
-def _driver_error(error: Exception) -> DriverError:
-    """Return what the driver says in an error that was raised, or in its cause."""
+def _driver_error(error: Exception) -> DriverError | None:
+    """
+    Return what the driver says in an error that was raised, or in its cause.
+
+    None: the driver has lost it, which it does when a fatal error and a report
+    come together; the next call raises it again.
+    """
     cause = error if isinstance(error, KafkaException) else error.__cause__
-    if not isinstance(cause, KafkaException):
-        raise error
-    found: DriverError = cause.args[0]
-    return found
+    return cause.args[0] if isinstance(cause, KafkaException) else None
