@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,14 @@ class Cluster:
 class Bench:
     """One process: a dispatcher with its finder and settler, which a test may hold."""
 
-    def __init__(self, cluster: Cluster, *, batch: int = 10) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        batch: int = 10,
+        kind: type[LedgerDispatcher] = LedgerDispatcher,
+        **settings: Any,
+    ) -> None:
         self.now = 100.0
         self.cluster = cluster
         self.leadership = Leadership()
@@ -103,7 +111,7 @@ class Bench:
         self.settler = Settler(
             outbox=cluster.table, on_parked=lambda *_: None, clock=self.clock
         )
-        self.dispatcher = LedgerDispatcher(
+        self.dispatcher = kind(
             LedgerSettings(
                 batch=batch,
                 delivery_timeout=5.0,
@@ -113,6 +121,7 @@ class Bench:
                 retry=RetryPolicy(
                     backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=3
                 ),
+                **settings,
             ),
             leadership=self.leadership,
             transactions=self.transactions,
