@@ -348,3 +348,49 @@ def test_block_key_never_parks() -> None:
 
     settlement = settle(relay)
     assert (settlement.poisoned, len(settlement.failed)) == ([], 1)
+
+
+# Rows that are in the log already.
+
+
+def test_a_row_that_is_in_the_log_is_purged_and_not_sent() -> None:
+    relay = relay_with()
+    relay.seen([record(1), record(2)], "me")
+
+    assert not relay.has_work
+    assert not relay.is_idle
+    settlement = settle(relay)
+    assert ids(settlement.acknowledged) == [1, 2]
+    assert settlement.leader_id == "me"
+    assert relay.is_idle
+
+
+def test_it_is_taken_once_and_not_listed_again() -> None:
+    """An earlier ledger has told of it."""
+    relay = relay_with(record(3))
+    relay.seen([record(1)], "me")
+    relay.seen([record(1)], "me")
+    commit(relay)
+
+    assert ids(relay.unpurged) == [3]
+    assert relay.sweep().known == {1, 3}
+    assert ids(settle(relay).acknowledged) == [1, 3]
+
+
+def test_no_more_rows_are_read_than_are_purged() -> None:
+    relay = relay_with(batch=2)
+    relay.seen([record(n) for n in range(1, 5)], "me")
+    assert not relay.has_room
+
+    settle(relay)
+
+    assert relay.has_room
+
+
+def test_a_run_that_ends_forgets_what_nobody_purges_for_it() -> None:
+    relay = relay_with(batch=2)
+    relay.seen([record(n) for n in range(1, 5)], "me")
+    relay.forget()
+
+    assert relay.has_room
+    assert relay.is_idle

@@ -139,11 +139,30 @@ def test_a_takeover_ends_when_nothing_was_found_for_long(
     assert taker.told == ["started", "ended", "started"]
 
 
+def test_a_takeover_lasts_while_something_is_not_purged(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    taker.is_settling = False
+    origin.write(3, to=(other,))
+    taker.run(200)
+    assert taker.dispatcher.stage is Stage.RELAYING
+
+    taker.is_settling = True
+    taker.run()
+
+    assert taker.dispatcher.stage is Stage.CLOSED
+    assert other.left == []
+
+
 def test_an_origin_that_returns_purges_what_was_relayed_and_sends_the_rest(
     origin: Site, other: Site, taker: Process
 ) -> None:
-    origin.write(3, 6, to=(other,))
+    """The last ledger lists one row, and its range holds both."""
+    origin.write(3, to=(other,))
     taker.run()
+    origin.write(6, to=(other,))
+    taker.run()
+    assert [record.id for record in origin.last.records] == [6]
     origin.write(9)
     Process(origin).run()
 
