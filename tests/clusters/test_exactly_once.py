@@ -19,7 +19,7 @@ from ..integration.harvesting import Witness, eventually, fast_options
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
-QUIET = 3.0
+QUIET = 2.0
 
 Row = tuple[int, str]
 
@@ -119,7 +119,7 @@ def test_two_that_take_over_at_once_send_each_record_once(
     bootstrap_servers: str, topics: Topics
 ) -> None:
     topic = topics.create()
-    clusters = Clusters(bootstrap_servers, topic, count=3, batch=3)
+    clusters = Clusters(bootstrap_servers, topic, count=3, batch=5)
     # Every tenth id belongs to nobody.
     both = [row for row in rows(3, 3000, step=3) if row[0] % 30]
 

@@ -10,6 +10,7 @@ import pytest
 
 from django_outbox.exceptions import ProducerBroken, RecordPoisoned
 from django_outbox.ledger.ports import Fault, Ledger, Transactions
+from django_outbox.ledger.relayed import Range
 from django_outbox.records import Record
 from tests.unit.samples import record
 
@@ -124,6 +125,51 @@ def test_an_empty_ledger_is_a_ledger(cluster: Cluster) -> None:
     )
 
     assert transactions.open() == Ledger(history="h", records=[])
+
+
+def test_a_ledger_keeps_what_was_relayed(cluster: Cluster) -> None:
+    topic, transactions = cluster.create(), opened(cluster)
+    one = record(1, topic=topic)
+    ranges = (Range(-5, 70_000_000_000, 3, 1_700_000_000_000_000), Range(1, 1, 32, 0))
+    ledger = Ledger(history=HISTORY, records=[one], relayed=ranges)
+    transactions.send([one], LEADER, ledger, patience=3.0, may_commit=lambda: True)
+
+    found = transactions.open()
+
+    assert found is not None
+    assert found.relayed == ranges
+    assert [(r.id, r.message_id) for r in found.records] == [(1, one.message_id)]
+
+
+def test_to_read_the_ledger_disturbs_nobody(cluster: Cluster) -> None:
+    topic, reader = cluster.create(), cluster.transactions()
+    assert reader.read() is None
+    transactions = opened(cluster)
+    sent(transactions, record(1, topic=topic))
+
+    ledger = reader.read()
+
+    assert ledger is not None
+    assert [r.id for r in ledger.records] == [1]
+    assert sent(transactions, record(2, topic=topic)) is None
+
+
+def test_clusters_share_what_belongs_to_an_origin(cluster: Cluster) -> None:
+    topic = cluster.create()
+    origin = opened(cluster, CLUSTERS_COUNT=2)
+    sent(origin, record(2, topic=topic, value="2"))
+    taker = cluster.transactions(CLUSTERS_COUNT=2, CLUSTER_ID=1, origin=0)
+
+    ledger = taker.open()
+    assert ledger is not None
+    assert [r.id for r in ledger.records] == [2]
+    with pytest.raises(ProducerBroken) as caught:
+        sent(origin, record(4, topic=topic, value="4"))
+
+    assert caught.value.is_fenced
+    assert cluster.transactions(CLUSTERS_COUNT=2, CLUSTER_ID=1).open() is None
+    assert sent(taker, record(6, topic=topic, value="6")) is None
+    assert cluster.read(topic) == [b"2", b"6"]
 
 
 def test_whoever_opens_fences_whoever_was_here_before(cluster: Cluster) -> None:

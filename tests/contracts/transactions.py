@@ -36,9 +36,11 @@ class MemoryTransactions:
         topic = InMemoryTopic(max_message_bytes=max_message_bytes)
         return self.log.create(f"topic-{self._count}", topic)
 
-    def transactions(self, **options: Any) -> Transactions:
+    def transactions(
+        self, *, origin: int | None = None, **options: Any
+    ) -> Transactions:
         return InMemoryTransactions(
-            self.log, self._transactor, OutboxSettings(**options)
+            self.log, self._transactor, OutboxSettings(**options), origin=origin
         )
 
     def with_group(self) -> tuple[Group, Callable[[Any], Transactions]]:
@@ -76,8 +78,10 @@ class KafkaCluster:
     def create(self, *, max_message_bytes: int = 1_048_588) -> str:
         return self._topics.create(config={"max.message.bytes": str(max_message_bytes)})
 
-    def transactions(self, **options: Any) -> Transactions:
-        return self._make(OutboxSettings(**self._settings, **options), None)
+    def transactions(
+        self, *, origin: int | None = None, **options: Any
+    ) -> Transactions:
+        return self._make(OutboxSettings(**self._settings, **options), None, origin)
 
     def with_group(self) -> tuple[Group, Callable[[Any], Transactions]]:
         self._group = group = KafkaGroup(self._servers["bootstrap.servers"])
@@ -97,9 +101,12 @@ class KafkaCluster:
         }
 
     def _make(
-        self, options: OutboxSettings, credential: Callable[[], Any] | None
+        self,
+        options: OutboxSettings,
+        credential: Callable[[], Any] | None,
+        origin: int | None = None,
     ) -> Transactions:
-        transactions = KafkaTransactions(options, credential=credential)
+        transactions = KafkaTransactions(options, credential=credential, origin=origin)
         self._opened.append(transactions)
         return transactions
 

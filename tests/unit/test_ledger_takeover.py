@@ -64,9 +64,7 @@ class Process(Bench):
         self.news: list[News] = []
         is_origin = site.number == ORIGIN
         kind = LedgerDispatcher if is_origin else TakeoverDispatcher
-        super().__init__(
-            site, kind=kind, here=site.number, clusters=3, quiet=QUIET
-        )
+        super().__init__(site, kind=kind, here=site.number, clusters=3, quiet=QUIET)
 
     def round(self) -> float:
         rest = super().round()
