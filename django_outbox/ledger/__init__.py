@@ -57,6 +57,14 @@ client is dropped, and another opened: it waits for the broker to end what was
 under way, and the ledger tells how it ended. All that is in memory is
 forgotten, and a new *run* begins at the head of the table.
 
+*Several clusters.* The books are those of an origin, whoever relays its
+records: clusters that share a Kafka share its `transactional.id` and its
+ledger. A harvester has a line (the first two threads) for its own records, and
+one for each other cluster's, which only looks until there is something to take
+over (takeover.py). Purges of others come late or never, so where there are
+several clusters the ledger also says which ids were ever committed under it
+(relayed.py): what is found and is among them is purged, not sent.
+
 *A new timeline.* After a failover to a standby that lagged behind, rows are
 back and ids are given again. The ledger names the history (system identifier
 and timeline) that it speaks of; under another one it is void, and all that is

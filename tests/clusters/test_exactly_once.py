@@ -14,8 +14,8 @@ from django.db.transaction import atomic
 from django_outbox.harvester import Harvester
 from django_outbox.options import OutboxSettings
 
-from ..services import Topics
 from ..integration.harvesting import Witness, eventually, fast_options
+from ..services import Topics
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,10 +26,8 @@ class Forgetful:
         return getattr(self._client, name)
 
     def flush(self, timeout: float) -> int:
-        try:
+        with contextlib.suppress(KafkaException, SystemError):
             self._client.flush(timeout)
-        except (KafkaException, SystemError):
-            pass
         raise SystemError("returned NULL without setting an exception")
 
 
