@@ -142,6 +142,16 @@ class Backlog(NamedTuple):
     """Seconds since the first row was created, 0.0 when there is none."""
 
 
+class Waiting(NamedTuple):
+    """How much of one cluster's records waits in the table."""
+
+    origin: int
+    """The cluster in which they were written."""
+    records: int
+    oldest_age: float | None
+    """Seconds since the oldest was created; None: none has a finite time."""
+
+
 class Identity(NamedTuple):
     """What makes the rows and the ids of a table one cluster's own."""
 

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import schema_settings
-from ..records import Backlog
+from ..records import Backlog, Waiting
 from .columns import RecordColumns, message_constraints
 from .pruning import AgedQuerySet
 
@@ -49,6 +49,27 @@ class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
             is_capped=records >= cap,
             oldest_age=ages[0].total_seconds() if ages else 0.0,
         )
+
+    def waiting(self) -> list[Waiting]:
+        """Count all of these rows by their cluster, and age the oldest of each."""
+        is_finite = models.Func(
+            F("create_time"),
+            function="isfinite",
+            output_field=models.BooleanField(),
+        )
+        age = models.ExpressionWrapper(
+            Now() - models.Min("create_time", filter=models.Q(is_finite)),
+            output_field=models.DurationField(),
+        )
+        rows = (
+            self.order_by("cluster_id")
+            .values_list("cluster_id")
+            .annotate(models.Count("pk"), oldest_age=age)
+        )
+        return [
+            Waiting(origin, records, None if oldest is None else oldest.total_seconds())
+            for origin, records, oldest in rows
+        ]
 
     def blocked(self) -> OutboxQuerySet:
         """Rows whose delivery has failed, with the key that waits behind each."""

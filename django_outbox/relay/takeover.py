@@ -31,6 +31,7 @@ same as SQL, and one table of cases tests both.
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 
 
 def distance(origin: int, here: int, count: int) -> int:
@@ -77,3 +78,15 @@ def delays(here: int, count: int, maximum_delay: float) -> list[tuple[int, float
         (origin, delay(origin, here=here, count=count, maximum_delay=maximum_delay))
         for origin in origins
     ]
+
+
+def successors(
+    origin: int, *, count: int, maximum_delay: float
+) -> list[tuple[int, float]]:
+    """Return who else would relay an origin's records, with its delay, in turn."""
+    turns = [
+        (here, delay(origin, here=here, count=count, maximum_delay=maximum_delay))
+        for here in range(count)
+        if here != origin
+    ]
+    return sorted(turns, key=itemgetter(1))

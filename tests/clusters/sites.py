@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +21,11 @@ MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
 class Sites:
     """What tests ask of servers that replicate to each other."""
 
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(
+        self, replicas: Replicas, variables: Mapping[str, str] | None = None
+    ) -> None:
         self.replicas = replicas
+        self._variables = variables or {}
         self.count = len(replicas.servers)
 
     def environment(self, number: int) -> dict[str, str]:
@@ -33,6 +36,7 @@ class Sites:
             "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
             "OUTBOX_CLUSTER_ID": str(number),
             "OUTBOX_CLUSTERS_COUNT": str(self.count),
+            **self._variables,
         }
 
     def manage(self, number: int, *arguments: str) -> str:
@@ -79,10 +83,19 @@ class Sites:
 
 
 @contextmanager
-def sites(count: int, **options: Any) -> Iterator[Sites]:
-    """Start servers, make them clusters, and let them replicate."""
+def sites(
+    count: int, *, variables: Mapping[str, str] | None = None, **options: Any
+) -> Iterator[Sites]:
+    """
+    Start servers, make them clusters, and let them replicate.
+
+    Args:
+        count: how many.
+        variables: of the environment of every process of theirs.
+        options: of the servers.
+    """
     with Replicas(count, **options) as replicas:
-        clusters = Sites(replicas)
+        clusters = Sites(replicas, variables)
         clusters.at_once(lambda number: clusters.manage(number, "migrate", "-v0"))
         clusters.at_once(
             lambda number: clusters.manage(number, "outbox", "cluster", "init")

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.relay.takeover import delay, delays, distance, is_eligible
+from django_outbox.relay.takeover import (
+    delay,
+    delays,
+    distance,
+    is_eligible,
+    successors,
+)
 from tests.unit.takeovers import CASES, Case
 
 
@@ -40,6 +46,22 @@ def test_the_distance_goes_one_way_round(
 def test_own_records_come_first_and_then_those_that_are_waited_for_least() -> None:
     assert delays(1, 4, 60.0) == [(1, 0.0), (0, 60.0), (3, 120.0), (2, 180.0)]
     assert delays(0, 1, 60.0) == [(0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("origin", "count", "turns"),
+    [
+        (0, 1, []),
+        (1, 4, [(2, 60.0), (3, 120.0), (0, 180.0)]),
+        (2, 3, [(0, 60.0), (1, 120.0)]),
+        # The home of a cluster that is not known waits, too.
+        (4, 3, [(1, 60.0), (2, 120.0), (0, 180.0)]),
+    ],
+)
+def test_the_others_take_over_in_turn(
+    origin: int, count: int, turns: list[tuple[int, float]]
+) -> None:
+    assert successors(origin, count=count, maximum_delay=60.0) == turns
 
 
 @pytest.mark.parametrize("count", [2, 3, 7, 32])

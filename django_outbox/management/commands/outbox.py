@@ -22,7 +22,7 @@ from ...models import (
 )
 from ...privileges import grants
 from ...routing import outbox_database
-from .. import cluster
+from .. import cluster, origins
 from ..series import close_series, list_series
 
 BLOCKED_SHOWN: Final = 20
@@ -98,6 +98,7 @@ class Command(BaseCommand):
             .blocked()
             .values("id", "kafka_topic", "attempts", "last_error")[:BLOCKED_SHOWN]
         )
+        clusters = origins.report(alias) if settings.CLUSTERS_COUNT > 1 else None
         if options["format"] == "json":
             report = {
                 "database": alias,
@@ -106,12 +107,15 @@ class Command(BaseCommand):
                 "staged": staged,
                 "parked": parked,
                 "blocked": blocked,
+                **({"clusters": clusters} if clusters else {}),
             }
             self.stdout.write(json.dumps(report))
             return
         at_least = "at least " if backlog.is_capped else ""
         waiting = f"{at_least}{backlog.records:,}, oldest {backlog.oldest_age:.1f} s"
         self.stdout.write(f"waiting  {waiting}")
+        for line in origins.describe(clusters) if clusters else ():
+            self.stdout.write(line)
         self.stdout.write(
             "staged   {in_series:,} in {series:,} open series, {delayed:,} for "
             "later".format(**staged)

@@ -1,0 +1,175 @@
+"""
+Several clusters as an operator has them: servers that replicate to each other,
+a pair of harvesters for each, writers in each, and one Kafka for all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import Message
+
+from django_outbox.devstack import Stack
+from tests.acceptance.auditing import Audit, audit, deliveries
+from tests.acceptance.harvesters import (
+    FAST,
+    START,
+    Event,
+    Harvester,
+    Harvesters,
+    eventually,
+)
+from tests.acceptance.tables import OutboxTable
+from tests.acceptance.writing import Ledger, Writers
+
+from .sites import Sites, sites
+
+PAIR = 2
+"""Harvesters of a cluster."""
+
+SETTLED = 60.0
+"""Seconds for the last record to leave every table, on a busy machine."""
+
+
+class Federation:
+    """Clusters that relay; all that was killed comes back with `mend()`."""
+
+    def __init__(self, running: Sites, *, source: str, size: int = PAIR) -> None:
+        self.sites = running
+        self.numbers = range(running.count)
+        self.tables = [OutboxTable(url, "outbox") for url in running.replicas.urls]
+        self._source = source
+        self._size = size
+        self._harvesters = [
+            Harvesters(running.environment(number)) for number in self.numbers
+        ]
+        for table in self.tables:
+            table.execute("CREATE TABLE business (message_id uuid PRIMARY KEY)")
+
+    def close(self) -> None:
+        for harvesters in self._harvesters:
+            harvesters.__exit__(None, None, None)
+
+    def mend(self, *, only: Sequence[int] | None = None, **variables: str) -> None:
+        """Start the harvesters that are missing; return when each cluster is led."""
+        chosen = self.numbers if only is None else only
+        for number in chosen:
+            for _ in range(self._size - len(self.running(number))):
+                name = f"{number}-{uuid4().hex[:4]}"
+                self._harvesters[number].start(name=name, **variables)
+        for number in chosen:
+            for harvester in self.running(number):
+                harvester.wait_for("ready")
+            eventually(
+                lambda number=number: any(h.leads for h in self.running(number)),  # type: ignore[misc]
+                timeout=START,
+                what=f"a leader of cluster {number}",
+            )
+
+    def running(self, number: int) -> list[Harvester]:
+        return [h for h in self._harvesters[number].all if h.is_running]
+
+    def kill(self, number: int) -> None:
+        """End all harvesters of a cluster as a power cut does."""
+        for harvester in self.running(number):
+            harvester.kill()
+
+    def said(self, number: int, *kinds: str, after: int = 0) -> list[Event]:
+        """What a cluster's harvesters have said after a moment."""
+        return [
+            event
+            for harvester in self._harvesters[number].all
+            for event in harvester.all(*kinds, after=after)
+        ]
+
+    def wait_for(self, number: int, kind: str, *, after: int, timeout: float) -> Event:
+        """The first event of a kind that a cluster's harvesters tell of."""
+        eventually(
+            lambda: self.said(number, kind, after=after),
+            timeout=timeout,
+            what=f"{kind} in cluster {number}",
+        )
+        return self.said(number, kind, after=after)[0]
+
+    def wait_until_settled(self) -> None:
+        """Return when no row is left in any cluster whose server runs."""
+        eventually(
+            lambda: not any(self.left()), timeout=SETTLED, what=lambda: self.left()
+        )
+
+    def left(self) -> list[int]:
+        """Rows in each table, 0 where the server is away."""
+        servers = self.sites.replicas.servers
+        return [
+            table.count() if server.is_running() else 0
+            for table, server in zip(self.tables, servers, strict=True)
+        ]
+
+    def writers(self, topic: str) -> list[Writers]:
+        """Writers for one topic, one for each cluster; nobody writes yet."""
+        return [Writers(table, topic, writers=1) for table in self.tables]
+
+    def audit(
+        self, messages: Sequence[Message], writers: Sequence[Writers]
+    ) -> list[Audit]:
+        """
+        Compare what a topic holds with what each cluster has committed.
+
+        Each message belongs to the cluster that its header names. Order is
+        promised for each key within a cluster; between clusters it is not.
+        """
+        of = defaultdict(list)
+        for delivery in deliveries(messages):
+            of[delivery.header("outbox-source")].append(delivery)
+        found = [
+            audit(writer.ledger, of.pop(f"{self._source}/{origin}", []))
+            for origin, writer in enumerate(writers)
+        ]
+        assert not of, f"messages of {set(of)}"
+        return found
+
+
+@contextmanager
+def federation(
+    services: Stack,
+    *,
+    maximum_delay: float,
+    delivery: str,
+    size: int = PAIR,
+    **options: Any,
+) -> Iterator[Federation]:
+    """Start three clusters with a quick election and this delay."""
+    name = f"clusters-{uuid4()}"
+    variables = {
+        **FAST,
+        "KAFKA_BOOTSTRAP_SERVERS": services.bootstrap_servers,
+        "OUTBOX_DELIVERY": delivery,
+        "OUTBOX_DRAIN_TIMEOUT": "1",
+        "OUTBOX_LEADER_GROUP": name,
+        "OUTBOX_LEADER_TOPIC": name,
+        "OUTBOX_MAXIMUM_DELAY": str(maximum_delay),
+    }
+    with sites(3, variables=variables, **options) as running:
+        clusters = Federation(running, source=name, size=size)
+        try:
+            clusters.mend()
+            yield clusters
+        finally:
+            clusters.close()
+
+
+def latencies(messages: Sequence[Message], ledger: Ledger) -> list[float]:
+    """Seconds from the writing of each of these records to the first sending."""
+    first: dict[str, float] = {}
+    for message in messages:
+        headers = dict(message.headers() or [])
+        identity = bytes(headers["outbox-message-id"] or b"").decode()
+        if identity in ledger.committed:
+            created = int(headers["outbox-created-at"] or 0) / 1e6
+            sent = message.timestamp()[1] / 1e3
+            first.setdefault(identity, sent - created)
+    return list(first.values())
