@@ -76,6 +76,8 @@ class Writers:
     Args:
         interval: seconds between two transactions of one writer.
         seed: the same seed draws the same transactions.
+        keys: how many different ones.
+        prefix: of each key.
     """
 
     def __init__(
@@ -86,8 +88,11 @@ class Writers:
         writers: int = 4,
         interval: float = 0.02,
         seed: int = 1,
+        keys: int = KEYS,
+        prefix: str = "key",
     ) -> None:
         self.ledger = Ledger()
+        self._keys = [f"{prefix}-{number}" for number in range(keys)]
         self._table = table
         self._topic = topic
         self._interval = interval
@@ -134,7 +139,7 @@ class Writers:
         Raises:
             OperationalError: the server was away, and nothing is committed.
         """
-        keys = sorted(self._key(number) for number in range(KEYS))
+        keys = sorted(self._keys)
         promises: list[Promise] = []
         try:
             with self._table.connect() as connection, connection.transaction():
@@ -174,7 +179,7 @@ class Writers:
         self, connection: psycopg.Connection[Any], chance: random.Random
     ) -> None:
         """One business transaction."""
-        keys = sorted({self._key(chance.randrange(KEYS)) for _ in range(3)})
+        keys = sorted({chance.choice(self._keys) for _ in range(3)})
         kept: list[Promise] = []
         dropped: list[Promise] = []
         try:
@@ -236,7 +241,3 @@ class Writers:
         eventually(ask, timeout=60.0, what="the end of a transaction")
         assert len(found) in {0, len(promises)}, "PostgreSQL is not atomic"
         return bool(found)
-
-    @staticmethod
-    def _key(number: int) -> str:
-        return f"key-{number}"

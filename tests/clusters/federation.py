@@ -6,7 +6,7 @@ a pair of harvesters for each, writers in each, and one Kafka for all.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -109,9 +109,9 @@ class Federation:
             for table, server in zip(self.tables, servers, strict=True)
         ]
 
-    def writers(self, topic: str) -> list[Writers]:
+    def writers(self, topic: str, **options: Any) -> list[Writers]:
         """Writers for one topic, one for each cluster; nobody writes yet."""
-        return [Writers(table, topic, writers=1) for table in self.tables]
+        return [Writers(table, topic, writers=1, **options) for table in self.tables]
 
     def audit(
         self, messages: Sequence[Message], writers: Sequence[Writers]
@@ -162,13 +162,24 @@ def federation(
             clusters.close()
 
 
-def latencies(messages: Sequence[Message], ledger: Ledger) -> list[float]:
-    """Seconds from the writing of each of these records to the first sending."""
+def latencies(
+    messages: Sequence[Message], ledger: Ledger, *, but: Collection[str] = ()
+) -> list[float]:
+    """
+    Seconds from the writing of each of these records to the first sending.
+
+    By the clocks of the database and of the harvester.
+
+    Args:
+        messages: of one topic.
+        ledger: whose records.
+        but: message ids of those that do not count.
+    """
     first: dict[str, float] = {}
     for message in messages:
         headers = dict(message.headers() or [])
         identity = bytes(headers["outbox-message-id"] or b"").decode()
-        if identity in ledger.committed:
+        if identity in ledger.committed and identity not in but:
             created = int(headers["outbox-created-at"] or 0) / 1e6
             sent = message.timestamp()[1] / 1e3
             first.setdefault(identity, sent - created)

@@ -1,0 +1,219 @@
+"""
+Three clusters with real harvesters and one Kafka: who sends what, and when.
+
+The tests share the servers and, as far as they leave them alive, the
+processes; each has a topic of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+import pytest
+from confluent_kafka import Message
+
+from django_outbox.devstack import Stack
+from tests.acceptance.auditing import PARTITIONS, Audit
+from tests.acceptance.harvesters import boottime_ns, eventually
+from tests.acceptance.writing import Writers
+from tests.clusters.federation import Federation, federation, latencies
+from tests.services import Topics
+
+MAXIMUM_DELAY = 6.0
+"""Two seconds above the least that the rules accept with these time-outs."""
+
+IN_TIME = 10.0
+"""Seconds by which a busy machine may be late with a takeover."""
+
+KEYS = 300
+"""That each cluster writes to: so many records of each may be in flight."""
+
+
+@pytest.fixture(scope="module", params=["at-least-once"])
+def running(services: Stack, request: pytest.FixtureRequest) -> Iterator[Federation]:
+    """Three clusters for all tests of this module."""
+    with federation(
+        services, maximum_delay=MAXIMUM_DELAY, delivery=request.param
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def clusters(running: Federation) -> Federation:
+    """Three empty clusters, each with a leader and a harvester that stands by."""
+    running.mend()
+    running.wait_until_settled()
+    return running
+
+
+@pytest.fixture
+def topic(topics: Topics) -> str:
+    return topics.create(partitions=PARTITIONS)
+
+
+@pytest.fixture
+def writers(clusters: Federation, topic: str) -> list[Writers]:
+    """A writer for each cluster; all use the same keys."""
+    return clusters.writers(topic, keys=KEYS)
+
+
+def check(found: Sequence[Audit], *, duplicates: int = 0) -> None:
+    assert [audit.broken for audit in found] == [{}] * len(found)
+    assert sum(audit.duplicates for audit in found) <= duplicates
+
+
+def shortest(messages: Sequence[Message], writer: Writers) -> float:
+    """Seconds that the first of a cluster's records has waited."""
+    return min(latencies(messages, writer.ledger))
+
+
+def test_what_is_written_everywhere_at_once_is_delivered_once(
+    clusters: Federation, topics: Topics, topic: str, writers: list[Writers]
+) -> None:
+    def write(number: int) -> None:
+        own = f"cluster_id = {number}"
+        for _ in range(10):
+            # A cluster that is behind by more than the delay is taken over.
+            eventually(
+                lambda: clusters.tables[number].count(own) < 2000,
+                timeout=MAXIMUM_DELAY,
+                what=f"cluster {number} to keep up",
+            )
+            writers[number].burst(1000)
+
+    began = boottime_ns()
+    clusters.sites.at_once(write)
+    clusters.wait_until_settled()
+
+    messages = topics.read(topic, at_least=30_000)
+    assert len(messages) == 30_000
+    check(clusters.audit(messages, writers))
+    for number in clusters.numbers:
+        assert not clusters.said(number, "takeover_started", after=began)
+    assert clusters.sites.replicas.conflicts() == 0
+
+
+def test_replication_that_pauses_for_less_than_the_delay_repeats_nothing(
+    clusters: Federation, topics: Topics, topic: str, writers: list[Writers]
+) -> None:
+    replicas = clusters.sites.replicas
+    for writer in writers:
+        writer.burst(200)
+    replicas.wait_until_caught_up()
+    began = time.monotonic()
+    replicas.pause(replicas.pairs)
+    for writer in writers:
+        writer.burst(200)
+    # Each has its own; what the others purged is still there, and grows old.
+    messages = topics.read(topic, at_least=1200)
+    replicas.resume()
+    clusters.wait_until_settled()
+    assert time.monotonic() - began < MAXIMUM_DELAY, "the machine is too busy"
+
+    messages = topics.read(topic)
+    assert len(messages) == 1200
+    check(clusters.audit(messages, writers))
+
+
+def test_the_next_in_rank_takes_over_and_the_last_stays_silent(
+    clusters: Federation, topics: Topics, topic: str, writers: list[Writers]
+) -> None:
+    clusters.kill(0)
+    killed = boottime_ns()
+    for writer in writers:
+        writer.burst(2000)
+
+    started = clusters.wait_for(
+        1, "takeover_started", after=killed, timeout=MAXIMUM_DELAY + IN_TIME
+    )
+    clusters.wait_until_settled()
+
+    assert started["origin"] == 0
+    messages = topics.read(topic, at_least=6000)
+    assert len(messages) == 6000
+    check(clusters.audit(messages, writers))
+    assert shortest(messages, writers[0]) >= MAXIMUM_DELAY
+    assert not clusters.said(2, "takeover_started", after=killed)
+
+
+def test_when_two_are_dead_the_third_takes_over_after_two_delays(
+    clusters: Federation, topics: Topics, topic: str, writers: list[Writers]
+) -> None:
+    clusters.kill(0)
+    clusters.kill(1)
+    killed = boottime_ns()
+    for writer in writers:
+        writer.burst(1000)
+
+    clusters.wait_until_settled()
+
+    messages = topics.read(topic, at_least=3000)
+    assert len(messages) == 3000
+    check(clusters.audit(messages, writers))
+    assert shortest(messages, writers[0]) >= 2 * MAXIMUM_DELAY
+    assert MAXIMUM_DELAY <= shortest(messages, writers[1]) < 2 * MAXIMUM_DELAY
+    origins = clusters.said(2, "takeover_started", after=killed)
+    assert [event["origin"] for event in origins] == [1, 0]
+
+
+def test_a_dead_cluster_returns_with_what_it_had_not_replicated(
+    clusters: Federation, topics: Topics, topic: str, writers: list[Writers]
+) -> None:
+    replicas = clusters.sites.replicas
+    clusters.kill(1)
+    writers[1].burst(500)
+    replicas.wait_until_caught_up()
+    replicas.pause(replicas.of(1))
+    writers[1].burst(500)
+    replicas.servers[1].kill()
+
+    # The others have half of it, and take it over.
+    writers[2].burst(500)
+    clusters.wait_until_settled()
+    messages = topics.read(topic, at_least=1000)
+    assert len(messages) == 1000
+
+    replicas.servers[1].start()
+    replicas.resume()
+    replicas.wait_until_caught_up()
+    # Nothing keeps it from being taken over now, but it is back in time.
+    clusters.mend()
+    clusters.wait_until_settled()
+
+    messages = topics.read(topic, at_least=1500)
+    assert len(messages) == 1500
+    check(clusters.audit(messages, writers))
+
+
+def test_own_records_do_not_wait_for_a_takeover(
+    clusters: Federation, topics: Topics, topic: str, writers: list[Writers]
+) -> None:
+    def write() -> list[float]:
+        known = set(writers[1].ledger.committed)
+        for _ in range(40):
+            writers[1].burst(5)
+        messages = topics.read(topic, at_least=len(writers[1].ledger.committed))
+        new = writers[1].ledger
+        waited = latencies(messages, new, but=known)
+        assert len(waited) == 200
+        return waited
+
+    usual = median(write())
+    clusters.kill(0)
+    writers[0].burst(10_000)
+    # As old as it has to be: nobody waits for that here.
+    killed = boottime_ns()
+    clusters.tables[1].execute(
+        "UPDATE {outbox} SET create_time = now() - make_interval(secs => %(age)s)"
+        " WHERE cluster_id = 0",
+        {"age": MAXIMUM_DELAY},
+    )
+    clusters.wait_for(1, "takeover_started", after=killed, timeout=IN_TIME)
+    during = write()
+    assert clusters.tables[1].count("cluster_id = 0"), "the takeover was too quick"
+    clusters.wait_until_settled()
+
+    assert median(during) < 10 * usual + 0.5
+    check(clusters.audit(topics.read(topic), writers))

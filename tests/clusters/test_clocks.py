@@ -1,0 +1,86 @@
+"""Clusters whose clocks are apart: what docs/howto/several-clusters.md says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from django_outbox.devstack import Stack
+from django_outbox.devstack.clock import libfaketime
+from tests.acceptance.auditing import PARTITIONS
+from tests.acceptance.harvesters import boottime_ns
+from tests.clusters.federation import Federation, federation, latencies
+from tests.services import Topics
+
+pytestmark = pytest.mark.skipif(
+    not libfaketime(), reason="libfaketime is not installed, or does not work here"
+)
+
+APART = 300.0
+"""Seconds by which the last cluster's clock is ahead."""
+
+REST = 6.0
+"""What is left of the delay where it is shortened by that."""
+
+
+@pytest.fixture(scope="module")
+def clusters(services: Stack) -> Iterator[Federation]:
+    with federation(
+        services,
+        maximum_delay=APART + REST,
+        delivery="at-least-once",
+        size=1,
+        skews={2: APART},
+    ) as running:
+        yield running
+
+
+def test_a_delay_above_the_difference_keeps_every_promise(
+    clusters: Federation, topics: Topics
+) -> None:
+    """... and is shortened by it for the cluster that is ahead, but not more."""
+    topic = topics.create(partitions=PARTITIONS)
+    writers = clusters.writers(topic)
+    for writer in writers:
+        writer.burst(300)
+    clusters.wait_until_settled()
+    clusters.kill(1)
+    killed = boottime_ns()
+    writers[1].burst(100)
+    clusters.wait_until_settled()
+
+    messages = topics.read(topic, at_least=1000)
+    assert len(messages) == 1000
+    found = clusters.audit(messages, writers)
+    assert [(audit.broken, audit.duplicates) for audit in found] == [({}, 0)] * 3
+    waited = sorted(latencies(messages, writers[1].ledger))
+    assert len(waited) == 400
+    assert waited[300] >= REST
+    (started,) = clusters.said(2, "takeover_started", after=killed)
+    assert started["origin"] == 1
+    assert not clusters.said(0, "takeover_started")
+    clusters.mend()
+
+
+def test_a_delay_below_the_difference_still_loses_nothing(
+    clusters: Federation, topics: Topics
+) -> None:
+    """What repeats then is for `once()`; the first of each are in order."""
+    topic = topics.create(partitions=PARTITIONS)
+    writers = clusters.writers(topic)
+    clusters.kill(2)
+    clusters.mend(only=[2], OUTBOX_MAXIMUM_DELAY=str(REST))
+    began = boottime_ns()
+    for writer in writers:
+        writer.burst(300)
+    clusters.wait_until_settled()
+
+    found = clusters.audit(topics.read(topic, at_least=900), writers)
+    assert [(audit.lost, audit.phantoms, audit.spoilt) for audit in found] == (
+        [([], [], [])] * 3
+    )
+    assert [audit.out_of_order for audit in found] == [[]] * 3
+    assert clusters.said(2, "takeover_started", after=began)
+    clusters.kill(2)
+    clusters.mend()
