@@ -6,7 +6,7 @@ a pair of harvesters for each, writers in each, and one Kafka for all.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -162,25 +162,18 @@ def federation(
             clusters.close()
 
 
-def latencies(
-    messages: Sequence[Message], ledger: Ledger, *, but: Collection[str] = ()
-) -> list[float]:
+def latencies(messages: Sequence[Message], ledger: Ledger) -> list[float]:
     """
     Seconds from the writing of each of these records to the first sending.
 
-    By the clocks of the database and of the harvester.
-
-    Args:
-        messages: of one topic.
-        ledger: whose records.
-        but: message ids of those that do not count.
+    In the order of their ids, by the clocks of the database and the harvester.
     """
-    first: dict[str, float] = {}
+    first: dict[int, float] = {}
     for message in messages:
         headers = dict(message.headers() or [])
         identity = bytes(headers["outbox-message-id"] or b"").decode()
-        if identity in ledger.committed and identity not in but:
+        if promise := ledger.committed.get(identity):
             created = int(headers["outbox-created-at"] or 0) / 1e6
             sent = message.timestamp()[1] / 1e3
-            first.setdefault(identity, sent - created)
-    return list(first.values())
+            first.setdefault(promise.id, sent - created)
+    return [waited for _, waited in sorted(first.items())]

@@ -54,33 +54,40 @@ def test_a_delay_above_the_difference_keeps_every_promise(
     assert len(messages) == 1000
     found = clusters.audit(messages, writers)
     assert [(audit.broken, audit.duplicates) for audit in found] == [({}, 0)] * 3
-    waited = sorted(latencies(messages, writers[1].ledger))
+    waited = latencies(messages, writers[1].ledger)
     assert len(waited) == 400
-    assert waited[300] >= REST
+    assert min(waited[300:]) >= REST
     (started,) = clusters.said(2, "takeover_started", after=killed)
     assert started["origin"] == 1
     assert not clusters.said(0, "takeover_started")
     clusters.mend()
 
 
-def test_a_delay_below_the_difference_still_loses_nothing(
+def test_a_delay_below_the_difference_repeats_and_still_loses_nothing(
     clusters: Federation, topics: Topics
 ) -> None:
-    """What repeats then is for `once()`; the first of each are in order."""
+    """What repeats is for `once()`; the first of each are in order."""
     topic = topics.create(partitions=PARTITIONS)
     writers = clusters.writers(topic)
-    clusters.kill(2)
+    replicas = clusters.sites.replicas
+    for number in clusters.numbers:
+        clusters.kill(number)
+        writers[number].burst(300)
+    replicas.wait_until_caught_up()
+    # The last cluster takes the others' rows for old ones, and sends them at
+    # once; nobody hears in time that somebody else has sent them, too.
+    replicas.pause(replicas.pairs)
     clusters.mend(only=[2], OUTBOX_MAXIMUM_DELAY=str(REST))
-    began = boottime_ns()
-    for writer in writers:
-        writer.burst(300)
+    clusters.mend(only=[0, 1])
+    topics.read(topic, at_least=1500)
+    replicas.resume()
     clusters.wait_until_settled()
 
-    found = clusters.audit(topics.read(topic, at_least=900), writers)
+    found = clusters.audit(topics.read(topic), writers)
     assert [(audit.lost, audit.phantoms, audit.spoilt) for audit in found] == (
         [([], [], [])] * 3
     )
     assert [audit.out_of_order for audit in found] == [[]] * 3
-    assert clusters.said(2, "takeover_started", after=began)
+    assert [audit.duplicates for audit in found] == [300, 300, 0]
     clusters.kill(2)
     clusters.mend()
