@@ -6,6 +6,10 @@ places orders at a steady rate, kills the leader and the consumer in the middle,
 reads every message back from Kafka, brings them into a lake and audits it, and
 a copy that it has broken, and prints what became of the promises. Exits 1 if
 one was broken.
+
+`--clusters 3` shows something else: three databases that replicate to each
+other, each with harvesters of its own, and what becomes of the records of one
+when all its harvesters are killed.
 """
 
 from __future__ import annotations
@@ -35,9 +39,24 @@ def main() -> int:
         default="at-least-once",
         help="how the harvesters relay",
     )
+    parser.add_argument(
+        "--clusters",
+        type=int,
+        choices=range(2, 6),
+        help="show so many active clusters instead, with two harvesters each",
+    )
     arguments = parser.parse_args()
     ensure_environment("demo")
 
+    if arguments.clusters:
+        from demonstration.clusters import show_clusters
+
+        return show_clusters(
+            count=arguments.clusters,
+            seconds=arguments.seconds,
+            rate=arguments.rate,
+            delivery=arguments.delivery,
+        )
     from demonstration.show import show
 
     return show(

@@ -1,7 +1,10 @@
 """
-What `demo.py` shows, in three parts.
+What `demo.py` shows.
 
 `workers.py` runs harvester processes and hears their events, `ledger.py`
-places orders and compares them with what Kafka holds, `show.py` directs both
-and prints the result.
+places orders and compares them with what Kafka holds, `lake.py` audits,
+`show.py` directs them; `verdict.py` prints the result.
+
+With `--clusters`, `clusters.py` directs instead: `traffic.py` writes to each
+cluster and counts what comes out of Kafka, `board.py` shows it live.
 """

@@ -15,10 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
 
 from django_outbox.devstack import devstack
 from django_outbox.events import boottime_ns
+
+from .verdict import Row, print_verdict
 
 if TYPE_CHECKING:
     from .ledger import Orders
@@ -36,10 +37,6 @@ LEADER_TIMEOUT = 30.0
 
 MARGIN = 3.0
 """Seconds that a take-over may need beyond the session time-out."""
-
-
-Row = tuple[str, str, bool | None]
-"""A promise, what was seen of it, and whether it was kept, if it can be broken."""
 
 
 def show(*, seconds: float, rate: float, harvesters: int, delivery: str) -> int:
@@ -74,7 +71,8 @@ def _demonstrate(
     from .ledger import Orders, are_charged, compare
     from .workers import CONSUMER, Workers
 
-    with Workers(harvesters) as workers:
+    names = [f"harvester-{number}" for number in range(1, harvesters + 1)]
+    with Workers([*names, CONSUMER]) as workers:
         console.print(f"Starting {harvesters} harvesters and a consumer")
         leader = workers.wait_for_leader(timeout=LEADER_TIMEOUT)
         console.print(f"[bold]{leader['name']}[/bold] leads")
@@ -116,20 +114,11 @@ def _demonstrate(
         (f"take-over (at most {most:.0f} s)", f"{takeover:.1f} s", takeover <= most),
         *_audit(console, max_copies=duplicates),
     ]
-    table = Table(
-        title=f"{settings.DELIVERY}: leader and consumer killed in the middle",
-        min_width=48,
-    )
-    table.add_column("promise")
-    table.add_column("seen", justify="right")
-    table.add_column("kept", justify="center")
-    for promise, seen, is_kept in rows:
-        mark = {None: "", True: "[green]yes[/green]", False: "[bold red]no[/bold red]"}
-        table.add_row(promise, seen, mark[is_kept])
-    console.print(table)
+    title = f"{settings.DELIVERY}: leader and consumer killed in the middle"
+    code = print_verdict(console, title, rows)
     for page in sorted(REPORTS.glob("*.html")):
         console.print(f"Look at {page}", soft_wrap=True)
-    return 0 if all(is_kept is not False for *_, is_kept in rows) else 1
+    return code
 
 
 def _audit(console: Console, *, max_copies: int) -> list[Row]:

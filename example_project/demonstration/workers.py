@@ -8,10 +8,12 @@ began; a thread for each process reads its standard output.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,17 +26,25 @@ CONSUMER = "billing"
 
 
 class Workers:
-    """`manage.py runharvester` and `runconsumer`; all stop when the block ends."""
+    """
+    `manage.py runharvester` and `runconsumer`; all stop when the block ends.
 
-    def __init__(self, harvesters: int) -> None:
-        self._names = [f"harvester-{number}" for number in range(1, harvesters + 1)]
-        self._names.append(CONSUMER)
+    Args:
+        names: of the processes; `CONSUMER` is the one that consumes.
+        environment: variables of their own.
+    """
+
+    def __init__(
+        self, names: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.names = names
+        self._environment = environment or {}
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._events: list[dict[str, Any]] = []
         self._news = threading.Condition()
 
     def __enter__(self) -> Workers:
-        for name in self._names:
+        for name in self.names:
             self.start(name)
         return self
 
@@ -61,6 +71,7 @@ class Workers:
                 *(sys.executable, str(MANAGE), *command),
                 *("--name", name, "--log-format", "json"),
             ],
+            env={**os.environ, **self._environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -73,30 +84,35 @@ class Workers:
         self._processes[name].kill()
         self._processes[name].wait()
 
-    def wait_for_leader(self, *, after_ns: int = 0, timeout: float) -> dict[str, Any]:
+    def running(self) -> int:
+        """How many have not ended."""
+        return sum(process.poll() is None for process in self._processes.values())
+
+    def said(self, kind: str, *, after_ns: int = 0) -> list[dict[str, Any]]:
+        """Return what they have said of one kind after a moment."""
+        return [
+            event
+            for event in list(self._events)
+            if event["event"] == kind and event["boottime_ns"] > after_ns
+        ]
+
+    def wait_for(
+        self, kind: str, *, after_ns: int = 0, timeout: float
+    ) -> dict[str, Any]:
         """
-        Return the first leader_acquired event after a moment.
+        Return the first event of a kind after a moment.
 
         Raises:
-            TimeoutError: when nobody leads after `timeout` seconds.
+            TimeoutError: when there is none after `timeout` seconds.
         """
         with self._news:
-            if self._news.wait_for(lambda: self._acquired(after_ns), timeout):
-                event = self._acquired(after_ns)
-                assert event is not None
-                return event
-        raise TimeoutError(f"no harvester leads after {timeout:.0f} s")
+            if self._news.wait_for(lambda: self.said(kind, after_ns=after_ns), timeout):
+                return self.said(kind, after_ns=after_ns)[0]
+        raise TimeoutError(f"no {kind} from {self.names[0]}, … after {timeout:.0f} s")
 
-    def _acquired(self, after_ns: int) -> dict[str, Any] | None:
-        return next(
-            (
-                event
-                for event in self._events
-                if event["event"] == "leader_acquired"
-                and event["boottime_ns"] > after_ns
-            ),
-            None,
-        )
+    def wait_for_leader(self, *, after_ns: int = 0, timeout: float) -> dict[str, Any]:
+        """Return the first leader_acquired event after a moment."""
+        return self.wait_for("leader_acquired", after_ns=after_ns, timeout=timeout)
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

@@ -97,9 +97,7 @@ class Federation:
 
     def wait_until_settled(self) -> None:
         """Return when no row is left in any cluster whose server runs."""
-        eventually(
-            lambda: not any(self.left()), timeout=SETTLED, what=lambda: self.left()
-        )
+        eventually(lambda: not any(self.left()), timeout=SETTLED, what=self.left)
 
     def left(self) -> list[int]:
         """Rows in each table, 0 where the server is away."""

@@ -1,0 +1,227 @@
+"""
+Several clusters at work: `demo.py --clusters 3` calls `show_clusters()`.
+
+Each has a server, two harvesters and a writer; the servers replicate to each
+other, and all share one Kafka. All harvesters of one cluster are killed while
+its writer goes on; the next cluster takes its records over, until the dead one
+is back.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+from django_outbox.devstack import devstack
+from django_outbox.devstack.replication import Replicas
+from django_outbox.events import boottime_ns
+
+from .board import Board, ClusterState
+from .verdict import Row, print_verdict
+from .workers import MANAGE, Workers
+
+if TYPE_CHECKING:
+    from .traffic import Tally, Writer
+
+SOURCE: Final = "shop"
+
+MAXIMUM_DELAY: Final = 8.0
+"""Seconds that the next cluster waits; more than an election takes."""
+
+MARGIN: Final = 4.0
+"""Seconds that a takeover may need beyond that."""
+
+TIMEOUT: Final = 60.0
+"""Seconds until all that was asked for must have happened."""
+
+TIMING: Final = {
+    "OUTBOX_SESSION_TIMEOUT": "3",
+    "OUTBOX_HEARTBEAT_TIMEOUT": "1.4",
+    "OUTBOX_HEARTBEAT_INTERVAL": "0.2",
+    "OUTBOX_MAXIMUM_DELAY": str(MAXIMUM_DELAY),
+}
+
+KILLED: Final = 1
+"""The cluster whose harvesters die."""
+
+
+def show_clusters(*, count: int, seconds: float, rate: float, delivery: str) -> int:
+    """Run the demonstration; return the exit code."""
+    console = Console()
+    with devstack(progress=console.print) as stack:
+        console.print(f"Starting {count} servers that replicate to each other")
+        with Replicas(count) as replicas:
+            os.environ.update(stack.environment)
+            os.environ.update(TIMING)
+            os.environ["OUTBOX_DELIVERY"] = delivery
+            os.environ["OUTBOX_SOURCE"] = SOURCE
+            # So that each message says which cluster's leader has sent it.
+            os.environ["OUTBOX_LEADER_HEADER"] = "1"
+            os.environ["OUTBOX_CLUSTERS_COUNT"] = str(count)
+            clusters = Clusters(replicas)
+            console.print("Migrating each, with ids of its own")
+            clusters.prepare()
+            return clusters.demonstrate(console, stack.bootstrap_servers, seconds, rate)
+
+
+class Clusters:
+    """The processes, writers and counts of all clusters."""
+
+    def __init__(self, replicas: Replicas) -> None:
+        self._replicas = replicas
+        self._numbers = range(len(replicas.servers))
+        self._workers = [
+            Workers([f"cluster-{n}-{i}" for i in (1, 2)], self._environment(n))
+            for n in self._numbers
+        ]
+        self._writers: list[Writer] = []
+        self._tally: Tally | None = None
+
+    def prepare(self) -> None:
+        """Make the servers clusters, and let them replicate."""
+        with ThreadPoolExecutor(len(self._numbers)) as executor:
+            list(executor.map(self._migrate, self._numbers))
+        self._replicas.connect()
+
+    def demonstrate(
+        self, console: Console, bootstrap_servers: str, seconds: float, rate: float
+    ) -> int:
+        """Let them work, kill the harvesters of one, and judge."""
+        # Needs Django's models, which the environment leads to.
+        os.environ["DATABASE_URL"] = self._replicas.urls[0]
+        os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
+        import django
+
+        django.setup()
+        from .traffic import Tally, Writer
+
+        next_in_rank = (KILLED + 1) % len(self._numbers)
+        dead, heir = self._workers[KILLED], self._workers[next_in_rank]
+        with ExitStack() as running:
+            console.print("Starting two harvesters in each cluster")
+            for workers in self._workers:
+                running.enter_context(workers)
+            for workers in self._workers:
+                workers.wait_for_leader(timeout=TIMEOUT)
+            self._tally = running.enter_context(Tally(bootstrap_servers))
+            urls = self._replicas.urls
+            self._writers = [Writer(n, urls[n], rate=rate) for n in self._numbers]
+            board = Board(console, self._look)
+            board.watch(seconds / 2)
+
+            killed_at = boottime_ns()
+            for name in dead.names:
+                dead.kill(name)
+            console.print(f"[bold]All harvesters of cluster {KILLED} killed[/bold]")
+            board.watch(
+                TIMEOUT,
+                until=lambda: heir.said("takeover_started", after_ns=killed_at),
+            )
+            started = heir.wait_for("takeover_started", after_ns=killed_at, timeout=0)
+            takeover = (started["boottime_ns"] - killed_at) / 1e9
+            console.print(
+                f"[bold]Cluster {next_in_rank} takes over[/bold] after {takeover:.1f} s"
+            )
+            board.watch(seconds / 2)
+            restarted_at = boottime_ns()
+            for name in dead.names:
+                dead.start(name)
+            console.print(f"Harvesters of cluster {KILLED} started again")
+            board.watch(
+                TIMEOUT,
+                until=lambda: dead.said("leader_acquired", after_ns=restarted_at),
+            )
+            board.watch(seconds / 4)
+            for writer in self._writers:
+                writer.finish()
+            board.watch(TIMEOUT, until=lambda: not any(s.waiting for s in self._look()))
+            self._replicas.wait_until_caught_up()
+            board.show()
+            rows = self._judge(takeover, next_in_rank)
+        title = f"{len(self._numbers)} clusters: all harvesters of one killed"
+        return print_verdict(console, title, rows)
+
+    def _judge(self, takeover: float, next_in_rank: int) -> Sequence[Row]:
+        from django_outbox.conf import settings
+
+        assert self._tally is not None
+        committed = {i for writer in self._writers for i in writer.committed}
+        undone = {i for writer in self._writers for i in writer.rolled_back}
+        seen = self._tally.seen
+        duplicates = seen.total() - len(seen)
+        most = 0 if settings.is_exactly_once else settings.MAX_IN_FLIGHT
+        lost, phantoms = len(committed - set(seen)), len(undone & set(seen))
+        states = {state.number: state for state in self._look()}
+        others = sum(s.taken_over for n, s in states.items() if n != next_in_rank)
+        heir = states[next_in_rank].taken_over
+        latest = MAXIMUM_DELAY + MARGIN
+        return [
+            ("committed", f"{len(committed):,}", None),
+            ("delivered", f"{len(seen):,}", set(seen) == committed),
+            ("lost", f"{lost:,}", lost == 0),
+            ("rolled back, yet delivered", f"{phantoms:,}", phantoms == 0),
+            (
+                "out of order, for a key of a cluster",
+                f"{self._tally.out_of_order:,}",
+                self._tally.out_of_order == 0,
+            ),
+            (f"duplicates (at most {most:,})", f"{duplicates:,}", duplicates <= most),
+            (f"taken over by the next, {next_in_rank}", f"{heir:,}", heir > 0),
+            ("taken over by any other", f"{others:,}", others == 0),
+            (
+                f"takeover (at most {latest:.0f} s)",
+                f"{takeover:.1f} s",
+                takeover <= latest,
+            ),
+        ]
+
+    def _look(self) -> list[ClusterState]:
+        assert self._tally is not None
+        leaders = {
+            event["leader_id"]: number
+            for number, workers in enumerate(self._workers)
+            for kind in ("leader_acquired", "leader_refreshed")
+            for event in workers.said(kind)
+        }
+        sent = self._tally.sent(leaders)
+        seen = self._tally.seen
+        return [
+            ClusterState(
+                number=number,
+                harvesters=self._workers[number].running(),
+                written=len(written := list(writer.committed)),
+                delivered=sum(n for (_, by), n in sent.items() if by == number),
+                taken_over=sum(
+                    n
+                    for (origin, by), n in sent.items()
+                    if by == number and origin != number
+                ),
+                waiting=sum(message_id not in seen for message_id in written),
+            )
+            for number, writer in enumerate(self._writers)
+        ]
+
+    def _migrate(self, number: int) -> None:
+        for arguments in (
+            ["migrate", "--verbosity", "0"],
+            ["outbox", "cluster", "init"],
+        ):
+            subprocess.run(
+                [sys.executable, str(MANAGE), *arguments],
+                env={**os.environ, **self._environment(number)},
+                stdout=subprocess.DEVNULL,
+                check=True,
+            )
+
+    def _environment(self, number: int) -> dict[str, str]:
+        return {
+            "DATABASE_URL": self._replicas.urls[number],
+            "OUTBOX_CLUSTER_ID": str(number),
+        }
