@@ -73,6 +73,7 @@ class Replicas:
             if source != target
         ]
         """All directions of replication."""
+        self._members: set[int] = set()
         self._paused: set[Pair] = set()
 
     def __enter__(self) -> Replicas:
@@ -97,17 +98,29 @@ class Replicas:
         """For `DATABASE_URL`, by number."""
         return [server.address for server in self.servers]
 
-    def connect(self) -> None:
-        """Begin to replicate; the tables must be there."""
-        for number in range(len(self.servers)):
+    def connect(self, members: Iterable[int] | None = None) -> None:
+        """Begin to replicate, all or some; their tables must be there."""
+        before = self._connected()
+        chosen = set(range(len(self.servers)) if members is None else members)
+        for number in sorted(chosen - self._members):
             self._execute(number, _ROLE.format(**self._names(number)))
             self._execute(number, _PUBLISH.format(**self._names(number)))
+        self._members |= chosen
         # One after the other: two that subscribe to each other at the same
         # time wait for each other's transaction.
-        for source, target in self.pairs:
-            names = self._names(source, target)
-            self._execute(target, _SUBSCRIBE.format(**names))
+        for source, target in self._connected():
+            if (source, target) not in before:
+                names = self._names(source, target)
+                self._execute(target, _SUBSCRIBE.format(**names))
         self.wait_until_connected()
+
+    def disconnect(self, number: int) -> None:
+        """Let one replicate no more; the others drop what leads to it first."""
+        for source, target in sorted(
+            self.of(number), key=lambda pair: pair[0] != number
+        ):
+            self._execute(target, _DROP.format(**self._names(source, target)))
+        self._members.discard(number)
 
     def pause(self, pairs: Iterable[Pair]) -> None:
         """Stop replicating in these directions, to servers that run; changes wait."""
@@ -127,7 +140,7 @@ class Replicas:
 
     def of(self, number: int) -> list[Pair]:
         """Return the directions to and from one server."""
-        return [pair for pair in self.pairs if number in pair]
+        return [pair for pair in self._connected() if number in pair]
 
     def wait_until_connected(self) -> None:
         """Wait until each direction that is not paused, of servers that run, works."""
@@ -158,11 +171,14 @@ class Replicas:
         for server in self.servers:
             server.close()
 
+    def _connected(self) -> list[Pair]:
+        return [pair for pair in self.pairs if self._members.issuperset(pair)]
+
     def _working(self) -> list[Pair]:
         running = [server.is_running() for server in self.servers]
         return [
             (source, target)
-            for source, target in self.pairs
+            for source, target in self._connected()
             if running[source] and running[target]
             if (source, target) not in self._paused
         ]
@@ -219,6 +235,7 @@ _SUBSCRIBE: Final[LiteralString] = """\
 CREATE SUBSCRIPTION "{name}" CONNECTION '{address}' PUBLICATION {publication}
 WITH (origin = none, copy_data = false)"""
 
+_DROP: Final[LiteralString] = 'DROP SUBSCRIPTION "{name}"'
 _DISABLE: Final[LiteralString] = 'ALTER SUBSCRIPTION "{name}" DISABLE'
 _ENABLE: Final[LiteralString] = 'ALTER SUBSCRIPTION "{name}" ENABLE'
 

@@ -40,15 +40,20 @@ class Federation:
 
     def __init__(self, running: Sites, *, source: str, size: int = PAIR) -> None:
         self.sites = running
-        self.numbers = range(running.count)
         self.tables = [OutboxTable(url, "outbox") for url in running.replicas.urls]
         self._source = source
         self._size = size
         self._harvesters = [
-            Harvesters(running.environment(number)) for number in self.numbers
+            Harvesters(running.environment(number))
+            for number in range(len(self.tables))
         ]
         for table in self.tables:
             table.execute("CREATE TABLE business (message_id uuid PRIMARY KEY)")
+
+    @property
+    def numbers(self) -> range:
+        """Of the clusters that have joined."""
+        return range(self.sites.count)
 
     def close(self) -> None:
         for harvesters in self._harvesters:
@@ -69,6 +74,17 @@ class Federation:
                 timeout=START,
                 what=f"a leader of cluster {number}",
             )
+
+    def roll(self, number: int) -> None:
+        """Put a harvester with the settings of now in the place of each."""
+        old = self.running(number)
+        self._harvesters[number].environment = self.sites.environment(number)
+        for harvester in old:
+            name = f"{number}-{uuid4().hex[:4]}"
+            self._harvesters[number].start(name=name).wait_for("ready")
+            harvester.terminate()
+            assert harvester.exit_code() == 0
+        self.mend(only=[number])
 
     def running(self, number: int) -> list[Harvester]:
         return [h for h in self._harvesters[number].all if h.is_running]
@@ -103,8 +119,8 @@ class Federation:
         """Rows in each table, 0 where the server is away."""
         servers = self.sites.replicas.servers
         return [
-            table.count() if server.is_running() else 0
-            for table, server in zip(self.tables, servers, strict=True)
+            self.tables[number].count() if servers[number].is_running() else 0
+            for number in self.numbers
         ]
 
     def writers(self, topic: str, **options: Any) -> list[Writers]:

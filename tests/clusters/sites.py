@@ -27,6 +27,7 @@ class Sites:
         self.replicas = replicas
         self._variables = variables or {}
         self.count = len(replicas.servers)
+        """Clusters; the servers behind them have not joined yet."""
 
     def environment(self, number: int) -> dict[str, str]:
         """What leads a process to one cluster."""
@@ -84,7 +85,11 @@ class Sites:
 
 @contextmanager
 def sites(
-    count: int, *, variables: Mapping[str, str] | None = None, **options: Any
+    count: int,
+    *,
+    variables: Mapping[str, str] | None = None,
+    joined: int | None = None,
+    **options: Any,
 ) -> Iterator[Sites]:
     """
     Start servers, make them clusters, and let them replicate.
@@ -92,13 +97,15 @@ def sites(
     Args:
         count: how many.
         variables: of the environment of every process of theirs.
+        joined: how many of them are clusters at first; by default all.
         options: of the servers.
     """
     with Replicas(count, **options) as replicas:
         clusters = Sites(replicas, variables)
+        clusters.count = joined or count
         clusters.at_once(lambda number: clusters.manage(number, "migrate", "-v0"))
         clusters.at_once(
             lambda number: clusters.manage(number, "outbox", "cluster", "init")
         )
-        replicas.connect()
+        replicas.connect(range(clusters.count))
         yield clusters
