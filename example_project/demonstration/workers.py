@@ -88,16 +88,19 @@ class Workers:
         """How many have not ended."""
         return sum(process.poll() is None for process in self._processes.values())
 
-    def said(self, kind: str, *, after_ns: int = 0) -> list[dict[str, Any]]:
-        """Return what they have said of one kind after a moment."""
+    def said(
+        self, kind: str, *, name: str = "", after_ns: int = 0
+    ) -> list[dict[str, Any]]:
+        """Return what all of them, or one, have said of one kind after a moment."""
         return [
             event
             for event in list(self._events)
             if event["event"] == kind and event["boottime_ns"] > after_ns
+            if name in {"", event["name"]}
         ]
 
     def wait_for(
-        self, kind: str, *, after_ns: int = 0, timeout: float
+        self, kind: str, *, name: str = "", after_ns: int = 0, timeout: float
     ) -> dict[str, Any]:
         """
         Return the first event of a kind after a moment.
@@ -105,10 +108,20 @@ class Workers:
         Raises:
             TimeoutError: when there is none after `timeout` seconds.
         """
+
+        def found() -> list[dict[str, Any]]:
+            return self.said(kind, name=name, after_ns=after_ns)
+
         with self._news:
-            if self._news.wait_for(lambda: self.said(kind, after_ns=after_ns), timeout):
-                return self.said(kind, after_ns=after_ns)[0]
+            if self._news.wait_for(found, timeout):
+                return found()[0]
         raise TimeoutError(f"no {kind} from {self.names[0]}, … after {timeout:.0f} s")
+
+    def wait_until_ready(self, *, timeout: float) -> None:
+        """Return when all have said that they are ready, and one leads."""
+        for name in self.names:
+            self.wait_for("ready", name=name, timeout=timeout)
+        self.wait_for_leader(timeout=timeout)
 
     def wait_for_leader(self, *, after_ns: int = 0, timeout: float) -> dict[str, Any]:
         """Return the first leader_acquired event after a moment."""
