@@ -37,14 +37,14 @@ def some_of_each() -> None:
     stash_many([Message("t", key="secret")] * 2, series="order-17")
     stash_many([Message("t", key="secret")], not_before=timedelta(hours=1))
     OutboxRecord.objects.create(
-        id=10,
+        id=9_000_010,
         kafka_topic="orders",
         kafka_key="secret",
         kafka_value="secret",
         create_time=Now() - timedelta(seconds=5),
     )
     OutboxRecord.objects.create(
-        id=11,
+        id=9_000_011,
         kafka_topic="orders",
         kafka_key="secret",
         attempts=4,
@@ -62,7 +62,7 @@ def test_status_for_people() -> None:
     assert "parked   2\n" in shown
     assert "blocked  1\n" in shown
     assert (
-        r"id 11 to orders, 4 attempts: 'TOPIC_AUTHORIZATION_FAILED\nfaked line'"
+        r"id 9000011 to orders, 4 attempts: 'TOPIC_AUTHORIZATION_FAILED\nfaked line'"
         in shown
     )
     assert "secret" not in shown
@@ -80,7 +80,7 @@ def test_status_for_machines() -> None:
         "parked": 2,
         "blocked": [
             {
-                "id": 11,
+                "id": 9_000_011,
                 "kafka_topic": "orders",
                 "attempts": 4,
                 "last_error": "TOPIC_AUTHORIZATION_FAILED\nfaked line",
