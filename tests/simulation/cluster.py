@@ -33,12 +33,13 @@ class ClusterWriters(LedgerWriters):
     """Their rows name the cluster, and the time by its database."""
 
     def _insert(self, lanes: list[Lane]) -> Row:
-        row = super()._insert(lanes)
         cluster = self._world
         time = cluster.table.clock()
         if cluster.weather.by_hand and self._dice.random() < TIMELESS:
             cluster.count("row without a time")
-            time = inf
+            # Its successors of the same key, which have one, would be taken over.
+            time, lanes = inf, [("t0", f"timeless{cluster.number}/{self._serial}")]
+        row = super()._insert(lanes)
         row.record = row.record._replace(
             cluster_id=cluster.number, created_at=str(time)
         )

@@ -50,6 +50,7 @@ def _slow_down(cluster: Cluster, seconds: float) -> None:
     end = cluster.time() + seconds
     for link in cluster.ring.replication.some_of(cluster):
         link.slowed_until = max(end, link.slowed_until)
+        link.slowed_by = max(seconds, link.slowed_by)
 
 
 CLUSTER_FAULTS: Final[dict[str, Doing]] = {

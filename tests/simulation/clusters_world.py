@@ -33,6 +33,8 @@ class Tables:
     def __init__(self, world: ClustersWorld) -> None:
         self.committed: dict[int, Row] = {}
         """Every row that was ever committed, as its origin's table has it."""
+        self.trespasses: list[tuple[str, int]] = []
+        """No row is any leader's own."""
         self._world = world
 
     @property

@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .table import Row
 
 if TYPE_CHECKING:
     from .cluster import Cluster
     from .clusters_world import ClustersWorld
+
+ROUNDING: Final = 1e-9
+"""Seconds."""
 
 
 class _Change(NamedTuple):
@@ -33,8 +36,9 @@ class Link:
     def __init__(self, source: Cluster, target: Cluster) -> None:
         self.source = source
         self.target = target
-        self.slowed_until = 0.0
         self.paused_until = 0.0
+        self.slowed_until = 0.0
+        self.slowed_by = 0.0
         self._changes: deque[_Change] = deque()
         self._due_at = 0.0
 
@@ -48,7 +52,7 @@ class Link:
         lag = world.dice.uniform(0.001, world.plan.lag)
         if world.time() < self.slowed_until:
             world.count("change late")
-            lag += world.dice.uniform(0.0, world.plan.maximum_delay)
+            lag += world.dice.uniform(0.0, self.slowed_by)
         self._due_at = max(self._due_at, world.time() + lag)
         self._changes.append(_Change(self._due_at, replace(row), is_insert))
         world.time.after(self._due_at - world.time(), self.apply)
@@ -64,8 +68,12 @@ class Link:
         if self._changes and (wait := blocked_until - time()) > 0:
             time.after(wait, self.apply)
             return
-        while self._changes and self._changes[0].due_at <= time():
+        while self._changes and self._changes[0].due_at <= time() + ROUNDING:
             _, row, is_insert = self._changes.popleft()
+            if self.source.is_tracing:
+                what = "gets" if is_insert else "deletes"
+                name = f"{self.source.number} to {self.target.number}"
+                self.source.trace(name, f"{what} {row.record.id}")
             if is_insert:
                 self.target.table.insert_of_another(row)
             else:
