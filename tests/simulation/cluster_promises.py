@@ -11,7 +11,13 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from django_outbox.events import Event, LeaderAcquired, LeaderFenced, LeaderRevoked
+from django_outbox.events import (
+    Event,
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRefreshed,
+    LeaderRevoked,
+)
 from django_outbox.records import Record
 
 from .promises import Promises
@@ -27,8 +33,8 @@ if TYPE_CHECKING:
 PROMPT: Final = 0.8
 """Seconds in which a leader in peace sends an own row that nothing is before."""
 
-TAKEN: Final = 3.0
-"""Seconds in which it takes over some row whose time has come: three sweeps."""
+TAKEN: Final = 2.2
+"""Seconds in which it takes over some row whose time has come: two sweeps."""
 
 ROUNDING: Final = 1e-6
 
@@ -44,8 +50,15 @@ class ClusterPromises(RememberedPromises):
         """When a process last read a row."""
         self._produced: set[int] = set()
         self._led_since: float | None = None
+        self._is_graceful = world.plan.profile == "graceful"
 
     # At the moment.
+
+    def on_ids(self, rows: Sequence[Row]) -> None:
+        """P-IDS: no two clusters draw the same id."""
+        for id in (row.record.id for row in rows):
+            if id in self._world.table.committed:
+                self._break("P-IDS", f"{id} was drawn twice")
 
     def on_commit(self, rows: Sequence[Row]) -> None:
         """P-OWN: a row that is the only own one is sent soon, whatever else waits."""
@@ -103,6 +116,8 @@ class ClusterPromises(RememberedPromises):
             self._led_since = self._world.time()
         elif isinstance(event, LeaderRevoked | LeaderFenced):
             self._led_since = None
+        elif isinstance(event, LeaderRefreshed) and self._is_graceful:
+            self._break("P-CALM", "a leader begins anew without a fault")
 
     def on_death(self) -> None:
         """Expect no leader any more."""

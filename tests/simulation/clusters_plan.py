@@ -99,5 +99,5 @@ def _placed(fault: Fault, dice: Random, clusters: int, delay: float) -> Fault:
     duration = fault.duration
     if fault.kind in DISASTERS:
         duration = delay * dice.choice((0.4, 0.8, 1.5, 1.5, 2.5, 3.5))
-        duration *= dice.uniform(0.8, 1.2)
+        duration *= dice.uniform(0.8, 1.2) * (1.5 if fault.kind == "deaths" else 1.0)
     return fault._replace(cluster=dice.randrange(clusters), duration=duration)

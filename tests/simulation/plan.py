@@ -205,15 +205,15 @@ CLUSTERS_PROFILES: Final = (
         Weather(thread_late=0.01),
     ),
     Profile("death", ("death",), Weather()),
-    Profile("deaths", ("deaths", "deaths", *_DEATHS), Weather(by_hand=0.05)),
-    Profile("replication", (*_REPLICATION, "death"), Weather(prepared=0.1)),
+    Profile("deaths", ("deaths", "deaths", "loss", *_DEATHS), Weather()),
+    Profile("replication", (*_REPLICATION, "loss"), Weather(**_LATE)),
     Profile("clocks", (*_DEATHS, "pause", "stop"), Weather()),
     Profile("poison", (*_DEATHS, "table_cut", "stop"), replace(_POISON, poison=0.1)),
     Profile(
         "everything",
         (
             *(*_GRACEFUL, *_DATABASE, *_BROKER, *_PROCESS, *_GROUP),
-            *(*_REPLICATION, *_DEATHS, "deaths"),
+            *(*_REPLICATION, *_DEATHS, "deaths", "loss"),
         ),
         replace(_FAIR, **_LATE),
     ),
