@@ -148,12 +148,14 @@ class ClusterPromises(RememberedPromises):
         cluster, table = self._world, self._world.table
         if not self._is_prompt or not self._is_in_peace(TAKEN):
             return
-        if cluster.time() - table.left_at < TAKEN:
+        since = cluster.time() - TAKEN
+        if table.left_at > since:
             return
         for id, row in table.rows.items():
             record, age = row.record, table.clock() - float(row.record.created_at)
             rank = (cluster.number - record.cluster_id) % cluster.plan.clusters
-            if rank and age > rank * cluster.plan.maximum_delay + TAKEN:
+            is_due = rank and age > rank * cluster.plan.maximum_delay + TAKEN
+            if is_due and table.arrived_at[id] < since:
                 self._break(
                     "P-TAKEOVER",
                     f"cluster {cluster.number} leaves {id} at the age of {age:.3f} s",

@@ -27,6 +27,7 @@ class ClusterTable(RememberedTable):
         super().__init__()
         self.left_at = 0.0
         """When a row of another cluster was last deleted."""
+        self.arrived_at: dict[int, float] = {}
         self.deleted_at: dict[int, float] = {}
         self.committed = cluster.ring.table.committed
         self._cluster = cluster
@@ -60,6 +61,7 @@ class ClusterTable(RememberedTable):
 
     def insert_of_another(self, row: Row) -> None:
         super().commit([row])
+        self.arrived_at[row.record.id] = self._cluster.time()
 
     def delete_of_another(self, id: int) -> None:
         if id in self.rows:
