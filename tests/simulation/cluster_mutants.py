@@ -124,7 +124,7 @@ MUTANTS: Final = named(
             "graceful",
             is_property=True,
         ),
-        Mutant(Gaps, "found", foreign_ids_close_gaps, "deaths"),
+        Mutant(Gaps, "found", foreign_ids_close_gaps, "clocks"),
         Mutant(InFlight, "lowest", foreign_failure_hides_own_rows, "poison"),
         Mutant(Relay, "_waits", rows_shown_meanwhile_are_forgotten, "poison"),
         Mutant(ClusterTable, "draw_id", ids_of_all_clusters_are_drawn, "graceful"),

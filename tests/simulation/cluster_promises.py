@@ -140,7 +140,10 @@ class ClusterPromises(RememberedPromises):
 
     def _ask_for(self, ids: set[int]) -> None:
         late = (ids - self._produced) & self._world.table.rows.keys()
-        if late and self._is_in_peace(PROMPT + 0.3):
+        if not self._is_in_peace(PROMPT + 0.3):
+            return
+        self._figure("own rows sent in time")
+        if late:
             self._break("P-OWN", f"rows {sorted(late)} still wait after {PROMPT} s")
 
     def check_takeover(self) -> None:
