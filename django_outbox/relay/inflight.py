@@ -93,7 +93,7 @@ class InFlight:
     def lowest(self, record: Record) -> int:
         """Return the lowest id of a record in flight and of who waits behind it."""
         followers = self._busy.get((record.topic, record.key)) or ()
-        return min(waiting.id for waiting in (record, *followers))
+        return min([record.id, *[follower.id for follower in followers]])
 
     def drop_followers(self, lane: Lane) -> int:
         """Forget who waits behind the record in flight; return how many."""
