@@ -82,8 +82,15 @@ class Gaps:
         self.position = new[-1]
 
     def found(self, ids: Sequence[int]) -> None:
-        """Take ids, in order, that something else than a page has shown."""
-        self._gaps = [rest for gap in self._gaps for rest in self._split(gap, ids)]
+        """
+        Take ids, in order, that something else than a page has shown.
+
+        They may be other clusters', which lie between this one's: whatever is
+        left of a gap may hold an id of this cluster, however narrow it is.
+        """
+        self._gaps = [
+            rest for gap in self._gaps for rest in self._split(gap, ids, stride=1)
+        ]
 
     def suspect(self, writers: frozenset[str], *, is_one_prepared: bool) -> None:
         """Take who writes now, as read after the last page."""
@@ -98,13 +105,13 @@ class Gaps:
         if end is not None and end < gap.low:
             return [gap]
         if not gap.is_last_look:
-            return self._split(gap, ids)
+            return self._split(gap, ids, stride=self._stride)
         # What the page could show and did not will never be there.
         seen_to = gap.high if end is None else min(end, gap.high)
         return [replace(gap, low=seen_to + 1)] if seen_to < gap.high else []
 
-    def _split(self, gap: Gap, ids: Sequence[int]) -> list[Gap]:
-        """Take these ids out of a gap."""
+    def _split(self, gap: Gap, ids: Sequence[int], *, stride: int) -> list[Gap]:
+        """Take these ids out of a gap; keep what is as wide as a stride."""
         inside = ids[bisect_left(ids, gap.low) : bisect_right(ids, gap.high)]
         if not inside:
             return [gap]
@@ -112,5 +119,5 @@ class Gaps:
         return [
             replace(gap, low=before + 1, high=after - 1)
             for before, after in pairwise(edges)
-            if after - before > self._stride
+            if after - before > stride
         ]

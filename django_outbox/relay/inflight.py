@@ -90,6 +90,11 @@ class InFlight:
         else:
             self._busy.pop(lane, None)
 
+    def lowest(self, record: Record) -> int:
+        """Return the lowest id of a record in flight and of who waits behind it."""
+        followers = self._busy.get((record.topic, record.key)) or ()
+        return min([record.id, *[follower.id for follower in followers]])
+
     def drop_followers(self, lane: Lane) -> int:
         """Forget who waits behind the record in flight; return how many."""
         followers = self._busy.get(lane)

@@ -112,8 +112,7 @@ class Relay:
         if self.blocked:
             # A blocked lane's records stay marked and are found again, in order,
             # after the lane's reset.
-            blocked = self.blocked
-            records = [r for r in records if (r.topic, r.key) not in blocked]
+            records = [record for record in records if not self._waits(record)]
         is_gone = not self._gone.isdisjoint([record.id for record in records])
         if is_gone or self._flying.holds_any(records):
             # A statement of a former leader id took effect late and took rows
@@ -167,9 +166,11 @@ class Relay:
             self._settlement().poisoned.append(failure)
             return
         self._settlement().failed.append(failure)
-        # B3: later records of this lane may not overtake it.
+        # B3: later records of this lane may not overtake it. Behind a record of
+        # another cluster there may be own ones, with lower ids.
+        low = self._flying.lowest(record)
         self._flying.drop_followers(record.lane)
-        self.blocked[record.lane] = Blocked(record.attempts + 1, record.id)
+        self.blocked[record.lane] = Blocked(record.attempts + 1, low)
 
     def settlement(self) -> Settlement | None:
         """Hand out what was decided since the last call."""
@@ -220,6 +221,14 @@ class Relay:
             self.blocked.pop(lane, None)
         waits = (wait.until for wait in self.blocked.values())
         self.retry_at = min(waits, default=NEVER)
+
+    def _waits(self, record: Record) -> bool:
+        """Whether its lane is blocked; then it is to be found again."""
+        wait = self.blocked.get((record.topic, record.key))
+        if wait is None:
+            return False
+        wait.low = min(wait.low, record.id)
+        return True
 
     def _settlement(self) -> Settlement:
         if self._pending is None:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from traceback import format_exception
 from typing import Final
 
+from .clusters_world import ClustersWorld
 from .ledger_world import LedgerWorld
-from .plan import make_plan
 from .promises import Broken
 from .remembered import RememberedWorld
 from .world import Outcome, World
@@ -20,6 +20,7 @@ WORLDS: Final = {
     "at-least-once": World,
     "marks-in-memory": RememberedWorld,
     "exactly-once": LedgerWorld,
+    "several-clusters": ClustersWorld,
 }
 """By the relay, as in `plan.DELIVERIES`."""
 
@@ -28,7 +29,8 @@ def play(
     seed: int, delivery: str = "at-least-once", *, is_tracing: bool = False
 ) -> Outcome:
     """Play the history of a seed to its end, or to the first broken promise."""
-    world = WORLDS[delivery](make_plan(seed, delivery), is_tracing=is_tracing)
+    kind = WORLDS[delivery]
+    world = kind(kind.planned(seed, delivery), is_tracing=is_tracing)
     with _silence():
         try:
             world.live()

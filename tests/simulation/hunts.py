@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import ledger_mutants, memory_mutants, mutants
+from . import cluster_mutants, ledger_mutants, memory_mutants, mutants
 from .mutant import hunt
 from .world import Outcome
 
@@ -12,6 +12,7 @@ MUTANTS: Final = {
     **mutants.MUTANTS,
     **memory_mutants.MUTANTS,
     **ledger_mutants.MUTANTS,
+    **cluster_mutants.MUTANTS,
 }
 
 

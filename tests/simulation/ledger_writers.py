@@ -61,8 +61,12 @@ class LedgerWriters(Writers):
         self.rolled_back.add(row.record.id)
         # Nobody draws these (again): they are behind the sequence, or never in it.
         free = [] if world.table.has_failed_over else sorted(self.rolled_back)
-        number = self._dice.choice([*free[:3], -self._serial])
+        number = self._dice.choice([*free[:3], self._number_behind()])
         self.rolled_back.discard(number)
         world.count("id set by hand")
         row.record = row.record._replace(id=number)
         world.table.commit([row])
+
+    def _number_behind(self) -> int:
+        """Return an id that is before all that are drawn."""
+        return -self._serial

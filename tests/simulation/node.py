@@ -26,8 +26,10 @@ class Node:
     # Life and death.
 
     def start(self) -> None:
-        """Start a process unless there is one."""
-        if self.process is None:
+        """Start a process unless there is one; wait while nothing may live here."""
+        if (wait := self.world.dead_until - self.world.time()) > 0:
+            self.world.time.after(wait, self.start)
+        elif self.process is None:
             self.world.trace(self.name, "starts")
             self.process = self.world.make_process(self)
 

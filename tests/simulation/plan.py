@@ -8,7 +8,7 @@ its weather says how often single messages and statements go wrong meanwhile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Final, NamedTuple
 
@@ -66,10 +66,13 @@ class Fault(NamedTuple):
     """Whom it befalls, if it befalls a single node: its number, or `LEADER`."""
     duration: float
     """Seconds."""
+    cluster: int | None = None
+    """Where, if there are several."""
 
     @property
     def whom(self) -> str:
-        return "the leader" if self.node == LEADER else f"node{self.node}"
+        whom = "the leader" if self.node == LEADER else f"node{self.node}"
+        return whom if self.cluster is None else f"{whom} in cluster {self.cluster}"
 
     def __str__(self) -> str:
         return f"{self.at:6.3f} {self.kind} of {self.whom} for {self.duration:.3f} s"
@@ -187,10 +190,41 @@ REMEMBERING_PROFILES: Final = tuple(
 )
 """For the relay that marks in memory."""
 
+_REPLICATION: Final = ("pause", "pause", "slow_link")
+_DEATHS: Final = ("death", "death", "crash")
+_FAIR: Final = replace(
+    _BAD,
+    **{name: value / 2 for name, value in asdict(_BAD).items()},
+)
+
+CLUSTERS_PROFILES: Final = (
+    Profile("graceful", ("stop", "move", "rolling_restart"), Weather(**_LATE)),
+    Profile(
+        "brief",
+        ("crash", "freeze", "table_outage", "broker_outage", "pause", "slow_link"),
+        Weather(thread_late=0.01),
+    ),
+    Profile("death", ("death",), Weather()),
+    Profile("deaths", ("deaths", "deaths", "loss", *_DEATHS), Weather()),
+    Profile("replication", (*_REPLICATION, "loss"), Weather(**_LATE)),
+    Profile("clocks", (*_DEATHS, "pause", "stop"), Weather()),
+    Profile("poison", (*_DEATHS, "table_cut", "stop"), replace(_POISON, poison=0.1)),
+    Profile(
+        "everything",
+        (
+            *(*_GRACEFUL, *_DATABASE, *_BROKER, *_PROCESS, *_GROUP),
+            *(*_REPLICATION, *_DEATHS, "deaths", "loss"),
+        ),
+        replace(_FAIR, **_LATE),
+    ),
+)
+"""For several clusters, whose tables replicate to each other."""
+
 DELIVERIES: Final = {
     "at-least-once": MARKING_PROFILES,
     "marks-in-memory": REMEMBERING_PROFILES,
     "exactly-once": LEDGER_PROFILES,
+    "several-clusters": CLUSTERS_PROFILES,
 }
 """By the relay: seed n plays the profile n modulo their number."""
 

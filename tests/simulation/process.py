@@ -21,6 +21,7 @@ from django_outbox.records import Claim, Settlement
 from django_outbox.relay.dispatch import Dispatcher
 from django_outbox.relay.mark import Marker
 from django_outbox.relay.ports import Producer, Term
+from django_outbox.relay.settings import DispatchSettings
 from django_outbox.relay.settle import Settler
 from django_outbox.relay.trust import Trust
 
@@ -90,7 +91,7 @@ class Process:
             clock=self.clock,
         )
         self.dispatcher = Dispatcher(
-            timing.dispatch_settings(self.world.plan),
+            self._settings(),
             leadership=leadership,
             make_producer=self._make_producer,
             claim=self._claim,
@@ -98,6 +99,9 @@ class Process:
             outages=(self.marker.outage, self.settler.outage),
             clock=self.clock,
         )
+
+    def _settings(self) -> DispatchSettings:
+        return timing.dispatch_settings(self.world.plan)
 
     def connect(self) -> Connection:
         """Give a thread its way to the table."""

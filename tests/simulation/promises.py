@@ -9,7 +9,8 @@ terms and the events.
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from collections.abc import Iterable
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from django_outbox.election.neli import State
@@ -144,7 +145,7 @@ class Promises:
     def on_stuck(self) -> None:
         """P-LIVE: no row has left the table for too long, with nothing broken."""
         rows = list(self._world.table.rows)
-        self._break("P-LIVE", f"for {timing.RECOVERY} s nothing moved: {rows}")
+        self._break("P-LIVE", f"for {self._world.patience:.1f} s nothing moved: {rows}")
 
     def _expect_leader(self, former: Process, cause: str, within: float) -> None:
         """Expect a leader in time, if another process stands ready in peace."""
@@ -177,13 +178,20 @@ class Promises:
         for id, row in table.parked.items():
             if not row.poison or id in logged:
                 self._break("P-PARK", f"row {id} was parked without need")
-        for lane, requests in log.items():
+        self._check_order()
+        self.check_duplicates()
+
+    def _check_order(self) -> None:
+        for lane, requests in self._world.broker.log.items():
             firsts = list(dict.fromkeys(r.record.id for r in requests))
             if firsts != sorted(firsts):
                 self._break("P-ORDER", f"first deliveries of {lane}: {firsts}")
-        self._check_duplicates()
 
-    def _check_duplicates(self) -> None:
+    def _sent(self) -> Iterable[Request]:
+        """Return all that is in the log."""
+        return chain.from_iterable(self._world.broker.log.values())
+
+    def check_duplicates(self) -> None:
         """
         P-DUP: none in good order, at most W for each leader id that ended badly.
 
@@ -191,9 +199,8 @@ class Promises:
         more; that is one duplicate for one fault.
         """
         tries: dict[int, list[Request]] = {}
-        for requests in self._world.broker.log.values():
-            for request in requests:
-                tries.setdefault(request.record.id, []).append(request)
+        for request in self._sent():
+            tries.setdefault(request.record.id, []).append(request)
         unsettled: Counter[str] = Counter()
         for requests in tries.values():
             requests.sort(key=lambda r: r.serial)

@@ -12,14 +12,22 @@ import pytest
 
 from .__main__ import main
 from .ahead import Histories
+from .cluster_faults import CLUSTER_FAULTS
 from .faults import FAULTS, LEDGER_FAULTS
 from .history import play
-from .plan import DELIVERIES, LEDGER_PROFILES, MARKING_PROFILES, Weather
+from .plan import (
+    CLUSTERS_PROFILES,
+    DELIVERIES,
+    LEDGER_PROFILES,
+    MARKING_PROFILES,
+    Weather,
+)
 from .tally import explain
 
 HISTORIES = int(os.environ.get("OUTBOX_SIMULATION_HISTORIES", "10000"))
 LEDGER_HISTORIES = max(1, HISTORIES * 3 // 10)
-MARKING, LEDGER = "at-least-once", "exactly-once"
+CLUSTERS_HISTORIES = max(1, HISTORIES * 3 // 100)
+MARKING, LEDGER, CLUSTERS = "at-least-once", "exactly-once", "several-clusters"
 BLOCKS = 10
 SHOWN = 3
 """Broken histories of a block that a failing test tells in full."""
@@ -35,6 +43,7 @@ def begin(histories: Histories) -> None:
     for number in range(BLOCKS):
         histories.begin(block_of(number, HISTORIES), MARKING)
         histories.begin(block_of(number, LEDGER_HISTORIES), LEDGER)
+        histories.begin(block_of(number, CLUSTERS_HISTORIES), CLUSTERS)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -49,6 +58,14 @@ def test_every_promise_of_the_ledger_relay_holds(
 ) -> None:
     """Each record once, in order, nothing of zombies: see ledger_promises.py."""
     check(histories, block_of(block, LEDGER_HISTORIES), LEDGER)
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_promise_of_several_clusters_holds(
+    histories: Histories, block: int
+) -> None:
+    """Nobody takes over too early, and somebody does: see cluster_promises.py."""
+    check(histories, block_of(block, CLUSTERS_HISTORIES), CLUSTERS)
 
 
 def check(histories: Histories, seeds: range, delivery: str) -> None:
@@ -78,6 +95,13 @@ def test_every_kind_of_trouble_befalls_the_ledger_relay(
     kinds = (COUNTED - {"queue full"}) | LEDGER_COUNTED
     assert {kind for kind in kinds if not tally.faults[kind]} == set()
     assert {what for what in LEDGER_TRACES if not tally.figures[what]} == set()
+
+
+def test_every_kind_of_trouble_befalls_several_clusters(histories: Histories) -> None:
+    tally = histories.tally(range(25 * len(CLUSTERS_PROFILES)), CLUSTERS)
+
+    assert {kind for kind in CLUSTERS_COUNTED if not tally.faults[kind]} == set()
+    assert {what for what in CLUSTERS_TRACES if not tally.figures[what]} == set()
 
 
 COUNTED = {
@@ -137,6 +161,30 @@ LEDGER_TRACES = {
 }
 
 
+CLUSTERS_COUNTED = {
+    *CLUSTER_FAULTS,
+    "broker_outage",
+    "change late",
+    "crash",
+    "group message lost",
+    "id set by hand",
+    "poison: size",
+    "row without a time",
+    "statement unanswered",
+    "table_outage",
+    "transaction prepared",
+}
+
+CLUSTERS_TRACES = {
+    "duplicates",
+    "fenced",
+    "own rows sent in time",
+    "records sent by two clusters or more",
+    "records taken over",
+    "refreshed",
+}
+
+
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("seed", range(len(MARKING_PROFILES)))
 def test_a_seed_plays_the_same_history_in_every_process(
@@ -166,6 +214,19 @@ def test_a_graceful_history_has_no_duplicates(histories: Histories) -> None:
     assert MARKING_PROFILES[0].weather == Weather()
 
 
+def test_nothing_is_taken_over_while_all_outages_are_brief(
+    histories: Histories,
+) -> None:
+    """So that two clusters never send the same record."""
+    step = len(CLUSTERS_PROFILES)
+    for profile in (0, 1):
+        tally = histories.tally(range(profile, 20 * step, step), CLUSTERS)
+
+        assert {CLUSTERS_PROFILES[profile].name: 20} == tally.profiles
+        assert 0 == tally.figures["records taken over"]
+        assert 0 == tally.figures["records sent by two clusters or more"]
+
+
 def test_a_history_can_be_replayed(capsys: pytest.CaptureFixture[str]) -> None:
     """`python -m tests.simulation --seed 123 --trace`"""
     assert 0 == main(["--seed", "123", "--trace"])
@@ -183,6 +244,17 @@ def test_a_history_of_the_ledger_relay_can_be_replayed(
     assert 0 == main(["--delivery", LEDGER, "--seed", "123", "--trace"])
 
     assert "reader  sees " in capsys.readouterr().out
+
+
+def test_a_history_of_several_clusters_can_be_replayed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`python -m tests.simulation --delivery several-clusters --seed 122 --trace`"""
+    assert 0 == main(["--delivery", CLUSTERS, "--seed", "122", "--trace"])
+
+    output = capsys.readouterr().out
+    assert "MAXIMUM_DELAY" in output
+    assert "1 to 0  deletes " in output
 
 
 def test_a_broken_promise_is_shown_and_fails(

@@ -71,7 +71,7 @@ def dispatch_settings(plan: Plan) -> DispatchSettings:
     return DispatchSettings(
         max_in_flight=plan.max_in_flight,
         mark_batch=plan.mark_batch,
-        marks_in_memory=plan.delivery == "marks-in-memory",
+        marks_in_memory=plan.delivery in ("marks-in-memory", "several-clusters"),
         busy_interval=BUSY_INTERVAL,
         idle_interval=IDLE_INTERVAL,
         database_deadline=DATABASE_DEADLINE,

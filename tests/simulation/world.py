@@ -17,7 +17,7 @@ from . import timing
 from .broker import Broker
 from .faults import inject, mend
 from .node import Node
-from .plan import Fault, Plan
+from .plan import Fault, Plan, make_plan
 from .process import Process
 from .promises import Promises
 from .table import Table
@@ -42,18 +42,29 @@ class Outcome:
 
 
 class World:
-    """All that exists in one history."""
+    """
+    All that exists in one history.
 
-    def __init__(self, plan: Plan, *, is_tracing: bool) -> None:
+    Args:
+        within: another world, whose time and dice this one shares.
+    """
+
+    def __init__(
+        self, plan: Plan, *, is_tracing: bool, within: World | None = None
+    ) -> None:
         self.plan = plan
         self.weather = plan.weather
         self.is_tracing = is_tracing
         self.is_cured = False
         """Nothing is poison any more."""
-        self.outcome = Outcome(plan=plan)
-        self.dice = Random(plan.seed)
-        self.time = Timeline()
-        self.threads = Threads(self.time)
+        self.outcome = within.outcome if within else Outcome(plan=plan)
+        self.dice = within.dice if within else Random(plan.seed)
+        self.time = within.time if within else Timeline()
+        self.threads = within.threads if within else Threads(self.time)
+        self.dead_until = 0.0
+        """No process starts before."""
+        self.patience = timing.RECOVERY
+        """With nothing broken any more, some row leaves the table at least so often."""
         self.away_until = {"group": 0.0, "table": 0.0, "broker": 0.0}
         self.group: FakeGroup = FakeGroup(
             self.time,
@@ -63,7 +74,7 @@ class World:
             latency=self._group_latency,
         )
         self._furnish()
-        self.nodes = [Node(self, f"node{n}") for n in range(plan.nodes)]
+        self.nodes = [Node(self, self.name_of(n)) for n in range(plan.nodes)]
 
     def _furnish(self) -> None:
         """Set up what depends on the delivery mode."""
@@ -71,6 +82,14 @@ class World:
         self.promises = Promises(self)
         self.broker = Broker(self)
         self.writers = Writers(self)
+
+    @classmethod
+    def planned(cls, seed: int, delivery: str) -> Plan:
+        """Throw the dice of one seed."""
+        return make_plan(seed, delivery)
+
+    def name_of(self, node: int) -> str:
+        return f"node{node}"
 
     def make_process(self, node: Node) -> Process:
         """Start one life of a harvester."""
@@ -109,18 +128,30 @@ class World:
 
     def live(self) -> None:
         """Go from the start through all trouble to the end, and judge."""
-        self.writers.start()
-        for node in self.nodes:
-            self.time.after(self.dice.uniform(0.0, 0.2), node.start)
+        self.begin()
         for fault in self.plan.faults:
             self._plan(fault)
         self.threads.run(self.plan.trouble)
-        mend(self)
+        self.mend()
         self._recover()
         self.promises.at_end()
 
+    def begin(self) -> None:
+        """Start writers and nodes."""
+        self.writers.start()
+        for node in self.nodes:
+            self.time.after(self.dice.uniform(0.0, 0.2), node.start)
+
+    def inject(self, fault: Fault) -> None:
+        """Do one fault of the plan."""
+        inject(self, fault)
+
+    def mend(self) -> None:
+        """End all trouble."""
+        mend(self)
+
     def _plan(self, fault: Fault) -> None:
-        self.time.after(fault.at, lambda: inject(self, fault))
+        self.time.after(fault.at, lambda: self.inject(fault))
 
     def _recover(self) -> None:
         """Run until nothing is left to do and nothing is under way."""
@@ -128,7 +159,7 @@ class World:
         while self.is_busy:
             if len(self.table.rows) != left:
                 moved_at, left = self.time(), len(self.table.rows)
-            elif self.time() > moved_at + timing.RECOVERY:
+            elif self.time() > moved_at + self.patience:
                 self.promises.on_stuck()
             self.threads.run(0.05)
 

@@ -101,6 +101,19 @@ def test_a_page_that_is_cut_decides_only_what_it_has_seen() -> None:
     assert gaps.ranges == []
 
 
+def test_ids_of_other_clusters_leave_the_own_ones_between_them_in_the_gap() -> None:
+    """Of three clusters, this one draws 1, 4, 7 and 10; 7 is not there yet."""
+    gaps = Gaps(stride=3)
+    gaps.shown([1, 4, 10], is_cut=False)
+    assert gaps.ranges == [(5, 9)]
+
+    gaps.found([5, 8])
+
+    assert (6, 7) in gaps.ranges
+    gaps.shown([7], is_cut=False)
+    assert (6, 7) not in gaps.ranges
+
+
 def test_the_oldest_of_too_many_gaps_are_left_to_the_sweep() -> None:
     gaps = Gaps()
     gaps.shown(range(2, 2 * MAX_GAPS + 22, 2), is_cut=False)

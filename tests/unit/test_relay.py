@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
-from django_outbox.records import Settlement
+from django_outbox.records import Held, Settlement
 from django_outbox.relay.poison import RetryPolicy
 from django_outbox.relay.relay import NEVER, Relay
 from tests.unit.samples import record
@@ -110,6 +110,33 @@ def test_an_unsettled_failure_is_not_due_whatever_the_time() -> None:
     relay.reported(record(1), DeliveryFailed("no", code="X"))
 
     assert [] == relay.due(1e9)
+
+
+def test_own_records_behind_a_failed_one_of_another_cluster_are_found_again() -> None:
+    """Each cluster counts its ids by itself: the failed one may have any."""
+    relay = leading()
+    foreign = record(900, "a")._replace(cluster_id=1)
+    relay.marked([foreign, record(7, "a"), record(8, "a")])
+    assert [900] == taken(relay)
+
+    relay.reported(foreign, POISON)
+    settle(relay, now=0.0)
+
+    assert [Held(("t", "a"), 7)] == relay.due(now=1.0)
+
+
+def test_what_is_shown_of_a_blocked_lane_is_found_again() -> None:
+    relay = leading()
+    foreign = record(900, "a")._replace(cluster_id=1)
+    relay.marked([foreign])
+    assert [900] == taken(relay)
+    relay.reported(foreign, POISON)
+    settle(relay, now=0.0)
+
+    relay.marked([record(7, "a")])
+
+    assert [] == taken(relay)
+    assert [Held(("t", "a"), 7)] == relay.due(now=1.0)
 
 
 def test_block_key_never_parks() -> None:

@@ -1,0 +1,134 @@
+"""Deliberate bugs of several clusters; see `mutants.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from django_outbox.records import Record, Sweep
+from django_outbox.relay import takeover
+from django_outbox.relay.gaps import Gaps
+from django_outbox.relay.inflight import InFlight
+from django_outbox.relay.relay import Relay
+
+from .cluster import Cluster
+from .cluster_table import ClusterConnection, ClusterTable
+from .mutant import Mutant, named
+from .replication import Replication
+from .table import Row
+
+_publish = Replication.publish
+_may_take = ClusterTable.may_take
+
+
+# Whose turn it is.
+
+
+def rank_is_ignored(origin: int, here: int, count: int) -> int:
+    """Let all others take over at once after one delay."""
+    return int(origin != here)
+
+
+def only_the_next_one_takes_over(self: ClusterTable, record: Record) -> bool:
+    """Do nothing when that one is gone, too."""
+    cluster = self._cluster
+    rank = (cluster.number - record.cluster_id) % cluster.plan.clusters
+    return rank <= 1 and _may_take(self, record)
+
+
+def origin_always_comes_back(self: ClusterTable, record: Record) -> bool:
+    """Take nothing over."""
+    return record.cluster_id == self._cluster.number
+
+
+def age_by_another_clock(self: ClusterTable, record: Record) -> float:
+    """Ask somebody else than the database for the time."""
+    return self._cluster.time() - float(record.created_at)
+
+
+# Which rows are found, and how.
+
+
+def own_rows_come_by_the_sweep(self: ClusterTable, record: Record) -> bool:
+    """Look for own rows as for those of others."""
+    return False
+
+
+def foreign_rows_come_by_position(
+    self: ClusterTable, record: Record, position: int
+) -> bool:
+    """Compare others' ids with the position in this cluster's own."""
+    return record.id <= position and self.may_take(record)
+
+
+def sweep_finds_what_is_known(self: Relay) -> Sweep:
+    """Find again what waits here or is under way."""
+    return Sweep(frozenset(), tuple(self.blocked))
+
+
+def ids_in_strides_of_another_ring(self: ClusterConnection) -> int:
+    """Take a missing own id for the next cluster's."""
+    return 2 * int(self._world.plan.clusters)
+
+
+def foreign_ids_close_gaps(self: Gaps, ids: Sequence[int]) -> None:
+    """Take what is left of a gap beside a foreign id for too narrow."""
+    self._gaps = [
+        rest
+        for gap in self._gaps
+        for rest in self._split(gap, ids, stride=self._stride)
+    ]
+
+
+def foreign_failure_hides_own_rows(self: InFlight, record: Record) -> int:
+    """Look for a lane's rows from the failed id on, although it is another's."""
+    return record.id
+
+
+def rows_shown_meanwhile_are_forgotten(self: Relay, record: Record) -> bool:
+    """Pass over what is shown of a blocked lane, and do not look for it again."""
+    return (record.topic, record.key) in self.blocked
+
+
+# The tables.
+
+
+def ids_of_all_clusters_are_drawn(self: ClusterTable) -> int:
+    """Count ids one by one."""
+    self._last_id += 1
+    return self._last_id
+
+
+def purges_stay_at_home(
+    self: Replication, source: Cluster, rows: Iterable[Row], *, is_insert: bool
+) -> None:
+    """Replicate inserts only."""
+    if is_insert:
+        _publish(self, source, rows, is_insert=True)
+
+
+MUTANTS: Final = named(
+    mutant._replace(delivery="several-clusters")
+    for mutant in (
+        Mutant(takeover, "rank", rank_is_ignored, "death"),
+        Mutant(ClusterTable, "may_take", only_the_next_one_takes_over, "deaths"),
+        Mutant(ClusterTable, "may_take", origin_always_comes_back, "death"),
+        Mutant(ClusterTable, "age", age_by_another_clock, "clocks"),
+        Mutant(ClusterTable, "is_mine", own_rows_come_by_the_sweep, "death"),
+        Mutant(ClusterTable, "is_left", foreign_rows_come_by_position, "deaths"),
+        Mutant(Relay, "sweep", sweep_finds_what_is_known, "graceful"),
+        Mutant(
+            ClusterConnection,
+            "stride",
+            ids_in_strides_of_another_ring,
+            "graceful",
+            is_property=True,
+        ),
+        Mutant(Gaps, "found", foreign_ids_close_gaps, "clocks"),
+        Mutant(InFlight, "lowest", foreign_failure_hides_own_rows, "poison"),
+        Mutant(Relay, "_waits", rows_shown_meanwhile_are_forgotten, "poison"),
+        Mutant(ClusterTable, "draw_id", ids_of_all_clusters_are_drawn, "graceful"),
+        Mutant(Replication, "publish", purges_stay_at_home, "graceful"),
+    )
+)
+"""By name."""
