@@ -9,6 +9,7 @@ It never waits for the table: claims go to `mark.py`, settlements to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ..exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
 from ..records import Claim, Record, Settlement
@@ -20,8 +21,11 @@ from .relay import Relay
 from .settings import DispatchSettings
 from .takeovers import Takeovers
 
-REPORT_WAIT = 0.001
+REPORT_WAIT: Final = 0.001
 """Seconds to wait for reports while something is in flight."""
+
+SLICE: Final = 200
+"""Records that are produced before reports are served and settlements handed over."""
 
 
 class Dispatcher(Handoff[Claim]):
@@ -55,6 +59,7 @@ class Dispatcher(Handoff[Claim]):
         self.relay = Relay(
             max_in_flight=settings.max_in_flight,
             retry=settings.retry,
+            marks_in_memory=settings.marks_in_memory,
             here=settings.here,
         )
         self.takeovers = Takeovers(here=settings.here, quiet=settings.quiet)
@@ -75,8 +80,8 @@ class Dispatcher(Handoff[Claim]):
         term = self._follow(self._leadership.term, now)
         if term is not None:
             self._lead(term, now)
-        self._produce()
-        self._serve_reports()
+        has_more = self._produce()
+        self._serve_reports(has_more=has_more)
         self._hand_over()
         if self._answers or self._claimed:
             return 0.0
@@ -187,20 +192,22 @@ class Dispatcher(Handoff[Claim]):
             self.relay.lead(fresh.leader_id)
             self._pace.restart()
 
-    def _produce(self) -> None:
-        """A4 to A8: all that throttle and barrier let through."""
+    def _produce(self) -> bool:
+        """A4 to A8: a slice of what may go; return whether there may be more."""
         relay = self.relay
         if relay.must_remark or not relay.queued or relay.leader_id is None:
-            return
+            return False
         producer = self._producer
         if producer is None:
             producer = self._producer = self._make_producer()
         leader_id = relay.leader_id
-        while (record := relay.take()) is not None:
+        for _ in range(SLICE):
+            if (record := relay.take()) is None:
+                return False
             # A pause or a handover may have come at any line above: look anew.
             if not self._is_trusted(leader_id):
                 relay.untake(record)
-                return
+                return False
             try:
                 producer.produce(
                     record,
@@ -210,18 +217,19 @@ class Dispatcher(Handoff[Claim]):
                 )
             except ProducerQueueFull:
                 relay.untake(record)
-                return
+                return False
             except DeliveryFailed as error:
                 self._report(record, error)
+        return True
 
     def _report(self, record: Record, error: DeliveryFailed | None) -> None:
         if error is not None:
             self._is_broken |= isinstance(error, ProducerBroken)
         self.relay.reported(record, error)
 
-    def _serve_reports(self) -> None:
+    def _serve_reports(self, *, has_more: bool) -> None:
         if self._producer is not None and self.relay.in_flight:
-            self._producer.poll(0 if self._answers else REPORT_WAIT)
+            self._producer.poll(0 if self._answers or has_more else REPORT_WAIT)
         if self._is_broken:
             self._discard_producer()
 

@@ -42,7 +42,12 @@ class Relay:
     """
 
     def __init__(
-        self, *, max_in_flight: int, retry: RetryPolicy, here: int = 0
+        self,
+        *,
+        max_in_flight: int,
+        retry: RetryPolicy,
+        marks_in_memory: bool = False,
+        here: int = 0,
     ) -> None:
         self.leader_id: str | None = None
         """The id under which records are marked, or None: stand by."""
@@ -59,6 +64,7 @@ class Relay:
         self.retry_at = NEVER
         """Boot-time seconds at which the first of them is due."""
         self._max_in_flight = max_in_flight
+        self._marks_in_memory = marks_in_memory
         self._retry = retry
         self._flying = InFlight(here=here)
         self._pending: Settlement | None = None
@@ -196,6 +202,9 @@ class Relay:
                 self.retry_at = min(self.retry_at, lane.until)
         purged = settlement.purged or 0
         self.purged += purged
+        if self._marks_in_memory:
+            # A row that was not there is another's work, and no mark of ours is lost.
+            return
         if purged < len(settlement.acknowledged):
             missing = len(settlement.acknowledged) - purged
             self.force_remark(f"{missing} purged rows were no longer marked by us")

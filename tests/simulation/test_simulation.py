@@ -25,51 +25,36 @@ from .plan import (
 from .tally import explain
 
 HISTORIES = int(os.environ.get("OUTBOX_SIMULATION_HISTORIES", "10000"))
-LEDGER_HISTORIES = max(1, HISTORIES * 3 // 10)
-CLUSTERS_HISTORIES = max(1, HISTORIES * 3 // 100)
 MARKING, LEDGER, CLUSTERS = "at-least-once", "exactly-once", "several-clusters"
+PLAYED = {
+    "marks-in-memory": HISTORIES // 2,
+    MARKING: HISTORIES // 2,
+    LEDGER: HISTORIES * 3 // 10,
+    CLUSTERS: HISTORIES * 3 // 100,
+}
+"""How many histories of each relay."""
 BLOCKS = 10
 SHOWN = 3
 """Broken histories of a block that a failing test tells in full."""
 
 
-def block_of(number: int, histories: int) -> range:
+def block_of(number: int, delivery: str) -> range:
     """Return the seeds of one block."""
-    size = max(1, histories // BLOCKS)
+    size = max(1, PLAYED[delivery] // BLOCKS)
     return range(number * size, (number + 1) * size)
 
 
 def begin(histories: Histories) -> None:
     for number in range(BLOCKS):
-        histories.begin(block_of(number, HISTORIES), MARKING)
-        histories.begin(block_of(number, LEDGER_HISTORIES), LEDGER)
-        histories.begin(block_of(number, CLUSTERS_HISTORIES), CLUSTERS)
+        for delivery in PLAYED:
+            histories.begin(block_of(number, delivery), delivery)
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
-def test_every_promise_holds(histories: Histories, block: int) -> None:
-    """Loss, order, duplicates, leadership, recovery: see promises.py."""
-    check(histories, block_of(block, HISTORIES), MARKING)
-
-
-@pytest.mark.parametrize("block", range(BLOCKS))
-def test_every_promise_of_the_ledger_relay_holds(
-    histories: Histories, block: int
-) -> None:
-    """Each record once, in order, nothing of zombies: see ledger_promises.py."""
-    check(histories, block_of(block, LEDGER_HISTORIES), LEDGER)
-
-
-@pytest.mark.parametrize("block", range(BLOCKS))
-def test_every_promise_of_several_clusters_holds(
-    histories: Histories, block: int
-) -> None:
-    """Nobody takes over too early, and somebody does: see cluster_promises.py."""
-    check(histories, block_of(block, CLUSTERS_HISTORIES), CLUSTERS)
-
-
-def check(histories: Histories, seeds: range, delivery: str) -> None:
-    """Play one block of histories, and tell those in which a promise broke."""
+@pytest.mark.parametrize("delivery", PLAYED)
+def test_every_promise_holds(histories: Histories, delivery: str, block: int) -> None:
+    """Each relay's promises: see promises.py, ledger_… and cluster_promises.py."""
+    seeds = block_of(block, delivery)
     tally = histories.tally(seeds, delivery)
 
     stories = [explain(seed, delivery) for seed in list(tally.broken)[:SHOWN]]

@@ -249,3 +249,20 @@ def test_an_id_is_not_taken_while_something_is_in_flight() -> None:
 def test_backoff_doubles_up_to_its_cap() -> None:
     assert [1.0, 2.0, 4.0, 8.0, 8.0] == [RETRY.delay(n) for n in range(1, 6)]
     assert 8.0 == RETRY.delay(30_000)
+
+
+def test_with_marks_in_memory_a_row_that_was_gone_leads_to_no_new_leader_id() -> None:
+    relay = Relay(max_in_flight=10, retry=RETRY, marks_in_memory=True)
+    relay.lead("id")
+    relay.marked([record(1)])
+    one = relay.take()
+    assert one is not None
+    relay.reported(one, None)
+    settlement = relay.settlement()
+    assert settlement is not None
+    settlement.purged = 0
+
+    relay.settled(settlement, now=1.0)
+
+    assert not relay.must_remark
+    assert relay.in_flight == 0
