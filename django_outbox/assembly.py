@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from . import clusters
 from .election.elector import Elector
 from .election.ports import Membership
 from .election.settings import ElectionSettings
@@ -51,7 +52,7 @@ def assemble(
         clock=boottime,
         on_event=machinery.publish,
         barrier=machinery.barrier,
-        can_join=_Probe(providers.table("probe")),
+        can_join=_Probe(providers.table("probe"), o),
     )
     settling = (
         providers.unmarked("settle", o.CLUSTER_ID)
@@ -181,15 +182,20 @@ def _retry_policy(o: OutboxSettings) -> RetryPolicy:
 
 
 class _Probe:
-    """Whether the database answers; asked before each join (elect)."""
+    """Whether this cluster's database answers; asked before each join (elect)."""
 
-    def __init__(self, table: HarvestedTable) -> None:
+    def __init__(self, table: HarvestedTable, options: OutboxSettings) -> None:
         self._table = table
+        self._options = options
         self._outage = Outage()
 
     def __call__(self) -> bool:
         try:
             self._table.ping()
+            if self._options.CLUSTERS_COUNT > 1:
+                # A harvester in an application has had no other look at it, and
+                # stays out of the group until somebody has made it right.
+                clusters.check(self._table.identity(), self._options)
         except DatabaseError as error:
             self._outage.lost(error, boottime())
             return False

@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from .exceptions import ConfigurationError
+from .options import OutboxSettings
 from .postgres.statements import queries
 from .privileges import quoted
 from .records import Identity
@@ -55,6 +57,20 @@ def misfits(identity: Identity, *, cluster: int, count: int) -> Iterator[str]:
             f"before, like {identity.last_id}, instead of every {count}, with the "
             f"remainder {cluster}"
         )
+
+
+def check(identity: Identity | None, options: OutboxSettings) -> None:
+    """
+    Refuse an outbox that is not that of the cluster in the settings.
+
+    Raises:
+        ConfigurationError: it is another's, or nobody's; it says what to do.
+    """
+    found = identity and misfits(
+        identity, cluster=options.CLUSTER_ID, count=options.CLUSTERS_COUNT
+    )
+    if wrong := "; ".join(found or ()):
+        raise ConfigurationError(f"CLUSTER_ID: {wrong}. {NEXT_STEP}")
 
 
 def statements(

@@ -17,7 +17,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Final
 
-from .clusters import NEXT_STEP, misfits
+from . import clusters
 from .events import Stopped, boottime
 from .exceptions import ConfigurationError, DatabaseError
 from .harvester import Harvester
@@ -133,11 +133,7 @@ def _is_own(harvester: Harvester, stop: threading.Event) -> bool:
                 stop.wait(outage.lost(error, now) - now)
                 continue
             outage.reached(boottime())
-            found = identity and misfits(
-                identity, cluster=chosen.CLUSTER_ID, count=chosen.CLUSTERS_COUNT
-            )
-            if wrong := "; ".join(found or ()):
-                raise ConfigurationError(f"CLUSTER_ID: {wrong}. {NEXT_STEP}")
+            clusters.check(identity, chosen)
             return True
     return False
 

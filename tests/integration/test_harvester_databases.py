@@ -55,3 +55,16 @@ def test_an_alias_that_does_not_exist_is_named(bootstrap_servers: str) -> None:
     options = fast_options(bootstrap_servers)
     with pytest.raises(OutboxImproperlyConfigured, match=r"'nowhere'.*default, other"):
         Harvester(database="nowhere", options=options).start()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_database_of_another_cluster_is_not_led(
+    bootstrap_servers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = fast_options(bootstrap_servers, CLUSTERS_COUNT=2, MAXIMUM_DELAY=60.0)
+    witness = Witness()
+
+    with Harvester(options=options, observers=[witness]):
+        eventually(lambda: "outbox cluster init" in caplog.text)
+
+    assert witness.kinds() == ["stopped"]
