@@ -21,9 +21,8 @@ from pyspark.sql import types as t
 from ...exceptions import ConfigurationError
 from .avro_types import simplify, spark_type, without_null
 from .declared import Encoded
-from .decoder import Writers
 from .framing import PREFIX, Undecodable, schema_id
-from .registry import Registered
+from .registry import Registered, Writers
 
 Conversion: TypeAlias = Callable[[Any], Any]
 

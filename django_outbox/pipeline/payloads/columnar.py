@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 
 from .declared import Encoded
-from .decoder import Decoder, Writers, make_decoder
+from .decoder import Decoder, make_decoder
 from .framing import MAGIC, PREFIX, Undecodable, schema_id
 
 if TYPE_CHECKING:

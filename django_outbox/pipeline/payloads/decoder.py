@@ -10,11 +10,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...exceptions import ConfigurationError
 from .declared import Encoded
-from .registry import Registered
+from .registry import Writers
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -24,9 +24,6 @@ NEEDED: Final = {
     "protobuf": ("google.protobuf", "pyarrow", "pandas"),
 }
 """What the extra `registry` brings for each format; Spark wants the last two."""
-
-Writers: TypeAlias = tuple[tuple[int, Registered | str], ...]
-"""Writers' schemas by their ids; a text says why there is none."""
 
 
 class Decoder(Protocol):

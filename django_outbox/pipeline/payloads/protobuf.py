@@ -19,10 +19,9 @@ from pyspark.sql import types as t
 
 from ...exceptions import ConfigurationError
 from .declared import Encoded
-from .decoder import Writers
 from .descriptors import find_message, name_at
 from .framing import Undecodable, message_path, schema_id
-from .registry import Registered
+from .registry import Registered, Writers
 
 Conversion: TypeAlias = Callable[[Any], Any]
 

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 from http.client import HTTPException
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -45,6 +45,10 @@ class Registered:
     """An Avro schema in JSON, or a Protobuf file's descriptor in base64."""
     references: tuple[str, ...] = ()
     """Schemas that this one names, each behind those that it names itself."""
+
+
+Writers: TypeAlias = tuple[tuple[int, Registered | str], ...]
+"""Writers' schemas by their ids; a text says why there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
