@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from .declared import Encoded
 from .decoder import Decoder, make_decoder
 from .framing import MAGIC, PREFIX, Undecodable, schema_id
+from .registry import Writers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
