@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from . import arrivals, losses
+from . import arrivals, floors, losses
 from .naive import NaiveSide
 from .readings import Book
 from .servers import servers
@@ -79,6 +79,9 @@ def drain(book: Book, side: Side, workload: Workload, *, benchmark: str = NAME) 
     records, case = workload.records, workload.name
     seconds = drained.seconds or found.seconds
     book.note(benchmark, case, side.name, records / seconds)
+    if workload.size == floors.SIZE and (limit := floors.limit(book)):
+        share = 100 * records / seconds / limit
+        book.note(benchmark, case, side.name, share, "%", figure="share of the limit")
     if drained.seconds is not None:
         rate = records / found.seconds
         book.note(benchmark, case, side.name, rate, figure="rate in the topic")

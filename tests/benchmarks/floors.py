@@ -1,7 +1,8 @@
 """
 What the machine can do at most: Kafka's client alone, PostgreSQL alone.
 
-No relay can be faster than either; the report prints each side's share.
+No relay can be faster than the slower of both; the backlog's figures have each
+side's share of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from .workload import Workload, empty, new_topic
 
 NAME = "floors"
 PAGE = 1000
+SIZE = 200
+"""Bytes of each value."""
+
+LIMITS = ("librdkafka, reports", "PostgreSQL")
+"""What a relay cannot do without: to hear of each message, to read and to delete."""
 
 
 def run(session: Session) -> None:
@@ -33,13 +39,23 @@ def run(session: Session) -> None:
             note(session.book, side, records, measure(records))
 
 
+def limit(book: Book) -> float | None:
+    """Return the records a second that no relay exceeds; None: not measured."""
+    medians = [
+        summary.median
+        for summary in book.summaries()
+        if summary.benchmark == NAME and summary.side in LIMITS
+    ]
+    return min(medians, default=None)
+
+
 def note(book: Book, side: str, records: int, seconds: float) -> None:
-    book.note(NAME, f"{records:,} × 200 bytes", side, records / seconds)
+    book.note(NAME, f"{records:,} × {SIZE} bytes", side, records / seconds)
 
 
 def produce(records: int, *, is_reported: bool) -> float:
     """Send messages from Python as fast as the client takes them; seconds."""
-    topic, value = new_topic(), b"x" * 200
+    topic, value = new_topic(), b"x" * SIZE
     producer = Producer(
         {
             "bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"],

@@ -28,7 +28,7 @@ FIGURES: Final = "figures.json"
 BEGIN: Final = "<!-- generated: begin -->"
 END: Final = "<!-- generated: end -->"
 
-BASES: Final = ("Debezium tuned", "PostgreSQL", "ORM insert", "COPY")
+BASES: Final = ("Debezium tuned", "ORM insert", "COPY")
 """Sides that the others of the same figure are divided by: the first that is there."""
 
 
