@@ -88,6 +88,8 @@ def drain(book: Book, side: Side, workload: Workload, *, benchmark: str = NAME) 
     if drained.cpu_seconds is not None:
         cpu = 1e6 * drained.cpu_seconds / records
         book.note(benchmark, case, side.name, cpu, "µs", figure="CPU a record")
+    if drained.memory is not None:
+        book.note(benchmark, case, side.name, drained.memory, "MB", figure="memory")
 
 
 def main() -> None:

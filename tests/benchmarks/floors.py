@@ -20,6 +20,8 @@ from .workload import Workload, empty, new_topic
 
 NAME = "floors"
 PAGE = 1000
+TRIPS = 5000
+"""Messages that wait for each other."""
 SIZE = 200
 """Bytes of each value."""
 
@@ -37,6 +39,9 @@ def run(session: Session) -> None:
     for _ in range(session.rounds):
         for side, measure in sides.items():
             note(session.book, side, records, measure(records))
+        trips = min(TRIPS, records)
+        rate = trips / one_at_a_time(trips)
+        session.book.note(NAME, "one at a time", "librdkafka", rate)
 
 
 def limit(book: Book) -> float | None:
@@ -82,6 +87,27 @@ def produce(records: int, *, is_reported: bool) -> float:
         if is_reported and not number % 1000:
             producer.poll(0)
     assert producer.flush(120) == 0
+    return time.monotonic() - began
+
+
+def one_at_a_time(messages: int) -> float:
+    """Produce each message when the one before is acknowledged; seconds."""
+    topic, value = new_topic(), b"x" * SIZE
+    producer = Producer(
+        {
+            "bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"],
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 0,
+        }
+    )
+    # The first one also connects.
+    began = 0.0
+    for number in range(messages + 1):
+        producer.produce(topic, value, "key")
+        while len(producer):
+            producer.poll(1.0)
+        began = began if number else time.monotonic()
     return time.monotonic() - began
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from .readings import Summary, percentile
 
@@ -74,6 +75,8 @@ def _bars(summaries: Sequence[Summary], path: Path) -> None:
     if first.benchmark in LOGARITHMIC:
         low = min(percentile(s.values, 0.0) for s in ordered)
         axes.set(xscale="log", xlim=(low / 2 or 0.1, None))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", alpha=0.3)

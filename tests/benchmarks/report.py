@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from . import targets
 from .plots import draw
 from .readings import Book, Summary, shown
 from .servers import ROOT
@@ -79,13 +80,16 @@ def section(
         f"generated: {facts['generated']} by `{facts['command']}`; {machine};"
         f" [all readings](performance/{FIGURES})."
     )
-    yield from ("", *(f"- {remark}" for remark in remarks))
+    if remarks:
+        yield from ("", *(f"- {remark}" for remark in remarks))
+    yield from ("", "### Targets", "", *targets.table(summaries))
     for benchmark, group in groupby(summaries, key=lambda summary: summary.benchmark):
         yield from ("", f"### {benchmark.capitalize()}", "")
         yield from table(list(group))
         for name in plots:
             if name.startswith(f"{benchmark}-"):
                 yield from ("", f"![{benchmark}](performance/{name})")
+    yield ""
 
 
 def table(summaries: Sequence[Summary]) -> Iterator[str]:
@@ -121,10 +125,10 @@ def _ratio(summary: Summary, base: tuple[str, float] | None) -> str:
     return f"{summary.median / base[1]:.2f} × {base[0]}"
 
 
-def printed(summaries: Iterable[Summary]) -> str:
-    """Return the tables of all benchmarks, for the terminal."""
+def printed(summaries: Sequence[Summary]) -> str:
+    """Return the tables of all benchmarks and the targets, for the terminal."""
     parts = [
         "\n".join([f"\n{benchmark}", *table(list(group))])
         for benchmark, group in groupby(summaries, key=lambda s: s.benchmark)
     ]
-    return "\n".join(parts)
+    return "\n".join([*parts, "\ntargets", *targets.table(summaries)])

@@ -9,11 +9,13 @@ process, so that neither Python's start nor the election is in it.
 from __future__ import annotations
 
 import os
+import re
 import resource
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Protocol
 from uuid import uuid4
 
@@ -33,7 +35,9 @@ class Drained:
     seconds: float | None
     """None: count from the first message to the last in the topic."""
     cpu_seconds: float | None = None
-    """Of the side's own process; None: it is this one."""
+    """Of the side's own process; None: it is not known."""
+    memory: float | None = None
+    """The most that the process has held, in MB; None: it is not known."""
 
 
 class Running(Protocol):
@@ -71,11 +75,13 @@ class HarvesterSide:
             before = _cpu_of_children()
             acquired = harvester.wait_for("leader_acquired")
             begun = harvester.cpu_seconds()
+            harvester.wait_for("leader_revoked", timeout=PATIENCE)
+            memory = _most_memory(harvester.pid)
             assert harvester.exit_code(PATIENCE) == 0, harvester.report()
             cpu = _cpu_of_children() - before - begun
             (revoked,) = harvester.all("leader_revoked")
         seconds = (revoked["boottime_ns"] - acquired["boottime_ns"]) / 1e9
-        return Drained(seconds=seconds, cpu_seconds=cpu)
+        return Drained(seconds=seconds, cpu_seconds=cpu, memory=memory)
 
     @contextmanager
     def running(self, topic: str = "") -> Iterator[Harvester]:
@@ -136,6 +142,16 @@ def in_turn(sides: list[Side], rounds: int, run: Callable[[Side], None]) -> None
         print(f" round {number + 1} of {rounds}, load {os.getloadavg()[0]:.1f}")
         for side in sides:
             run(side)
+
+
+def _most_memory(pid: int) -> float | None:
+    """Return the most that a process has held, in MB; None: it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text("ascii")
+    except OSError:
+        return None
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", text, re.MULTILINE)
+    return int(found[1]) / 1000 if found else None
 
 
 def _cpu_of_children() -> float:

@@ -65,6 +65,10 @@ def main(arguments: Sequence[str]) -> int:
     if options.huge:
         scale = replace(scale, growth=(*scale.growth, HUGE))
     book = Book()
+    if options.quick:
+        book.remark(
+            "A quick run: it shows that all works, its figures are worth nothing."
+        )
     with servers(), _peers(book, chosen, wanted=options.peers) as (peers, quickest):
         session = Session(
             scale=scale,
@@ -79,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
         for name in chosen:
             print(name)
             BENCHMARKS[name](session)
-    print(report.printed(book.summaries()))
+    print(report.printed(list(book.summaries())))
     if options.write:
         command = shlex.join(["python3", "tests/run.py", "--bench", *arguments])
         report.write(book, command)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import floors, report
+from tests.benchmarks import floors, report, targets
 from tests.benchmarks.readings import Book, percentile
 from tests.benchmarks.suite import BENCHMARKS
 
@@ -96,3 +96,19 @@ def test_the_page_names_every_benchmark() -> None:
 
     assert [name for name in BENCHMARKS if f"| `{name}` |" not in text] == []
     assert text.count(report.BEGIN) == text.count(report.END) == 1
+
+
+def test_a_target_is_met_missed_or_not_measured() -> None:
+    book = Book()
+    for side, rate in (("at-least-once", 90.0), ("exactly-once", 160.0)):
+        book.note("backlog", "1,000 keys", side, rate)
+    book.note("backlog", "1,000 keys", "Debezium tuned", 100.0)
+    rows = [line.split(" | ") for line in targets.table(list(book.summaries()))]
+    verdicts = {row[0].removeprefix("| "): row[2:] for row in rows}
+
+    assert verdicts["backlog, at-least-once ÷ Debezium tuned"] == [
+        "0.9 ×",
+        "**missed** |",
+    ]
+    assert verdicts["backlog, exactly-once ÷ Debezium tuned"] == ["1.6 ×", "met |"]
+    assert verdicts["stash_many() ÷ COPY"][-1] == "not measured |"
