@@ -1,12 +1,15 @@
 """
-The relay that everybody writes first: select a page, produce, flush, delete.
+Relays that everybody writes first.
 
-It elects nobody, survives nothing and keeps no order after a failure.
+*Naive* selects a page, produces, flushes, deletes. It elects nobody, survives
+nothing and keeps no order after a failure. *Bare cursor* remembers the highest
+id that it has seen, and so never sees rows that are committed behind it.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +19,9 @@ from confluent_kafka import Producer
 from .servers import connect
 from .sides import Drained, Running
 from .workload import Workload
+
+_PAGE = "SELECT id, kafka_topic, kafka_key, kafka_value FROM outbox"
+_ORDER = " ORDER BY id LIMIT 1000"
 
 
 class NaiveSide:
@@ -37,8 +43,56 @@ class NaiveSide:
         yield
 
 
+class CursorSide:
+    """A relay that follows the highest id, on a thread of this process."""
+
+    name = "bare cursor"
+
+    def drain(self, workload: Workload, topic: str) -> Drained:
+        raise NotImplementedError("it is here to lose rows")
+
+    @contextmanager
+    def running(self, topic: str) -> Iterator[Running]:
+        stop = threading.Event()
+        thread = threading.Thread(target=self._follow, args=(stop,))
+        thread.start()
+        try:
+            yield self
+        finally:
+            stop.set()
+            thread.join()
+
+    def cpu_seconds(self) -> float:
+        return time.process_time()
+
+    def _follow(self, stop: threading.Event) -> None:
+        producer, position = _producer(), 0
+        with connect() as connection:
+            while not stop.wait(0.002):
+                rows = connection.execute(f"{_PAGE} WHERE id > {position}{_ORDER}")
+                for id, topic, key, value in rows.fetchall():
+                    position = id
+                    producer.produce(topic, value, key, headers=_headers(id))
+                producer.flush()
+
+
 def _relay() -> None:
-    producer = Producer(
+    producer = _producer()
+    with connect() as connection:
+        while rows := connection.execute(f"{_PAGE}{_ORDER}").fetchall():
+            for id, topic, key, value in rows:
+                producer.produce(topic, value, key, headers=_headers(id))
+            producer.flush()
+            ids = [row[0] for row in rows]
+            connection.execute("DELETE FROM outbox WHERE id = ANY(%s)", [ids])
+
+
+def _headers(id: int) -> list[tuple[str, str]]:
+    return [("kind", "benchmark"), ("outbox-id", str(id))]
+
+
+def _producer() -> Producer:
+    return Producer(
         {
             "bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"],
             "acks": "all",
@@ -46,14 +100,3 @@ def _relay() -> None:
             "linger.ms": 5,
         }
     )
-    with connect() as connection:
-        while rows := connection.execute(
-            "SELECT id, kafka_topic, kafka_key, kafka_value FROM outbox"
-            " ORDER BY id LIMIT 1000"
-        ).fetchall():
-            for id, topic, key, value in rows:
-                headers = [("kind", "benchmark"), ("outbox-id", str(id))]
-                producer.produce(topic, value, key, headers=headers)
-            producer.flush()
-            ids = [row[0] for row in rows]
-            connection.execute("DELETE FROM outbox WHERE id = ANY(%s)", [ids])

@@ -25,6 +25,9 @@ from .arrivals import consumer, row_id
 from .servers import connect
 from .workload import PARTITIONS
 
+PATIENCE: Final = 15.0
+"""Seconds without any arrival after which what is missing is lost."""
+
 _INSERT: Final = """
 INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
                     kafka_header_keys, kafka_header_values)
@@ -84,9 +87,10 @@ def watched(topic: str) -> Iterator[Witness]:
     assert ready.wait(60), "the reader does not start"
     try:
         yield witness
-        deadline = time.monotonic() + 60
-        pause = _spawn.Event()
+        pause, deadline, last = _spawn.Event(), time.monotonic() + PATIENCE, 0
         while count.value < len(witness.committed) and time.monotonic() < deadline:
+            if count.value > last:
+                last, deadline = count.value, time.monotonic() + PATIENCE
             pause.wait(0.1)
     finally:
         stop.set()
@@ -119,8 +123,10 @@ def _write(
     interval = traffic.writers / traffic.rate
     begin = max(begin, time.monotonic())
     due, count = begin + interval * number / traffic.writers, 0
+    end = begin + traffic.seconds
     with connect() as connection:
-        while due < begin + traffic.seconds:
+        # A server that is too slow gets fewer, not all of them later.
+        while max(due, time.monotonic()) < end:
             # The rate is what is asked for.
             time.sleep(max(0.0, due - time.monotonic()))
             key = f"key-{number}-{count % 250}"
