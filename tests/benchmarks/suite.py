@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -80,14 +81,25 @@ def main(arguments: Sequence[str]) -> int:
         if not {backlog.NAME, latency.NAME, growth.NAME}.isdisjoint(chosen):
             print(f"warm-up, load {os.getloadavg()[0]:.1f}")
             backlog.warm_up(session)
-        for name in chosen:
-            print(name)
-            BENCHMARKS[name](session)
+        failed = [name for name in chosen if not _succeeds(name, session)]
     print(report.printed(list(book.summaries())))
     if options.write:
         command = shlex.join(["python3", "tests/run.py", "--bench", *arguments])
         report.write(book, command)
-    return 0
+    return 1 if failed else 0
+
+
+def _succeeds(name: str, session: Session) -> bool:
+    """Run one benchmark; what an hour has measured outlives a failure of the next."""
+    print(name)
+    try:
+        BENCHMARKS[name](session)
+    except Exception as error:
+        traceback.print_exc()
+        cause = type(error).__name__
+        session.book.remark(f"`{name}` has ended early ({cause}); see its output.")
+        return False
+    return True
 
 
 @contextmanager

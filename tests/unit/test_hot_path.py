@@ -39,12 +39,13 @@ KEYS = 1000
 FEW, MANY = 1_000, 6_000
 """The difference of two runs is what records cost, without what a start costs."""
 
-MAX_CALLS = {"at-least-once": 31.0, "exactly-once": 18.5}
+MAX_CALLS = {"at-least-once": 32.0, "exactly-once": 17.0}
 """Calls from our code for each record, of Python functions and of C's."""
-MAX_INSTRUCTIONS = {"at-least-once": 510.0, "exactly-once": 315.0}
+MAX_INSTRUCTIONS = {"at-least-once": 520.0, "exactly-once": 305.0}
 """Bytecode instructions of our code for each record."""
-MAX_STATEMENTS = {"at-least-once": 4.0, "exactly-once": 4.0}
-"""Statements for a thousand records."""
+MAX_STATEMENTS = {"at-least-once": 8.0, "exactly-once": 4.0}
+"""Statements for a thousand records, with a table that answers at once: one that
+takes its time is given more records at a time."""
 
 OPTIONS = OutboxSettings(KAFKA={"bootstrap.servers": "nowhere:1"})
 RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=3)
