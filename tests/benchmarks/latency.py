@@ -36,10 +36,11 @@ def run(session: Session) -> None:
         )  # type: ignore[misc]
 
 
-def play(session: Session, side: Side, rate: int) -> None:
+def play(session: Session, side: Side, rate: int, *, writers: int = 4) -> None:
     """Let one side relay while writers write; note percentiles."""
     scale = session.scale
-    work = traffic.Traffic(seconds=scale.warm_up + scale.steady, rate=rate)
+    seconds = scale.warm_up + scale.steady
+    work = traffic.Traffic(seconds=seconds, rate=rate, writers=writers)
     topic = new_topic()
     empty()
     with side.running(topic) as running, traffic.watched(topic) as witness:
@@ -66,12 +67,13 @@ def main() -> None:
     parser.add_argument("--delivery", default="at-least-once")
     parser.add_argument("--rate", type=int, default=1000, help="records a second")
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--writers", type=int, default=4)
     arguments = parser.parse_args()
     side = HarvesterSide(arguments.delivery, {"OUTBOX_DELIVERY": arguments.delivery})
     session = Session(scale=replace(Scale(), steady=arguments.seconds), rounds=1)
     with servers():
         warm_up(session)
-        play(session, side, arguments.rate)
+        play(session, side, arguments.rate, writers=arguments.writers)
 
 
 if __name__ == "__main__":
