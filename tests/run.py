@@ -4,6 +4,8 @@ Run the tests: `python3 tests/run.py [what pytest understands]`.
 Makes the environment when it is missing, starts the services once for the
 whole session, hands over to pytest and leaves nothing running. Paths are
 relative to the checkout; without one, all tests but the benchmarks run.
+
+`python3 tests/run.py --bench [names]` measures instead; `--bench --help` tells.
 """
 
 from __future__ import annotations
@@ -21,13 +23,17 @@ from django_outbox.devstack.bootstrap import ensure_environment  # noqa: E402
 
 
 def main() -> int:
-    """Return pytest's exit code."""
+    """Return the exit code of pytest, or of the benchmarks."""
     ensure_environment("dev")
     import pytest
 
     from django_outbox.devstack import DevstackError, devstack
 
     os.chdir(ROOT)
+    if sys.argv[1:2] == ["--bench"]:
+        from tests.benchmarks.suite import main as measure
+
+        return measure(sys.argv[2:])
     with ExitStack() as running:
         try:
             stack = running.enter_context(devstack(progress=_say))

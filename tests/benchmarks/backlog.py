@@ -1,44 +1,95 @@
 """
-How fast a standing backlog leaves the table, beside a naive relay.
+How fast a standing backlog leaves the table.
 
     python -m tests.benchmarks.backlog --records 200000 --rounds 3
     python -m tests.benchmarks.backlog --delivery exactly-once --keys 1
 
-Both sides run in turn in one session, on the same services, with the same
-rows (200-byte values, one header, 1,000 keys, 10 partitions, acks=all):
+All sides drain the same rows in turn, in one session and on the same servers:
+200-byte values, one header, 10 partitions, acks=all. The topic is counted
+after each turn: it has every record, and each once.
 
-- *harvester*: one `manage.py runharvester` process, from its leadership to the
-  empty table; election and Python's start are not counted;
-- *naive*: select a page, produce it, flush, delete it. What most outboxes do.
-  It elects nobody, survives nothing and keeps no order after a failure.
-
-Prints records each second for each round, their medians and ratio, the CPU
-seconds of the harvester process and the machine's load, and checks that the
-topic holds every record once.
+The script compares one harvester with a naive relay; `tests/run.py --bench
+backlog` compares all deliveries with Debezium, for several kinds of backlog.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import resource
-import statistics
-import subprocess
-import sys
-import time
-from pathlib import Path
-from uuid import uuid4
+from collections.abc import Sequence
 
-ROOT = Path(__file__).resolve().parents[2]
+from . import arrivals, floors, losses
+from .naive import NaiveSide
+from .readings import Book
+from .servers import servers
+from .session import Session
+from .sides import HARVESTERS, HarvesterSide, Side, in_turn
+from .workload import Workload, new_topic
 
-FILL = """
-INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
-                    kafka_header_keys, kafka_header_values)
-SELECT now(), %(topic)s, 'key-' || (n %% %(keys)s), repeat('x', 200),
-       ARRAY['kind'], ARRAY['benchmark']
-FROM generate_series(1, %(records)s) AS n
-"""
+NAME = "backlog"
+SMALL_SHARE = 10
+"""Of workloads that are slow or large, one record in so many."""
+
+
+def run(session: Session) -> None:
+    for workload in workloads(session.scale.records):
+        print(f"backlog: {workload.name}, {workload.records:,} records")
+        is_first = workload.keys == 1000 and workload.size == 200
+        naive = [NaiveSide()] if is_first and not workload.is_zipf else []
+        compare(session, workload, [*HARVESTERS, *session.peers, *naive])
+    for side in HARVESTERS:
+        losses.count(session, side, beside=NAME)
+
+
+def workloads(records: int) -> Sequence[Workload]:
+    """Return what is drained."""
+    small = max(1, records // SMALL_SHARE)
+    return (
+        Workload(name="1,000 keys", records=records),
+        Workload(name="100,000 keys", records=records, keys=100_000),
+        Workload(name="one hot key", records=small, keys=1),
+        Workload(name="Zipf, 1,000 keys", records=records, is_zipf=True),
+        Workload(name="10 KB values", records=small, size=10_000),
+    )
+
+
+def warm_up(session: Session) -> None:
+    """Let the servers compile and cache what all sides use."""
+    workload = Workload(name="warm-up", records=session.scale.warm_up_records)
+    for side in (*HARVESTERS, *session.peers):
+        side.drain(workload, new_topic())
+
+
+def compare(
+    session: Session, workload: Workload, sides: list[Side], *, benchmark: str = NAME
+) -> None:
+    """Let all sides drain the same backlog in turn; note rates and CPU time."""
+
+    def play(side: Side) -> None:
+        drain(session.book, side, workload, benchmark=benchmark)
+
+    in_turn(sides, session.rounds, play)
+
+
+def drain(book: Book, side: Side, workload: Workload, *, benchmark: str = NAME) -> None:
+    """Let one side drain a backlog once; note what it took."""
+    topic = new_topic()
+    drained = side.drain(workload, topic)
+    found = arrivals.read(topic)
+    assert found.records == found.messages == workload.records, (side.name, found)
+    records, case = workload.records, workload.name
+    seconds = drained.seconds or found.seconds
+    book.note(benchmark, case, side.name, records / seconds)
+    if workload.size == floors.SIZE and (limit := floors.limit(book)):
+        share = 100 * records / seconds / limit
+        book.note(benchmark, case, side.name, share, "%", figure="share of the limit")
+    if drained.seconds is not None:
+        rate = records / found.seconds
+        book.note(benchmark, case, side.name, rate, figure="rate in the topic")
+    if drained.cpu_seconds is not None:
+        cpu = 1e6 * drained.cpu_seconds / records
+        book.note(benchmark, case, side.name, cpu, "µs", figure="CPU a record")
+    if drained.memory is not None:
+        book.note(benchmark, case, side.name, drained.memory, "MB", figure="memory")
 
 
 def main() -> None:
@@ -49,137 +100,21 @@ def main() -> None:
     parser.add_argument("--delivery", default="at-least-once")
     arguments = parser.parse_args()
 
-    from django_outbox.devstack import devstack
-
-    with devstack(progress=print) as stack:
-        os.environ.update(stack.environment)
-        os.environ["OUTBOX_DELIVERY"] = arguments.delivery
-        manage("migrate", "--verbosity", "0")
-        sides = {"harvester": harvester, "naive": naive}
-        rates: dict[str, list[float]] = {side: [] for side in sides}
-        for number in range(1, arguments.rounds + 1):
-            for side, relay in sides.items():
-                topic = f"bench-{uuid4()}"
-                create_topic(topic)
-                fill(topic, arguments.records, arguments.keys)
-                seconds = relay()
-                rate = arguments.records / seconds
-                rates[side].append(rate)
-                load = os.getloadavg()[0]
-                print(f"round {number}  {side:<10} {rate:>9,.0f}/s  load {load:.1f}")
-                if side == "naive" or arguments.delivery == "at-least-once":
-                    check(topic, arguments.records)
-                else:
-                    check_committed(topic, arguments.records)
-    medians = {side: statistics.median(values) for side, values in rates.items()}
-    for side, median in medians.items():
-        print(f"median   {side:<10} {median:>9,.0f}/s")
-    print(f"harvester ÷ naive: {medians['harvester'] / medians['naive']:.2f}")
-
-
-def manage(*arguments: str) -> None:
-    command = [sys.executable, str(ROOT / "example_project/manage.py"), *arguments]
-    subprocess.run(command, check=True)
-
-
-def create_topic(name: str, *, partitions: int = 10) -> None:
-    from tests.services import Topics
-
-    Topics(os.environ["KAFKA_BOOTSTRAP_SERVERS"]).create(name, partitions=partitions)
-
-
-def fill(topic: str, records: int, keys: int) -> None:
-    """Put the backlog into an empty table, settled as after some time."""
-    import psycopg
-
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
-        connection.execute("TRUNCATE outbox")
-        values = {"topic": topic, "keys": keys, "records": records}
-        connection.execute(FILL, values)
-        connection.execute("VACUUM ANALYZE outbox")
-        connection.execute("CHECKPOINT")
-
-
-def harvester() -> float:
-    """Run one harvester until the table is empty; return seconds from acquire."""
-    command = [
-        sys.executable,
-        str(ROOT / "example_project/manage.py"),
-        *("runharvester", "--drain", "--log-format", "json"),
-    ]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    environment = os.environ | {"OUTBOX_LEADER_GROUP": f"bench-{uuid4()}"}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environment
+    side = HarvesterSide(arguments.delivery, {"OUTBOX_DELIVERY": arguments.delivery})
+    workload = Workload(
+        name=f"{arguments.keys:,} keys", records=arguments.records, keys=arguments.keys
     )
-    assert process.stdout is not None
-    acquired = revoked = 0
-    for line in process.stdout:
-        event = json.loads(line)
-        if event["event"] == "leader_acquired":
-            acquired = event["boottime_ns"]
-        elif event["event"] == "leader_revoked":
-            revoked = event["boottime_ns"]
-    assert process.wait() == 0
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
-    print(f"         harvester process: {cpu:.1f} CPU seconds, start included")
-    return (revoked - acquired) / 1e9
-
-
-def naive() -> float:
-    """Select, produce, flush, delete, page by page; return seconds."""
-    import psycopg
-    from confluent_kafka import Producer
-
-    producer = Producer(
-        {
-            "bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"],
-            "acks": "all",
-            "enable.idempotence": True,
-            "linger.ms": 5,
-        }
-    )
-    started = time.monotonic()
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
-        while rows := connection.execute(
-            "SELECT id, kafka_topic, kafka_key, kafka_value FROM outbox"
-            " ORDER BY id LIMIT 1000"
-        ).fetchall():
-            for _, topic, key, value in rows:
-                producer.produce(topic, value, key, headers=[("kind", "benchmark")])
-            producer.flush()
-            ids = [row[0] for row in rows]
-            connection.execute("DELETE FROM outbox WHERE id = ANY(%s)", [ids])
-    return time.monotonic() - started
-
-
-def check(topic: str, records: int) -> None:
-    """Compare the topic's end offsets with what was stashed."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"],
-            "group.id": "benchmark",
-        }
-    )
-    ends = [
-        consumer.get_watermark_offsets(TopicPartition(topic, number))[1]
-        for number in range(10)
-    ]
-    consumer.close()
-    assert sum(ends) == records, f"{sum(ends)} messages for {records} records"
-
-
-def check_committed(topic: str, records: int) -> None:
-    """Count what a reader of committed records sees, each record once."""
-    from tests.services import Topics
-
-    topics = Topics(os.environ["KAFKA_BOOTSTRAP_SERVERS"])
-    messages = topics.read(topic, timeout=120)
-    ids = {dict(message.headers() or ())["outbox-id"] for message in messages}
-    assert len(messages) == len(ids) == records, f"{len(messages)} for {records}"
+    session = Session(rounds=arguments.rounds)
+    with servers():
+        compare(session, workload, [side, NaiveSide()])
+    medians = {
+        summary.side: summary.median
+        for summary in session.book.summaries()
+        if summary.figure == "rate"
+    }
+    for name, median in medians.items():
+        print(f"median   {name:<14} {median:>9,.0f}/s")
+    print(f"harvester ÷ naive: {medians[side.name] / medians['naive']:.2f}")
 
 
 if __name__ == "__main__":

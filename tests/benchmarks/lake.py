@@ -39,7 +39,8 @@ import psutil
 
 from django_outbox.pipeline.config import PipelineSettings
 
-from .backlog import create_topic, manage
+from ..services import Topics
+from .servers import manage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -222,7 +223,9 @@ def fill(topic: str, first: int, last: int, keys: int) -> None:
     from confluent_kafka import Producer
 
     if first == 1:
-        create_topic(topic, partitions=PARTITIONS)
+        Topics(os.environ["KAFKA_BOOTSTRAP_SERVERS"]).create(
+            topic, partitions=PARTITIONS
+        )
     producer = Producer(
         {
             "bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"],

@@ -1,0 +1,94 @@
+"""What has arrived in a topic: how much, which records, when."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from .workload import PARTITIONS
+
+ID_HEADERS = frozenset({"outbox-id", "id"})
+"""Where our relay, and Debezium's router, say which row it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """A topic from its beginning to its end."""
+
+    messages: int
+    records: int
+    """Different ones."""
+    seconds: float
+    """From the first message to the last, by the broker's clock."""
+
+
+def row_id(message: Message) -> int:
+    """Return the id of the row that a message was made of; -1: it does not say."""
+    for name, text in message.headers() or ():
+        if name in ID_HEADERS and text is not None:
+            return int(text)
+    return -1
+
+
+@contextmanager
+def consumer(**options: object) -> Iterator[Consumer]:
+    """Open a consumer of its own."""
+    opened = Consumer(
+        {
+            "bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"],
+            "group.id": f"bench-{uuid4()}",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            **options,
+        }
+    )
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def read(topic: str, *, timeout: float = 600.0) -> Arrivals:
+    """Read all committed messages of a topic."""
+    seen: set[int] = set()
+    messages, first, last = 0, 0, 0
+    at_end: set[int] = set()
+    deadline = time.monotonic() + timeout
+    with consumer(**{"enable.partition.eof": True}) as opened:
+        opened.assign([TopicPartition(topic, n, 0) for n in range(PARTITIONS)])
+        while len(at_end) < PARTITIONS:
+            assert time.monotonic() < deadline, f"{messages} messages of {topic}"
+            for message in opened.consume(10_000, 0.2):
+                if (error := message.error()) is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    at_end.add(message.partition() or 0)
+                    continue
+                messages += 1
+                seen.add(row_id(message))
+                moment = message.timestamp()[1]
+                first = min(first or moment, moment)
+                last = max(last, moment)
+    return Arrivals(
+        messages=messages, records=len(seen), seconds=max(1, last - first) / 1000
+    )
+
+
+def wait_for(topic: str, messages: int, *, timeout: float = 600.0) -> None:
+    """Return when a topic without transactions has so many messages."""
+    deadline = time.monotonic() + timeout
+    with consumer() as opened:
+        while sum(_ends(opened, topic)) < messages:
+            assert time.monotonic() < deadline, f"{_ends(opened, topic)} of {messages}"
+            time.sleep(0.1)  # each question takes time from what is measured
+
+
+def _ends(opened: Consumer, topic: str) -> list[int]:
+    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    return [opened.get_watermark_offsets(place, timeout=10)[1] for place in places]

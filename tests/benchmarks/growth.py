@@ -1,0 +1,19 @@
+"""Whether a large backlog leaves the table as fast as a small one."""
+
+from __future__ import annotations
+
+from .backlog import drain
+from .session import Session
+from .sides import HARVESTERS
+from .workload import Workload
+
+NAME = "growth"
+
+
+def run(session: Session) -> None:
+    # All sizes in each round, so that all of them meet the same load.
+    for _ in range(session.rounds):
+        for records in session.scale.growth:
+            workload = Workload(name=f"{records:,} rows", records=records)
+            for side in HARVESTERS:
+                drain(session.book, side, workload, benchmark=NAME)

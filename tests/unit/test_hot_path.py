@@ -1,0 +1,231 @@
+"""
+How much Python one record costs, in counts and not in seconds.
+
+At tens of thousands of records a second each function call on a record's way
+is a percent. The whole of it is real (marks in memory or the finder, dispatcher,
+relay, envelope, producer, settler); only the database and the Kafka client are
+not, and what they do is not counted. A bound that is broken says that the way
+has become longer: shorten it, or raise the bound and say why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import pytest
+
+from django_outbox.kafka import producer as kafka_producer
+from django_outbox.kafka import transactions as kafka_transactions
+from django_outbox.ledger.dispatch import LedgerDispatcher
+from django_outbox.ledger.finder import Finder
+from django_outbox.ledger.settings import LedgerSettings
+from django_outbox.options import OutboxSettings
+from django_outbox.relay.dispatch import Dispatcher
+from django_outbox.relay.mark import Marker
+from django_outbox.relay.memory import MemoryMarks
+from django_outbox.relay.outage import Outage
+from django_outbox.relay.poison import RetryPolicy
+from django_outbox.relay.settings import DispatchSettings
+from django_outbox.relay.settle import Settler
+from django_outbox.relay.trust import Trust
+from django_outbox.testing.unmarked import InMemoryUnmarked
+
+from .counting import Counted, calls_of, instructions_of
+
+KEYS = 1000
+FEW, MANY = 1_000, 6_000
+"""The difference of two runs is what records cost, without what a start costs."""
+
+MAX_CALLS = {"at-least-once": 32.0, "exactly-once": 17.0}
+"""Calls from our code for each record, of Python functions and of C's."""
+MAX_INSTRUCTIONS = {"at-least-once": 520.0, "exactly-once": 305.0}
+"""Bytecode instructions of our code for each record."""
+MAX_STATEMENTS = {"at-least-once": 8.0, "exactly-once": 4.0}
+"""Statements for a thousand records, with a table that answers at once: one that
+takes its time is given more records at a time."""
+
+OPTIONS = OutboxSettings(KAFKA={"bootstrap.servers": "nowhere:1"})
+RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=3)
+
+
+class Term:
+    leader_id = "id-1"
+    acquired_at = 0.0
+
+    def remaining(self, now: float) -> float:
+        return 10.0
+
+
+class Leadership:
+    term = Term()
+
+    def refresh(self, leader_id: str, *, reason: str, now: float) -> None:
+        raise AssertionError(reason)
+
+    def resign(self, leader_id: str, *, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+class Client:
+    """Kafka's client, which acknowledges all at the next poll."""
+
+    def __init__(self, config: object) -> None:
+        self._waiting: deque[Callable[..., None]] = deque()
+
+    def produce(self, *arguments: Any, **options: Any) -> None:
+        self._waiting.append(options.get("on_delivery") or arguments[4])
+
+    def poll(self, timeout: float) -> int:
+        message = SimpleNamespace(offset=lambda: 1)
+        served = len(self._waiting)
+        while self._waiting:
+            self._waiting.popleft()(None, message)
+        return served
+
+    def flush(self, timeout: float) -> int:
+        self.poll(timeout)
+        return 0
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        partitions = {0: SimpleNamespace(leader=1)}
+        found = SimpleNamespace(error=None, partitions=partitions)
+        return SimpleNamespace(topics={topic: found})
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is about transactions, and succeeds."""
+        return lambda *_: None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+
+class Worker(Protocol):
+    """What looks into the table."""
+
+    def carry_out(self, claim: Any) -> None: ...
+
+
+class Harvest:
+    """A leader at work on a backlog, in one thread."""
+
+    def __init__(self, delivery: str, records: int) -> None:
+        self.statements: Counter[str] = Counter()
+        self._rows = InMemoryUnmarked()
+        for number in range(records):
+            key = f"key-{number % KEYS}"
+            self._rows.insert("t", key, "x" * 200, headers=[("kind", "test")])
+        self._now = 1.0
+        self._claims: deque[Any] = deque()
+        self._settlements: deque[Any] = deque()
+        self._table: Any = Counted(self._rows, self.statements)
+        self._settler = Settler(
+            outbox=self._table, on_parked=lambda *_: None, clock=self._clock
+        )
+        self._worker: Worker
+        self._dispatcher: Dispatcher | LedgerDispatcher
+        if delivery == "exactly-once":
+            self._worker, self._dispatcher = self._exactly_once()
+        else:
+            self._worker, self._dispatcher = self._at_least_once()
+
+    def run(self) -> None:
+        """Relay all there is."""
+        while self._rows.records():
+            self._now += 0.001
+            self._dispatcher.step()
+            while self._claims:
+                claim = self._claims.popleft()
+                self._worker.carry_out(claim)
+                self._dispatcher.claimed(claim)
+            while self._settlements:
+                settlement = self._settlements.popleft()
+                self._settler.settle(settlement)
+                self._dispatcher.answer(settlement)
+
+    def _at_least_once(self) -> tuple[Worker, Dispatcher]:
+        leadership: Any = Leadership()
+        marks: Any = MemoryMarks(self._table, clock=self._clock)
+        marker = Marker(
+            outbox=marks,
+            is_trusted=Trust(leadership, self._clock),
+            clock=self._clock,
+        )
+        return marker, Dispatcher(
+            DispatchSettings(
+                max_in_flight=OPTIONS.MAX_IN_FLIGHT,
+                mark_batch=OPTIONS.MARK_BATCH,
+                marks_in_memory=True,
+                busy_interval=0.01,
+                idle_interval=0.1,
+                database_deadline=5.0,
+                retry=RETRY,
+            ),
+            leadership=leadership,
+            make_producer=lambda: kafka_producer.KafkaProducer(OPTIONS),
+            claim=self._claims.append,
+            submit=self._settlements.append,
+            outages=(marker.outage, Outage()),
+            clock=self._clock,
+        )
+
+    def _exactly_once(self) -> tuple[Worker, LedgerDispatcher]:
+        leadership: Any = Leadership()
+        finder = Finder(table=self._table, clock=self._clock)
+        return finder, LedgerDispatcher(
+            LedgerSettings(
+                batch=OPTIONS.TRANSACTION_BATCH,
+                delivery_timeout=5.0,
+                busy_interval=0.01,
+                idle_interval=0.1,
+                database_deadline=5.0,
+                retry=RETRY,
+            ),
+            leadership=leadership,
+            transactions=kafka_transactions.KafkaTransactions(OPTIONS, credential=None),
+            claim=self._claims.append,
+            submit=self._settlements.append,
+            outages=(finder.outage, Outage()),
+            clock=self._clock,
+        )
+
+    def _clock(self) -> float:
+        return self._now
+
+
+@pytest.fixture(autouse=True)
+def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_producer, "Client", Client)
+    monkeypatch.setattr(kafka_transactions, "Client", Client)
+    monkeypatch.setattr(kafka_transactions, "ensure_topic", lambda *_, **__: None)
+    monkeypatch.setattr(kafka_transactions.ledgers, "read_last", lambda *_, **__: None)
+    monkeypatch.setattr(kafka_transactions, "drop", lambda _: None)
+
+
+@pytest.fixture(params=["at-least-once", "exactly-once"])
+def delivery(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def per_record(count: Callable[[Callable[[], None]], int], delivery: str) -> float:
+    """Return what a record adds."""
+    many, few = (count(Harvest(delivery, records).run) for records in (MANY, FEW))
+    return (many - few) / (MANY - FEW)
+
+
+def test_a_record_costs_few_calls(delivery: str) -> None:
+    assert per_record(calls_of, delivery) <= MAX_CALLS[delivery]
+
+
+def test_a_record_costs_few_instructions(delivery: str) -> None:
+    assert per_record(instructions_of, delivery) <= MAX_INSTRUCTIONS[delivery]
+
+
+def test_a_thousand_records_cost_few_statements(delivery: str) -> None:
+    harvest = Harvest(delivery, MANY)
+    harvest.run()
+
+    sent = harvest.statements.total()
+    assert sent / MANY * 1000 <= MAX_STATEMENTS[delivery], harvest.statements
