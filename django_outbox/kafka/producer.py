@@ -5,9 +5,13 @@ The relay hands over marked records; librdkafka batches and sends them on its
 own threads; the delivery reports come back inside `poll()`. A record counts
 as delivered when its report has no error and an offset, and never before.
 
-Two clients: almost all records go through the first. One that must travel
-alone goes through the second, which puts every record in a batch of its own,
-since a broker that refuses a batch does not say which record it minds.
+Three clients, each made when it is wanted. *Quick* sends at once. *Bulk* waits
+some milliseconds for more: while many records are under way, that makes large
+batches, which cost the broker and this process much less; the records that can
+be under way are one of each key, so a hot key never waits. *Alone* puts every
+record in a batch of its own, since a broker that refuses a batch does not say
+which record it minds. No order is lost between them: the next record of a key is
+produced when the last one is settled.
 """
 
 from __future__ import annotations
@@ -16,7 +20,10 @@ import ctypes
 import logging
 import os
 import weakref
+from collections.abc import Mapping
+from enum import Enum
 from functools import partial
+from math import inf
 from typing import Final
 
 from confluent_kafka import KafkaError as DriverError
@@ -38,7 +45,24 @@ logger = logging.getLogger(__name__)
 PURGE_TIMEOUT: Final = 1.0
 """Seconds for the reports of purged records, which need no broker."""
 
-_ALONE: Final[KafkaConfig] = {"batch.num.messages": 1, "linger.ms": 0}
+MANY: Final = 32
+"""Records under way from which on the next ones go in bulk."""
+
+
+class Way(Enum):
+    """Through which client a record goes."""
+
+    QUICK = "quick"
+    BULK = "bulk"
+    ALONE = "alone"
+
+
+_OWN: Final[Mapping[Way, KafkaConfig]] = {
+    Way.QUICK: {},
+    Way.BULK: {"linger.ms": 4},
+    Way.ALONE: {"batch.num.messages": 1, "linger.ms": 0},
+}
+"""What is a client's own of its properties."""
 
 
 class KafkaProducer:
@@ -58,16 +82,23 @@ class KafkaProducer:
             self._config["client.id"] = name
         self._envelope = Envelope(options)
         self._trouble = _Trouble("producer", action="produce")
-        self._clients: dict[bool, Client] = {}
+        self._clients: dict[Way, Client] = {}
+        self._under_way = 0
+        # Whoever chooses how long to wait has chosen for all.
+        chosen = {**options.KAFKA, **options.PRODUCER_KAFKA}
+        self._many = inf if "linger.ms" in chosen else MANY
         _producers.add(self)
 
     def produce(
         self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
     ) -> None:
         headers = self._envelope.headers(record, leader_id)
-        client = self._clients.get(alone)
+        way = Way.BULK if self._under_way >= self._many else Way.QUICK
+        if alone:
+            way = Way.ALONE
+        client = self._clients.get(way)
         if client is None:
-            client = self._connect(alone=alone)
+            client = self._connect(way)
         # -1: librdkafka picks the partition by the key's hash.
         partition = -1 if record.partition is None else record.partition
         try:
@@ -84,12 +115,15 @@ class KafkaProducer:
         except KafkaException as error:
             # This record alone was looked at: what it is said of is certain.
             raise self._failure(error.args[0], is_alone=True) from error
+        self._under_way += 1
 
     def poll(self, timeout: float) -> int:
-        return sum(
-            client.poll(timeout / len(self._clients))
-            for client in self._clients.values()
-        )
+        clients = list(self._clients.values())
+        served = sum(client.poll(0) for client in clients)
+        if served or not timeout or not clients:
+            return served
+        # Whoever has most to tell is waited for.
+        return max(clients, key=len).poll(timeout)
 
     def purge(self) -> None:
         for client in self._clients.values():
@@ -99,6 +133,7 @@ class KafkaProducer:
 
     def close(self) -> None:
         self._clients.clear()
+        self._under_way = 0
 
     def abandon(self) -> None:
         """
@@ -111,14 +146,14 @@ class KafkaProducer:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
         self._clients.clear()
 
-    def _connect(self, *, alone: bool) -> Client:
+    def _connect(self, way: Way) -> Client:
         if self._trouble.fault:
             raise self._trouble.fault
-        config = self._config | (_ALONE if alone else {})
+        config = self._config | _OWN[way]
         logger.debug("Producing with %s", redacted(config))
         trouble = self._trouble
         client = Client(config | {"error_cb": trouble.note, "logger": CLIENT_LOG})
-        self._clients[alone] = client
+        self._clients[way] = client
         return client
 
     def _report(
@@ -130,6 +165,7 @@ class KafkaProducer:
         message: Message,
     ) -> None:
         """Settle one record: librdkafka's delivery report, served by `poll()`."""
+        self._under_way -= 1
         if error is None and message.offset() is not None:
             if self._trouble.told:
                 self._trouble.end()
