@@ -31,6 +31,7 @@ from django_outbox import (
 )
 from django_outbox.models import OutboxRecord
 from django_outbox.privileges import grants
+from django_outbox.stashing import COPIED
 from tests.testapp.models import Order
 
 MANY = 2_500
@@ -218,8 +219,34 @@ def test_many_messages_keep_their_order_and_take_few_statements() -> None:
     assert [row[1] for row in contents()] == [str(n) for n in range(MANY)]
     rows = OutboxRecord.objects.order_by("id")
     assert list(rows.values_list("message_id", flat=True)) == message_ids
-    inserts = [q for q in queries if "INSERT" in q["sql"]]
-    assert len(inserts) == 3
+    assert len([q for q in queries if "COPY" in q["sql"]]) == 3
+
+
+@pytest.mark.django_db
+def test_what_is_copied_is_what_an_insert_writes() -> None:
+    odd = 'tab\tnewline\nbackslash\\N \U0001f600 "quoted" {braces}'
+    messages = [
+        Message("orders", key=odd, value=odd, headers={odd: odd}, partition=3),
+        Message("orders", key="none", value=None),
+        Message("orders", key="raw", value=b"\x00\xff\\"),
+        Message("orders", key="empty", value="", headers={}),
+    ]
+    repeated = messages * 5
+    stash_many(repeated)
+    assert len(repeated) >= COPIED
+    stash_many(messages)
+    fields = (
+        *("kafka_topic", "kafka_key", "kafka_value", "kafka_value_bytes"),
+        *("kafka_header_keys", "kafka_header_values", "kafka_partition"),
+    )
+    rows = [
+        tuple(bytes(v) if isinstance(v, memoryview) else v for v in row)
+        for row in OutboxRecord.objects.order_by("id").values_list(*fields)
+    ]
+
+    assert rows[:4] == rows[-4:]
+    assert rows == rows[:4] * 6
+    assert rows[0][1] == odd
 
 
 @pytest.mark.django_db
