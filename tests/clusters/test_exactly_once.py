@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +11,7 @@ import pytest
 from django.db import connections
 from django.db.transaction import atomic
 
+from django_outbox.clusters import read_identity, statements
 from django_outbox.harvester import Harvester
 from django_outbox.options import OutboxSettings
 
@@ -22,6 +23,23 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "othe
 QUIET = 2.0
 
 Row = tuple[int, str]
+
+
+def belong(alias: str, *, cluster: int, count: int) -> None:
+    """Make a database that of a cluster, as `outbox cluster init` does."""
+    connection = connections[alias]
+    identity = read_identity(connection, "outbox")
+    with atomic(using=alias), connection.cursor() as cursor:
+        for statement in statements("outbox", identity, cluster=cluster, count=count):
+            cursor.execute(statement)
+
+
+@pytest.fixture(autouse=True)
+def single() -> Iterator[None]:
+    """Leave both databases as other tests expect them."""
+    yield
+    for alias in ("default", "other"):
+        belong(alias, cluster=0, count=1)
 
 
 class Clusters:
@@ -42,6 +60,7 @@ class Clusters:
         self.witness = Witness()
 
     def harvester(self, cluster: int, alias: str) -> Harvester:
+        belong(alias, cluster=cluster, count=self._options.CLUSTERS_COUNT)
         options: dict[str, Any] = {
             name: getattr(self._options, name)
             for name in OutboxSettings.__dataclass_fields__
