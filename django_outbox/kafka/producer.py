@@ -11,7 +11,8 @@ batches, which cost the broker and this process much less; the records that can
 be under way are one of each key, so a hot key never waits. *Alone* puts every
 record in a batch of its own, since a broker that refuses a batch does not say
 which record it minds. No order is lost between them: the next record of a key is
-produced when the last one is settled.
+produced when the last one is settled, and one that has failed goes by the same
+client again, which lets no late copy of it in.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ class KafkaProducer:
         self._trouble = _Trouble("producer", action="produce")
         self._clients: dict[Way, Client] = {}
         self._under_way = 0
+        self._former: dict[str, Way] = {}
+        """By message id, the way by which a record has failed."""
         # Whoever chooses how long to wait has chosen for all.
         chosen = {**options.KAFKA, **options.PRODUCER_KAFKA}
         self._many = inf if "linger.ms" in chosen else MANY
@@ -94,6 +97,8 @@ class KafkaProducer:
     ) -> None:
         headers = self._envelope.headers(record, leader_id)
         way = Way.BULK if self._under_way >= self._many else Way.QUICK
+        if record.attempts:
+            way = self._former.pop(record.message_id, way)
         if alone:
             way = Way.ALONE
         client = self._clients.get(way)
@@ -107,7 +112,7 @@ class KafkaProducer:
                 record.value,
                 record.key,
                 partition,
-                partial(self._report, record, settled, alone),
+                partial(self._report, record, settled, way),
                 headers=headers,
             )
         except BufferError as error:
@@ -133,6 +138,7 @@ class KafkaProducer:
 
     def close(self) -> None:
         self._clients.clear()
+        self._former.clear()
         self._under_way = 0
 
     def abandon(self) -> None:
@@ -160,7 +166,7 @@ class KafkaProducer:
         self,
         record: Record,
         settled: Settled,
-        alone: bool,
+        way: Way,
         error: DriverError | None,
         message: Message,
     ) -> None:
@@ -170,10 +176,12 @@ class KafkaProducer:
             if self._trouble.told:
                 self._trouble.end()
             settled(record, None)
-        elif error is None:
-            settled(record, no_offset())
-        else:
-            settled(record, self._failure(error, is_alone=alone))
+            return
+        self._former[record.message_id] = way
+        is_alone = way is Way.ALONE
+        settled(
+            record, self._failure(error, is_alone=is_alone) if error else no_offset()
+        )
 
     def _failure(self, error: DriverError, *, is_alone: bool) -> DeliveryFailed:
         return self._trouble.fault or failure(error, is_alone=is_alone)

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from django_outbox.exceptions import DeliveryFailed, ProducerQueueFull, RecordPoisoned
-from django_outbox.kafka.producer import KafkaProducer
+from django_outbox.kafka.producer import MANY, KafkaProducer, Way
 from django_outbox.options import OutboxSettings
 from tests.contracts.clusters import NOWHERE, Reports
 from tests.services import Topics
@@ -167,3 +167,27 @@ def test_a_child_process_makes_its_own_client_and_ends_well(
     messages = topics.read(topic, at_least=3)
     ids = [dict(message.headers() or [])["outbox-id"] for message in messages]
     assert ids == [b"1", b"2", b"3"]
+
+
+def test_a_record_that_failed_goes_by_its_former_client(reports: Reports) -> None:
+    """Another one would not know its late copy for one."""
+    options = OutboxSettings(
+        KAFKA={"bootstrap.servers": NOWHERE}, DELIVERY_TIMEOUT=0.2, SESSION_TIMEOUT=6.0
+    )
+    producer = KafkaProducer(options)
+    records = [record(n, key=str(n)) for n in range(MANY + 1)]
+    for one in records:
+        producer.produce(one, LEADER, reports)
+    assert set(producer._clients) == {Way.QUICK, Way.BULK}
+    reports.wait(producer, len(records))
+    ways = producer._former
+    assert ways[records[0].message_id] is Way.QUICK
+    assert ways[records[-1].message_id] is Way.BULK
+
+    for one in (records[-1], records[0]):
+        producer.produce(one._replace(attempts=1), LEADER, reports)
+    reports.wait(producer, len(records) + 2)
+
+    assert ways[records[0].message_id] is Way.QUICK
+    assert ways[records[-1].message_id] is Way.BULK
+    producer.close()
