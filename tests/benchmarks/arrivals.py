@@ -9,7 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from .workload import PARTITIONS
 
@@ -84,9 +90,19 @@ def wait_for(topic: str, messages: int, *, timeout: float = 600.0) -> None:
     """Return when a topic without transactions has so many messages."""
     deadline = time.monotonic() + timeout
     with consumer() as opened:
-        while sum(_ends(opened, topic)) < messages:
-            assert time.monotonic() < deadline, f"{_ends(opened, topic)} of {messages}"
+        while (arrived := _count(opened, topic)) < messages:
+            assert time.monotonic() < deadline, f"{arrived} of {messages}"
             time.sleep(0.1)  # each question takes time from what is measured
+
+
+def _count(opened: Consumer, topic: str) -> int:
+    """Count messages; none while a client still looks for a partition's leader."""
+    try:
+        return sum(_ends(opened, topic))
+    except KafkaException as error:
+        if not error.args[0].retriable():
+            raise
+        return 0
 
 
 def _ends(opened: Consumer, topic: str) -> list[int]:
