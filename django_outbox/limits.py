@@ -38,11 +38,12 @@ class Topics:
     def __init__(self, settings: OutboxSettings) -> None:
         self._reserved = settings.reserved_topics
         self._allowed = frozenset(settings.ALLOWED_TOPICS)
-        self._known: set[str] = set()
+        self.known: set[str] = set()
+        """Some that were checked and found right."""
 
     def check(self, topic: str) -> None:
         """Raise `InvalidMessage` unless messages may be written to this topic."""
-        if isinstance(topic, str) and topic in self._known:
+        if isinstance(topic, str) and topic in self.known:
             return
         if not isinstance(topic, str):
             raise InvalidMessage(f"topic: must be str, not {_kind(topic)}.")
@@ -62,8 +63,8 @@ class Topics:
                 "correct the name."
             )
         # Topics made up from data must not fill the memory.
-        if len(self._known) < _KNOWN_TOPICS:
-            self._known.add(topic)
+        if len(self.known) < _KNOWN_TOPICS:
+            self.known.add(topic)
 
 
 def check_key(key: str) -> None:

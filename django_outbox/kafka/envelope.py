@@ -23,8 +23,8 @@ MESSAGE_ID: Final = "outbox-message-id"
 
 _PREFIX_LENGTH: Final = len(RESERVED_PREFIX)
 
-_REMEMBERED: Final = 1_000
-"""Names of topics, and of headers, that are not checked again."""
+_KNOWN_NAMES: Final = 1_000
+"""Names of headers that are not checked again."""
 
 _UNPAIRED: Final = "The record's header names and values are no pairs of text."
 
@@ -39,7 +39,6 @@ class Envelope:
         is_alone = options.CLUSTERS_COUNT == 1
         self._source = self._sources[0] if is_alone else None
         self._has_leader = options.LEADER_HEADER
-        self._good_topics: set[str] = set()
         self._good_names: set[str] = set()
 
     def headers(self, record: Record, leader_id: str) -> Headers:
@@ -51,7 +50,7 @@ class Envelope:
         """
         # Unpacked once: ten thousands of records pass here every second.
         id_, topic, _, _, names, values, _, message_id, created_at, origin, _ = record
-        if topic not in self._good_topics:
+        if topic not in self._topics.known:
             self._check_topic(topic)
         headers: Headers = self._own_headers(names, values) if names or values else []
         headers += (
@@ -69,7 +68,6 @@ class Envelope:
             self._topics.check(topic)
         except InvalidMessage as error:
             raise RecordPoisoned(str(error), code="INVALID_TOPIC") from error
-        _remember(self._good_topics, topic)
 
     def _own_headers(self, names: list[str], values: list[str | None]) -> Headers:
         # goharvest's own table checks nothing, and an array may hold arrays.
@@ -89,7 +87,9 @@ class Envelope:
         if name[:_PREFIX_LENGTH].lower() == RESERVED_PREFIX:
             message = f"A header of the record begins with {RESERVED_PREFIX!r}."
             raise RecordPoisoned(message, code="RESERVED_HEADER")
-        _remember(self._good_names, name)
+        # Names made up from data must not fill the memory.
+        if len(self._good_names) < _KNOWN_NAMES:
+            self._good_names.add(name)
 
 
 class _Sources(dict[int, tuple[str, str]]):
@@ -111,9 +111,3 @@ def texts(headers: Any) -> dict[str, str]:
         for name, value in headers or ()
         if isinstance(value, bytes)
     }
-
-
-def _remember(good: set[str], name: str) -> None:
-    """Note what was checked; names made up from data must not fill the memory."""
-    if len(good) < _REMEMBERED:
-        good.add(name)

@@ -19,7 +19,6 @@ from ..relay.handoff import MAX_OUTSTANDING, Handoff, report_sweep
 from ..relay.outage import Outage
 from ..relay.pace import Pace
 from ..relay.ports import Leadership, Term
-from ..relay.takeovers import Takeovers
 from .histories import believed, is_same
 from .ports import Ledger, Look, Transactions
 from .relay import LedgerRelay
@@ -68,7 +67,6 @@ class LedgerDispatcher(Handoff[Look]):
             clock=clock,
         )
         self.relay = LedgerRelay(batch=settings.batch, retry=settings.retry)
-        self.takeovers = Takeovers(here=settings.here, quiet=settings.quiet)
         self.stage = Stage.CLOSED
         self._settings = settings
         self._transactions = transactions
@@ -218,7 +216,8 @@ class LedgerDispatcher(Handoff[Look]):
         if not relayed:
             return records
         self.relay.seen(relayed, self._leader_id)
-        return [record for record in records if record not in self._relayed]
+        gone = {record.id for record in relayed}
+        return [record for record in records if record.id not in gone]
 
     # Looking.
 

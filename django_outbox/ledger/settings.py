@@ -19,10 +19,5 @@ class LedgerSettings(RelaySettings):
     """Records of one transaction at most."""
     delivery_timeout: float
     """Seconds for the records of one transaction to be acknowledged."""
-    here: int = 0
-    """This cluster."""
     clusters: int = 1
     """How many there are, and so how far apart the ids of one of them are."""
-    quiet: float = 0.0
-    """A takeover is over when it has found nothing for so many seconds; for so long
-    it keeps away when the origin is back."""

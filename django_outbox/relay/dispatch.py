@@ -19,7 +19,6 @@ from .pace import Pace
 from .ports import Leadership, Producer, Settled, Term
 from .relay import Relay
 from .settings import DispatchSettings
-from .takeovers import Takeovers
 
 REPORT_WAIT: Final = 0.001
 """Seconds to wait for reports while something is in flight."""
@@ -62,7 +61,6 @@ class Dispatcher(Handoff[Claim]):
             marks_in_memory=settings.marks_in_memory,
             here=settings.here,
         )
-        self.takeovers = Takeovers(here=settings.here, quiet=settings.quiet)
         self._settings = settings
         self._make_producer = make_producer
         self._producer: Producer | None = None

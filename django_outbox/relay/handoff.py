@@ -65,7 +65,7 @@ class Handoff(Generic[ClaimT]):
         self._wake = threading.Event()
         self._draining: float | None = None
         self._drained = threading.Event()
-        self.takeovers = Takeovers()
+        self.takeovers = Takeovers(here=settings.here, quiet=settings.quiet)
         """What it relays of other clusters."""
 
     # Called on other threads.

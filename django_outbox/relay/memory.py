@@ -74,7 +74,6 @@ class MemoryMarks:
     def __init__(self, table: UnmarkedTable, *, clock: Callable[[], float]) -> None:
         self._table = table
         self._clock = clock
-        self._leader_id = ""
         self._begin("")
 
     def mark(

@@ -22,6 +22,11 @@ class RelaySettings:
     database_deadline: float
     """A leader without its table for this long resigns."""
     retry: RetryPolicy
+    here: int = 0
+    """This cluster, whose records go first."""
+    quiet: float = 0.0
+    """A takeover is over when it has found nothing for so long; for so long the ledger
+    relay keeps away when the origin is back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,3 @@ class DispatchSettings(RelaySettings):
     """Rows that one mark claims at most."""
     marks_in_memory: bool = False
     """Whether a sweep has to find what marks in memory may have passed."""
-    here: int = 0
-    """This cluster, whose records go first."""
-    quiet: float = 0.0
-    """A takeover is over when it has found nothing for so long."""

@@ -70,44 +70,10 @@ class ClusterTable(RememberedTable):
 
     # What leaders do.
 
-    def page(
-        self,
-        position: int,
-        gaps: Sequence[tuple[int, int]],
-        held: Sequence[Held],
-        *,
-        limit: int,
-    ) -> list[Record]:
-        low = min((low for _, low in held), default=0)
-        lanes = {lane for lane, _ in held}
-        return self._first(
-            lambda record: (
-                self.is_mine(record)
-                and (
-                    record.id > position
-                    or any(first <= record.id <= last for first, last in gaps)
-                    or (record.id >= low and record.lane in lanes)
-                )
-            ),
-            limit,
-        )
-
-    def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
-        return self._first(
-            lambda record: (
-                self.is_left(record, position)
-                and record.id not in sweep.known
-                and record.lane not in sweep.passed
-            ),
-            limit,
-        )
-
     def is_mine(self, record: Record) -> bool:
-        """Whether a page shows this row."""
         return record.cluster_id == self._cluster.number
 
     def is_left(self, record: Record, position: int) -> bool:
-        """Whether a sweep finds this row."""
         if self.is_mine(record):
             return record.id <= position
         return self.may_take(record)

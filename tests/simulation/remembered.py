@@ -71,9 +71,12 @@ class RememberedTable(Table):
         lanes = {lane for lane, _ in held}
         return self._first(
             lambda record: (
-                record.id > position
-                or any(first <= record.id <= last for first, last in gaps)
-                or (record.id >= low and record.lane in lanes)
+                self.is_mine(record)
+                and (
+                    record.id > position
+                    or any(first <= record.id <= last for first, last in gaps)
+                    or (record.id >= low and record.lane in lanes)
+                )
             ),
             limit,
         )
@@ -81,12 +84,20 @@ class RememberedTable(Table):
     def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
         return self._first(
             lambda record: (
-                record.id <= position
+                self.is_left(record, position)
                 and record.id not in sweep.known
                 and record.lane not in sweep.passed
             ),
             limit,
         )
+
+    def is_mine(self, record: Record) -> bool:
+        """Whether a page may show this row."""
+        return True
+
+    def is_left(self, record: Record, position: int) -> bool:
+        """Whether a sweep may find this row."""
+        return record.id <= position
 
     def writers(self) -> tuple[frozenset[str], bool]:
         return frozenset(self._locks), any(self._locks.values())

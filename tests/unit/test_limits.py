@@ -63,7 +63,7 @@ def test_many_topics_do_not_fill_the_memory() -> None:
     topics = Topics(OutboxSettings())
     for number in range(3000):
         topics.check(f"topic-{number}")
-    assert len(topics._known) == 1000
+    assert len(topics.known) == 1000
 
 
 @pytest.mark.parametrize("key", ["", "k", "ü" * 255, "😀"])
