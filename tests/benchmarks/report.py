@@ -29,7 +29,7 @@ FIGURES: Final = "figures.json"
 BEGIN: Final = "<!-- generated: begin -->"
 END: Final = "<!-- generated: end -->"
 
-BASES: Final = ("Debezium tuned", "ORM insert", "COPY")
+BASES: Final = ("Debezium tuned", "ORM insert", "COPY", "at-least-once")
 """Sides that the others of the same figure are divided by: the first that is there."""
 
 
@@ -122,7 +122,9 @@ def _ratio(summary: Summary, base: tuple[str, float] | None) -> str:
     """Divide by the peer, or by the floor, of the same figure."""
     if base is None or base[0] == summary.side or not base[1]:
         return ""
-    return f"{summary.median / base[1]:.2f} × {base[0]}"
+    ratio = summary.median / base[1]
+    text = f"{ratio:.2f}" if ratio >= 0.1 else shown(ratio)
+    return f"{text} × {base[0]}"
 
 
 def printed(summaries: Sequence[Summary]) -> str:

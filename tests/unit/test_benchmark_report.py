@@ -54,6 +54,18 @@ def test_each_side_has_its_median_its_spread_and_its_ratio_to_the_peer(
     assert "| 400 records/s | 200 – 600 | 2.00 × Debezium tuned |" in row
 
 
+def test_a_side_that_is_far_behind_has_a_ratio_with_digits(
+    book: Book, tmp_path: Path
+) -> None:
+    book.note("packages", "5,000 rows", "at-least-once", 30_000.0)
+    book.note("packages", "5,000 rows", "django-jaiminho", 300.0)
+
+    assert "| 0.01 × at-least-once |" in written(book, tmp_path)
+    book.note("packages", "10 rows", "at-least-once", 30_000.0)
+    book.note("packages", "10 rows", "django-jaiminho", 123.0)
+    assert "| 0.0041 × at-least-once |" in written(book, tmp_path)
+
+
 def test_the_figures_can_be_read_by_a_program(book: Book, tmp_path: Path) -> None:
     written(book, tmp_path)
 
