@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -39,7 +40,15 @@ def row_id(message: Message) -> int:
     for name, text in message.headers() or ():
         if name in ID_HEADERS and text is not None:
             return int(text)
-    return -1
+    return _task_id(message.value())
+
+
+def _task_id(value: bytes | None) -> int:
+    """Return the id that Celery puts into the value, with all of its headers."""
+    try:
+        return int(json.loads(value or b"")["headers"]["id"])
+    except (ValueError, TypeError, KeyError):
+        return -1
 
 
 @contextmanager

@@ -25,6 +25,7 @@ DRAWN: Final = {
     "failover": ("without a leader",),
     "floors": ("rate",),
     "stashing": ("a call", "rate"),
+    "packages": ("rate in the topic",),
 }
 """The figures that are drawn, by benchmark."""
 

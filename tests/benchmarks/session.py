@@ -32,6 +32,8 @@ class Scale:
     """Of each kind."""
     calls: int = 3_000
     """Of `stash()`."""
+    packages: int = 5_000
+    """Rows of the other packages' outboxes."""
     raw: int = 500_000
     """Messages and rows of the floors."""
 
@@ -48,6 +50,7 @@ QUICK = Scale(
     losses=3.0,
     takeovers=1,
     calls=200,
+    packages=500,
     raw=20_000,
 )
 """Enough to see that everything works; the figures are worth nothing."""

@@ -28,6 +28,7 @@ from . import (
     idle,
     latency,
     losses,
+    packages,
     pinned,
     report,
     stashing,
@@ -47,11 +48,13 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     growth.NAME: growth.run,
     pinned.NAME: pinned.run,
     stashing.NAME: stashing.run,
+    packages.NAME: packages.run,
     failover.NAME: failover.run,
 }
 """In the order in which they run."""
 
 WITH_PEERS: Final = frozenset({backlog.NAME, latency.NAME, losses.NAME})
+WARMED_UP: Final = frozenset({backlog.NAME, latency.NAME, growth.NAME, packages.NAME})
 
 HUGE: Final = 10_000_000
 
@@ -78,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
             peers=peers,
             quickest=quickest,
         )
-        if not {backlog.NAME, latency.NAME, growth.NAME}.isdisjoint(chosen):
+        if not WARMED_UP.isdisjoint(chosen):
             print(f"warm-up, load {os.getloadavg()[0]:.1f}")
             backlog.warm_up(session)
         failed = [name for name in chosen if not _succeeds(name, session)]
