@@ -10,18 +10,20 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import ClassVar
+from typing import ClassVar, Final
+
+_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Where there is no CLOCK_BOOTTIME, a clock that may stop during suspend."""
 
 
 def boottime() -> float:
     """Seconds on a clock that no one sets and that runs during suspend."""
-    return boottime_ns() / 1e9
+    return time.clock_gettime(_BOOTTIME)
 
 
 def boottime_ns() -> int:
-    """CLOCK_BOOTTIME in nanoseconds; CLOCK_MONOTONIC where there is none."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(clock)
+    """The same in nanoseconds."""
+    return time.clock_gettime_ns(_BOOTTIME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,13 +62,15 @@ class OutboxSettings:
     SESSION_TIMEOUT, at most 5 s."""
     MAX_IN_FLIGHT: int = 2000
     """W: records produced and not settled; bounds duplicates after a crash."""
+    MAX_IN_FLIGHT_BYTES: int = 32 * 1024 * 1024
+    """Values of records that are read and not settled."""
     MARKS: str = "memory"
     """Where at-least-once keeps its marks: `memory`, or `table`, as goharvest."""
     MARK_BATCH: int = 1000
     """Rows that one mark claims at most."""
     POLL_INTERVAL: float = 0.1
     """Between two looks at an empty table, at most."""
-    MIN_POLL_INTERVAL: float = 0.01
+    MIN_POLL_INTERVAL: float = 0.002
     """Between two looks at a table that was busy just now."""
     LEADER_HEADER: bool = False
     """Add the header outbox-leader-id to every message."""

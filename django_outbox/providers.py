@@ -97,6 +97,7 @@ class Providers:
                 source=options.source,
                 has_archive=options.ARCHIVE,
                 scope=_scope_of(options, origin),
+                max_bytes=options.MAX_IN_FLIGHT_BYTES // 2,
             )
 
         def make_transactions(membership: Membership, origin: int) -> Transactions:

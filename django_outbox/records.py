@@ -7,7 +7,7 @@ Plain values that travel from the table to Kafka and back to the table.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -55,6 +55,11 @@ class Record(NamedTuple):
     @property
     def is_tombstone(self) -> bool:
         return self.value is None
+
+
+def size_of(records: Iterable[Record]) -> int:
+    """Return how long the values are: characters of text, bytes of what is raw."""
+    return sum([len(record.value or "") for record in records])
 
 
 class Failure(NamedTuple):

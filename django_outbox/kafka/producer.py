@@ -22,7 +22,7 @@ import logging
 import os
 import weakref
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from functools import partial
 from math import inf
 from typing import Final
@@ -50,7 +50,7 @@ MANY: Final = 32
 """Records under way from which on the next ones go in bulk."""
 
 
-class Way(Enum):
+class Way(StrEnum):
     """Through which client a record goes."""
 
     QUICK = "quick"

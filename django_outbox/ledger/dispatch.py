@@ -17,7 +17,6 @@ from ..exceptions import KafkaError, ProducerBroken
 from ..records import Record, Settlement
 from ..relay.handoff import MAX_OUTSTANDING, Handoff, report_sweep
 from ..relay.outage import Outage
-from ..relay.pace import Pace
 from ..relay.ports import Leadership, Term
 from .histories import believed, is_same
 from .ports import Ledger, Look, Transactions
@@ -66,7 +65,9 @@ class LedgerDispatcher(Handoff[Look]):
             outages=outages,
             clock=clock,
         )
-        self.relay = LedgerRelay(batch=settings.batch, retry=settings.retry)
+        self.relay = LedgerRelay(
+            batch=settings.batch, max_bytes=settings.max_bytes, retry=settings.retry
+        )
         self.stage = Stage.CLOSED
         self._settings = settings
         self._transactions = transactions
@@ -80,9 +81,6 @@ class LedgerDispatcher(Handoff[Look]):
         """What was committed before this run, and may still be in the table."""
         self._trouble = ""
         self._open_at = self._send_at = 0.0
-        self._pace = Pace(
-            busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
-        )
 
     def step(self) -> float:
         """Do one round; return for how many seconds there is nothing to do."""
@@ -206,7 +204,7 @@ class LedgerDispatcher(Handoff[Look]):
             if look.limit:
                 self._pace.found(found, limit=look.limit, since=self._pace.began_at)
             return
-        self._pace.swept(found, limit=look.limit, now=now)
+        self._pace.swept(found, now=now)
         self.takeovers.found(self._leader_id, look.records, now)
         report_sweep(found)
 
@@ -230,7 +228,9 @@ class LedgerDispatcher(Handoff[Look]):
         is_time = now >= pace.look_at and relay.has_room
         if not held and not is_time:
             return
-        look = Look(run=self._run, held=held, limit=relay.page if is_time else 0)
+        look = Look(
+            run=self._run, held=held, limit=self._settings.batch if is_time else 0
+        )
         if pace.begins(now) and look.limit:
             look.sweep = relay.sweep()
         relay.begin_look()

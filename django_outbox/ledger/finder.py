@@ -57,5 +57,5 @@ class Finder:
     def _find_held(self, look: Look) -> None:
         position = self._shown.position
         look.found = self._table.lanes(look.held, position, limit=HELD_LIMIT)
-        if len(look.found) == HELD_LIMIT:
+        if look.found:
             look.found_to = look.found[-1].id

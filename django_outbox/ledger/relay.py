@@ -10,19 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Final
 
 from ..exceptions import RecordPoisoned
-from ..records import Failure, Held, Lane, Record, Settlement, Sweep
+from ..records import Failure, Held, Lane, Record, Settlement, Sweep, size_of
 from ..relay.poison import RetryPolicy
 from .holds import Hold, Holds
 from .ports import Fault, Look
-
-FIRST_PAGE: Final = 500
-"""Rows of a run's first page; full pages make the next ones larger."""
-
-MAX_BYTES: Final = 16_000_000
-"""Values of one transaction, or of one page, unless one value is larger."""
 
 
 class LedgerRelay:
@@ -31,15 +24,18 @@ class LedgerRelay:
 
     Args:
         batch: records of one transaction at most.
+        max_bytes: values of all that is read and not settled, when a page has at
+            most half of that; so has a transaction, unless one value is larger.
         retry: when to try a failed record again, and when to park it.
     """
 
-    def __init__(self, *, batch: int, retry: RetryPolicy) -> None:
+    def __init__(self, *, batch: int, max_bytes: int, retry: RetryPolicy) -> None:
         self.purged = 0
         """Records purged since this process started."""
         self.failed = 0
         """Deliveries that failed since this process started."""
         self._batch = batch
+        self._max_bytes = max_bytes
         self._retry = retry
         self._unpurged: list[Settlement] = []
         self._seen: set[int] = set()
@@ -51,12 +47,12 @@ class LedgerRelay:
         """Lanes whose rows stay in the table for now."""
         self._buffer: deque[Record] = deque()
         self._probes: list[Record] = []
-        self._known = {r.id for s in self._unpurged for r in _settled_by(s)}
+        unpurged = [r for s in self._unpurged for r in _settled_by(s)]
+        self._known = {record.id for record in unpurged}
+        self._bytes = size_of(unpurged)
         self._seen &= self._known
         self._gone: set[int] = set()
         self._size = self._batch
-        self.page = min(FIRST_PAGE, self._batch)
-        """Rows that the next page should have at most."""
         self._pending = Settlement(leader_id="")
 
     @property
@@ -72,7 +68,8 @@ class LedgerRelay:
     @property
     def has_room(self) -> bool:
         """Whether more rows should be read: one batch is sent, the next is read."""
-        return len(self._buffer) + len(self._seen) < 2 * self._batch
+        rows = len(self._buffer) + len(self._seen)
+        return rows < 2 * self._batch and self._bytes <= self._max_bytes // 2
 
     @property
     def is_idle(self) -> bool:
@@ -89,22 +86,22 @@ class LedgerRelay:
     def found(self, look: Look, now: float) -> None:
         """Take the rows of a look, in the order in which they were read."""
         probes, followers = self.holds.found(look, now, self._is_known)
-        known = self._known
-        known.update(record.id for record in (*probes, *followers))
+        self._know([*probes, *followers])
         self._probes += probes
         self._buffer.extend(followers)
         records = look.records
-        if len(records) == look.limit:
-            fitting = MAX_BYTES * len(records) // (_size_of(records) or 1)
-            self.page = max(1, min(2 * look.limit, fitting, self._batch))
-        ids = [record.id for record in records]
+        known, ids = self._known, [record.id for record in records]
         if not (known.isdisjoint(ids) and self._gone.isdisjoint(ids)):
             records = [record for record in records if not self._is_known(record)]
         if self.holds.lanes:
             passes = self.holds.passes
             records = [record for record in records if not passes(record)]
-        known.update(record.id for record in records)
+        self._know(records)
         self._buffer.extend(records)
+
+    def _know(self, records: Sequence[Record]) -> None:
+        self._known.update([record.id for record in records])
+        self._bytes += size_of(records)
 
     def _is_known(self, record: Record) -> bool:
         """Whether this row has been read before, and was or will be settled."""
@@ -133,7 +130,7 @@ class LedgerRelay:
         """
         source = self._probes or self._buffer
         batch: list[Record] = []
-        room = MAX_BYTES
+        room = self._max_bytes // 2
         for record in islice(source, self._size):
             room -= len(record.value or "")
             if room < 0 and batch:
@@ -203,15 +200,16 @@ class LedgerRelay:
     def seen(self, records: Iterable[Record], leader_id: str) -> None:
         """Take rows that were found, and are in the log already: to be purged."""
         fresh = [record for record in records if not self._is_known(record)]
-        ids = [record.id for record in fresh]
-        self._known.update(ids)
-        self._seen.update(ids)
+        self._know(fresh)
+        self._seen.update(record.id for record in fresh)
         self._settlement(leader_id).acknowledged.extend(fresh)
 
     def settled(self, settlement: Settlement, now: float) -> None:
         """Take note that the table holds this settlement."""
         self._unpurged.remove(settlement)
-        ids = [record.id for record in _settled_by(settlement)]
+        records = list(_settled_by(settlement))
+        ids = [record.id for record in records]
+        self._bytes -= size_of(records)
         self._known.difference_update(ids)
         self._seen.difference_update(ids)
         # A row that failed stays in the table and has to be read again.
@@ -246,6 +244,7 @@ class LedgerRelay:
             if record.id != failed:
                 # It will be read again.
                 self._known.discard(record.id)
+                self._bytes -= size_of([record])
             return False
 
         self._probes = [record for record in self._probes if stays(record)]
@@ -255,10 +254,6 @@ class LedgerRelay:
 def _is_certain(fault: Fault) -> bool:
     """Whether this record is at fault, and not a neighbour in its batch."""
     return not isinstance(fault.error, RecordPoisoned) or fault.error.is_certain
-
-
-def _size_of(records: Sequence[Record]) -> int:
-    return sum(len(record.value or "") for record in records)
 
 
 def _settled_by(settlement: Settlement) -> Iterable[Record]:

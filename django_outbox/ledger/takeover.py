@@ -66,7 +66,7 @@ class TakeoverDispatcher(LedgerDispatcher):
         if self._is_on:
             super()._open(term, now)
         elif self._may_probe(now):
-            self._ask(Look(run=self._run, limit=self.relay.page))
+            self._ask(Look(run=self._run, limit=self._settings.batch))
 
     def _may_probe(self, now: float) -> bool:
         is_early = now < max(self._away_until, self._pace.lost_until)
@@ -83,7 +83,7 @@ class TakeoverDispatcher(LedgerDispatcher):
         if look.retry_at is not None:
             self._take_failed_look(look)
             return
-        self._pace.swept(len(look.records), limit=look.limit, now=now)
+        self._pace.swept(len(look.records), now=now)
         if look.records:
             self._judge(look, now)
 
@@ -98,7 +98,8 @@ class TakeoverDispatcher(LedgerDispatcher):
         self.relay.seen(relayed, self._leader_id)
         if len(relayed) < len(look.records):
             self._is_on, self._found_at = True, now
-        elif len(relayed) == look.limit:
+        else:
+            # Behind these there may be more.
             self._pace.restart()
 
     # What is different while it is on.

@@ -6,6 +6,9 @@
 -- {fields} are the columns of a record. A write by a leader is limited to rows
 -- that are {owned}: marked by its leader id, or, where nothing is marked, of the
 -- very message ids that it read; so a leader of the past changes nothing.
+--
+-- What reads rows ends where their values have so many bytes: {bytes_before} counts
+-- them in front of each row, and the first row always {fits}.
 
 -- name: session
 -- Bound what follows, for the session or for its transaction only. A queue's
@@ -43,11 +46,18 @@ SELECT FROM {table} LIMIT 0
 -- Claim rows from the head that this leader has not marked, whoever else has.
 -- No lock in the page: the update waits for another's and takes the row over.
 WITH page AS MATERIALIZED (
-    SELECT id
-    FROM {table}
-    WHERE leader_id IS DISTINCT FROM %(leader_id)s::uuid
-    ORDER BY id
-    LIMIT %(limit)s
+    SELECT o.id
+    FROM (
+        SELECT o.id, {bytes_before}
+        FROM (
+            SELECT *
+            FROM {table}
+            WHERE leader_id IS DISTINCT FROM %(leader_id)s::uuid
+            ORDER BY id
+            LIMIT %(limit)s
+        ) AS o
+    ) AS o
+    WHERE {fits}
 )
 UPDATE {table} AS o
 SET leader_id = %(leader_id)s::uuid
@@ -83,44 +93,70 @@ FROM pg_control_system()
 -- successor on the same key would show first.
 SELECT {fields}
 FROM (
-    (
-        SELECT late.*
-        FROM unnest(%(lows)s::bigint[], %(highs)s::bigint[]) AS gap (low, high)
-        CROSS JOIN LATERAL (
-            SELECT * FROM {table} AS o
-            WHERE o.id BETWEEN gap.low AND gap.high AND {mine}
-            ORDER BY o.id
-            LIMIT %(limit)s
-        ) AS late
-    )
-    UNION ALL
-    (
-        SELECT * FROM {table} AS o
-        WHERE
-            o.id BETWEEN %(low)s AND %(position)s
-            AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(lanes)s::text[])
-            AND {mine}
+    SELECT o.*, {bytes_before}
+    FROM (
+        SELECT *
+        FROM (
+            (
+                SELECT late.*
+                FROM
+                    unnest(%(lows)s::bigint[], %(highs)s::bigint[])
+                    AS gap (low, high)
+                CROSS JOIN LATERAL (
+                    SELECT * FROM {table} AS o
+                    WHERE o.id BETWEEN gap.low AND gap.high AND {mine}
+                    ORDER BY o.id
+                    LIMIT %(limit)s
+                ) AS late
+            )
+            UNION ALL
+            (
+                SELECT * FROM {table} AS o
+                WHERE
+                    o.id BETWEEN %(low)s AND %(position)s
+                    AND (o.kafka_topic || chr(10) || o.kafka_key)
+                    = ANY(%(lanes)s::text[])
+                    AND {mine}
+                ORDER BY o.id
+                LIMIT %(limit)s
+            )
+            UNION ALL
+            (
+                SELECT * FROM {table} AS o
+                WHERE o.id > %(position)s AND {mine}
+                ORDER BY o.id
+                LIMIT %(limit)s
+            )
+        ) AS o
         ORDER BY o.id
         LIMIT %(limit)s
-    )
-    UNION ALL
-    (
-        SELECT * FROM {table} AS o
-        WHERE o.id > %(position)s AND {mine}
-        ORDER BY o.id
-        LIMIT %(limit)s
-    )
+    ) AS o
 ) AS o
+WHERE {fits}
 ORDER BY o.id
-LIMIT %(limit)s
 
 -- name: page_after
--- The same when there are no gaps.
+-- The same when there are no gaps. Where it ends is found by ids and sizes alone:
+-- whole rows in the window would cost a third more.
 SELECT {fields}
 FROM {table} AS o
-WHERE o.id > %(position)s AND {mine}
+WHERE
+    o.id > %(position)s
+    AND o.id <= (
+        SELECT max(o.id)
+        FROM (
+            SELECT o.id, {bytes_before}
+            FROM (
+                SELECT * FROM {table} AS o
+                WHERE o.id > %(position)s AND {mine}
+                ORDER BY o.id
+                LIMIT %(limit)s
+            ) AS o
+        ) AS o
+        WHERE {fits}
+    )
+    AND {mine}
 ORDER BY o.id
-LIMIT %(limit)s
 
 -- name: writers
 -- Who may still write a row whose id is drawn: an INSERT takes this lock before
@@ -139,27 +175,43 @@ WHERE
 -- Read rows from the head that nobody knows of: what lies up to a position, and
 -- what other clusters have left.
 SELECT {fields}
-FROM {table} AS o
-WHERE
-    {left}
-    AND o.id <> ALL(%(known)s::bigint[])
-    AND (o.kafka_topic, o.kafka_key) NOT IN (
-        SELECT lane.topic, lane.key
-        FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS lane (topic, key)
-    )
+FROM (
+    SELECT o.*, {bytes_before}
+    FROM (
+        SELECT *
+        FROM {table} AS o
+        WHERE
+            {left}
+            AND o.id <> ALL(%(known)s::bigint[])
+            AND (o.kafka_topic, o.kafka_key) NOT IN (
+                SELECT lane.topic, lane.key
+                FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS lane (topic, key)
+            )
+        ORDER BY o.id
+        LIMIT %(limit)s
+    ) AS o
+) AS o
+WHERE {fits}
 ORDER BY o.id
-LIMIT %(limit)s
 
 -- name: lanes
 -- Read the first rows of some lanes, in one pass however many they are.
 SELECT {fields}
-FROM {table} AS o
-WHERE
-    o.id BETWEEN %(low)s AND %(position)s
-    AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(lanes)s::text[])
-    AND {mine}
+FROM (
+    SELECT o.*, {bytes_before}
+    FROM (
+        SELECT *
+        FROM {table} AS o
+        WHERE
+            o.id BETWEEN %(low)s AND %(position)s
+            AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(lanes)s::text[])
+            AND {mine}
+        ORDER BY o.id
+        LIMIT %(limit)s
+    ) AS o
+) AS o
+WHERE {fits}
 ORDER BY o.id
-LIMIT %(limit)s
 
 -- name: purge
 -- Delete rows that are in the log.

@@ -55,6 +55,14 @@ _FIELDS: Final[LiteralString] = """
     {kafka_value_bytes}"""
 """The columns of a record, as `rows.py` reads them."""
 
+_BYTES_BEFORE: Final[LiteralString] = """
+    sum(coalesce(octet_length(o.kafka_value), octet_length({kafka_value_bytes}), 0))
+    OVER (ORDER BY o.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    AS bytes_before"""
+"""Of values in front of a row; no value is read for it, however large."""
+
+_FITS: Final[LiteralString] = "coalesce(o.bytes_before, 0) < %(max_bytes)s"
+
 MARKED: Final[LiteralString] = "o.leader_id = %(leader_id)s::uuid"
 """Rows are owned by their mark."""
 
@@ -108,6 +116,8 @@ def compose(
             sql.Identifier("o", column) if column in columns else sql.SQL(substitute)
         )
     parts["fields"] = sql.SQL(_FIELDS).format(**parts)
+    parts["bytes_before"] = sql.SQL(_BYTES_BEFORE).format(**parts)
+    parts["fits"] = sql.SQL(_FITS)
     parts["owned"] = sql.SQL(owned).format(**parts)
     parts["mine"] = sql.SQL(scope.mine if scope else "true")
     parts["left"] = sql.SQL(scope.left if scope else "o.id <= %(position)s")

@@ -19,11 +19,13 @@ from .takeover import Scope
 BACKLOG_CAP: Final = 100_000
 """Rows after which `backlog()` stops counting: about ten milliseconds."""
 
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Of the values of one page, unless somebody says something else."""
+
 ERROR_LENGTH: Final = 500
 """Characters of an error's text that the table keeps."""
 
 _NOTED: Final = frozenset({"attempts", "last_error"})
-_FIELDS: Final = len(Record._fields)
 _VALUE: Final = Record._fields.index("value")
 
 _new_record: Final[Callable[[type[Record], Sequence[Any]], Record]] = tuple.__new__
@@ -32,10 +34,9 @@ _new_record: Final[Callable[[type[Record], Sequence[Any]], Record]] = tuple.__ne
 
 def _to_record(row: Sequence[Any]) -> Record:
     """Turn a row into a record; the binary value comes last in a row."""
-    raw = row[_FIELDS]
-    if raw is None:
-        return _new_record(Record, row[:_FIELDS])
-    return _new_record(Record, (*row[:_VALUE], raw, *row[_VALUE + 1 : _FIELDS]))
+    if (raw := row[-1]) is None:
+        return _new_record(Record, row[:-1])
+    return _new_record(Record, (*row[:_VALUE], raw, *row[_VALUE + 1 : -1]))
 
 
 class Table:
@@ -50,6 +51,7 @@ class Table:
         source: name of this outbox, of which derived message ids are made.
         has_archive: purged rows go to the archive table.
         scope: which rows it looks for, where there are several clusters.
+        max_bytes: of the values of one page, but for its last row.
     """
 
     OWNED: ClassVar[LiteralString] = MARKED
@@ -63,12 +65,17 @@ class Table:
         source: str = "outbox",
         has_archive: bool = False,
         scope: Scope | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._database = database
         self._table = table
         self._has_archive = has_archive
         self._scope = scope
-        self._constants = {"source": source, **(scope.parameters if scope else {})}
+        self._constants = {
+            "source": source,
+            "max_bytes": max_bytes,
+            **(scope.parameters if scope else {}),
+        }
         self._known: tuple[Connection, Mapping[str, bytes]] | None = None
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
@@ -133,8 +140,9 @@ class Table:
         """Fetch the records that a statement returns, as the server orders them."""
         with self._database.session() as connection:
             statement = self._statements(connection)[name]
-            with connection.cursor(binary=True, row_factory=_records) as cursor:
-                return cursor.execute(statement, values | self._constants).fetchall()
+            with connection.cursor(binary=True) as cursor:
+                cursor.execute(statement, values | self._constants)
+                return [_to_record(row) for row in cursor]
 
     def _statements(self, connection: Connection) -> Mapping[str, bytes]:
         """Compose the statements for the table as this connection sees it."""
@@ -163,8 +171,3 @@ def array_of(values: Iterable[int | str]) -> str:
     longer than the server's work.
     """
     return f"{{{','.join(map(str, values))}}}"
-
-
-def _records(_cursor: object) -> Callable[[Sequence[Any]], Record]:
-    """Row factory of what returns records."""
-    return _to_record

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
-from ..records import Claim, Record, Settlement
+from ..exceptions import DeliveryFailed, ProducerQueueFull
+from ..records import Claim, Settlement
 from .handoff import MAX_OUTSTANDING, Handoff, report_sweep
 from .outage import Outage
-from .pace import Pace
-from .ports import Leadership, Producer, Settled, Term
+from .ports import Leadership, Producer, Term
 from .relay import Relay
 from .settings import DispatchSettings
 
@@ -57,6 +56,7 @@ class Dispatcher(Handoff[Claim]):
         )
         self.relay = Relay(
             max_in_flight=settings.max_in_flight,
+            max_bytes=settings.max_bytes,
             retry=settings.retry,
             marks_in_memory=settings.marks_in_memory,
             here=settings.here,
@@ -64,11 +64,6 @@ class Dispatcher(Handoff[Claim]):
         self._settings = settings
         self._make_producer = make_producer
         self._producer: Producer | None = None
-        self._on_report: Settled = self._report
-        self._pace = Pace(
-            busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
-        )
-        self._is_broken = False
 
     def step(self) -> float:
         """Do one round; return for how many seconds there is nothing to do."""
@@ -81,12 +76,10 @@ class Dispatcher(Handoff[Claim]):
         has_more = self._produce()
         self._serve_reports(has_more=has_more)
         self._hand_over()
-        if self._answers or self._claimed:
+        if has_more or self._answers or self._claimed or self.relay.unreported:
+            # While reports are awaited, the producer's poll is the wait.
             return 0.0
-        if self.relay.in_flight:
-            # The producer's poll was the wait; without one, answers end it.
-            return 0.0 if self._producer is not None else self._settings.busy_interval
-        return self._idle(is_leading=term is not None)
+        return self._idle(now, is_leading=term is not None)
 
     def close(self) -> None:
         """Drop the producer; the last call."""
@@ -133,8 +126,8 @@ class Dispatcher(Handoff[Claim]):
                 self._ask(Claim(leader_id=term.leader_id))
             return
         lanes = relay.due(now)
-        has_room = relay.queued - relay.foreign < self._settings.mark_batch
-        limit = self._settings.mark_batch if has_room and (is_time or lanes) else 0
+        rows = self._settings.mark_batch
+        limit = rows if (is_time or lanes) and relay.has_room(rows) else 0
         if lanes or limit:
             claim = Claim(leader_id=term.leader_id, lanes=lanes, limit=limit)
             if limit and self._settings.marks_in_memory:
@@ -176,7 +169,7 @@ class Dispatcher(Handoff[Claim]):
             here = self._settings.here
             found = len(claim.records)
             if claim.sweep is not None:
-                self._pace.swept(found, limit=claim.limit, now=now)
+                self._pace.swept(found, now=now)
                 self.takeovers.found(claim.leader_id, claim.records, now)
                 report_sweep(sum(r.cluster_id == here for r in claim.records))
             elif claim.limit:
@@ -198,7 +191,8 @@ class Dispatcher(Handoff[Claim]):
         producer = self._producer
         if producer is None:
             producer = self._producer = self._make_producer()
-        leader_id = relay.leader_id
+        leader_id, suspects = relay.leader_id, relay.suspects
+        produce, settled = producer.produce, relay.reported
         for _ in range(SLICE):
             if (record := relay.take()) is None:
                 return False
@@ -207,28 +201,18 @@ class Dispatcher(Handoff[Claim]):
                 relay.untake(record)
                 return False
             try:
-                producer.produce(
-                    record,
-                    leader_id,
-                    self._on_report,
-                    alone=relay.is_suspect(record),
-                )
+                produce(record, leader_id, settled, alone=record.id in suspects)
             except ProducerQueueFull:
                 relay.untake(record)
                 return False
             except DeliveryFailed as error:
-                self._report(record, error)
+                settled(record, error)
         return True
 
-    def _report(self, record: Record, error: DeliveryFailed | None) -> None:
-        if error is not None:
-            self._is_broken |= isinstance(error, ProducerBroken)
-        self.relay.reported(record, error)
-
     def _serve_reports(self, *, has_more: bool) -> None:
-        if self._producer is not None and self.relay.in_flight:
+        if self._producer is not None and self.relay.unreported:
             self._producer.poll(0 if self._answers or has_more else REPORT_WAIT)
-        if self._is_broken:
+        if self.relay.is_producer_broken:
             self._discard_producer()
 
     def _hand_over(self) -> None:
@@ -240,12 +224,18 @@ class Dispatcher(Handoff[Claim]):
             self._outstanding -= 1
             self.relay.settled(self._answers.popleft(), now=now)
 
-    def _idle(self, *, is_leading: bool) -> float:
-        """Seconds until the next mark or retry is due."""
+    def _idle(self, now: float, *, is_leading: bool) -> float:
+        """Seconds until the next mark or retry is due; an answer comes by itself."""
+        relay = self.relay
+        until = now + self._settings.idle_interval
         if not is_leading or self._is_claiming:
-            return self._settings.idle_interval
-        until = min(self._pace.look_at, self.relay.retry_at)
-        return max(0.0, min(until - self._clock(), self._settings.idle_interval))
+            return until - now
+        if not relay.must_remark:
+            until = min(until, relay.retry_at)
+        rows = self._settings.mark_batch
+        if not relay.in_flight if relay.must_remark else relay.has_room(rows):
+            until = min(until, self._pace.look_at)
+        return max(0.0, until - self._clock())
 
     def _discard_producer(self) -> None:
         """Give up on all that is queued, and build the next producer anew."""
@@ -253,4 +243,4 @@ class Dispatcher(Handoff[Claim]):
         if producer is not None:
             producer.purge()
             producer.close()
-        self._is_broken = False
+        self.relay.is_producer_broken = False

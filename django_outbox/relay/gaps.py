@@ -62,14 +62,14 @@ class Gaps:
         """Whether some gap waits for its suspects, or has none yet."""
         return any(not gap.is_last_look for gap in self._gaps)
 
-    def shown(self, ids: Sequence[int], *, is_cut: bool) -> None:
+    def shown(self, ids: Sequence[int]) -> None:
         """
         Take a page's ids, in order.
 
-        `is_cut` says that there may be more rows behind the last one: what
-        lies behind it was not looked at.
+        Behind the last one there may be more rows: only of an empty page it is
+        certain that all was looked at.
         """
-        end = ids[-1] if is_cut else None
+        end = ids[-1] if ids else None
         self._gaps = [rest for gap in self._gaps for rest in self._left(gap, ids, end)]
         new = ids[bisect_right(ids, self.position) :]
         if not new:

@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from ..records import Settlement
 from .outage import Outage
+from .pace import Pace
 from .ports import Leadership, Term
 from .settings import RelaySettings
 from .takeovers import Takeovers
@@ -58,6 +59,9 @@ class Handoff(Generic[ClaimT]):
         self._send_settlement = submit
         self._outages = outages
         self._deadline = settings.database_deadline
+        self._pace = Pace(
+            busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
+        )
         self._is_claiming = False
         self._claimed: deque[ClaimT] = deque()
         self._outstanding = 0

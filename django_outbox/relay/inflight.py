@@ -10,9 +10,9 @@ Of ready records, those that were written in this cluster go first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 
-from ..records import Lane, Record
+from ..records import Lane, Record, size_of
 
 
 class InFlight:
@@ -30,6 +30,8 @@ class InFlight:
         """Records marked and not produced."""
         self.foreign = 0
         """Of both, records that other clusters have left."""
+        self.bytes = 0
+        """Of both, their values."""
         self._here = here
         self._ids: set[int] = set()
         """Of all records queued or in flight."""
@@ -42,15 +44,19 @@ class InFlight:
         """Of all records queued or in flight, as they are now."""
         return frozenset(self._ids)
 
-    def holds_any(self, records: Iterable[Record]) -> bool:
-        """Whether one of these is queued or in flight already."""
-        return not self._ids.isdisjoint([record.id for record in records])
+    @property
+    def ready(self) -> int:
+        """Of this cluster's records, those that wait for nothing but their turn."""
+        return len(self._ready)
 
-    def enqueue(self, records: Iterable[Record]) -> None:
+    def holds_any(self, ids: Collection[int]) -> bool:
+        """Whether one of these is queued or in flight already."""
+        return not self._ids.isdisjoint(ids)
+
+    def enqueue(self, records: Sequence[Record]) -> None:
         """Queue marked records: ready when their lane is free, else behind it."""
         busy, here = self._busy, self._here
         for record in records:
-            self._ids.add(record.id)
             lane = (record.topic, record.key)
             if record.cluster_id != here:
                 self.foreign += 1
@@ -61,7 +67,9 @@ class InFlight:
                 busy[lane] = deque((record,))
             else:
                 followers.append(record)
-            self.queued += 1
+        self._ids.update([record.id for record in records])
+        self.queued += len(records)
+        self.bytes += size_of(records)
 
     def take(self) -> Record | None:
         """Raise the barrier of the next ready record's lane and count it."""
@@ -78,17 +86,19 @@ class InFlight:
         self.count -= 1
         self._line_of(record).appendleft(record)
 
-    def settle(self, record: Record) -> None:
-        """Count a record out and lower its lane's barrier for the next one."""
-        self.count -= 1
-        self._forget(record)
-        lane = (record.topic, record.key)
-        followers = self._busy.get(lane)
-        if followers:
-            follower = followers.popleft()
-            self._line_of(follower).append(follower)
-        else:
-            self._busy.pop(lane, None)
+    def settle(self, records: Sequence[Record]) -> None:
+        """Count records out and lower their lanes' barriers for the next ones."""
+        busy = self._busy
+        for record in records:
+            lane = (record.topic, record.key)
+            followers = busy.get(lane)
+            if followers:
+                follower = followers.popleft()
+                self._line_of(follower).append(follower)
+            else:
+                busy.pop(lane, None)
+        self.count -= len(records)
+        self._forget(records)
 
     def lowest(self, record: Record) -> int:
         """Return the lowest id of a record in flight and of who waits behind it."""
@@ -101,16 +111,15 @@ class InFlight:
         if not followers:
             return 0
         self._busy[lane] = None
-        for record in followers:
-            self._forget(record)
+        self._forget(followers)
         self.queued -= len(followers)
         return len(followers)
 
     def drop_queue(self) -> None:
         """Forget all that is marked and not produced; lanes in flight stay."""
         for ready in (self._ready, self._ready_foreign):
+            self._forget(ready)
             for record in ready:
-                self._forget(record)
                 self.drop_followers(record.lane)
                 self._busy.pop(record.lane, None)
             ready.clear()
@@ -122,7 +131,9 @@ class InFlight:
         is_own = record.cluster_id == self._here
         return self._ready if is_own else self._ready_foreign
 
-    def _forget(self, record: Record) -> None:
-        self._ids.discard(record.id)
-        if record.cluster_id != self._here:
-            self.foreign -= 1
+    def _forget(self, records: Collection[Record]) -> None:
+        self._ids.difference_update([record.id for record in records])
+        self.bytes -= size_of(records)
+        if self.foreign:
+            here = self._here
+            self.foreign -= sum(record.cluster_id != here for record in records)

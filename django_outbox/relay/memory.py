@@ -48,7 +48,7 @@ class Shown:
         gaps = self._gaps
         records = self._table.page(gaps.position, gaps.ranges, held, limit=limit)
         ids = [record.id for record in records]
-        gaps.shown(ids, is_cut=len(ids) == limit)
+        gaps.shown(ids)
         now = self._clock()
         if gaps.are_waiting and now >= self._asked_at + WRITERS_INTERVAL:
             self._asked_at = now
@@ -88,7 +88,7 @@ class MemoryMarks:
         position = self._shown.position
         held = [Held(lane, low) for lane, low in self._again.items()]
         records = self._shown.next(held, limit=limit)
-        self._advance(records[-1].id if len(records) == limit else position, position)
+        self._advance(records[-1].id if records else position, position)
         return _once_each(records)
 
     def reset(self, leader_id: str, lanes: Iterable[Held]) -> None:

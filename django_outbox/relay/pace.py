@@ -55,8 +55,8 @@ class Pace:
             # What was left behind comes after all that is next, and at once.
             self.look_at = self._sweep_at = 0.0
 
-    def swept(self, rows: int, *, limit: int, now: float) -> None:
+    def swept(self, rows: int, *, now: float) -> None:
         """Plan the next sweep by what this one took: it may pass many dead rows."""
         took = now - self.began_at
         self._sweep_at = now + max(SWEEP_INTERVAL, took * SWEEP_SHARE)
-        self._is_more_left = rows == limit
+        self._is_more_left = bool(rows)

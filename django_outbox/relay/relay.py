@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ..exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from ..records import Failure, Held, Lane, Record, Settlement, Sweep
@@ -20,6 +21,9 @@ ABANDONED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 """Codes of records that we gave up ourselves: no fault of theirs."""
 
 NEVER = float("inf")
+
+READ_AHEAD: Final = 10
+"""Pages of which records may wait here, most of them behind hot keys."""
 
 
 @dataclass(slots=True)
@@ -39,12 +43,18 @@ class Relay:
 
     All that is in flight was produced under one leader id: a new id is taken
     (`lead`) only when nothing of the former is left.
+
+    Args:
+        max_in_flight: W, records produced and not settled.
+        max_bytes: values of all that is marked and not settled, when a page has at
+            most half of that.
     """
 
     def __init__(
         self,
         *,
         max_in_flight: int,
+        max_bytes: int,
         retry: RetryPolicy,
         marks_in_memory: bool = False,
         here: int = 0,
@@ -63,19 +73,30 @@ class Relay:
         """Lanes that wait for a retry; their records stay marked in the table."""
         self.retry_at = NEVER
         """Boot-time seconds at which the first of them is due."""
+        self.suspects: set[int] = set()
+        """Ids to produce alone: the last failure may be a neighbour's."""
+        self.is_producer_broken = False
+        """Whether the next record needs a new producer; who makes one resets this."""
         self._max_in_flight = max_in_flight
+        self._max_bytes = max_bytes
         self._marks_in_memory = marks_in_memory
         self._retry = retry
         self._flying = InFlight(here=here)
         self._pending: Settlement | None = None
+        self._settling = 0
         self._flying_id = ""
-        self._suspects: set[int] = set()
         self._gone: set[int] = set()
 
     @property
     def in_flight(self) -> int:
         """Records produced and not settled."""
         return self._flying.count
+
+    @property
+    def unreported(self) -> int:
+        """Of these, records of which the producer has not told yet."""
+        pending = 0 if self._pending is None else len(self._pending)
+        return self._flying.count - self._settling - pending
 
     @property
     def queued(self) -> int:
@@ -87,6 +108,20 @@ class Relay:
         """Records of other clusters, marked or produced and not settled."""
         return self._flying.foreign
 
+    def has_room(self, rows: int) -> bool:
+        """
+        Whether a page of so many rows should be marked.
+
+        Records that wait behind a hot key do not keep others in the table, up
+        to a bound.
+        """
+        flying = self._flying
+        return (
+            flying.ready < rows
+            and flying.queued - flying.foreign < READ_AHEAD * rows
+            and flying.bytes <= self._max_bytes // 2
+        )
+
     def lead(self, leader_id: str) -> None:
         """Start from an empty memory under a leader id never used before."""
         assert not self._flying.count, "an id is taken only when nothing is in flight"
@@ -94,7 +129,7 @@ class Relay:
         self.must_remark = False
         self.remark_reason = ""
         self.leader_id = self._flying_id = leader_id
-        self._suspects.clear()
+        self.suspects.clear()
         self._forget_queue()
 
     def stand_down(self) -> None:
@@ -119,8 +154,8 @@ class Relay:
             # A blocked lane's records stay marked and are found again, in order,
             # after the lane's reset.
             records = [record for record in records if not self._waits(record)]
-        is_gone = not self._gone.isdisjoint([record.id for record in records])
-        if is_gone or self._flying.holds_any(records):
+        ids = [record.id for record in records]
+        if not self._gone.isdisjoint(ids) or self._flying.holds_any(ids):
             # A statement of a former leader id took effect late and took rows
             # from us: in which order they are marked now, nobody knows.
             self.force_remark("rows that wait here were marked by another")
@@ -142,31 +177,30 @@ class Relay:
             return None
         return self._flying.take()
 
-    def is_suspect(self, record: Record) -> bool:
-        """Whether to produce it alone: its last failure may be a neighbour's."""
-        return record.id in self._suspects
-
     def untake(self, record: Record) -> None:
         """Put back a record that the producer's queue had no room for."""
         if self.leader_id is None or self.must_remark:
-            self._flying.settle(record)
+            self._flying.settle([record])
         else:
             self._flying.untake(record)
 
     def reported(self, record: Record, error: DeliveryFailed | None) -> None:
         """Take the outcome of one record's delivery."""
         if error is None:
-            pending = self._pending or self._settlement()
+            pending = self._pending
+            if pending is None:
+                pending = self._settlement()
             pending.acknowledged.append(record)
             return
+        self.is_producer_broken |= isinstance(error, ProducerBroken)
         if isinstance(error, ProducerBroken) or error.code in ABANDONED:
             # No fault of the record, and nobody knows whether it is in the log.
-            self._flying.settle(record)
+            self._flying.settle([record])
             self.force_remark(f"the producer gave up: {error.code}")
             return
         self.failed += 1
         if isinstance(error, RecordPoisoned):
-            self._suspects.add(record.id)
+            self.suspects.add(record.id)
         failure = Failure(record, f"{error.code}: {error}")
         if self._retry.should_park(record, error):
             self._settlement().poisoned.append(failure)
@@ -181,22 +215,22 @@ class Relay:
     def settlement(self) -> Settlement | None:
         """Hand out what was decided since the last call."""
         pending, self._pending = self._pending, None
+        if pending is not None:
+            self._settling += len(pending)
         return pending
 
     def settled(self, settlement: Settlement, *, now: float) -> None:
         """Lower the barriers of a settlement that the table holds (B4, B5)."""
-        settle = self._flying.settle
-        for record in settlement.acknowledged:
-            settle(record)
-        for record, _ in settlement.poisoned:
-            settle(record)
-        self._gone.update(record.id for record in settlement.acknowledged)
-        self._gone.update(record.id for record, _ in settlement.poisoned)
-        if self._suspects:
-            self._suspects.difference_update(r.id for r in settlement.acknowledged)
-            self._suspects.difference_update(f.record.id for f in settlement.poisoned)
+        self._settling -= len(settlement)
+        gone = settlement.acknowledged
+        if settlement.poisoned:
+            gone = gone + [record for record, _ in settlement.poisoned]
+        self._flying.settle(gone)
+        ids = [record.id for record in gone]
+        self._gone.update(ids)
+        self.suspects.difference_update(ids)
         for record, _ in settlement.failed:
-            settle(record)
+            self._flying.settle([record])
             if lane := self.blocked.get(record.lane):
                 lane.until = now + self._retry.delay(lane.attempts)
                 self.retry_at = min(self.retry_at, lane.until)

@@ -22,6 +22,9 @@ class RelaySettings:
     database_deadline: float
     """A leader without its table for this long resigns."""
     retry: RetryPolicy
+    max_bytes: int
+    """Values of records that are read and not settled; a page has half of it at most,
+    and its last record."""
     here: int = 0
     """This cluster, whose records go first."""
     quiet: float = 0.0

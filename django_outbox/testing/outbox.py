@@ -37,11 +37,16 @@ class InMemoryOutbox:
 
     Args:
         has_archive: keep purged records in `archived`.
+        max_bytes: of the values of one page, but for its last row.
         clock: wall clock of this database, in seconds since the epoch.
     """
 
     def __init__(
-        self, *, has_archive: bool = False, clock: Callable[[], float] = time.time
+        self,
+        *,
+        has_archive: bool = False,
+        max_bytes: int = 16 * 1024 * 1024,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.is_down = False
         """While True every call of a leader raises `DatabaseUnavailable`."""
@@ -50,6 +55,7 @@ class InMemoryOutbox:
         self.archived: list[Record] = []
         """What was purged, when the table has an archive."""
         self._has_archive = has_archive
+        self._max_bytes = max_bytes
         self._clock = clock
         self._rows: dict[int, Row] = {}
         self._last_id = 0
@@ -125,10 +131,21 @@ class InMemoryOutbox:
         with self._reached():
             rows = (row for _, row in sorted(self._rows.items()))
             free = (row for row in rows if row.leader_id != leader_id)
-            page = list(islice(free, limit))
-            for row in page:
-                row.leader_id = leader_id
-            return [row.record for row in page]
+            records = self._fitting(row.record for row in islice(free, limit))
+            for record in records:
+                self._rows[record.id].leader_id = leader_id
+            return records
+
+    def _fitting(self, records: Iterable[Record]) -> list[Record]:
+        """Return the first of them; none behind as many bytes as a page may have."""
+        page: list[Record] = []
+        room = self._max_bytes
+        for record in records:
+            if room <= 0:
+                break
+            page.append(record)
+            room -= len(record.value or "")
+        return page
 
     def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
         wanted = {lane for lane, _ in lanes}

@@ -124,10 +124,10 @@ class InMemoryUnmarked(InMemoryOutbox):
             return f"memory/{self._timeline:08X}"
 
     def _read(self, is_wanted: Callable[[Record], bool], limit: int) -> list[Record]:
-        """Return the first rows that are wanted, in id order."""
+        """Return the first rows that are wanted and fit a page, in id order."""
         with self._reached():
             rows = (self._rows[number].record for number in sorted(self._rows))
-            return list(islice(filter(is_wanted, rows), limit))
+            return self._fitting(islice(filter(is_wanted, rows), limit))
 
     def _owned(self, leader_id: str, records: Iterable[Record]) -> list[Row]:
         """Know a row by its message id: the same id may be another row's by now."""

@@ -22,6 +22,9 @@ from django_outbox.testing.outbox import InMemoryOutbox
 
 Header = tuple[str, str | None]
 
+MAX_BYTES = 1000
+"""Of the values of one page."""
+
 
 class Adapter(Outbox, Protocol):
     """Both ports of a table."""
@@ -36,7 +39,9 @@ class MemoryTable:
 
     def __init__(self) -> None:
         self._now = 1_800_000_000.0
-        self._table = InMemoryOutbox(has_archive=True, clock=lambda: self._now)
+        self._table = InMemoryOutbox(
+            has_archive=True, max_bytes=MAX_BYTES, clock=lambda: self._now
+        )
 
     def open(self) -> Adapter:
         return self._table
@@ -99,7 +104,9 @@ class PostgresTable:
 
     def open(self) -> Adapter:
         database = Database({"conninfo": self._url}, application_name="contract")
-        self._opened.append(PostgresOutbox(database, has_archive=True))
+        self._opened.append(
+            PostgresOutbox(database, has_archive=True, max_bytes=MAX_BYTES)
+        )
         return self._opened[-1]
 
     def insert(

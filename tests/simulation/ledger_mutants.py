@@ -139,7 +139,7 @@ def forget_gaps_of_prepared_writers(
             gap.is_last_look = True
 
 
-def bare_cursor(self: Gaps, ids: Sequence[int], *, is_cut: bool) -> None:
+def bare_cursor(self: Gaps, ids: Sequence[int]) -> None:
     """Remember no gaps."""
     self.position = max(self.position, *ids, 0)
 

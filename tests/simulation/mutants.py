@@ -92,7 +92,7 @@ def barrier_down_at_the_ack(
     """Let the next record of a key go before the last one is purged."""
     _reported(self, record, error)
     if error is None:
-        self._flying.settle(record)
+        self._flying.settle([record])
         self._flying.count += 1
 
 

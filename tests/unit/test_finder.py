@@ -142,8 +142,18 @@ def test_held_lanes_are_read_up_to_the_position_before_the_rest() -> None:
     look = bench.look(held=[Held(("t", "a"), 1)])
 
     assert [record.id for record in look.found] == [1]
-    assert look.found_to is None
+    assert look.found_to == 1
     assert [record.id for record in look.records] == [3]
+
+
+def test_a_look_at_held_lanes_that_finds_none_came_to_their_end() -> None:
+    bench = Bench()
+    bench.table.insert("t", "a")
+    bench.look()
+
+    look = bench.look(held=[Held(("t", "b"), 1)])
+
+    assert (look.found, look.found_to) == ([], None)
 
 
 def test_a_look_at_held_lanes_says_how_far_it_came() -> None:

@@ -21,7 +21,7 @@ from django_outbox.testing.unmarked import InMemoryTransaction, InMemoryUnmarked
 
 def test_ids_in_a_row_leave_no_gap() -> None:
     gaps = Gaps()
-    gaps.shown([1, 2, 3], is_cut=False)
+    gaps.shown([1, 2, 3])
 
     assert gaps.position == 3
     assert gaps.ranges == []
@@ -30,7 +30,7 @@ def test_ids_in_a_row_leave_no_gap() -> None:
 
 def test_what_lies_between_ids_is_a_gap_and_so_is_what_lies_before_the_first() -> None:
     gaps = Gaps()
-    gaps.shown([4, 5, 9], is_cut=False)
+    gaps.shown([4, 5, 9])
 
     assert gaps.ranges == [(1, 3), (6, 8)]
     assert gaps.are_waiting
@@ -38,8 +38,8 @@ def test_what_lies_between_ids_is_a_gap_and_so_is_what_lies_before_the_first() -
 
 def test_a_row_that_shows_in_a_gap_splits_it() -> None:
     gaps = Gaps()
-    gaps.shown([9], is_cut=False)
-    gaps.shown([4], is_cut=False)
+    gaps.shown([9])
+    gaps.shown([4])
 
     assert gaps.ranges == [(1, 3), (5, 8)]
     assert gaps.position == 9
@@ -47,76 +47,78 @@ def test_a_row_that_shows_in_a_gap_splits_it() -> None:
 
 def test_a_gap_waits_for_each_of_its_suspects() -> None:
     gaps = Gaps()
-    gaps.shown([2], is_cut=False)
+    gaps.shown([2])
     gaps.suspect(frozenset({"a", "b"}), is_one_prepared=False)
     gaps.suspect(frozenset({"b", "c"}), is_one_prepared=False)
-    gaps.shown([], is_cut=False)
+    gaps.shown([])
     assert gaps.ranges == [(1, 1)]
 
     gaps.suspect(frozenset({"c"}), is_one_prepared=False)
     assert gaps.ranges == [(1, 1)]
     assert not gaps.are_waiting
-    gaps.shown([], is_cut=False)
+    gaps.shown([])
 
     assert gaps.ranges == []
 
 
 def test_whoever_writes_when_a_gap_is_first_asked_about_is_a_suspect() -> None:
     gaps = Gaps()
-    gaps.shown([2], is_cut=False)
-    gaps.shown([], is_cut=False)
+    gaps.shown([2])
+    gaps.shown([])
 
     assert gaps.ranges == [(1, 1)]
     gaps.suspect(frozenset(), is_one_prepared=False)
-    gaps.shown([], is_cut=False)
+    gaps.shown([])
     assert gaps.ranges == [(1, 1)]
     gaps.suspect(frozenset(), is_one_prepared=False)
-    gaps.shown([], is_cut=False)
+    gaps.shown([])
     assert gaps.ranges == []
 
 
 def test_no_gap_is_given_up_while_somebody_is_prepared() -> None:
     """Such a transaction may have gone by another name before."""
     gaps = Gaps()
-    gaps.shown([2], is_cut=False)
+    gaps.shown([2])
     gaps.suspect(frozenset({"3/1"}), is_one_prepared=False)
     gaps.suspect(frozenset({"-1/7"}), is_one_prepared=True)
-    gaps.shown([], is_cut=False)
+    gaps.shown([])
     assert gaps.ranges == [(1, 1)]
 
     gaps.suspect(frozenset(), is_one_prepared=False)
-    gaps.shown([1], is_cut=False)
+    gaps.shown([1])
     assert gaps.ranges == []
 
 
-def test_a_page_that_is_cut_decides_only_what_it_has_seen() -> None:
+def test_a_page_decides_only_what_it_has_seen() -> None:
     gaps = Gaps()
-    gaps.shown([2, 9, 20], is_cut=False)
+    gaps.shown([2, 9, 20])
     gaps.suspect(frozenset(), is_one_prepared=False)
     gaps.suspect(frozenset(), is_one_prepared=False)
-    gaps.shown([5], is_cut=True)
+    gaps.shown([5])
 
     assert gaps.ranges == [(6, 8), (10, 19)]
-    gaps.shown([12], is_cut=False)
+    gaps.shown([12])
+    assert gaps.ranges == [(13, 19)]
+    gaps.shown([])
     assert gaps.ranges == []
 
 
 def test_ids_of_other_clusters_leave_the_own_ones_between_them_in_the_gap() -> None:
     """Of three clusters, this one draws 1, 4, 7 and 10; 7 is not there yet."""
     gaps = Gaps(stride=3)
-    gaps.shown([1, 4, 10], is_cut=False)
+    gaps.shown([1, 4, 10])
     assert gaps.ranges == [(5, 9)]
 
     gaps.found([5, 8])
 
     assert (6, 7) in gaps.ranges
-    gaps.shown([7], is_cut=False)
+    gaps.shown([7])
     assert (6, 7) not in gaps.ranges
 
 
 def test_the_oldest_of_too_many_gaps_are_left_to_the_sweep() -> None:
     gaps = Gaps()
-    gaps.shown(range(2, 2 * MAX_GAPS + 22, 2), is_cut=False)
+    gaps.shown(range(2, 2 * MAX_GAPS + 22, 2))
 
     assert len(gaps) == MAX_GAPS
     assert gaps.ranges[0] == (21, 21)
@@ -234,11 +236,11 @@ def test_a_finder_that_takes_prepared_for_ended_loses_rows(
 
 def test_ids_of_one_of_several_clusters_lie_apart_without_gaps() -> None:
     gaps = Gaps(stride=3)
-    gaps.shown([2, 5, 8], is_cut=False)
+    gaps.shown([2, 5, 8])
     assert (gaps.position, gaps.ranges) == (8, [])
 
-    gaps.shown([14], is_cut=False)
+    gaps.shown([14])
     assert gaps.ranges == [(9, 13)]
-    gaps.shown([11], is_cut=False)
+    gaps.shown([11])
 
     assert gaps.ranges == []

@@ -28,11 +28,11 @@ def test_settling_lets_the_next_of_the_lane_fly() -> None:
     flying.enqueue([record(1, "a"), record(2, "a"), record(3, "a")])
     taken(flying)
 
-    flying.settle(record(1, "a"))
+    flying.settle([record(1, "a")])
     assert [2] == taken(flying)
-    flying.settle(record(2, "a"))
+    flying.settle([record(2, "a")])
     assert [3] == taken(flying)
-    flying.settle(record(3, "a"))
+    flying.settle([record(3, "a")])
     assert (0, 0) == (flying.count, flying.queued)
 
 
@@ -60,7 +60,7 @@ def test_dropped_followers_are_forgotten() -> None:
     taken(flying)
 
     assert 1 == flying.drop_followers(("t", "a"))
-    flying.settle(record(1, "a"))
+    flying.settle([record(1, "a")])
 
     assert [] == taken(flying)
     assert 0 == flying.queued
@@ -76,5 +76,5 @@ def test_a_dropped_queue_leaves_the_barriers_of_what_flies() -> None:
     flying.enqueue([record(2, "a"), record(3, "b")])
 
     assert [3] == taken(flying)
-    flying.settle(one)
+    flying.settle([one])
     assert [2] == taken(flying)

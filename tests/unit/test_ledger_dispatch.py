@@ -113,6 +113,7 @@ class Bench:
         )
         self.dispatcher = kind(
             LedgerSettings(
+                max_bytes=1_000_000,
                 batch=batch,
                 delivery_timeout=5.0,
                 busy_interval=0.01,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
 from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
-from django_outbox.ledger import relay as module
 from django_outbox.ledger.ports import Fault, Look
 from django_outbox.ledger.relay import LedgerRelay
 from django_outbox.records import Record, Settlement
@@ -22,10 +19,13 @@ LATE = DeliveryFailed("timed out", code="_MSG_TIMED_OUT")
 
 
 def relay_with(
-    *records: Record, batch: int = 4, retry: RetryPolicy = RETRY
+    *records: Record,
+    batch: int = 4,
+    max_bytes: int = 1000,
+    retry: RetryPolicy = RETRY,
 ) -> LedgerRelay:
     """A relay that has read these rows."""
-    relay = LedgerRelay(batch=batch, retry=retry)
+    relay = LedgerRelay(batch=batch, max_bytes=max_bytes, retry=retry)
     read(relay, *records)
     return relay
 
@@ -93,37 +93,30 @@ def test_one_lane_fills_a_whole_batch() -> None:
     assert commit(relay) == [1, 2, 3]
 
 
-def test_a_batch_has_a_bound_in_bytes_but_takes_one_large_record(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "MAX_BYTES", 10)
+def test_a_batch_has_a_bound_in_bytes_but_takes_one_large_record() -> None:
     relay = relay_with(
         record(1, value="v" * 6),
         record(2, value="v" * 4),
         record(3, value="v" * 1),
         record(4, value="v" * 99),
+        max_bytes=20,
     )
 
     assert [commit(relay), commit(relay), commit(relay)] == [[1, 2], [3], [4]]
 
 
-def test_full_pages_make_the_next_one_larger_up_to_a_batch() -> None:
-    relay = LedgerRelay(batch=1200, retry=RETRY)
-    sizes = [relay.page]
-    for start in (0, 5000, 10000):
-        limit = relay.page
-        read(relay, *(record(start + n) for n in range(limit)), limit=limit)
-        sizes.append(relay.page)
+def test_large_values_leave_no_room_until_they_are_purged() -> None:
+    relay = LedgerRelay(batch=100, max_bytes=1000, retry=RETRY)
+    read(relay, *(record(n, value="v" * 100) for n in range(5)))
+    assert relay.has_room
 
-    assert sizes == [500, 1000, 1200, 1200]
+    read(relay, record(5, value="v"))
+    assert not relay.has_room
 
-
-def test_large_rows_make_the_next_page_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BYTES", 1000)
-    relay = LedgerRelay(batch=100, retry=RETRY)
-    read(relay, *(record(n, value="v" * 100) for n in range(100)), limit=100)
-
-    assert relay.page == 10
+    commit(relay)
+    assert not relay.has_room
+    settle(relay)
+    assert relay.has_room
 
 
 def test_there_is_room_for_two_batches() -> None:
@@ -173,7 +166,7 @@ def test_what_is_committed_is_unpurged_until_the_table_says_so() -> None:
 
 
 def test_what_a_ledger_lists_is_to_be_purged_and_is_listed_on() -> None:
-    relay = LedgerRelay(batch=4, retry=RETRY)
+    relay = LedgerRelay(batch=4, max_bytes=1000, retry=RETRY)
     relay.inherit([record(1), record(2)], "me")
 
     assert ids(relay.unpurged) == [1, 2]

@@ -11,7 +11,7 @@ def looked(pace: Pace, now: float, rows: int, *, took: float = 0.0) -> bool:
     """Look for ten rows at most; return whether it was a sweep."""
     is_sweep = pace.begins(now)
     if is_sweep:
-        pace.swept(rows, limit=10, now=now + took)
+        pace.swept(rows, now=now + took)
     else:
         pace.found(rows, limit=10, since=pace.began_at)
     return is_sweep
@@ -70,7 +70,7 @@ def test_a_sweep_that_takes_long_leaves_the_table_alone_for_longer(pace: Pace) -
     assert looked(pace, 105.0 + 3.0 * SWEEP_SHARE, 0)
 
 
-def test_after_a_full_sweep_what_is_next_comes_first_and_then_the_rest(
+def test_after_a_sweep_that_found_some_what_is_next_comes_first_and_then_the_rest(
     pace: Pace,
 ) -> None:
     assert looked(pace, 102.0, 10)
@@ -78,5 +78,5 @@ def test_after_a_full_sweep_what_is_next_comes_first_and_then_the_rest(
     assert not looked(pace, 102.0, 10)
     assert not looked(pace, 102.0, 3)
     assert pace.look_at == 0.0
-    assert looked(pace, 102.0, 4)
+    assert looked(pace, 102.0, 0)
     assert not looked(pace, 102.0, 0)

@@ -177,18 +177,18 @@ def test_counts_and_intervals_become_settings() -> None:
             "maxInFlightRecords": "10",
             "markQueryRecords": "20",
             "minMetricsInterval": "1s",
-            "markBackoff": "5ms",
+            "markBackoff": "1ms",
         }
     ).options
     assert (options.MAX_IN_FLIGHT, options.MARK_BATCH) == (10, 20)
     assert options.METER_INTERVAL == 1.0
-    assert (options.POLL_INTERVAL, options.MIN_POLL_INTERVAL) == (0.005, 0.005)
+    assert (options.POLL_INTERVAL, options.MIN_POLL_INTERVAL) == (0.001, 0.001)
 
 
 def test_a_long_pause_at_an_empty_table_does_not_slow_a_busy_one() -> None:
     """goharvest pauses only after a mark that found nothing."""
     options = of_limits({"markBackoff": "1s"}).options
-    assert (options.POLL_INTERVAL, options.MIN_POLL_INTERVAL) == (1.0, 0.01)
+    assert (options.POLL_INTERVAL, options.MIN_POLL_INTERVAL) == (1.0, 0.002)
 
 
 @pytest.mark.parametrize(

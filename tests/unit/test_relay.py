@@ -7,7 +7,7 @@ import pytest
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.records import Held, Settlement
 from django_outbox.relay.poison import RetryPolicy
-from django_outbox.relay.relay import NEVER, Relay
+from django_outbox.relay.relay import NEVER, READ_AHEAD, Relay
 from tests.unit.samples import record
 
 RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=2)
@@ -17,7 +17,7 @@ POISON = RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
 
 def leading(retry: RetryPolicy = RETRY, *, max_in_flight: int = 100) -> Relay:
     """A relay that leads under the id "me"."""
-    relay = Relay(max_in_flight=max_in_flight, retry=retry)
+    relay = Relay(max_in_flight=max_in_flight, max_bytes=1000, retry=retry)
     relay.lead("me")
     return relay
 
@@ -186,7 +186,7 @@ def test_poison_is_produced_alone_until_it_is_delivered() -> None:
     taken(relay)
     relay.reported(record(1), POISON)
     settle(relay)
-    assert relay.is_suspect(record(1))
+    assert relay.suspects == {1}
 
     relay.unblock([("t", "k")])
     relay.marked([record(1)])
@@ -194,7 +194,7 @@ def test_poison_is_produced_alone_until_it_is_delivered() -> None:
     relay.reported(record(1), None)
     settle(relay)
 
-    assert not relay.is_suspect(record(1))
+    assert not relay.suspects
 
 
 def test_a_short_purge_forces_a_remark() -> None:
@@ -252,7 +252,7 @@ def test_backoff_doubles_up_to_its_cap() -> None:
 
 
 def test_with_marks_in_memory_a_row_that_was_gone_leads_to_no_new_leader_id() -> None:
-    relay = Relay(max_in_flight=10, retry=RETRY, marks_in_memory=True)
+    relay = Relay(max_in_flight=10, max_bytes=1000, retry=RETRY, marks_in_memory=True)
     relay.lead("id")
     relay.marked([record(1)])
     one = relay.take()
@@ -266,3 +266,45 @@ def test_with_marks_in_memory_a_row_that_was_gone_leads_to_no_new_leader_id() ->
 
     assert not relay.must_remark
     assert relay.in_flight == 0
+
+
+def test_records_behind_a_hot_key_leave_room_for_others_up_to_a_bound() -> None:
+    relay = leading(max_in_flight=10)
+    relay.marked([record(n, "hot") for n in range(1, 10 * READ_AHEAD)])
+    taken(relay)
+
+    assert relay.has_room(10)
+    relay.marked([record(1000, "hot"), record(1001, "hot")])
+    assert not relay.has_room(10)
+
+
+def test_records_that_may_fly_leave_no_room_for_a_further_page() -> None:
+    relay = leading(max_in_flight=10)
+    relay.marked([record(n, f"key-{n}") for n in range(1, 4)])
+
+    assert relay.has_room(4)
+    assert not relay.has_room(3)
+
+
+def test_large_values_leave_no_room_until_they_are_settled() -> None:
+    relay = leading(max_in_flight=10)
+    relay.marked([record(1, value="v" * 501)])
+    taken(relay)
+    assert not relay.has_room(10)
+
+    relay.reported(record(1, value="v" * 501), None)
+    assert not relay.has_room(10)
+    settle(relay)
+    assert relay.has_room(10)
+
+
+def test_records_of_which_the_producer_has_told_are_not_awaited() -> None:
+    relay = leading(max_in_flight=10)
+    relay.marked([record(1, "a"), record(2, "b")])
+    taken(relay)
+    assert relay.unreported == 2
+
+    relay.reported(record(1, "a"), None)
+    assert relay.unreported == 1
+    settle(relay)
+    assert (relay.unreported, relay.in_flight) == (1, 1)

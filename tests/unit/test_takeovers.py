@@ -62,7 +62,7 @@ def test_a_follower_goes_with_the_records_of_its_own_cluster() -> None:
     flying.enqueue([foreign(2, "a"), record(4, "a"), foreign(5, "b")])
     first = flying.take()
     assert first is not None
-    flying.settle(first)
+    flying.settle([first])
 
     follower = flying.take()
 
