@@ -161,10 +161,12 @@ def _read(topic: str, count: Any, ready: Any, stop: Any, results: Connection) ->
         opened.poll(0.5)
         ready.set()
         while not stop.is_set():
-            for message in opened.consume(1000, 0.01):
-                if message.error() is not None or (id := row_id(message)) < 0:
-                    continue
+            # One by one: a batch would be waited for.
+            message = opened.poll(0.05)
+            if message is None or message.error() is not None:
+                continue
+            if (id := row_id(message)) >= 0:
                 seen.setdefault(id, time.monotonic())
                 copies["deliveries"] += 1
-            count.value = len(seen)
+                count.value = len(seen)
     results.send((seen, copies["deliveries"]))
