@@ -73,15 +73,14 @@ class Envelope:
         # goharvest's own table checks nothing, and an array may hold arrays.
         if len(names) != len(values):
             raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
-        for text in values:
-            if type(text) is not str and text is not None:
-                raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
-        for name in names:
-            if type(name) is not str:
+        headers: Headers = list(zip(names, values, strict=True))
+        for name, text in headers:
+            is_text = type(name) is str and (type(text) is str or text is None)
+            if not is_text:
                 raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
             if name not in self._good_names:
                 self._check_name(name)
-        return list(zip(names, values, strict=True))
+        return headers
 
     def _check_name(self, name: str) -> None:
         if name[:_PREFIX_LENGTH].lower() == RESERVED_PREFIX:

@@ -31,7 +31,12 @@ from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import KafkaException, Message
 from confluent_kafka import Producer as Client
 
-from ..exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
+from ..exceptions import (
+    DeliveryFailed,
+    ProducerBroken,
+    ProducerQueueFull,
+    RecordPoisoned,
+)
 from ..options import OutboxSettings
 from ..records import Record
 from ..relay.ports import Settled
@@ -177,11 +182,12 @@ class KafkaProducer:
                 self._trouble.end()
             settled(record, None)
             return
-        self._former[record.message_id] = way
         is_alone = way is Way.ALONE
-        settled(
-            record, self._failure(error, is_alone=is_alone) if error else no_offset()
-        )
+        failed = self._failure(error, is_alone=is_alone) if error else no_offset()
+        if not isinstance(failed, RecordPoisoned):
+            # A late copy of it may still be under way there.
+            self._former[record.message_id] = way
+        settled(record, failed)
 
     def _failure(self, error: DriverError, *, is_alone: bool) -> DeliveryFailed:
         return self._trouble.fault or failure(error, is_alone=is_alone)

@@ -55,6 +55,14 @@ def _ratio(
     )
 
 
+def _to_peer(case: str, side: str) -> Callable[[Measured], float]:
+    """Divide rates that are counted in the same way: in the topic, by the broker."""
+    return lambda of: (
+        of("backlog", case, "rate in the topic", side).median
+        / of("backlog", case, "rate", PEER).median
+    )
+
+
 def _median(*place: str) -> Callable[[Measured], float]:
     return lambda of: of(*place).median  # type: ignore[call-arg]
 
@@ -91,17 +99,17 @@ _TIMEOUT: Final = OutboxSettings().SESSION_TIMEOUT
 TARGETS: Final = (
     Target(
         name="backlog, at-least-once ÷ Debezium tuned",
-        value=_ratio("backlog", "1,000 keys", "rate", OURS, PEER),
+        value=_to_peer("1,000 keys", OURS),
         at_least=1.0,
     ),
     Target(
         name="backlog, exactly-once ÷ Debezium tuned",
-        value=_ratio("backlog", "1,000 keys", "rate", TWICE, PEER),
+        value=_to_peer("1,000 keys", TWICE),
         at_least=1.5,
     ),
     Target(
         name="one hot key, exactly-once ÷ Debezium tuned",
-        value=_ratio("backlog", "one hot key", "rate", TWICE, PEER),
+        value=_to_peer("one hot key", TWICE),
         at_least=1.5,
     ),
     Target(

@@ -113,7 +113,7 @@ def test_the_page_names_every_benchmark() -> None:
 def test_a_target_is_met_missed_or_not_measured() -> None:
     book = Book()
     for side, rate in (("at-least-once", 90.0), ("exactly-once", 160.0)):
-        book.note("backlog", "1,000 keys", side, rate)
+        book.note("backlog", "1,000 keys", side, rate, figure="rate in the topic")
     book.note("backlog", "1,000 keys", "Debezium tuned", 100.0)
     rows = [line.split(" | ") for line in targets.table(list(book.summaries()))]
     verdicts = {row[0].removeprefix("| "): row[2:] for row in rows}
