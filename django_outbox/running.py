@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 LOOK: Final = 0.2
 """Seconds between two looks at a signal or, with `--drain`, at the table."""
 
+FEW: Final = 20_000
+"""Rows that are counted in a millisecond or two."""
+
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds for which a thread may compute while another one has its answer."""
 
@@ -146,8 +149,9 @@ def _wait_until_empty(
     table: HarvestedTable, harvester: Harvester, stop: threading.Event
 ) -> None:
     """Wait until no row is left, whoever leads, and show the progress."""
+    pause = LOOK
     with _bar() as show:
-        while harvester.is_alive and not stop.wait(LOOK):
+        while harvester.is_alive and not stop.wait(pause):
             try:
                 backlog = table.backlog()
             except DatabaseError:
@@ -155,6 +159,8 @@ def _wait_until_empty(
             show(backlog)
             if not backlog.records:
                 break
+            # To count many rows takes time from those who work on them.
+            pause = LOOK if backlog.records < FEW else 5 * LOOK
     table.close()
 
 
