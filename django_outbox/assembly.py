@@ -71,6 +71,7 @@ def assemble(
         meter=Meter(counters, name=machinery.name, interval=o.METER_INTERVAL),
         releaser=_releaser(o, providers, machinery),
         settling=settling,
+        listener=providers.listener(),
     )
 
 

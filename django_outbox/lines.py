@@ -53,6 +53,9 @@ class Dispatching(Protocol):
     def wake(self) -> None:
         """End a wait: something changed."""
 
+    def nudge(self) -> None:
+        """Look at the table at once, or once more: rows were committed just now."""
+
     def rest(self, seconds: float) -> None:
         """Wait until something changes, for so many seconds at most."""
 

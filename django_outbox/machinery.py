@@ -5,7 +5,8 @@ The threads of one run of a harvester, from start to an orderly end.
 each: *elect* (polls the group, heartbeats), *mark* (claims or reads rows),
 *dispatch* (produces, serves reports), *settle* (purge, fail, park, meter,
 staged records that are due), *notify* (app receivers); of *mark* and *dispatch*
-one for each line (`lines.py`). The order of the end matters: the elector hands
+one for each line (`lines.py`). With NOTIFY there is one more, *listen* (hears
+of commits, which wake the dispatchers). The order of the end matters: the elector hands
 leadership over, which needs the others to drain; only then do these stop, the
 notifier last.
 """
@@ -79,6 +80,8 @@ class Machinery:
             bodies[f"dispatch{line.name}"] = partial(
                 line.dispatch, self._abandoned, self._tell
             )
+        if parts.listener is not None:
+            bodies["listen"] = partial(parts.listener.run, self._abandoned, self._nudge)
         bodies |= {"notify": self._notifier.run, "elect": self._elect}
         for concern, body in bodies.items():
             thread = threading.Thread(
@@ -177,6 +180,11 @@ class Machinery:
                 action=series.action,
             )
         )
+
+    def _nudge(self) -> None:
+        """Let every dispatcher look at the table (listen)."""
+        for line in self._parts.lines:
+            line.dispatcher.nudge()
 
     def _tell(self, news: News) -> None:
         """Announce a takeover, or its end (dispatch)."""

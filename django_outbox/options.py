@@ -72,6 +72,8 @@ class OutboxSettings:
     """Between two looks at an empty table, at most."""
     MIN_POLL_INTERVAL: float = 0.002
     """Between two looks at a table that was busy just now."""
+    NOTIFY: bool = False
+    """`stash()` notifies the harvester at each commit, and it looks at once."""
     LEADER_HEADER: bool = False
     """Add the header outbox-leader-id to every message."""
 

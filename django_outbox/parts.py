@@ -6,6 +6,7 @@ What one run of a harvester is made of.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -30,6 +31,13 @@ class Election(Protocol):
 
     def stop(self) -> None:
         """Hand over and leave; blocks while the barrier drains."""
+
+
+class Listening(Protocol):
+    """Hears of commits, where writers notify."""
+
+    def run(self, is_over: threading.Event, hear: Callable[[], None]) -> None:
+        """Listen until it is over, whatever fails; `hear` is called on this thread."""
 
 
 class Table(Gauge, Closable, Protocol):
@@ -62,3 +70,5 @@ class Parts:
     """Served by the settler's thread."""
     settling: Table
     """The settler's table, also read by the meter."""
+    listener: Listening | None
+    """None: new rows are found by polling alone."""

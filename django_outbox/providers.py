@@ -20,8 +20,9 @@ from .kafka.transactions import KafkaTransactions
 from .kafka.validation import check_properties
 from .ledger.ports import Transactions
 from .options import OutboxSettings
-from .parts import Table
+from .parts import Listening, Table
 from .postgres.connection import Database
+from .postgres.listening import Listener
 from .postgres.outbox import PostgresOutbox
 from .postgres.staging import PostgresStaging
 from .postgres.table import Table as PostgresTable
@@ -57,6 +58,8 @@ class Providers:
     membership: Callable[[], Membership]
     staging: Callable[[], Staging | None] = lambda: None
     """None: nothing is ever staged."""
+    listener: Callable[[], Listening | None] = lambda: None
+    """None: nobody notifies."""
 
     @classmethod
     def real(
@@ -114,6 +117,12 @@ class Providers:
             retention = options.SERIES_RETENTION
             return PostgresStaging(database, table=table, retention=retention)
 
+        def make_listener() -> Listening | None:
+            if not options.NOTIFY:
+                return None
+            database = Database(conninfo, application_name=f"outbox listen {name}")
+            return Listener(database, table=table)
+
         return cls(
             table=(
                 partial(adapt, RememberedOutbox)
@@ -122,6 +131,7 @@ class Providers:
             ),
             unmarked=partial(adapt, UnmarkedOutbox),
             staging=make_staging,
+            listener=make_listener,
             producer=lambda: KafkaProducer(options, name=name),
             transactions=make_transactions,
             membership=(

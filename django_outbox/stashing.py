@@ -34,6 +34,14 @@ _INSERT: Final = """\
 INSERT INTO {outbox} ({columns})
 VALUES ({values})"""
 
+_STASH: Final = _INSERT + "{returning}"
+"""With NOTIFY each row tells; PostgreSQL keeps one of a transaction's equal ones."""
+
+_NOTIFY: Final = """\
+-- outbox: notify
+SELECT {notify}"""
+"""After a COPY, which returns nothing."""
+
 _COPY: Final = """\
 -- outbox: stash
 COPY {outbox} ({columns}) FROM STDIN"""
@@ -108,7 +116,7 @@ def stash(  # noqa: PLR0913  # each names one property of a message
     if ordered:
         lock_lanes(connection, [(topic, key)])
     with connection.cursor() as cursor:
-        cursor.execute(writer.statement(_INSERT), row)
+        cursor.execute(writer.statement(_STASH), row)
     return row.message_id
 
 
@@ -151,10 +159,12 @@ def stash_many(
         for chunk in chain(head, split):
             if len(chunk) < COPIED:
                 insert = writer.statement(_INSERT) + f", ({VALUES})" * (len(chunk) - 1)
-                cursor.execute(insert, parameters(chunk))
+                cursor.execute(insert + writer.returning, parameters(chunk))
             else:
                 _copy(connection, cursor, writer.statement(_COPY), chunk)
             message_ids += [row.message_id for row in chunk]
+        if writer.returning and len(message_ids) >= COPIED:
+            cursor.execute(writer.statement(_NOTIFY))
     return message_ids
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import connections, router
 from django.utils.module_loading import import_string
 
+from .channel import channel_of
 from .conf import settings
 from .exceptions import NotInTransaction
 from .messages import Row, Rows
@@ -52,12 +53,17 @@ class Writer:
         self._model = OutboxRecord
         self.rows = Rows(options, import_string(options.SERIALIZER))
         table = OutboxRecord._meta.db_table
+        notify = f"pg_notify('{channel_of(table)}', '')"
+        self.returning = f"\nRETURNING {notify}" if options.NOTIFY else ""
+        """The end of an INSERT that tells the harvester, with NOTIFY."""
         self._parts = {
             "outbox": f'"{table}"',
             "staged": f'"{table}_staged"',
             "series": f'"{table}_series"',
             "columns": COLUMNS,
             "values": VALUES,
+            "notify": notify,
+            "returning": self.returning,
         }
         self._statements: dict[str, str] = {}
 

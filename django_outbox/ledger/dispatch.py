@@ -225,7 +225,7 @@ class LedgerDispatcher(Handoff[Look]):
         if self._is_claiming or now < pace.lost_until:
             return
         held = relay.due(now)
-        is_time = now >= pace.look_at and relay.has_room
+        is_time = (self._is_nudged or now >= pace.look_at) and relay.has_room
         if not held and not is_time:
             return
         look = Look(
@@ -285,7 +285,8 @@ class LedgerDispatcher(Handoff[Look]):
         if self._outstanding >= MAX_OUTSTANDING or self._is_claiming:
             return self._settings.idle_interval
         pace = self._pace
-        until = max(min(pace.look_at, self.relay.holds.retry_at), pace.lost_until)
+        look_at = 0.0 if self._is_nudged else pace.look_at
+        until = max(min(look_at, self.relay.holds.retry_at), pace.lost_until)
         if self.relay.has_work:
             until = min(until, self._send_at)
         return max(0.0, min(until - self._clock(), self._settings.idle_interval))

@@ -40,6 +40,9 @@ class TakeoverDispatcher(LedgerDispatcher):
     _away_until = 0.0
     """Somebody else relays these records: do not look before."""
 
+    def nudge(self) -> None:
+        """Do nothing: what was committed here just now is not another's."""
+
     def step(self) -> float:
         rest = super().step()
         is_quiet = self._clock() - self._found_at >= self._settings.quiet

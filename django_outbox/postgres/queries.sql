@@ -32,6 +32,10 @@ SELECT
 -- Which server process answers; another one than at connect means a pooler.
 SELECT pg_backend_pid()
 
+-- name: listen
+-- Be told of commits by writers that notify.
+LISTEN {channel}
+
 -- name: columns
 -- Which columns the table has.
 SELECT attname::text

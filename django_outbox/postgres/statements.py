@@ -16,6 +16,7 @@ from typing import Final, LiteralString
 
 from psycopg import sql
 
+from ..channel import channel_of
 from .takeover import Scope
 
 _NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
@@ -109,6 +110,7 @@ def compose(
         "parked": _escaped(table, suffix="_parked"),
         "staged": _escaped(table, suffix="_staged"),
         "series": _escaped(table, suffix="_series"),
+        "channel": _escaped(channel_of(table)),
         "created_at": sql.SQL(_CREATED_AT),
     }
     for column, substitute in _SUBSTITUTES.items():

@@ -127,7 +127,8 @@ class Dispatcher(Handoff[Claim]):
             return
         lanes = relay.due(now)
         rows = self._settings.mark_batch
-        limit = rows if (is_time or lanes) and relay.has_room(rows) else 0
+        is_due = is_time or self._is_nudged or lanes
+        limit = rows if is_due and relay.has_room(rows) else 0
         if lanes or limit:
             claim = Claim(leader_id=term.leader_id, lanes=lanes, limit=limit)
             if limit and self._settings.marks_in_memory:
@@ -233,8 +234,9 @@ class Dispatcher(Handoff[Claim]):
         if not relay.must_remark:
             until = min(until, relay.retry_at)
         rows = self._settings.mark_batch
+        is_nudged = self._is_nudged and not relay.must_remark
         if not relay.in_flight if relay.must_remark else relay.has_room(rows):
-            until = min(until, self._pace.look_at)
+            until = min(until, now if is_nudged else self._pace.look_at)
         return max(0.0, until - self._clock())
 
     def _discard_producer(self) -> None:

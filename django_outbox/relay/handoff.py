@@ -12,9 +12,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-from ..records import Settlement
+from ..records import Settlement, Sweep
 from .outage import Outage
 from .pace import Pace
 from .ports import Leadership, Term
@@ -27,7 +27,15 @@ MAX_OUTSTANDING: Final = 2
 
 logger = logging.getLogger(__name__)
 
-ClaimT = TypeVar("ClaimT")
+
+class Asked(Protocol):
+    """What either dispatcher asks of the table."""
+
+    limit: int
+    sweep: Sweep | None
+
+
+ClaimT = TypeVar("ClaimT", bound=Asked)
 
 
 class Handoff(Generic[ClaimT]):
@@ -63,6 +71,8 @@ class Handoff(Generic[ClaimT]):
             busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
         )
         self._is_claiming = False
+        self._is_nudged = False
+        """A claim of what is next has to be asked, whatever the pace says."""
         self._claimed: deque[ClaimT] = deque()
         self._outstanding = 0
         self._answers: deque[Settlement] = deque()
@@ -107,6 +117,13 @@ class Handoff(Generic[ClaimT]):
         """End a wait: something changed."""
         self._wake.set()
 
+    def nudge(self) -> None:
+        """Look at the table at once, or once more: rows were committed just now."""
+        # Whoever does not lead looks as soon as it does.
+        if self._leadership.term is not None:
+            self._is_nudged = True
+            self._wake.set()
+
     # Called on the thread "dispatch".
 
     def rest(self, seconds: float) -> None:
@@ -116,6 +133,9 @@ class Handoff(Generic[ClaimT]):
 
     def _ask(self, claim: ClaimT) -> None:
         self._is_claiming = True
+        if claim.limit and claim.sweep is None:
+            # Before the look: it may miss what is committed after it has begun.
+            self._is_nudged = False
         self._send_claim(claim)
 
     def _submit(self, settlement: Settlement) -> None:

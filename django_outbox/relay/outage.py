@@ -22,9 +22,15 @@ LAST_BACKOFF: Final = 1.0
 
 
 class Outage:
-    """One side's view of the table: reached, or lost since a moment."""
+    """
+    One side's view of the table: reached, or lost since a moment.
 
-    def __init__(self) -> None:
+    Args:
+        what: what is out of reach, in the words of the log.
+    """
+
+    def __init__(self, what: str = "The outbox table") -> None:
+        self._what = what
         self.since: float | None = None
         """Boot-time seconds of the first failure in a row; None: reached."""
         self._backoff = FIRST_BACKOFF
@@ -38,7 +44,8 @@ class Outage:
         if (message := str(error)) != self._message:
             self._message = message
             logger.warning(
-                "The outbox table cannot be used, trying on: %s",
+                "%s cannot be used, trying on: %s",
+                self._what,
                 message,
                 extra={"action": "database_lost"},
             )
@@ -50,7 +57,8 @@ class Outage:
         """Note a success."""
         if self.since is not None:
             logger.info(
-                "The outbox table can be used again after %.1f s",
+                "%s can be used again after %.1f s",
+                self._what,
                 now - self.since,
                 extra={"action": "database_found"},
             )

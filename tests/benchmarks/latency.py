@@ -20,7 +20,7 @@ from .backlog import warm_up
 from .readings import percentile
 from .servers import servers
 from .session import Scale, Session
-from .sides import HARVESTERS, HarvesterSide, Side, in_turn
+from .sides import HARVESTERS, NOTIFIED, HarvesterSide, Side, in_turn
 from .workload import empty, new_topic
 
 NAME = "latency"
@@ -30,7 +30,7 @@ SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 def run(session: Session) -> None:
     for rate in session.scale.rates:
         print(f"latency: {rate:,} transactions/s")
-        sides: list[Side] = [*HARVESTERS, *session.quickest]
+        sides: list[Side] = [*HARVESTERS, NOTIFIED, *session.quickest]
         in_turn(
             sides, session.rounds, lambda side, rate=rate: play(session, side, rate)
         )  # type: ignore[misc]
@@ -40,7 +40,9 @@ def play(session: Session, side: Side, rate: int, *, writers: int = 4) -> None:
     """Let one side relay while writers write; note percentiles."""
     scale = session.scale
     seconds = scale.warm_up + scale.steady
-    work = traffic.Traffic(seconds=seconds, rate=rate, writers=writers)
+    work = traffic.Traffic(
+        seconds=seconds, rate=rate, writers=writers, notifies=side is NOTIFIED
+    )
     topic = new_topic()
     empty()
     with side.running(topic) as running, traffic.watched(topic) as witness:
@@ -65,11 +67,15 @@ def play(session: Session, side: Side, rate: int, *, writers: int = 4) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--delivery", default="at-least-once")
+    parser.add_argument("--notify", action="store_true", help="at-least-once, NOTIFY")
     parser.add_argument("--rate", type=int, default=1000, help="records a second")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--writers", type=int, default=4)
     arguments = parser.parse_args()
-    side = HarvesterSide(arguments.delivery, {"OUTBOX_DELIVERY": arguments.delivery})
+    delivery = arguments.delivery
+    side = HarvesterSide(delivery, {"OUTBOX_DELIVERY": delivery})
+    if arguments.notify:
+        side = NOTIFIED
     session = Session(scale=replace(Scale(), steady=arguments.seconds), rounds=1)
     with servers():
         warm_up(session)

@@ -116,6 +116,8 @@ class HarvesterSide:
 AT_LEAST_ONCE: Final = HarvesterSide("at-least-once")
 EXACTLY_ONCE: Final = HarvesterSide("exactly-once", {"OUTBOX_DELIVERY": "exactly-once"})
 TABLE_MARKS: Final = HarvesterSide("at-least-once, table", {"OUTBOX_MARKS": "table"})
+NOTIFIED: Final = HarvesterSide("at-least-once, NOTIFY", {"OUTBOX_NOTIFY": "1"})
+"""For writers that notify."""
 HARVESTERS: Final = (AT_LEAST_ONCE, EXACTLY_ONCE)
 
 

@@ -34,6 +34,8 @@ INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
 VALUES (now(), %s, %s, repeat('x', 200), ARRAY['kind'], ARRAY['benchmark'])
 RETURNING id
 """
+_NOTIFY: Final = ", pg_notify('outbox', '')"
+"""What `stash()` adds with NOTIFY."""
 
 _spawn: Final = get_context("spawn")
 
@@ -50,6 +52,8 @@ class Traffic:
     """Of one transaction, at most."""
     hold: float = 0.0
     """A transaction stays open between its rows and its commit, up to so long."""
+    notifies: bool = False
+    """Whether writers tell the harvester, as `stash()` does with NOTIFY."""
 
 
 @dataclass(slots=True)
@@ -140,11 +144,12 @@ def _write(
 def _transact(
     connection: Any, topic: str, key: str, traffic: Traffic, chance: random.Random
 ) -> list[int]:
+    insert = _INSERT + _NOTIFY if traffic.notifies else _INSERT
     if traffic.rows == 1 and not traffic.hold:
-        return [connection.execute(_INSERT, [topic, key]).fetchone()[0]]
+        return [connection.execute(insert, [topic, key]).fetchone()[0]]
     with connection.transaction():
         ids = [
-            connection.execute(_INSERT, [topic, key]).fetchone()[0]
+            connection.execute(insert, [topic, key]).fetchone()[0]
             for _ in range(chance.randint(1, traffic.rows))
         ]
         # Ids of others are drawn, and committed, meanwhile.

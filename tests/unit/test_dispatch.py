@@ -460,3 +460,111 @@ def test_marks_in_the_table_are_not_swept() -> None:
     bench.step(after=SWEEP_INTERVAL)
 
     assert bench.table.sweeps == []
+
+
+# Nudges.
+
+
+def test_a_nudge_looks_at_once_whatever_the_pace_says(bench: Bench) -> None:
+    bench.step()
+    bench.stash(record(1, "a"))
+    bench.step(after=0.0)
+    assert bench.producers == []
+
+    bench.dispatcher.nudge()
+    bench.step(after=0.0)
+
+    assert [1] == bench.producers[0].sent
+
+
+def test_a_nudge_is_one_look_and_the_pace_goes_on(bench: Bench) -> None:
+    bench.step()
+    bench.dispatcher.nudge()
+    bench.step(after=0.0)
+    bench.stash(record(1, "a"))
+
+    bench.step(after=0.0)
+    assert bench.producers == []
+    bench.step()
+
+    assert [1] == bench.producers[0].sent
+
+
+def test_a_nudge_while_a_claim_is_out_makes_one_more(bench: Bench) -> None:
+    bench.now += 0.2
+    bench.dispatcher.step()
+    claim = bench.claims.pop()
+    bench.marker.carry_out(claim)
+
+    bench.stash(record(1, "a"))
+    bench.dispatcher.nudge()
+    bench.dispatcher.step()
+    assert bench.claims == []
+    bench.dispatcher.claimed(claim)
+    bench.step(after=0.0)
+
+    assert [1] == bench.producers[0].sent
+
+
+def test_a_nudge_is_not_used_up_by_a_sweep() -> None:
+    bench = Bench(marks_in_memory=True)
+    bench.step()
+    bench.now += 2 * SWEEP_INTERVAL
+    bench.dispatcher._pace.look_at = bench.now + 1.0
+    bench.stash(record(1, "a"))
+    bench.dispatcher.nudge()
+    bench.step(after=0.0)
+
+    assert len(bench.table.sweeps) == 2
+    assert [1] == bench.producers[0].sent
+
+
+def test_a_nudge_ends_a_rest(bench: Bench) -> None:
+    bench.step()
+    bench.dispatcher.rest(0.0)
+    assert not bench.dispatcher._wake.is_set()
+
+    bench.dispatcher.nudge()
+
+    assert bench.dispatcher._wake.is_set()
+
+
+def test_a_nudge_is_for_the_leader_only(bench: Bench) -> None:
+    bench.leadership.term = None
+    bench.dispatcher.nudge()
+    bench.step()
+
+    assert bench.claims == []
+    assert not bench.dispatcher._wake.is_set()
+
+
+def test_a_nudge_during_a_drain_looks_at_nothing(bench: Bench) -> None:
+    bench.step()
+    assert bench.leadership.term is not None
+    bench.dispatcher.begin_drain(bench.leadership.term)
+    bench.dispatcher.nudge()
+
+    assert bench.dispatcher.step() == pytest.approx(0.1)
+    assert bench.claims == []
+
+
+def test_a_nudge_does_not_shorten_the_pause_after_an_error(bench: Bench) -> None:
+    bench.table.is_away = True
+    bench.step()
+    bench.dispatcher.nudge()
+
+    assert bench.dispatcher.step() > 0.0
+    assert bench.claims == []
+
+
+def test_a_nudge_that_finds_no_room_does_not_spin(bench: Bench) -> None:
+    bench.stash(*(record(n, "a") for n in range(1, 200)))
+    for _ in range(20):
+        bench.step()
+    assert not bench.dispatcher.relay.has_room(10)
+    bench.producers[0].report()
+    bench.dispatcher.step()
+    bench.dispatcher.nudge()
+
+    assert bench.dispatcher.step() > 0.0
+    assert bench.claims == []

@@ -24,6 +24,7 @@ from django_outbox.ledger.ports import Ledger, Look
 from django_outbox.ledger.settings import LedgerSettings
 from django_outbox.options import OutboxSettings
 from django_outbox.records import Settlement
+from django_outbox.relay.pace import SWEEP_INTERVAL
 from django_outbox.relay.poison import RetryPolicy
 from django_outbox.relay.settle import Settler
 from django_outbox.testing.producer import InMemoryLog
@@ -481,6 +482,84 @@ def test_a_transaction_that_fails_by_nobodys_fault_is_tried_again_after_a_pause(
     assert len(tries) == 2
     assert tries[1] - tries[0] == pytest.approx(ABORT_PAUSE, abs=0.0021)
     assert cluster.seen == ["a"]
+
+
+# Nudges.
+
+
+def test_a_nudge_looks_at_once_whatever_the_pace_says(
+    cluster: Cluster, bench: Bench
+) -> None:
+    bench.run()
+    bench.round()
+    looks = len(bench.asked)
+    cluster.insert("a")
+    bench.round()
+    assert len(bench.asked) == looks
+
+    bench.dispatcher.nudge()
+    bench.round()
+    bench.round()
+
+    assert len(bench.asked) == looks + 1
+    assert cluster.seen == ["a"]
+
+
+def test_a_nudge_while_a_look_is_out_makes_one_more(
+    cluster: Cluster, bench: Bench
+) -> None:
+    bench.run()
+    bench.dispatcher.nudge()
+    bench.dispatcher.step()
+    look = bench.looks.popleft()
+    bench.finder.carry_out(look)
+
+    cluster.insert("a")
+    bench.dispatcher.nudge()
+    bench.dispatcher.step()
+    assert not bench.looks
+    bench.dispatcher.claimed(look)
+    bench.round()
+    bench.round()
+
+    assert cluster.seen == ["a"]
+
+
+def test_a_nudge_is_not_used_up_by_a_sweep(cluster: Cluster, bench: Bench) -> None:
+    bench.run()
+    looks = len(bench.asked)
+    bench.now += 2 * SWEEP_INTERVAL
+    bench.dispatcher._pace.look_at = bench.now + 1.0
+    cluster.insert("a")
+    bench.dispatcher.nudge()
+    for _ in range(3):
+        bench.round()
+
+    assert [look.sweep is None for look in bench.asked[looks:]] == [False, True]
+    assert cluster.seen == ["a"]
+
+
+def test_a_nudge_is_for_the_leader_only(bench: Bench) -> None:
+    bench.leadership.term = None
+    bench.dispatcher.nudge()
+
+    assert bench.round() == 0.1
+    assert bench.asked == []
+    assert not bench.dispatcher._wake.is_set()
+
+
+def test_a_nudge_does_not_shorten_the_pause_after_an_error(
+    cluster: Cluster, bench: Bench
+) -> None:
+    bench.run()
+    cluster.table.is_down = True
+    bench.now += 1.0
+    bench.round()
+    looks = len(bench.asked)
+    bench.dispatcher.nudge()
+
+    assert bench.round() > 0.0
+    assert len(bench.asked) == looks
 
 
 # Rest.

@@ -120,6 +120,20 @@ def test_what_is_found_is_relayed_and_purged_here(
     assert taker.news[0]._replace(leader_id="") == News("", ORIGIN, 3, has_ended=False)
 
 
+def test_what_was_committed_here_is_no_reason_to_look_for_anothers(
+    other: Site, taker: Process, origin: Site
+) -> None:
+    origin.write(3, to=(other,))
+    taker.run()
+    assert taker.dispatcher.stage is Stage.RELAYING
+    taker.round()
+    looks = len(taker.asked)
+    taker.dispatcher.nudge()
+    taker.round()
+
+    assert len(taker.asked) == looks
+
+
 def test_a_takeover_ends_when_nothing_was_found_for_long(
     origin: Site, other: Site, taker: Process
 ) -> None:
