@@ -22,7 +22,7 @@ ABANDONED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 
 NEVER = float("inf")
 
-READ_AHEAD: Final = 10
+READ_AHEAD: Final = 4
 """Pages of which records may wait here, most of them behind hot keys."""
 
 
