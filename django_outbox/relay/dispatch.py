@@ -227,16 +227,15 @@ class Dispatcher(Handoff[Claim]):
 
     def _idle(self, now: float, *, is_leading: bool) -> float:
         """Seconds until the next mark or retry is due; an answer comes by itself."""
-        relay = self.relay
-        until = now + self._settings.idle_interval
+        relay, until = self.relay, now + self._settings.idle_interval
         if not is_leading or self._is_claiming:
             return until - now
-        if not relay.must_remark:
+        if relay.must_remark:
+            until = until if relay.in_flight else min(until, self._pace.look_at)
+        else:
             until = min(until, relay.retry_at)
-        rows = self._settings.mark_batch
-        is_nudged = self._is_nudged and not relay.must_remark
-        if not relay.in_flight if relay.must_remark else relay.has_room(rows):
-            until = min(until, now if is_nudged else self._pace.look_at)
+            if relay.has_room(self._settings.mark_batch):
+                until = min(until, now if self._is_nudged else self._pace.look_at)
         return max(0.0, until - self._clock())
 
     def _discard_producer(self) -> None:

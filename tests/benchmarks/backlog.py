@@ -28,6 +28,8 @@ from .workload import Workload, new_topic
 NAME = "backlog"
 SMALL_SHARE = 10
 """Of workloads that are slow or large, one record in so many."""
+LARGE_SHARE = 400
+"""Of the largest values, one record in so many: half a gigabyte of them."""
 
 
 def run(session: Session) -> None:
@@ -36,6 +38,9 @@ def run(session: Session) -> None:
         is_first = workload.keys == 1000 and workload.size == 200
         naive = [NaiveSide()] if is_first and not workload.is_zipf else []
         compare(session, workload, [*HARVESTERS, *session.peers, *naive])
+    large = large_values(session.scale.records)
+    print(f"backlog: {large.name}, {large.records:,} records")
+    compare(session, large, [*HARVESTERS])
     for side in HARVESTERS:
         losses.count(session, side, beside=NAME)
 
@@ -50,6 +55,12 @@ def workloads(records: int) -> Sequence[Workload]:
         Workload(name="Zipf, 1,000 keys", records=records, is_zipf=True),
         Workload(name="10 KB values", records=small, size=10_000),
     )
+
+
+def large_values(records: int) -> Workload:
+    """Return what would fill the memory of a relay that counts records alone."""
+    few = max(1, records // LARGE_SHARE)
+    return Workload(name="900 KB values", records=few, size=900_000)
 
 
 def warm_up(session: Session) -> None:

@@ -84,11 +84,15 @@ def main(arguments: Sequence[str]) -> int:
         if not WARMED_UP.isdisjoint(chosen):
             print(f"warm-up, load {os.getloadavg()[0]:.1f}")
             backlog.warm_up(session)
-        failed = [name for name in chosen if not _succeeds(name, session)]
-    print(report.printed(list(book.summaries())))
-    if options.write:
         command = shlex.join(["python3", "tests/run.py", "--bench", *arguments])
-        report.write(book, command)
+        failed = []
+        for name in chosen:
+            if not _succeeds(name, session):
+                failed.append(name)
+            if options.write:
+                # Whatever ends this run, what it has measured is there.
+                report.write(book, command)
+    print(report.printed(list(book.summaries())))
     return 1 if failed else 0
 
 

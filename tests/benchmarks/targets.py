@@ -135,6 +135,15 @@ TARGETS: Final = (
         )
         for side in (OURS, TWICE)
     ),
+    *(
+        Target(
+            name=f"memory with 900 KB values, {side}",
+            value=_worst("backlog", "900 KB values", "memory", side),
+            at_most=256,
+            unit="MB",
+        )
+        for side in (OURS, TWICE)
+    ),
     Target(
         name="latency at 1,000/s, p50",
         value=_median("latency", "1,000/s", "p50", OURS),
