@@ -140,7 +140,7 @@ def test_two_that_take_over_at_once_send_each_record_once(
     topic = topics.create()
     clusters = Clusters(bootstrap_servers, topic, count=3, batch=5)
     # Every tenth id belongs to nobody.
-    both = [row for row in rows(3, 3000, step=3) if row[0] % 30]
+    both = [row for row in rows(3, 9000, step=3) if row[0] % 30]
 
     with clusters.harvester(1, "default"), clusters.harvester(2, "other"):
         for name in ("cluster-1", "cluster-2"):

@@ -57,12 +57,12 @@ def outbox(database: Database) -> PostgresOutbox:
     return PostgresOutbox(database)
 
 
-def plan_of_mark(outbox: PostgresOutbox) -> str:
-    """What the planner makes of a mark, in the adapter's own session."""
+def plan_of(outbox: PostgresOutbox, name: str) -> str:
+    """What the planner makes of a statement, in the adapter's own session."""
     with outbox._database.session() as connection:
-        mark = outbox._statements(connection)["mark"]
-        values = {"leader_id": ME, "limit": 1000, "source": "s"}
-        rows = connection.execute(b"EXPLAIN " + mark, values)
+        statement = outbox._statements(connection)[name]
+        values = {"leader_id": ME, "position": 0, "limit": 1000}
+        rows = connection.execute(b"EXPLAIN " + statement, values | outbox._constants)
         return "\n".join(line for (line,) in rows)
 
 
@@ -75,14 +75,14 @@ def goharvest(postgres: psycopg.Connection, name: str) -> sql.Identifier:
 
 
 class TestPlan:
-    """The mark walks the primary key and never sorts or reads the whole table."""
+    """A mark, and a page, walk the primary key, neither sort nor read everything."""
 
     def test_right_after_a_bulk_load_without_statistics(
         self, outbox: PostgresOutbox, postgres: psycopg.Connection
     ) -> None:
         postgres.execute(FILL, [None, 50_000])
 
-        self.check(plan_of_mark(outbox))
+        self.check(outbox)
 
     def test_when_statistics_say_that_every_row_is_marked_by_this_leader(
         self, outbox: PostgresOutbox, postgres: psycopg.Connection
@@ -91,7 +91,7 @@ class TestPlan:
         postgres.execute("ANALYZE outbox")
         postgres.execute(FILL, [None, 50_000])
 
-        self.check(plan_of_mark(outbox))
+        self.check(outbox)
 
     def test_when_the_last_vacuum_found_the_table_empty(
         self, outbox: PostgresOutbox, postgres: psycopg.Connection
@@ -101,7 +101,7 @@ class TestPlan:
         postgres.execute("VACUUM ANALYZE outbox")
         postgres.execute(FILL, [None, 50_000])
 
-        self.check(plan_of_mark(outbox))
+        self.check(outbox)
 
     def test_after_an_analysis(
         self, outbox: PostgresOutbox, postgres: psycopg.Connection
@@ -109,13 +109,15 @@ class TestPlan:
         postgres.execute(FILL, [None, 50_000])
         postgres.execute("ANALYZE outbox")
 
-        self.check(plan_of_mark(outbox))
+        self.check(outbox)
 
     @staticmethod
-    def check(plan: str) -> None:
-        assert plan.count("Index Scan using outbox_pkey") == 2, plan
-        assert "Sort" not in plan, plan
-        assert "Seq Scan" not in plan, plan
+    def check(outbox: PostgresOutbox) -> None:
+        for name in ("mark", "page_after"):
+            plan = plan_of(outbox, name)
+            assert plan.count("Index Scan using outbox_pkey") == 2, plan
+            assert "Sort" not in plan, plan
+            assert "Seq Scan" not in plan, plan
 
 
 class TestOtherSessions:
