@@ -20,6 +20,15 @@ from confluent_kafka import (
 
 from .workload import PARTITIONS
 
+_LEADERLESS = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+"""Of a partition that was made a moment ago."""
+
 ID_HEADERS = frozenset({"outbox-id", "id"})
 """Where our relay, and Debezium's router, say which row it was."""
 
@@ -109,7 +118,7 @@ def _count(opened: Consumer, topic: str) -> int:
     try:
         return sum(_ends(opened, topic))
     except KafkaException as error:
-        if not error.args[0].retriable():
+        if error.args[0].code() not in _LEADERLESS:
             raise
         return 0
 
