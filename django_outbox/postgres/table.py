@@ -142,7 +142,8 @@ class Table:
             statement = self._statements(connection)[name]
             with connection.cursor(binary=True) as cursor:
                 cursor.execute(statement, values | self._constants)
-                return [_to_record(row) for row in cursor]
+                # All at once: the cursor's own iteration is Python for each row.
+                return [_to_record(row) for row in cursor.fetchall()]
 
     def _statements(self, connection: Connection) -> Mapping[str, bytes]:
         """Compose the statements for the table as this connection sees it."""
