@@ -103,7 +103,7 @@ def _marking(wiring: _Wiring) -> _Relay:
     dispatcher = Dispatcher(
         DispatchSettings(
             max_in_flight=o.MAX_IN_FLIGHT,
-            max_bytes=o.MAX_IN_FLIGHT_BYTES,
+            page_bytes=o.page_bytes,
             mark_batch=o.MARK_BATCH,
             marks_in_memory=o.MARKS == "memory",
             here=o.CLUSTER_ID,
@@ -142,7 +142,7 @@ def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> _Relay:
         LedgerSettings(
             batch=o.TRANSACTION_BATCH,
             delivery_timeout=o.DELIVERY_TIMEOUT,
-            max_bytes=o.MAX_IN_FLIGHT_BYTES,
+            page_bytes=o.page_bytes,
             here=o.CLUSTER_ID,
             clusters=o.CLUSTERS_COUNT,
             quiet=o.MAXIMUM_DELAY,

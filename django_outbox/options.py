@@ -155,6 +155,11 @@ class OutboxSettings:
             object.__setattr__(self, name, value)
 
     @property
+    def page_bytes(self) -> int:
+        """Values of one page of the table: one is at work while the next is read."""
+        return self.MAX_IN_FLIGHT_BYTES // 2
+
+    @property
     def leader_topic(self) -> str:
         """The leader topic of this cluster."""
         return _of_cluster(self.LEADER_TOPIC, self.CLUSTER_ID)

@@ -100,7 +100,7 @@ class Providers:
                 source=options.source,
                 has_archive=options.ARCHIVE,
                 scope=_scope_of(options, origin),
-                max_bytes=options.MAX_IN_FLIGHT_BYTES // 2,
+                page_bytes=options.page_bytes,
             )
 
         def make_transactions(membership: Membership, origin: int) -> Transactions:

@@ -102,7 +102,7 @@ class KafkaProducer:
     ) -> None:
         headers = self._envelope.headers(record, leader_id)
         way = Way.BULK if self._under_way >= self._many else Way.QUICK
-        if record.attempts:
+        if self._former:
             way = self._former.pop(record.message_id, way)
         if alone:
             way = Way.ALONE

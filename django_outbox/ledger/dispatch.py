@@ -66,7 +66,7 @@ class LedgerDispatcher(Handoff[Look]):
             clock=clock,
         )
         self.relay = LedgerRelay(
-            batch=settings.batch, max_bytes=settings.max_bytes, retry=settings.retry
+            batch=settings.batch, page_bytes=settings.page_bytes, retry=settings.retry
         )
         self.stage = Stage.CLOSED
         self._settings = settings
@@ -225,7 +225,7 @@ class LedgerDispatcher(Handoff[Look]):
         if self._is_claiming or now < pace.lost_until:
             return
         held = relay.due(now)
-        is_time = (self._is_nudged or now >= pace.look_at) and relay.has_room
+        is_time = now >= self._look_at and relay.has_room
         if not held and not is_time:
             return
         look = Look(
@@ -285,8 +285,7 @@ class LedgerDispatcher(Handoff[Look]):
         if self._outstanding >= MAX_OUTSTANDING or self._is_claiming:
             return self._settings.idle_interval
         pace = self._pace
-        look_at = 0.0 if self._is_nudged else pace.look_at
-        until = max(min(look_at, self.relay.holds.retry_at), pace.lost_until)
+        until = max(min(self._look_at, self.relay.holds.retry_at), pace.lost_until)
         if self.relay.has_work:
             until = min(until, self._send_at)
         return max(0.0, min(until - self._clock(), self._settings.idle_interval))

@@ -41,7 +41,8 @@ class Finder:
             self._run, self._shown = look.run, Shown(self._table, self._clock)
         try:
             if look.held:
-                self._find_held(look)
+                position = self._shown.position
+                look.found = self._table.lanes(look.held, position, limit=HELD_LIMIT)
             if look.sweep is not None:
                 look.records = self._shown.swept(look.sweep, limit=look.limit)
             elif look.limit:
@@ -53,9 +54,3 @@ class Finder:
             self._run = None
             return
         self.outage.reached(self._clock())
-
-    def _find_held(self, look: Look) -> None:
-        position = self._shown.position
-        look.found = self._table.lanes(look.held, position, limit=HELD_LIMIT)
-        if look.found:
-            look.found_to = look.found[-1].id

@@ -79,7 +79,7 @@ class Holds:
             if self.lanes.get(lane) is not hold:
                 continue
             found = [record for record in rows.get(lane, ()) if record.id >= hold.low]
-            if not found and look.found_to is None:
+            if not look.found:
                 del self.lanes[lane]
                 continue
             fresh = [record for record in found if not is_known(record)]
@@ -88,8 +88,8 @@ class Holds:
                 hold.low, hold.until = fresh[0].id + 1, NEVER
                 continue
             followers += fresh
-            end = found[-1].id if look.found_to is None else look.found_to
-            hold.low, hold.until = end + 1, now
+            # Behind the last row that was read there may be more.
+            hold.low, hold.until = look.found[-1].id + 1, now
         return probes, followers
 
     def failed(self, record: Record) -> None:

@@ -72,9 +72,8 @@ class Look:
     sweep: Sweep | None = None
     """To look for what was shown already and is still there."""
     found: list[Record] = field(default_factory=list)
-    """Rows of the held lanes, in id order."""
-    found_to: int | None = None
-    """The id up to which held lanes were read; None: to the position."""
+    """Rows of the held lanes, in id order; of the lanes that have none here there
+    may be some behind the last one."""
     records: list[Record] = field(default_factory=list)
     """The rest, in id order."""
     history: str = ""

@@ -24,18 +24,18 @@ class LedgerRelay:
 
     Args:
         batch: records of one transaction at most.
-        max_bytes: values of all that is read and not settled, when a page has at
-            most half of that; so has a transaction, unless one value is larger.
+        page_bytes: values of one transaction, unless one is larger; while more than
+            that is read and not settled, there is no room.
         retry: when to try a failed record again, and when to park it.
     """
 
-    def __init__(self, *, batch: int, max_bytes: int, retry: RetryPolicy) -> None:
+    def __init__(self, *, batch: int, page_bytes: int, retry: RetryPolicy) -> None:
         self.purged = 0
         """Records purged since this process started."""
         self.failed = 0
         """Deliveries that failed since this process started."""
         self._batch = batch
-        self._max_bytes = max_bytes
+        self._page_bytes = page_bytes
         self._retry = retry
         self._unpurged: list[Settlement] = []
         self._seen: set[int] = set()
@@ -69,7 +69,7 @@ class LedgerRelay:
     def has_room(self) -> bool:
         """Whether more rows should be read: one batch is sent, the next is read."""
         rows = len(self._buffer) + len(self._seen)
-        return rows < 2 * self._batch and self._bytes <= self._max_bytes // 2
+        return rows < 2 * self._batch and self._bytes <= self._page_bytes
 
     @property
     def is_idle(self) -> bool:
@@ -130,7 +130,7 @@ class LedgerRelay:
         """
         source = self._probes or self._buffer
         batch: list[Record] = []
-        room = self._max_bytes // 2
+        room = self._page_bytes
         for record in islice(source, self._size):
             room -= len(record.value or "")
             if room < 0 and batch:

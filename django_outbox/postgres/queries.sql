@@ -99,40 +99,34 @@ SELECT {fields}
 FROM (
     SELECT o.*, {bytes_before}
     FROM (
-        SELECT *
-        FROM (
-            (
-                SELECT late.*
-                FROM
-                    unnest(%(lows)s::bigint[], %(highs)s::bigint[])
-                    AS gap (low, high)
-                CROSS JOIN LATERAL (
-                    SELECT * FROM {table} AS o
-                    WHERE o.id BETWEEN gap.low AND gap.high AND {mine}
-                    ORDER BY o.id
-                    LIMIT %(limit)s
-                ) AS late
-            )
-            UNION ALL
-            (
+        (
+            SELECT late.*
+            FROM unnest(%(lows)s::bigint[], %(highs)s::bigint[]) AS gap (low, high)
+            CROSS JOIN LATERAL (
                 SELECT * FROM {table} AS o
-                WHERE
-                    o.id BETWEEN %(low)s AND %(position)s
-                    AND (o.kafka_topic || chr(10) || o.kafka_key)
-                    = ANY(%(lanes)s::text[])
-                    AND {mine}
+                WHERE o.id BETWEEN gap.low AND gap.high AND {mine}
                 ORDER BY o.id
                 LIMIT %(limit)s
-            )
-            UNION ALL
-            (
-                SELECT * FROM {table} AS o
-                WHERE o.id > %(position)s AND {mine}
-                ORDER BY o.id
-                LIMIT %(limit)s
-            )
-        ) AS o
-        ORDER BY o.id
+            ) AS late
+        )
+        UNION ALL
+        (
+            SELECT * FROM {table} AS o
+            WHERE
+                o.id BETWEEN %(low)s AND %(position)s
+                AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(lanes)s::text[])
+                AND {mine}
+            ORDER BY o.id
+            LIMIT %(limit)s
+        )
+        UNION ALL
+        (
+            SELECT * FROM {table} AS o
+            WHERE o.id > %(position)s AND {mine}
+            ORDER BY o.id
+            LIMIT %(limit)s
+        )
+        ORDER BY id
         LIMIT %(limit)s
     ) AS o
 ) AS o

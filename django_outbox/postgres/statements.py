@@ -54,7 +54,7 @@ _FIELDS: Final[LiteralString] = """
     {cluster_id},
     {attempts},
     {kafka_value_bytes}"""
-"""The columns of a record, as `rows.py` reads them."""
+"""The columns of a record, as `table.py` reads them."""
 
 _BYTES_BEFORE: Final[LiteralString] = """
     sum(coalesce(octet_length(o.kafka_value), octet_length({kafka_value_bytes}), 0))
@@ -62,7 +62,7 @@ _BYTES_BEFORE: Final[LiteralString] = """
     AS bytes_before"""
 """Of values in front of a row; no value is read for it, however large."""
 
-_FITS: Final[LiteralString] = "coalesce(o.bytes_before, 0) < %(max_bytes)s"
+_FITS: Final[LiteralString] = "coalesce(o.bytes_before, 0) < %(page_bytes)s"
 
 MARKED: Final[LiteralString] = "o.leader_id = %(leader_id)s::uuid"
 """Rows are owned by their mark."""

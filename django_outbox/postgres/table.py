@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, LiteralString
 
+from ..options import OutboxSettings
 from ..records import Backlog, Failure, Identity, Record
 from .connection import Connection, Database
 from .statements import MARKED, compose, identifier, queries
@@ -18,9 +19,6 @@ from .takeover import Scope
 
 BACKLOG_CAP: Final = 100_000
 """Rows after which `backlog()` stops counting: about ten milliseconds."""
-
-MAX_BYTES: Final = 16 * 1024 * 1024
-"""Of the values of one page, unless somebody says something else."""
 
 ERROR_LENGTH: Final = 500
 """Characters of an error's text that the table keeps."""
@@ -51,7 +49,7 @@ class Table:
         source: name of this outbox, of which derived message ids are made.
         has_archive: purged rows go to the archive table.
         scope: which rows it looks for, where there are several clusters.
-        max_bytes: of the values of one page, but for its last row.
+        page_bytes: of the values of one page, but for its last row.
     """
 
     OWNED: ClassVar[LiteralString] = MARKED
@@ -65,7 +63,7 @@ class Table:
         source: str = "outbox",
         has_archive: bool = False,
         scope: Scope | None = None,
-        max_bytes: int = MAX_BYTES,
+        page_bytes: int = OutboxSettings().page_bytes,
     ) -> None:
         self._database = database
         self._table = table
@@ -73,7 +71,7 @@ class Table:
         self._scope = scope
         self._constants = {
             "source": source,
-            "max_bytes": max_bytes,
+            "page_bytes": page_bytes,
             **(scope.parameters if scope else {}),
         }
         self._known: tuple[Connection, Mapping[str, bytes]] | None = None

@@ -56,7 +56,7 @@ class Dispatcher(Handoff[Claim]):
         )
         self.relay = Relay(
             max_in_flight=settings.max_in_flight,
-            max_bytes=settings.max_bytes,
+            page_bytes=settings.page_bytes,
             retry=settings.retry,
             marks_in_memory=settings.marks_in_memory,
             here=settings.here,
@@ -127,7 +127,7 @@ class Dispatcher(Handoff[Claim]):
             return
         lanes = relay.due(now)
         rows = self._settings.mark_batch
-        is_due = is_time or self._is_nudged or lanes
+        is_due = lanes or now >= self._look_at
         limit = rows if is_due and relay.has_room(rows) else 0
         if lanes or limit:
             claim = Claim(leader_id=term.leader_id, lanes=lanes, limit=limit)
@@ -235,7 +235,7 @@ class Dispatcher(Handoff[Claim]):
         else:
             until = min(until, relay.retry_at)
             if relay.has_room(self._settings.mark_batch):
-                until = min(until, now if self._is_nudged else self._pace.look_at)
+                until = min(until, self._look_at)
         return max(0.0, until - self._clock())
 
     def _discard_producer(self) -> None:

@@ -131,6 +131,11 @@ class Handoff(Generic[ClaimT]):
         if self._wake.wait(seconds):
             self._wake.clear()
 
+    @property
+    def _look_at(self) -> float:
+        """When to look for what is next: by the pace, or at once after a nudge."""
+        return 0.0 if self._is_nudged else self._pace.look_at
+
     def _ask(self, claim: ClaimT) -> None:
         self._is_claiming = True
         if claim.limit and claim.sweep is None:

@@ -46,15 +46,15 @@ class Relay:
 
     Args:
         max_in_flight: W, records produced and not settled.
-        max_bytes: values of all that is marked and not settled, when a page has at
-            most half of that.
+        page_bytes: while values of more than that are marked and not settled, there
+            is no room.
     """
 
     def __init__(
         self,
         *,
         max_in_flight: int,
-        max_bytes: int,
+        page_bytes: int,
         retry: RetryPolicy,
         marks_in_memory: bool = False,
         here: int = 0,
@@ -78,7 +78,7 @@ class Relay:
         self.is_producer_broken = False
         """Whether the next record needs a new producer; who makes one resets this."""
         self._max_in_flight = max_in_flight
-        self._max_bytes = max_bytes
+        self._page_bytes = page_bytes
         self._marks_in_memory = marks_in_memory
         self._retry = retry
         self._flying = InFlight(here=here)
@@ -119,7 +119,7 @@ class Relay:
         return (
             flying.ready < rows
             and flying.queued - flying.foreign < READ_AHEAD * rows
-            and flying.bytes <= self._max_bytes // 2
+            and flying.bytes <= self._page_bytes
         )
 
     def lead(self, leader_id: str) -> None:
@@ -192,8 +192,9 @@ class Relay:
                 pending = self._settlement()
             pending.acknowledged.append(record)
             return
-        self.is_producer_broken |= isinstance(error, ProducerBroken)
-        if isinstance(error, ProducerBroken) or error.code in ABANDONED:
+        is_broken = isinstance(error, ProducerBroken)
+        self.is_producer_broken |= is_broken
+        if is_broken or error.code in ABANDONED:
             # No fault of the record, and nobody knows whether it is in the log.
             self._flying.settle([record])
             self.force_remark(f"the producer gave up: {error.code}")

@@ -22,9 +22,9 @@ class RelaySettings:
     database_deadline: float
     """A leader without its table for this long resigns."""
     retry: RetryPolicy
-    max_bytes: int
-    """Values of records that are read and not settled; a page has half of it at most,
-    and its last record."""
+    page_bytes: int
+    """Values of one page of the table, but for its last record; while more than that
+    is read and not settled, no further page is read."""
     here: int = 0
     """This cluster, whose records go first."""
     quiet: float = 0.0

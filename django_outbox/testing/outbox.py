@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from ..exceptions import DatabaseUnavailable
+from ..options import OutboxSettings
 from ..records import Backlog, Failure, Held, Identity, Record, Sweep
 
 CAP = 100_000
@@ -37,7 +38,7 @@ class InMemoryOutbox:
 
     Args:
         has_archive: keep purged records in `archived`.
-        max_bytes: of the values of one page, but for its last row.
+        page_bytes: of the values of one page, but for its last row.
         clock: wall clock of this database, in seconds since the epoch.
     """
 
@@ -45,7 +46,7 @@ class InMemoryOutbox:
         self,
         *,
         has_archive: bool = False,
-        max_bytes: int = 16 * 1024 * 1024,
+        page_bytes: int = OutboxSettings().page_bytes,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.is_down = False
@@ -55,7 +56,7 @@ class InMemoryOutbox:
         self.archived: list[Record] = []
         """What was purged, when the table has an archive."""
         self._has_archive = has_archive
-        self._max_bytes = max_bytes
+        self._page_bytes = page_bytes
         self._clock = clock
         self._rows: dict[int, Row] = {}
         self._last_id = 0
@@ -139,7 +140,7 @@ class InMemoryOutbox:
     def _fitting(self, records: Iterable[Record]) -> list[Record]:
         """Return the first of them; none behind as many bytes as a page may have."""
         page: list[Record] = []
-        room = self._max_bytes
+        room = self._page_bytes
         for record in records:
             if room <= 0:
                 break

@@ -75,6 +75,28 @@ def _lost(side: str) -> Callable[[Measured], float]:
     return _worst("backlog", "4 concurrent writers", "lost", side)
 
 
+def _cpu(side: str) -> Callable[[Measured], float]:
+    return _median("backlog", "1,000 keys", "CPU a record", side)
+
+
+def _memory(side: str) -> Callable[[Measured], float]:
+    return _worst("backlog", "900 KB values", "memory", side)
+
+
+def _both(
+    name: str,
+    value: Callable[[str], Callable[[Measured], float]],
+    *,
+    at_most: float,
+    unit: str,
+) -> Iterator[Target]:
+    """Yield the same target for each delivery."""
+    for side in (OURS, TWICE):
+        yield Target(
+            name=f"{name}, {side}", value=value(side), at_most=at_most, unit=unit
+        )
+
+
 def _hot_key(of: Measured) -> float:
     """One acknowledgement at a time: as many a second as round trips."""
     reached = of("backlog", "one hot key", "rate", OURS).median
@@ -117,33 +139,9 @@ TARGETS: Final = (
         value=_hot_key,
         at_least=0.8,
     ),
-    *(
-        Target(
-            name=f"lost under concurrent writers, {side}",
-            value=_lost(side),
-            at_most=0,
-            unit="records",
-        )
-        for side in (OURS, TWICE)
-    ),
-    *(
-        Target(
-            name=f"harvester's CPU a record, {side}",
-            value=_median("backlog", "1,000 keys", "CPU a record", side),
-            at_most=10,
-            unit="µs",
-        )
-        for side in (OURS, TWICE)
-    ),
-    *(
-        Target(
-            name=f"memory with 900 KB values, {side}",
-            value=_worst("backlog", "900 KB values", "memory", side),
-            at_most=256,
-            unit="MB",
-        )
-        for side in (OURS, TWICE)
-    ),
+    *_both("lost under concurrent writers", _lost, at_most=0, unit="records"),
+    *_both("harvester's CPU a record", _cpu, at_most=10, unit="µs"),
+    *_both("memory with 900 KB values", _memory, at_most=256, unit="MB"),
     Target(
         name="latency at 1,000/s, p50",
         value=_median("latency", "1,000/s", "p50", OURS),

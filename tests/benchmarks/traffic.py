@@ -131,8 +131,7 @@ def _write(
     with connect() as connection:
         # A server that is too slow gets fewer, not all of them later.
         while max(due, time.monotonic()) < end:
-            # The rate is what is asked for.
-            time.sleep(max(0.0, due - time.monotonic()))
+            time.sleep(max(0.0, due - time.monotonic()))  # the rate that is asked for
             key = f"key-{number}-{count % 250}"
             ids = _transact(connection, topic, key, traffic, chance)
             committed.update(dict.fromkeys(ids, time.monotonic()))
@@ -152,8 +151,8 @@ def _transact(
             connection.execute(insert, [topic, key]).fetchone()[0]
             for _ in range(chance.randint(1, traffic.rows))
         ]
-        # Ids of others are drawn, and committed, meanwhile.
-        time.sleep(chance.random() ** 3 * traffic.hold)
+        hold = chance.random() ** 3 * traffic.hold
+        time.sleep(hold)  # the subject: others draw ids and commit meanwhile
     return ids
 
 

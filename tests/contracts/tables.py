@@ -22,7 +22,7 @@ from django_outbox.testing.outbox import InMemoryOutbox
 
 Header = tuple[str, str | None]
 
-MAX_BYTES = 1000
+PAGE_BYTES = 1000
 """Of the values of one page."""
 
 
@@ -40,7 +40,7 @@ class MemoryTable:
     def __init__(self) -> None:
         self._now = 1_800_000_000.0
         self._table = InMemoryOutbox(
-            has_archive=True, max_bytes=MAX_BYTES, clock=lambda: self._now
+            has_archive=True, page_bytes=PAGE_BYTES, clock=lambda: self._now
         )
 
     def open(self) -> Adapter:
@@ -105,7 +105,7 @@ class PostgresTable:
     def open(self) -> Adapter:
         database = Database({"conninfo": self._url}, application_name="contract")
         self._opened.append(
-            PostgresOutbox(database, has_archive=True, max_bytes=MAX_BYTES)
+            PostgresOutbox(database, has_archive=True, page_bytes=PAGE_BYTES)
         )
         return self._opened[-1]
 

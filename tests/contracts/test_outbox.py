@@ -9,7 +9,7 @@ import pytest
 from django_outbox.exceptions import DatabaseUnavailable
 from django_outbox.records import Failure, Held
 
-from .tables import MAX_BYTES, MemoryTable, PostgresTable, Table
+from .tables import PAGE_BYTES, MemoryTable, PostgresTable, Table
 
 ME = "11111111-1111-4111-8111-111111111111"
 OTHER = "22222222-2222-4222-8222-222222222222"
@@ -40,8 +40,8 @@ def test_mark_claims_from_the_head_in_id_order(table: Table) -> None:
 
 
 def test_a_mark_ends_where_its_values_fill_it(table: Table) -> None:
-    a, b = table.insert("x", "v" * (MAX_BYTES - 1)), table.insert("y", b"v")
-    c, d = table.insert("x", "v" * 5 * MAX_BYTES), table.insert("x")
+    a, b = table.insert("x", "v" * (PAGE_BYTES - 1)), table.insert("y", b"v")
+    c, d = table.insert("x", "v" * 5 * PAGE_BYTES), table.insert("x")
     outbox = table.open()
 
     assert [record.id for record in outbox.mark(ME, limit=10)] == [a, b]

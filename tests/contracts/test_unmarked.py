@@ -9,7 +9,7 @@ import pytest
 from django_outbox.exceptions import DatabaseUnavailable
 from django_outbox.records import Failure, Held, Record, Sweep
 
-from .tables import MAX_BYTES
+from .tables import PAGE_BYTES
 from .unmarked import Adapter, MemoryUnmarked, PostgresUnmarked, Unmarked
 
 ME = "11111111-1111-4111-8111-111111111111"
@@ -97,8 +97,8 @@ def test_a_page_never_shows_what_was_rolled_back(table: Unmarked) -> None:
 
 
 def test_a_page_ends_where_its_values_fill_it(table: Unmarked) -> None:
-    a, b = table.insert("x", "v" * (MAX_BYTES - 1)), table.insert("x", b"v")
-    c, d = table.insert("x", "v" * 5 * MAX_BYTES), table.insert("x")
+    a, b = table.insert("x", "v" * (PAGE_BYTES - 1)), table.insert("x", b"v")
+    c, d = table.insert("x", "v" * 5 * PAGE_BYTES), table.insert("x")
     outbox = table.open()
 
     assert paged(outbox) == [a, b]

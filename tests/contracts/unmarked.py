@@ -17,7 +17,7 @@ from django_outbox.records import Backlog
 from django_outbox.relay.ports import SettledTable, UnmarkedTable
 from django_outbox.testing.unmarked import InMemoryTransaction, InMemoryUnmarked
 
-from .tables import MAX_BYTES, MemoryTable, PostgresTable
+from .tables import PAGE_BYTES, MemoryTable, PostgresTable
 
 
 class Adapter(UnmarkedTable, SettledTable, Protocol):
@@ -46,7 +46,7 @@ class MemoryUnmarked(MemoryTable):
     def __init__(self) -> None:
         super().__init__()
         self._table: InMemoryUnmarked = InMemoryUnmarked(
-            has_archive=True, max_bytes=MAX_BYTES, clock=lambda: self._now
+            has_archive=True, page_bytes=PAGE_BYTES, clock=lambda: self._now
         )
 
     def open(self) -> Adapter:
@@ -86,7 +86,7 @@ class PostgresUnmarked(PostgresTable):
 
     def open(self) -> Any:
         database = Database({"conninfo": self._url}, application_name="contract")
-        adapter: Any = UnmarkedOutbox(database, has_archive=True, max_bytes=MAX_BYTES)
+        adapter: Any = UnmarkedOutbox(database, has_archive=True, page_bytes=PAGE_BYTES)
         self._opened.append(adapter)
         return adapter
 

@@ -57,11 +57,13 @@ def outbox(database: Database) -> PostgresOutbox:
     return PostgresOutbox(database)
 
 
-def plan_of(outbox: PostgresOutbox, name: str) -> str:
+def plan_of(outbox: PostgresOutbox, name: str, *, position: int = 0) -> str:
     """What the planner makes of a statement, in the adapter's own session."""
     with outbox._database.session() as connection:
         statement = outbox._statements(connection)[name]
-        values = {"leader_id": ME, "position": 0, "limit": 1000}
+        values = {"leader_id": ME, "position": position, "limit": 1000}
+        # For a page of all kinds: gaps behind the position, and a lane held back.
+        values |= {"lows": [7, 90], "highs": [8, 95], "low": 39_000, "lanes": ["t\nk"]}
         rows = connection.execute(b"EXPLAIN " + statement, values | outbox._constants)
         return "\n".join(line for (line,) in rows)
 
@@ -118,6 +120,10 @@ class TestPlan:
             assert plan.count("Index Scan using outbox_pkey") == 2, plan
             assert "Sort" not in plan, plan
             assert "Seq Scan" not in plan, plan
+        # What comes from three places is sorted, but a page of each at most.
+        plan = plan_of(outbox, "page", position=40_000)
+        assert plan.count("Index Scan using outbox_pkey") == 3, plan
+        assert "Seq Scan" not in plan, plan
 
 
 class TestOtherSessions:

@@ -69,7 +69,7 @@ def election_settings(name: str) -> ElectionSettings:
 def dispatch_settings(plan: Plan) -> DispatchSettings:
     """Join what the plan chose with the scaled defaults."""
     return DispatchSettings(
-        max_bytes=1_000_000,
+        page_bytes=500_000,
         max_in_flight=plan.max_in_flight,
         mark_batch=plan.mark_batch,
         marks_in_memory=plan.delivery in ("marks-in-memory", "several-clusters"),
@@ -83,7 +83,7 @@ def dispatch_settings(plan: Plan) -> DispatchSettings:
 def ledger_settings(plan: Plan) -> LedgerSettings:
     """Join them for the relay that keeps a ledger."""
     return LedgerSettings(
-        max_bytes=1_000_000,
+        page_bytes=500_000,
         batch=plan.mark_batch,
         delivery_timeout=DELIVERY_TIMEOUT,
         busy_interval=BUSY_INTERVAL,

@@ -146,7 +146,7 @@ class Bench:
         )
         self.dispatcher = Dispatcher(
             DispatchSettings(
-                max_bytes=1_000_000,
+                page_bytes=500_000,
                 max_in_flight=100,
                 mark_batch=10,
                 marks_in_memory=self.marks_in_memory,

@@ -142,7 +142,6 @@ def test_held_lanes_are_read_up_to_the_position_before_the_rest() -> None:
     look = bench.look(held=[Held(("t", "a"), 1)])
 
     assert [record.id for record in look.found] == [1]
-    assert look.found_to == 1
     assert [record.id for record in look.records] == [3]
 
 
@@ -153,7 +152,7 @@ def test_a_look_at_held_lanes_that_finds_none_came_to_their_end() -> None:
 
     look = bench.look(held=[Held(("t", "b"), 1)])
 
-    assert (look.found, look.found_to) == ([], None)
+    assert look.found == []
 
 
 def test_a_look_at_held_lanes_says_how_far_it_came() -> None:
@@ -165,7 +164,7 @@ def test_a_look_at_held_lanes_says_how_far_it_came() -> None:
     look = bench.look(held=[Held(("t", "a"), 1)], limit=0)
 
     assert len(look.found) == HELD_LIMIT
-    assert look.found_to == HELD_LIMIT
+    assert look.found[-1].id == HELD_LIMIT
 
 
 def test_a_look_that_fails_says_when_to_try_again_and_forgets_what_was_shown() -> None:

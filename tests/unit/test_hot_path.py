@@ -155,7 +155,7 @@ class Harvest:
         )
         return marker, Dispatcher(
             DispatchSettings(
-                max_bytes=OPTIONS.MAX_IN_FLIGHT_BYTES,
+                page_bytes=OPTIONS.page_bytes,
                 max_in_flight=OPTIONS.MAX_IN_FLIGHT,
                 mark_batch=OPTIONS.MARK_BATCH,
                 marks_in_memory=True,
@@ -177,7 +177,7 @@ class Harvest:
         finder = Finder(table=self._table, clock=self._clock)
         return finder, LedgerDispatcher(
             LedgerSettings(
-                max_bytes=OPTIONS.MAX_IN_FLIGHT_BYTES,
+                page_bytes=OPTIONS.page_bytes,
                 batch=OPTIONS.TRANSACTION_BATCH,
                 delivery_timeout=5.0,
                 busy_interval=0.01,

@@ -114,7 +114,7 @@ class Bench:
         )
         self.dispatcher = kind(
             LedgerSettings(
-                max_bytes=1_000_000,
+                page_bytes=500_000,
                 batch=batch,
                 delivery_timeout=5.0,
                 busy_interval=0.01,

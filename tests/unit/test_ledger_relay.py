@@ -21,11 +21,11 @@ LATE = DeliveryFailed("timed out", code="_MSG_TIMED_OUT")
 def relay_with(
     *records: Record,
     batch: int = 4,
-    max_bytes: int = 1000,
+    page_bytes: int = 500,
     retry: RetryPolicy = RETRY,
 ) -> LedgerRelay:
     """A relay that has read these rows."""
-    relay = LedgerRelay(batch=batch, max_bytes=max_bytes, retry=retry)
+    relay = LedgerRelay(batch=batch, page_bytes=page_bytes, retry=retry)
     read(relay, *records)
     return relay
 
@@ -99,14 +99,14 @@ def test_a_batch_has_a_bound_in_bytes_but_takes_one_large_record() -> None:
         record(2, value="v" * 4),
         record(3, value="v" * 1),
         record(4, value="v" * 99),
-        max_bytes=20,
+        page_bytes=10,
     )
 
     assert [commit(relay), commit(relay), commit(relay)] == [[1, 2], [3], [4]]
 
 
 def test_large_values_leave_no_room_until_they_are_purged() -> None:
-    relay = LedgerRelay(batch=100, max_bytes=1000, retry=RETRY)
+    relay = LedgerRelay(batch=100, page_bytes=500, retry=RETRY)
     read(relay, *(record(n, value="v" * 100) for n in range(5)))
     assert relay.has_room
 
@@ -166,7 +166,7 @@ def test_what_is_committed_is_unpurged_until_the_table_says_so() -> None:
 
 
 def test_what_a_ledger_lists_is_to_be_purged_and_is_listed_on() -> None:
-    relay = LedgerRelay(batch=4, max_bytes=1000, retry=RETRY)
+    relay = LedgerRelay(batch=4, page_bytes=500, retry=RETRY)
     relay.inherit([record(1), record(2)], "me")
 
     assert ids(relay.unpurged) == [1, 2]

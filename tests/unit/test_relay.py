@@ -17,7 +17,7 @@ POISON = RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
 
 def leading(retry: RetryPolicy = RETRY, *, max_in_flight: int = 100) -> Relay:
     """A relay that leads under the id "me"."""
-    relay = Relay(max_in_flight=max_in_flight, max_bytes=1000, retry=retry)
+    relay = Relay(max_in_flight=max_in_flight, page_bytes=500, retry=retry)
     relay.lead("me")
     return relay
 
@@ -252,7 +252,7 @@ def test_backoff_doubles_up_to_its_cap() -> None:
 
 
 def test_with_marks_in_memory_a_row_that_was_gone_leads_to_no_new_leader_id() -> None:
-    relay = Relay(max_in_flight=10, max_bytes=1000, retry=RETRY, marks_in_memory=True)
+    relay = Relay(max_in_flight=10, page_bytes=500, retry=RETRY, marks_in_memory=True)
     relay.lead("id")
     relay.marked([record(1)])
     one = relay.take()

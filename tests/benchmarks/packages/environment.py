@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from django_outbox.jars.resolver import default_cache
+
 REQUIREMENTS: Final = Path(__file__).with_name("requirements.txt")
 
 
@@ -24,9 +26,7 @@ class PackagesError(Exception):
 
 def default_folder() -> Path:
     """Where all checkouts of this user share it."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("django-outbox", appauthor=False) / "packages"
+    return default_cache().with_name("packages")
 
 
 def ensure(*, progress: Callable[[str], None]) -> Path:
