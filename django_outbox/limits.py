@@ -115,7 +115,7 @@ def split_headers(headers: Headers | None) -> tuple[list[str], list[str]]:
     values: list[str] = []
     size = 0
     for pair in pairs:
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise InvalidMessage(
                 f"headers: each must be a (name, value) pair, not {_kind(pair)}; "
                 "pass a mapping or a sequence of pairs."
@@ -127,7 +127,7 @@ def split_headers(headers: Headers | None) -> tuple[list[str], list[str]]:
                 f"headers: the value of {shown(name)} must be str, not {_kind(value)}."
             )
         size += measure("headers: a name", name)
-        size += measure(f"headers: the value of {shown(name)}", value)
+        size += measure("headers: the value of", value, of=name)
         names.append(name)
         values.append(value)
         if len(names) > MAX_HEADERS or size > MAX_HEADERS_BYTES:
@@ -150,17 +150,21 @@ def _check_header_name(name: str) -> None:
         )
 
 
-def measure(what: str, text: str) -> int:
+def measure(what: str, text: str, *, of: str = "") -> int:
     """
     Return the size of the text in UTF-8.
+
+    Args:
+        what: it is called so in an error.
+        of: a name to show behind that.
 
     Raises:
         InvalidMessage: PostgreSQL or UTF-8 cannot hold it.
     """
     if "\0" in text:
         raise InvalidMessage(
-            f"{what}: holds a NUL character, which PostgreSQL cannot store as text; "
-            "remove it, or pass a value as bytes."
+            f"{_called(what, of)}: holds a NUL character, which PostgreSQL cannot "
+            "store as text; remove it, or pass a value as bytes."
         )
     if text.isascii():
         return len(text)
@@ -169,8 +173,8 @@ def measure(what: str, text: str) -> int:
     except UnicodeEncodeError:
         # Its own message would show the text.
         raise InvalidMessage(
-            f"{what}: holds a lone surrogate, which UTF-8 cannot encode; decode the "
-            "source of the text with another error handler."
+            f"{_called(what, of)}: holds a lone surrogate, which UTF-8 cannot encode; "
+            "decode the source of the text with another error handler."
         ) from None
 
 
@@ -181,3 +185,7 @@ def shown(text: str) -> str:
 
 def _kind(value: object) -> str:
     return type(value).__name__
+
+
+def _called(what: str, of: str) -> str:
+    return f"{what} {shown(of)}" if of else what

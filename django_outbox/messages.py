@@ -78,7 +78,7 @@ class Rows:
         names, header_values = split_headers(message.headers)
         text: str | None = None
         raw: bytes | None = None
-        if isinstance(value, bytes | bytearray | memoryview):
+        if isinstance(value, (bytes, bytearray, memoryview)):
             raw = bytes(value)
             check_value(raw, self._settings.MAX_VALUE_BYTES)
         elif value is not None:

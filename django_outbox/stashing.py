@@ -24,7 +24,14 @@ from .limits import Headers
 from .messages import Message, Row
 from .staging import stage
 from .terms import Terms
-from .writing import VALUES, chunks, current_writer, lock_lanes, parameters
+from .writing import (
+    VALUES,
+    chunks,
+    current_writer,
+    lock_lanes,
+    parameters,
+    text_array,
+)
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -171,7 +178,13 @@ def stash_many(
 def _copy(
     connection: BaseDatabaseWrapper, cursor: Any, statement: str, rows: Iterable[Row]
 ) -> None:
-    """Write rows that are complete: an error on the way would end the transaction."""
+    """
+    Write rows that are complete.
+
+    An error on the way would end the transaction, and whoever makes the messages may
+    ask the same connection meanwhile.
+    """
     with connection.wrap_database_errors, cursor.copy(statement) as copy:
         for row in rows:
-            copy.write_row(row)
+            names, values = text_array(row.header_names), text_array(row.header_values)
+            copy.write_row((*row[:4], names, values, *row[6:]))

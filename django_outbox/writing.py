@@ -130,6 +130,16 @@ def parameters(chunk: Sequence[Row], *more: Any) -> list[Any]:
     return [value for row in chunk for value in (*row, *more)]
 
 
+def text_array(texts: Iterable[str]) -> str:
+    """
+    Write texts as PostgreSQL writes an array of them.
+
+    The driver looks at each element of a list: half of the time of a COPY.
+    """
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
+    return '{"' + '","'.join(quoted) + '"}' if quoted else "{}"
+
+
 def _not_in_transaction(alias: str, caller: str) -> str:
     if _is_async():
         return (

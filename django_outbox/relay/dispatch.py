@@ -20,7 +20,10 @@ from .relay import Relay
 from .settings import DispatchSettings
 
 REPORT_WAIT: Final = 0.001
-"""Seconds to wait for reports while something is in flight."""
+"""Seconds to wait for reports while something is in flight; the client's least."""
+
+CLAIM_WAIT: Final = 0.0005
+"""Seconds to wait for a claim, when one is out, between two looks for reports."""
 
 SLICE: Final = 200
 """Records that are produced before reports are served and settlements handed over."""
@@ -76,9 +79,11 @@ class Dispatcher(Handoff[Claim]):
         has_more = self._produce()
         self._serve_reports(has_more=has_more)
         self._hand_over()
-        if has_more or self._answers or self._claimed or self.relay.unreported:
-            # While reports are awaited, the producer's poll is the wait.
+        if has_more or self._answers or self._claimed:
             return 0.0
+        if self.relay.unreported:
+            # With no claim out, the producer's poll is the wait.
+            return CLAIM_WAIT if self._is_claiming else 0.0
         return self._idle(now, is_leading=term is not None)
 
     def close(self) -> None:
@@ -212,7 +217,8 @@ class Dispatcher(Handoff[Claim]):
 
     def _serve_reports(self, *, has_more: bool) -> None:
         if self._producer is not None and self.relay.unreported:
-            self._producer.poll(0 if self._answers or has_more else REPORT_WAIT)
+            is_hurried = has_more or self._answers or self._is_claiming
+            self._producer.poll(0 if is_hurried else REPORT_WAIT)
         if self.relay.is_producer_broken:
             self._discard_producer()
 

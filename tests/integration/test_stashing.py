@@ -257,6 +257,15 @@ def test_a_few_messages_take_one_statement() -> None:
 
 
 @pytest.mark.django_db
+def test_messages_may_be_made_of_rows_of_the_same_connection() -> None:
+    stash_many(Message("orders", key=str(n)) for n in range(MANY))
+    rows = OutboxRecord.objects.order_by("id").iterator(chunk_size=100)
+    stash_many(Message("copies", key=row.kafka_key) for row in rows)
+    copies = OutboxRecord.objects.filter(kafka_topic="copies").order_by("id")
+    assert [row.kafka_key for row in copies] == [str(n) for n in range(MANY)]
+
+
+@pytest.mark.django_db
 def test_no_message_is_no_statement() -> None:
     with CaptureQueriesContext(connection) as queries:
         assert stash_many([]) == []

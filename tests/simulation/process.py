@@ -18,7 +18,7 @@ from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event
 from django_outbox.exceptions import DatabaseError
 from django_outbox.records import Claim, Settlement
-from django_outbox.relay.dispatch import Dispatcher
+from django_outbox.relay.dispatch import CLAIM_WAIT, Dispatcher
 from django_outbox.relay.mark import Marker
 from django_outbox.relay.ports import Producer, Term
 from django_outbox.relay.settings import DispatchSettings
@@ -190,7 +190,9 @@ class Process:
             self.node.ended()
             self.is_dead = True
             return inf
-        return self.dispatcher.step() or self.world.dice.uniform(0.001, 0.015)
+        wait = self.dispatcher.step()
+        # A machine is not always at hand when there is something to do.
+        return wait if wait > CLAIM_WAIT else self.world.dice.uniform(0.001, 0.015)
 
     def _settle(self) -> float:
         while self._inbox:

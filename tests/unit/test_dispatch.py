@@ -13,7 +13,7 @@ from django_outbox.exceptions import (
     ProducerQueueFull,
 )
 from django_outbox.records import Claim, Failure, Held, Lane, Record, Settlement, Sweep
-from django_outbox.relay.dispatch import Dispatcher
+from django_outbox.relay.dispatch import CLAIM_WAIT, REPORT_WAIT, Dispatcher
 from django_outbox.relay.mark import Marker
 from django_outbox.relay.outage import Outage
 from django_outbox.relay.pace import SWEEP_INTERVAL
@@ -98,6 +98,7 @@ class Producer:
         self.sent: list[int] = []
         self.flying: list[tuple[Record, Settled]] = []
         self.refuse: Exception | None = None
+        self.waits: list[float] = []
         self.is_closed = False
 
     def produce(
@@ -114,6 +115,7 @@ class Producer:
             settled(one, error)
 
     def poll(self, timeout: float) -> int:
+        self.waits.append(timeout)
         return 0
 
     def purge(self) -> None:
@@ -418,6 +420,20 @@ def test_a_claim_that_comes_too_late_writes_nothing(bench: Bench) -> None:
     bench.carry_out()
 
     assert {} == bench.table.marks
+
+
+def test_while_a_claim_is_out_it_is_waited_for_and_not_a_report(bench: Bench) -> None:
+    bench.stash(record(1))
+    bench.step()
+    (producer,) = bench.producers
+    assert bench.dispatcher.step() == 0.0
+    assert producer.waits[-1] == REPORT_WAIT
+
+    bench.now += 0.2
+    bench.dispatcher.step()
+    assert len(bench.claims) == 1
+    assert bench.dispatcher.step() == CLAIM_WAIT
+    assert producer.waits[-1] == 0
 
 
 def test_a_drain_waits_for_a_claim_that_is_out(bench: Bench) -> None:
