@@ -19,6 +19,8 @@ class Scale:
     warm_up_records: int = 300_000
     """Drained first: a broker that has just started has still to compile its code."""
     growth: tuple[int, ...] = (100_000, 1_000_000)
+    huge: int = 0
+    """Rows of one backlog more, after those."""
     dead: int = 1_000_000
     """Rows that pass while an old transaction is open."""
     rates: tuple[int, ...] = (1_000, 5_000)

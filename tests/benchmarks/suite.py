@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.records:
         scale = replace(scale, records=options.records)
     if options.huge:
-        scale = replace(scale, growth=(*scale.growth, HUGE))
+        scale = replace(scale, huge=HUGE)
     book = Book()
     if options.quick:
         book.remark(
@@ -149,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--records", type=int, help="of a backlog (200,000)")
     parser.add_argument(
-        "--huge", action="store_true", help=f"grow to {HUGE:,} rows, too"
+        "--huge", action="store_true", help=f"grow to {HUGE:,} rows, too, once"
     )
     parser.add_argument(
         "--no-peers", dest="peers", action="store_false", help="leave Debezium out"
