@@ -84,7 +84,7 @@ def run(
         if options.CLUSTERS_COUNT > 1 and not _is_own(harvester, wanted.stop):
             return _tell_stopped(harvester, observers)
         stack.enter_context(_quick_threads())
-        stack.enter_context(_spared_collector())
+        stack.enter_context(spared_collector())
         harvester.start()
         if table is not None:
             _wait_until_empty(table, harvester, wanted.stop)
@@ -181,7 +181,7 @@ def _quick_threads() -> Iterator[None]:
 
 
 @contextmanager
-def _spared_collector() -> Iterator[None]:
+def spared_collector() -> Iterator[None]:
     """
     Let the garbage collector look seldom, and only at what is new.
 

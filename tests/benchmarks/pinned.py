@@ -11,13 +11,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from multiprocessing import get_context
 
 import psycopg
 
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.unmarked import RememberedOutbox
+from django_outbox.running import spared_collector
 
 from .backlog import drain
 from .readings import Book, percentile
@@ -57,20 +60,10 @@ def old_transaction() -> Iterator[None]:
 
 def marks(book: Book, workload: Workload) -> None:
     """Mark and purge the whole table, timing each mark."""
-    database = Database({"conninfo": os.environ["DATABASE_URL"]})
-    outbox = RememberedOutbox(database)
-    leader_id = "00000000-0000-4000-8000-000000000001"
-    times: list[float] = []
-    began = time.monotonic()
-    while True:
-        asked = time.monotonic()
-        records = outbox.mark(leader_id, limit=PAGE)
-        times.append(1000 * (time.monotonic() - asked))
-        if not records:
-            break
-        assert outbox.purge(leader_id, records) == len(records)
-    seconds = time.monotonic() - began
-    outbox.close()
+    # In a process of its own, as a harvester is: this one's garbage collector has
+    # what all earlier benchmarks have left to look through.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+        times, seconds = alone.submit(_mark_all, os.environ["DATABASE_URL"]).result()
     side = "at-least-once"
     book.note(NAME, workload.name, side, workload.records / seconds)
     tenth = max(1, len(times) // 10)
@@ -80,3 +73,22 @@ def marks(book: Book, workload: Workload) -> None:
     ):
         p99 = percentile(part, 0.99)
         book.note(NAME, workload.name, side, p99, "ms", figure=f"mark p99, {figure}")
+
+
+def _mark_all(conninfo: str) -> tuple[list[float], float]:
+    """Return the milliseconds of each mark, and the seconds of all with the purges."""
+    outbox = RememberedOutbox(Database({"conninfo": conninfo}))
+    leader_id = "00000000-0000-4000-8000-000000000001"
+    times: list[float] = []
+    began = time.monotonic()
+    with spared_collector():
+        while True:
+            asked = time.monotonic()
+            records = outbox.mark(leader_id, limit=PAGE)
+            times.append(1000 * (time.monotonic() - asked))
+            if not records:
+                break
+            assert outbox.purge(leader_id, records) == len(records)
+    seconds = time.monotonic() - began
+    outbox.close()
+    return times, seconds
