@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from django_outbox.options import OutboxSettings
 
+from .failover import ROLLING, SHUTDOWN
 from .readings import Summary, shown
 
 Measured: TypeAlias = Callable[[str, str, str, str], Summary]
@@ -192,7 +193,13 @@ TARGETS: Final = (
     ),
     Target(
         name="graceful take-over, the longest",
-        value=_worst("failover", "SIGTERM", "without a leader", "harvester"),
+        value=_worst("failover", SHUTDOWN, "without a leader", "harvester"),
+        at_most=1,
+        unit="s",
+    ),
+    Target(
+        name="graceful take-over by one that has just joined, the longest",
+        value=_worst("failover", ROLLING, "without a leader", "harvester"),
         at_most=1,
         unit="s",
     ),
