@@ -185,6 +185,6 @@ def _copy(
     ask the same connection meanwhile.
     """
     with connection.wrap_database_errors, cursor.copy(statement) as copy:
-        for row in rows:
-            names, values = text_array(row.header_names), text_array(row.header_values)
-            copy.write_row((*row[:4], names, values, *row[6:]))
+        for topic, key, text, raw, names, values, message_id, partition in rows:
+            headers = text_array(names), text_array(values)
+            copy.write_row((topic, key, text, raw, *headers, message_id, partition))

@@ -134,7 +134,7 @@ def text_array(texts: Iterable[str]) -> str:
     """
     Write texts as PostgreSQL writes an array of them.
 
-    The driver looks at each element of a list: half of the time of a COPY.
+    The driver looks at each element of a list: a quarter of `stash_many()`'s time.
     """
     quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
     return '{"' + '","'.join(quoted) + '"}' if quoted else "{}"
