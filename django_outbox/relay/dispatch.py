@@ -122,11 +122,10 @@ class Dispatcher(Handoff[Claim]):
         """A3 and B2: ask for what is due, one claim at a time."""
         relay = self.relay
         self._resign_when_overdue(term, now)
-        is_time = now >= self._pace.look_at
         if self._is_claiming:
             return
         if relay.must_remark:
-            if is_time and not relay.in_flight:
+            if now >= self._pace.look_at and not relay.in_flight:
                 # A new id helps only when the table can be reached.
                 self._ask(Claim(leader_id=term.leader_id))
             return

@@ -25,6 +25,7 @@ from .workload import empty
 NAME = "failover"
 SIDE = "harvester"
 SHUTDOWN, ROLLING = "SIGTERM", "SIGTERM, the other one has just joined"
+GRACEFUL = (SHUTDOWN, ROLLING)
 JOIN_INTERVAL = 2.0
 """Seconds after which librdkafka, which has joined a group, joins again at once."""
 
@@ -32,11 +33,11 @@ JOIN_INTERVAL = 2.0
 def run(session: Session) -> None:
     empty()
     timeout = f"session time-out {OutboxSettings().SESSION_TIMEOUT:g} s"
-    for case in (SHUTDOWN, ROLLING, "kill -9", "SIGSTOP"):
+    for case in (*GRACEFUL, "kill -9", "SIGSTOP"):
         for seconds in takeovers(case, session.scale.takeovers):
             session.book.note(
                 NAME,
-                case if case in (SHUTDOWN, ROLLING) else f"{case}, {timeout}",
+                case if case in GRACEFUL else f"{case}, {timeout}",
                 *(SIDE, seconds, "s"),
                 figure="without a leader",
             )
@@ -75,6 +76,6 @@ def takeovers(case: str, times: int) -> list[float]:
 
 def end(leader: Harvester, case: str) -> int:
     """End a leader; return the moment."""
-    if case in (SHUTDOWN, ROLLING):
+    if case in GRACEFUL:
         return leader.terminate()
     return leader.kill() if case == "kill -9" else leader.pause()
