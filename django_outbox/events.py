@@ -8,17 +8,19 @@ What a harvester tells the application, as frozen values.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import ClassVar, Final
 
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Where there is no CLOCK_BOOTTIME, a clock that may stop during suspend."""
 
 
-def boottime() -> float:
-    """Seconds on a clock that no one sets and that runs during suspend."""
-    return time.clock_gettime(_BOOTTIME)
+boottime: Final[Callable[[], float]] = partial(time.clock_gettime, _BOOTTIME)
+"""Seconds on a clock that no one sets and that runs during suspend; asked for each
+record, so without a frame of its own."""
 
 
 def boottime_ns() -> int:

@@ -8,6 +8,7 @@ start of a topic or a header's name: never a key, a value or a header's value.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from .exceptions import InvalidMessage
@@ -121,12 +122,15 @@ def split_headers(headers: Headers | None) -> tuple[list[str], list[str]]:
                 "pass a mapping or a sequence of pairs."
             )
         name, value = pair
-        _check_header_name(name)
+        if not isinstance(name, str) or not name:
+            raise InvalidMessage(
+                f"headers: a name must be str and not empty, not {_kind(name)}."
+            )
+        size += _size_of_name(name)
         if not isinstance(value, str):
             raise InvalidMessage(
                 f"headers: the value of {shown(name)} must be str, not {_kind(value)}."
             )
-        size += measure("headers: a name", name)
         size += measure("headers: the value of", value, of=name)
         names.append(name)
         values.append(value)
@@ -138,16 +142,15 @@ def split_headers(headers: Headers | None) -> tuple[list[str], list[str]]:
     return names, values
 
 
-def _check_header_name(name: str) -> None:
-    if not isinstance(name, str) or not name:
-        raise InvalidMessage(
-            f"headers: a name must be str and not empty, not {_kind(name)}."
-        )
+@lru_cache(maxsize=1_000)
+def _size_of_name(name: str) -> int:
+    """Check a header's name and measure it; an application has few of them."""
     if name[: len(RESERVED_PREFIX)].lower() == RESERVED_PREFIX:
         raise InvalidMessage(
             f"headers: {shown(name)} begins with {RESERVED_PREFIX!r}, which is "
             "reserved; rename it."
         )
+    return measure("headers: a name", name)
 
 
 def measure(what: str, text: str, *, of: str = "") -> int:

@@ -1,13 +1,12 @@
 """
-From a message to its row: checked, serialized and given its id.
+From a message to its row: checked and serialized.
 
-`stashing.py` writes the row; `limits.py` says what a message may hold.
+Who writes the row gives it its id; `limits.py` says what a message may hold.
 Nothing here knows Django.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
@@ -37,7 +36,7 @@ class Message:
 
 
 class Row(NamedTuple):
-    """What a writer puts into the table, in the order of the INSERT's columns."""
+    """What a message is in the table, in the order of the INSERT's columns."""
 
     topic: str
     key: str
@@ -45,7 +44,6 @@ class Row(NamedTuple):
     raw: bytes | None
     header_names: list[str]
     header_values: list[str]
-    message_id: uuid.UUID
     partition: int | None
 
 
@@ -66,7 +64,7 @@ class Rows:
 
     def make(self, message: Message) -> Row:
         """
-        Check a message, serialize its value and give it an id.
+        Check a message and serialize its value.
 
         Raises:
             InvalidMessage: It breaks a limit.
@@ -91,7 +89,6 @@ class Rows:
             raw,
             names,
             header_values,
-            uuid.uuid4(),
             message.partition,
         )
 

@@ -19,7 +19,7 @@ from .exceptions import SeriesClosed, SeriesError
 from .limits import shown
 from .messages import Row
 from .terms import Terms
-from .writing import Writer, chunks, parameters
+from .writing import Writer, chunks, identified
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -82,19 +82,20 @@ def stage(
     connection: BaseDatabaseWrapper,
     rows: Sequence[Row],
     terms: Terms,
-) -> None:
+) -> list[uuid.UUID]:
     """
-    Write rows that have to wait; release their series when it is complete.
+    Write rows that have to wait, and return their ids.
+
+    Their series is released when it is complete.
 
     Raises:
         SeriesError: The series does not take them; nothing was written.
     """
     if not rows:
-        return
+        return []
     if terms.series is None:
-        _write(writer, connection, rows, None, terms)
-    else:
-        join(writer, connection, rows, terms)
+        return _write(writer, connection, rows, None, terms)
+    return join(writer, connection, rows, terms)
 
 
 def join(
@@ -104,9 +105,9 @@ def join(
     terms: Terms,
     *,
     on_timeout: str | None = None,
-) -> None:
+) -> list[uuid.UUID]:
     """
-    Count rows into their series, perhaps a new one, and write them.
+    Count rows into their series, perhaps a new one, write them, return their ids.
 
     Raises:
         SeriesError: The series does not take them; nothing was written.
@@ -123,10 +124,10 @@ def join(
     if row is None:
         _refuse(terms, count, look(writer, connection, name))
     series_id, expected, staged = row
-    if rows:
-        _write(writer, connection, rows, series_id, terms)
+    message_ids = _write(writer, connection, rows, series_id, terms)
     if staged == expected:
         release(writer, connection, series_id)
+    return message_ids
 
 
 def look(
@@ -171,12 +172,15 @@ def _write(
     rows: Sequence[Row],
     series_id: int | None,
     terms: Terms,
-) -> None:
+) -> list[uuid.UUID]:
+    message_ids: list[uuid.UUID] = []
     insert, row = writer.statement(_STAGE), writer.statement(_STAGED)
     with connection.cursor() as cursor:
         for chunk in chunks(rows):
-            values = parameters(chunk, series_id, terms.moment, terms.delay)
+            ids, values = identified(chunk, series_id, terms.moment, terms.delay)
             cursor.execute(insert + ", ".join([row] * len(chunk)), values)
+            message_ids += ids
+    return message_ids
 
 
 def _refuse(terms: Terms, count: int, series: SeriesRow | None) -> NoReturn:

@@ -28,8 +28,8 @@ from .writing import (
     VALUES,
     chunks,
     current_writer,
+    identified,
     lock_lanes,
-    parameters,
     text_array,
 )
 
@@ -118,13 +118,13 @@ def stash(  # noqa: PLR0913  # each names one property of a message
     )
     terms = Terms.of(series, expected, timeout, not_before, ordered=ordered)
     if terms:
-        stage(writer, connection, [row], terms)
-        return row.message_id
+        return stage(writer, connection, [row], terms)[0]
     if ordered:
         lock_lanes(connection, [(topic, key)])
+    (message_id,), values = identified([row])
     with connection.cursor() as cursor:
-        cursor.execute(writer.statement(_STASH), row)
-    return row.message_id
+        cursor.execute(writer.statement(_STASH), values)
+    return message_id
 
 
 def stash_many(
@@ -149,9 +149,7 @@ def stash_many(
     rows: Iterable[Row] = map(writer.rows.make, messages)
     terms = Terms.of(series, expected, timeout, not_before, ordered=ordered)
     if terms:
-        rows = list(rows)
-        stage(writer, connection, rows, terms)
-        return [row.message_id for row in rows]
+        return stage(writer, connection, list(rows), terms)
     if ordered:
         rows = list(rows)
         lock_lanes(connection, {(row.topic, row.key) for row in rows})
@@ -166,10 +164,11 @@ def stash_many(
         for chunk in chain(head, split):
             if len(chunk) < COPIED:
                 insert = writer.statement(_INSERT) + f", ({VALUES})" * (len(chunk) - 1)
-                cursor.execute(insert + writer.returning, parameters(chunk))
+                ids, values = identified(chunk)
+                cursor.execute(insert + writer.returning, values)
             else:
-                _copy(connection, cursor, writer.statement(_COPY), chunk)
-            message_ids += [row.message_id for row in chunk]
+                ids = _copy(connection, cursor, writer.statement(_COPY), chunk)
+            message_ids += ids
         if writer.returning and len(message_ids) >= COPIED:
             cursor.execute(writer.statement(_NOTIFY))
     return message_ids
@@ -177,14 +176,19 @@ def stash_many(
 
 def _copy(
     connection: BaseDatabaseWrapper, cursor: Any, statement: str, rows: Iterable[Row]
-) -> None:
+) -> list[uuid.UUID]:
     """
-    Write rows that are complete.
+    Write rows that were checked, and return their ids.
 
     An error on the way would end the transaction, and whoever makes the messages may
-    ask the same connection meanwhile.
+    ask the same connection meanwhile. What cannot fail is done here, while the
+    server is at work, too.
     """
+    message_ids: list[uuid.UUID] = []
     with connection.wrap_database_errors, cursor.copy(statement) as copy:
-        for topic, key, text, raw, names, values, message_id, partition in rows:
+        for topic, key, text, raw, names, values, partition in rows:
+            message_id = uuid.uuid4()
             headers = text_array(names), text_array(values)
-            copy.write_row((topic, key, text, raw, *headers, message_id, partition))
+            copy.write_row((topic, key, text, raw, *headers, partition, message_id))
+            message_ids.append(message_id)
+    return message_ids

@@ -7,6 +7,7 @@ What every writer of messages needs: the caller's transaction and the settings.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,16 +24,16 @@ from .records import Lane
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-CHUNK_ROWS: Final = 1_000
-"""Rows of one INSERT: well under PostgreSQL's 65,535 parameters."""
+CHUNK_ROWS: Final = 5_000
+"""Rows of one statement: an INSERT of them stays under 65,535 parameters."""
 CHUNK_BYTES: Final = 4_000_000
 """Bytes (or characters) of values in one INSERT, unless one value is larger."""
 
 COLUMNS: Final = (
     "kafka_topic, kafka_key, kafka_value, kafka_value_bytes, kafka_header_keys, "
-    "kafka_header_values, message_id, kafka_partition"
+    "kafka_header_values, kafka_partition, message_id"
 )
-"""Those of a `Row`, in its order; the database knows the others, as its cluster."""
+"""Those of a `Row`, in its order, and its id; the database knows the others."""
 VALUES: Final = "%s, %s, %s, %s, %s::text[], %s::text[], %s, %s"
 """One parameter for each of them."""
 
@@ -125,9 +126,11 @@ def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield chunk
 
 
-def parameters(chunk: Sequence[Row], *more: Any) -> list[Any]:
-    """Return the parameters of an INSERT: each row's, followed by `more`."""
-    return [value for row in chunk for value in (*row, *more)]
+def identified(chunk: Sequence[Row], *more: Any) -> tuple[list[uuid.UUID], list[Any]]:
+    """Give rows their ids; return these, and the parameters of an INSERT."""
+    ids = [uuid.uuid4() for _ in chunk]
+    pairs = zip(chunk, ids, strict=True)
+    return ids, [value for row, one in pairs for value in (*row, one, *more)]
 
 
 def text_array(texts: Iterable[str]) -> str:

@@ -34,7 +34,7 @@ from django_outbox.privileges import grants
 from django_outbox.stashing import COPIED
 from tests.testapp.models import Order
 
-MANY = 2_500
+MANY = 12_500
 """Messages that need three statements."""
 
 
