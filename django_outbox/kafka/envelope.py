@@ -73,16 +73,21 @@ class Envelope:
         # goharvest's own table checks nothing, and an array may hold arrays.
         if len(names) != len(values):
             raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
-        headers: Headers = list(zip(names, values, strict=True))
-        for name, text in headers:
-            is_text = type(name) is str and (type(text) is str or text is None)
-            if not is_text:
-                raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
-            if name not in self._good_names:
+        try:
+            are_good = self._good_names.issuperset(names)
+        except TypeError:
+            are_good = False
+        if not are_good:
+            for name in names:
                 self._check_name(name)
-        return headers
+        for text in values:
+            if type(text) is not str and text is not None:
+                raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
+        return list(zip(names, values, strict=True))
 
     def _check_name(self, name: str) -> None:
+        if type(name) is not str:
+            raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
         if name[:_PREFIX_LENGTH].lower() == RESERVED_PREFIX:
             message = f"A header of the record begins with {RESERVED_PREFIX!r}."
             raise RecordPoisoned(message, code="RESERVED_HEADER")

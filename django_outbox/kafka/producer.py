@@ -22,10 +22,9 @@ import logging
 import os
 import weakref
 from collections.abc import Mapping
-from enum import StrEnum
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import KafkaException, Message
@@ -55,18 +54,13 @@ MANY: Final = 32
 """Records under way from which on the next ones go in bulk."""
 
 
-class Way(StrEnum):
-    """Through which client a record goes."""
-
-    QUICK = "quick"
-    BULK = "bulk"
-    ALONE = "alone"
-
+Way: TypeAlias = Literal["quick", "bulk", "alone"]
+"""Through which client a record goes."""
 
 _OWN: Final[Mapping[Way, KafkaConfig]] = {
-    Way.QUICK: {},
-    Way.BULK: {"linger.ms": 4},
-    Way.ALONE: {"batch.num.messages": 1, "linger.ms": 0},
+    "quick": {},
+    "bulk": {"linger.ms": 4},
+    "alone": {"batch.num.messages": 1, "linger.ms": 0},
 }
 """What is a client's own of its properties."""
 
@@ -101,11 +95,11 @@ class KafkaProducer:
         self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
     ) -> None:
         headers = self._envelope.headers(record, leader_id)
-        way = Way.BULK if self._under_way >= self._many else Way.QUICK
+        way: Way = "bulk" if self._under_way >= self._many else "quick"
         if self._former:
             way = self._former.pop(record.message_id, way)
         if alone:
-            way = Way.ALONE
+            way = "alone"
         client = self._clients.get(way)
         if client is None:
             client = self._connect(way)
@@ -129,11 +123,12 @@ class KafkaProducer:
 
     def poll(self, timeout: float) -> int:
         clients = list(self._clients.values())
-        served = sum(client.poll(0) for client in clients)
-        if served or not timeout or not clients:
-            return served
-        # Whoever has most to tell is waited for.
-        return max(clients, key=len).poll(timeout)
+        served = sum([client.poll(0) for client in clients])
+        if not served and timeout and clients:
+            # Whoever has most to tell is waited for.
+            served = max(clients, key=len).poll(timeout)
+        self._under_way = sum(map(len, clients))
+        return served
 
     def purge(self) -> None:
         for client in self._clients.values():
@@ -176,13 +171,12 @@ class KafkaProducer:
         message: Message,
     ) -> None:
         """Settle one record: librdkafka's delivery report, served by `poll()`."""
-        self._under_way -= 1
         if error is None and message.offset() is not None:
             if self._trouble.told:
                 self._trouble.end()
             settled(record, None)
             return
-        is_alone = way is Way.ALONE
+        is_alone = way == "alone"
         failed = self._failure(error, is_alone=is_alone) if error else no_offset()
         if not isinstance(failed, RecordPoisoned):
             # A late copy of it may still be under way there.

@@ -56,13 +56,14 @@ class InFlight:
     def enqueue(self, records: Sequence[Record]) -> None:
         """Queue marked records: ready when their lane is free, else behind it."""
         busy, here = self._busy, self._here
+        ready, foreign = self._ready, self._ready_foreign
         for record in records:
             lane = (record.topic, record.key)
-            if record.cluster_id != here:
+            if is_foreign := record.cluster_id != here:
                 self.foreign += 1
             if lane not in busy:
                 busy[lane] = None
-                self._line_of(record).append(record)
+                (foreign if is_foreign else ready).append(record)
             elif (followers := busy[lane]) is None:
                 busy[lane] = deque((record,))
             else:
@@ -71,30 +72,32 @@ class InFlight:
         self.queued += len(records)
         self.bytes += size_of(records)
 
-    def take(self) -> Record | None:
-        """Raise the barrier of the next ready record's lane and count it."""
+    def take(self, most: int) -> list[Record]:
+        """Raise the barriers of the next ready records' lanes and count them."""
         ready = self._ready or self._ready_foreign
-        if not ready:
-            return None
-        self.queued -= 1
-        self.count += 1
-        return ready.popleft()
+        most = min(most, len(ready))
+        self.queued -= most
+        self.count += most
+        return [ready.popleft() for _ in range(most)]
 
-    def untake(self, record: Record) -> None:
-        """Put back, at the front, a record that the producer did not accept."""
-        self.queued += 1
-        self.count -= 1
-        self._line_of(record).appendleft(record)
+    def untake(self, records: Sequence[Record]) -> None:
+        """Put back, at the front, records that the producer did not accept."""
+        self.queued += len(records)
+        self.count -= len(records)
+        for record in reversed(records):
+            is_own = record.cluster_id == self._here
+            (self._ready if is_own else self._ready_foreign).appendleft(record)
 
     def settle(self, records: Sequence[Record]) -> None:
         """Count records out and lower their lanes' barriers for the next ones."""
-        busy = self._busy
+        busy, here = self._busy, self._here
+        ready, foreign = self._ready, self._ready_foreign
         for record in records:
             lane = (record.topic, record.key)
             followers = busy.get(lane)
             if followers:
                 follower = followers.popleft()
-                self._line_of(follower).append(follower)
+                (ready if follower.cluster_id == here else foreign).append(follower)
             else:
                 busy.pop(lane, None)
         self.count -= len(records)
@@ -126,10 +129,6 @@ class InFlight:
         for lane in self._busy:
             self.drop_followers(lane)
         self.queued = 0
-
-    def _line_of(self, record: Record) -> deque[Record]:
-        is_own = record.cluster_id == self._here
-        return self._ready if is_own else self._ready_foreign
 
     def _forget(self, records: Collection[Record]) -> None:
         self._ids.difference_update([record.id for record in records])

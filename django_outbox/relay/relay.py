@@ -166,23 +166,21 @@ class Relay:
         """Tell what a sweep passes over."""
         return Sweep(self._flying.ids, tuple(self.blocked))
 
-    def take(self) -> Record | None:
+    def take(self, most: int) -> list[Record]:
         """
-        Return the next record to produce, or None for now.
+        Return some of the next records to produce; none: nothing may go now.
 
-        A4 throttle on all that is in flight, A5 the barrier of its lane, A6
-        and A7 count it in; A8 (produce) is the caller's.
+        A4 throttle on all that is in flight, A5 the barriers of their lanes, A6
+        and A7 count them in; A8 (produce) is the caller's.
         """
-        if self._flying.count >= self._max_in_flight:
-            return None
-        return self._flying.take()
+        return self._flying.take(min(most, self._max_in_flight - self._flying.count))
 
-    def untake(self, record: Record) -> None:
-        """Put back a record that the producer's queue had no room for."""
+    def untake(self, records: Sequence[Record]) -> None:
+        """Put back, in their order, records that were taken and not produced."""
         if self.leader_id is None or self.must_remark:
-            self._flying.settle([record])
+            self._flying.settle(records)
         else:
-            self._flying.untake(record)
+            self._flying.untake(records)
 
     def reported(self, record: Record, error: DeliveryFailed | None) -> None:
         """Take the outcome of one record's delivery."""

@@ -390,6 +390,26 @@ def test_a_broken_producer_is_replaced_under_a_new_leader_id(bench: Bench) -> No
     assert {1: "id-2"} == bench.table.marks
 
 
+def test_behind_a_producer_that_breaks_nothing_more_is_produced(bench: Bench) -> None:
+    bench.stash(*(record(n, f"key-{n}") for n in range(1, 4)))
+    producer = Producer()
+    made: list[int] = []
+
+    def produce(one: Record, *_: object, **__: object) -> None:
+        made.append(one.id)
+        if one.id == 2:
+            raise ProducerBroken("fenced", code="_FENCED")
+
+    producer.produce = produce  # type: ignore[method-assign,assignment]
+    bench.dispatcher._make_producer = lambda: producer
+    bench.step()
+    bench.step()
+
+    assert made == [1, 2]
+    assert bench.dispatcher.relay.in_flight == 1, "the first, which has gone"
+    assert bench.dispatcher.relay.queued == 0
+
+
 def test_no_second_claim_is_made_while_one_is_out(bench: Bench) -> None:
     bench.dispatcher.step()
     bench.now += 1.0

@@ -9,8 +9,8 @@ from tests.unit.samples import record
 def taken(flying: InFlight) -> list[int]:
     """Take all that may fly now; return the ids."""
     ids = []
-    while (one := flying.take()) is not None:
-        ids.append(one.id)
+    while records := flying.take(2):
+        ids += [one.id for one in records]
     return ids
 
 
@@ -43,15 +43,15 @@ def test_the_same_key_on_two_topics_makes_two_lanes() -> None:
     assert [1, 2] == taken(flying)
 
 
-def test_an_untaken_record_comes_first_again() -> None:
+def test_untaken_records_come_first_again_in_their_order() -> None:
     flying = InFlight()
-    flying.enqueue([record(1, "a"), record(2, "b")])
-    first = flying.take()
-    assert first is not None
+    flying.enqueue([record(1, "a"), record(2, "b"), record(3, "c")])
+    first = flying.take(2)
 
     flying.untake(first)
 
-    assert [1, 2] == taken(flying)
+    assert (0, 3) == (flying.count, flying.queued)
+    assert [1, 2, 3] == taken(flying)
 
 
 def test_dropped_followers_are_forgotten() -> None:
@@ -69,8 +69,7 @@ def test_dropped_followers_are_forgotten() -> None:
 def test_a_dropped_queue_leaves_the_barriers_of_what_flies() -> None:
     flying = InFlight()
     flying.enqueue([record(1, "a"), record(2, "a"), record(3, "b")])
-    one = flying.take()
-    assert one is not None
+    (one,) = flying.take(1)
 
     flying.drop_queue()
     flying.enqueue([record(2, "a"), record(3, "b")])
