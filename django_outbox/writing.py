@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CHUNK_ROWS: Final = 5_000
 """Rows of one statement: an INSERT of them stays under 65,535 parameters."""
 CHUNK_BYTES: Final = 4_000_000
-"""Bytes (or characters) of values in one INSERT, unless one value is larger."""
+"""Bytes (or characters) of their values, unless one value is larger."""
 
 COLUMNS: Final = (
     "kafka_topic, kafka_key, kafka_value, kafka_value_bytes, kafka_header_keys, "
@@ -113,7 +113,7 @@ def lock_lanes(connection: BaseDatabaseWrapper, lanes: Iterable[Lane]) -> None:
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Split rows into lists that fit into one INSERT each."""
+    """Split rows into lists that fit into one statement each."""
     chunk: list[Row] = []
     size = 0
     for row in rows:

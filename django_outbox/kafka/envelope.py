@@ -76,6 +76,7 @@ class Envelope:
         try:
             are_good = self._good_names.issuperset(names)
         except TypeError:
+            # An array has no hash.
             are_good = False
         if not are_good:
             for name in names:

@@ -199,23 +199,21 @@ class Dispatcher(Handoff[Claim]):
         leader_id, suspects = relay.leader_id, relay.suspects
         produce, settled = producer.produce, relay.reported
         is_trusted = self._is_trusted
-        room = SLICE
-        while room and (records := relay.take(room)):
-            room -= len(records)
-            rest = iter(records)
-            for record in rest:
-                # A pause or a handover may have come at any line above: look anew.
-                if relay.must_remark or not is_trusted(leader_id):
-                    relay.untake([record, *rest])
-                    return False
-                try:
-                    produce(record, leader_id, settled, alone=record.id in suspects)
-                except ProducerQueueFull:
-                    relay.untake([record, *rest])
-                    return False
-                except DeliveryFailed as error:
-                    settled(record, error)
-        return not room
+        records = relay.take(SLICE)
+        rest = iter(records)
+        for record in rest:
+            # A pause or a handover may have come at any line above: look anew.
+            if relay.must_remark or not is_trusted(leader_id):
+                relay.untake([record, *rest])
+                return False
+            try:
+                produce(record, leader_id, settled, alone=record.id in suspects)
+            except ProducerQueueFull:
+                relay.untake([record, *rest])
+                return False
+            except DeliveryFailed as error:
+                settled(record, error)
+        return len(records) == SLICE
 
     def _serve_reports(self, *, has_more: bool) -> None:
         if self._producer is not None and self.relay.unreported:

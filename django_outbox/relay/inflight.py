@@ -74,11 +74,13 @@ class InFlight:
 
     def take(self, most: int) -> list[Record]:
         """Raise the barriers of the next ready records' lanes and count them."""
-        ready = self._ready or self._ready_foreign
-        most = min(most, len(ready))
-        self.queued -= most
-        self.count += most
-        return [ready.popleft() for _ in range(most)]
+        taken: list[Record] = []
+        for ready in (self._ready, self._ready_foreign):
+            count = min(most - len(taken), len(ready))
+            taken += [ready.popleft() for _ in range(count)]
+        self.queued -= len(taken)
+        self.count += len(taken)
+        return taken
 
     def untake(self, records: Sequence[Record]) -> None:
         """Put back, at the front, records that the producer did not accept."""

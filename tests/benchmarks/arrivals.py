@@ -18,6 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from ..acceptance.harvesters import eventually
 from .workload import PARTITIONS
 
 _LEADERLESS = frozenset(
@@ -106,11 +107,14 @@ def read(topic: str, *, timeout: float = 600.0) -> Arrivals:
 
 def wait_for(topic: str, messages: int, *, timeout: float = 600.0) -> None:
     """Return when a topic without transactions has so many messages."""
-    deadline = time.monotonic() + timeout
     with consumer() as opened:
-        while (arrived := _count(opened, topic)) < messages:
-            assert time.monotonic() < deadline, f"{arrived} of {messages}"
-            time.sleep(0.1)  # each question takes time from what is measured
+        eventually(
+            lambda: _count(opened, topic) >= messages,
+            timeout=timeout,
+            # Each question takes time from what is measured.
+            interval=0.1,
+            what=lambda: f"{_count(opened, topic)} of {messages}",
+        )
 
 
 def _count(opened: Consumer, topic: str) -> int:

@@ -192,8 +192,7 @@ def test_coroutines_do_it_once_each_in_its_own_transaction() -> None:
     @once(consumer="billing")
     async def handle(key: str) -> str:
         await Effect.objects.acreate(text=key)
-        # Others are let in between the effect and its commit.
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the subject: others run between effect and commit
         if key == "bad":
             raise LookupError
         return key.upper()

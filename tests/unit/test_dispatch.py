@@ -392,7 +392,7 @@ def test_a_broken_producer_is_replaced_under_a_new_leader_id(bench: Bench) -> No
 
 def test_behind_a_producer_that_breaks_nothing_more_is_produced(bench: Bench) -> None:
     bench.stash(*(record(n, f"key-{n}") for n in range(1, 4)))
-    producer = Producer()
+    producer = bench.make_producer()
     made: list[int] = []
 
     def produce(one: Record, *_: object, **__: object) -> None:
@@ -401,7 +401,7 @@ def test_behind_a_producer_that_breaks_nothing_more_is_produced(bench: Bench) ->
             raise ProducerBroken("fenced", code="_FENCED")
 
     producer.produce = produce  # type: ignore[method-assign,assignment]
-    bench.dispatcher._make_producer = lambda: producer
+    bench.dispatcher._producer = producer
     bench.step()
     bench.step()
 
