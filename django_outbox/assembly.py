@@ -27,7 +27,7 @@ from .parts import Parts
 from .providers import HarvestedTable, Providers
 from .relay.dispatch import Dispatcher
 from .relay.mark import Marker
-from .relay.meter import Counters, Meter, Totals
+from .relay.meter import Meter, Totals
 from .relay.outage import Outage
 from .relay.poison import RetryPolicy
 from .relay.ports import Leadership
@@ -54,23 +54,16 @@ def assemble(
         barrier=machinery.barrier,
         can_join=_Probe(providers.table("probe"), o),
     )
-    settling = (
-        providers.unmarked("settle", o.CLUSTER_ID)
-        if o.is_exactly_once
-        else providers.table("settle")
-    )
-    settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
-    wiring = _Wiring(o, providers, machinery, elector.leadership, settler)
-    relays = _ledgers(wiring, membership) if o.is_exactly_once else [_marking(wiring)]
-    counters = Totals([counters for _, counters in relays])
+    wiring = _Wiring(o, providers, machinery, elector.leadership)
+    lines = _ledgers(wiring, membership) if o.is_exactly_once else [_marking(wiring)]
+    counters = Totals([line.dispatcher.relay for line in lines])
     return Parts(
         election=elector,
         leadership=elector.leadership,
-        lines=[line for line, _ in relays],
-        settler=settler,
+        lines=lines,
         meter=Meter(counters, name=machinery.name, interval=o.METER_INTERVAL),
+        metered=providers.table("meter"),
         releaser=_releaser(o, providers, machinery),
-        settling=settling,
         listener=providers.listener(),
     )
 
@@ -82,86 +75,88 @@ class _Wiring(NamedTuple):
     providers: Providers
     machinery: Machinery
     leadership: Leadership
-    settler: Settler
 
 
-class _Relay(NamedTuple):
-    """What differs between the two relays."""
-
-    line: Line
-    counters: Counters
-
-
-def _marking(wiring: _Wiring) -> _Relay:
-    """Build MP/R's part."""
-    o, providers, machinery, leadership, settler = wiring
-    post = machinery.post()
-    table = providers.table("mark")
+def _marking(wiring: _Wiring) -> Line:
+    """Build MP/R's line."""
+    o, providers, machinery, leadership = wiring
+    marking, settling = providers.table("mark"), providers.table("settle")
     marker = Marker(
-        outbox=table, is_trusted=Trust(leadership, boottime), clock=boottime
+        outbox=marking, is_trusted=Trust(leadership, boottime), clock=boottime
     )
-    dispatcher = Dispatcher(
-        DispatchSettings(
-            max_in_flight=o.MAX_IN_FLIGHT,
-            page_bytes=o.page_bytes,
-            mark_batch=o.MARK_BATCH,
-            marks_in_memory=o.MARKS == "memory",
-            here=o.CLUSTER_ID,
-            quiet=o.MAXIMUM_DELAY,
-            busy_interval=o.MIN_POLL_INTERVAL,
-            idle_interval=o.POLL_INTERVAL,
-            database_deadline=o.DATABASE_DEADLINE,
-            retry=_retry_policy(o),
+    settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
+    settings = DispatchSettings(
+        max_in_flight=o.MAX_IN_FLIGHT,
+        page_bytes=o.page_bytes,
+        mark_batch=o.MARK_BATCH,
+        marks_in_memory=o.MARKS == "memory",
+        here=o.CLUSTER_ID,
+        quiet=o.MAXIMUM_DELAY,
+        busy_interval=o.MIN_POLL_INTERVAL,
+        idle_interval=o.POLL_INTERVAL,
+        database_deadline=o.DATABASE_DEADLINE,
+        retry=_retry_policy(o),
+    )
+    return Line(
+        lambda post: Dispatcher(
+            settings,
+            leadership=leadership,
+            make_producer=providers.producer,
+            post=post,
+            outages=(marker.outage, settler.outage),
+            clock=boottime,
         ),
-        leadership=leadership,
-        make_producer=providers.producer,
-        claim=post.claim,
-        submit=post.submit,
-        outages=(marker.outage, settler.outage),
-        clock=boottime,
+        marker=marker,
+        settler=settler,
+        tables=(marking, settling),
     )
-    line = Line(post, marker=marker, dispatcher=dispatcher, marking=table)
-    return _Relay(line, dispatcher.relay)
 
 
-def _ledgers(wiring: _Wiring, membership: Membership) -> list[_Relay]:
-    """Build the exactly-once relay's part, this cluster's own line first."""
+def _ledgers(wiring: _Wiring, membership: Membership) -> list[Line]:
+    """Build the exactly-once relay's lines, this cluster's own first."""
     o = wiring.options
     origins = [(o.CLUSTER_ID + n) % o.CLUSTERS_COUNT for n in range(o.CLUSTERS_COUNT)]
     return [_ledger(wiring, membership, origin) for origin in origins]
 
 
-def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> _Relay:
+def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> Line:
     """Build the line for the records of one cluster."""
-    o, providers, machinery, leadership, settler = wiring
+    o, providers, machinery, leadership = wiring
     is_own = origin == o.CLUSTER_ID
-    post = machinery.post()
-    table = providers.unmarked("find" if is_own else f"find {origin}", origin)
-    finder = Finder(table=table, clock=boottime)
-    dispatcher = (LedgerDispatcher if is_own else TakeoverDispatcher)(
-        LedgerSettings(
-            batch=o.TRANSACTION_BATCH,
-            delivery_timeout=o.DELIVERY_TIMEOUT,
-            page_bytes=o.page_bytes,
-            here=o.CLUSTER_ID,
-            clusters=o.CLUSTERS_COUNT,
-            quiet=o.MAXIMUM_DELAY,
-            busy_interval=o.MIN_POLL_INTERVAL,
-            idle_interval=o.POLL_INTERVAL,
-            database_deadline=o.DATABASE_DEADLINE,
-            retry=_retry_policy(o),
-        ),
-        leadership=leadership,
-        transactions=providers.transactions(membership, origin),
-        claim=post.claim,
-        submit=post.submit,
-        # A search for what others have left may be slow, and says nothing.
-        outages=(finder.outage, settler.outage) if is_own else (settler.outage,),
-        clock=boottime,
-    )
     name = "" if is_own else f"-{origin}"
-    line = Line(post, marker=finder, dispatcher=dispatcher, marking=table, name=name)
-    return _Relay(line, dispatcher.relay)
+    finding = providers.unmarked(f"find{name}", origin)
+    settling = providers.unmarked(f"settle{name}", o.CLUSTER_ID)
+    finder = Finder(table=finding, clock=boottime)
+    settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
+    make_dispatcher = LedgerDispatcher if is_own else TakeoverDispatcher
+    settings = LedgerSettings(
+        batch=o.TRANSACTION_BATCH,
+        delivery_timeout=o.DELIVERY_TIMEOUT,
+        page_bytes=o.page_bytes,
+        here=o.CLUSTER_ID,
+        clusters=o.CLUSTERS_COUNT,
+        quiet=o.MAXIMUM_DELAY,
+        busy_interval=o.MIN_POLL_INTERVAL,
+        idle_interval=o.POLL_INTERVAL,
+        database_deadline=o.DATABASE_DEADLINE,
+        retry=_retry_policy(o),
+    )
+    return Line(
+        lambda post: make_dispatcher(
+            settings,
+            leadership=leadership,
+            transactions=providers.transactions(membership, origin),
+            post=post,
+            # A search for what others have left may be slow, and says nothing.
+            outages=(finder.outage, settler.outage) if is_own else (settler.outage,),
+            clock=boottime,
+        ),
+        marker=finder,
+        settler=settler,
+        tables=(finding, settling),
+        is_apart=True,
+        name=name,
+    )
 
 
 def _releaser(

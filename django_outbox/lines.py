@@ -1,21 +1,26 @@
 """
-One line of a harvester: on two threads, rows go from the table to Kafka.
+One line of a harvester: rows go from the table to Kafka.
 
-MP/R has one line. So has the ledger relay, and one more for each cluster whose
-records it may have to take over, so that none of them waits for another. All
-share the thread that settles: `machinery.py` brings the answer to the line
-that has asked.
+A line is a dispatcher, and two fibers that do what it asks of the table: one
+claims or reads rows, one settles, each over its own connection. MP/R has one
+line, all on one thread. So has the ledger relay, and one more for each cluster
+whose records it may have to take over, so that none of them waits for another;
+its dispatcher waits for transactions, so its fibers are on a thread of their own.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from .events import boottime
+from .fibers import Fibers, here
 from .records import Settlement
+from .relay.handoff import Post
+from .relay.meter import Counters
 from .relay.ports import Term
+from .relay.settle import Settler
 from .relay.takeovers import News, Takeovers
 
 
@@ -38,6 +43,10 @@ class Dispatching(Protocol):
 
     takeovers: Takeovers
 
+    @property
+    def relay(self) -> Counters:
+        """What it counts."""
+
     def begin_drain(self, term: Term) -> None:
         """Stop producing in this term."""
 
@@ -51,13 +60,10 @@ class Dispatching(Protocol):
         """Take back a settlement that the table now holds."""
 
     def wake(self) -> None:
-        """End a wait: something changed."""
+        """End a rest: something changed."""
 
     def nudge(self) -> None:
         """Look at the table at once, or once more: rows were committed just now."""
-
-    def rest(self, seconds: float) -> None:
-        """Wait until something changes, for so many seconds at most."""
 
     def step(self) -> float:
         """Do one round; return for how many seconds there is nothing to do."""
@@ -66,76 +72,98 @@ class Dispatching(Protocol):
         """Drop the client; the last call."""
 
 
-class Post:
-    """
-    Where a line's dispatcher puts what other threads are to do.
-
-    Args:
-        submit: takes a settlement, and who has asked, to the thread "settle".
-    """
-
-    def __init__(self, submit: Callable[[tuple[Post, Settlement]], None]) -> None:
-        self.claims: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._submit = submit
-
-    def claim(self, claim: Any) -> None:
-        """Queue a claim for the line's thread "mark"."""
-        self.claims.put(claim)
-
-    def submit(self, settlement: Settlement) -> None:
-        """Queue a settlement for the thread "settle"."""
-        self._submit((self, settlement))
-
-
 class Line:
     """
-    The bodies of the two threads, "mark" and "dispatch".
+    The bodies of the threads of one line.
 
     Args:
-        marking: the marker's table, closed when its thread ends.
+        make_dispatcher: given what takes claims and settlements to the fibers.
+        tables: the marker's and the settler's, closed at the end.
+        is_apart: whether the fibers have a thread of their own.
         name: tells the threads of several lines apart.
     """
 
     def __init__(
         self,
-        post: Post,
+        make_dispatcher: Callable[[Post[Any]], Dispatching],
         *,
         marker: Marking,
-        dispatcher: Dispatching,
-        marking: Closable,
+        settler: Settler,
+        tables: Sequence[Closable],
+        is_apart: bool = False,
         name: str = "",
     ) -> None:
-        self.post = post
-        self.dispatcher = dispatcher
         self.name = name
         self._marker = marker
-        self._marking = marking
+        self._settler = settler
+        self._tables = tables
+        self._fibers = Fibers()
+        self._apart = Fibers() if is_apart else None
+        asked = self._apart or self._fibers
+        self.dispatcher = make_dispatcher(
+            Post(
+                claim=asked.serve(self._mark),
+                submit=asked.serve(self._settle),
+                wake=self._fibers.wake,
+            )
+        )
 
-    def mark(self) -> None:
-        """Carry claims to the table until the line is stopped."""
-        try:
-            while (claim := self.post.claims.get()) is not None:
-                self._marker.carry_out(claim)
-                self.dispatcher.claimed(claim)
-        finally:
-            self._marking.close()
+    def bodies(
+        self, is_over: threading.Event, tell: Callable[[News], object]
+    ) -> dict[str, Callable[[], None]]:
+        """
+        Name the threads and what each of them runs until `is_over`, then `wake()`.
 
-    def dispatch(
+        Args:
+            tell: told of takeovers, on the thread "dispatch".
+        """
+        bodies = {f"dispatch{self.name}": lambda: self._dispatch(is_over, tell)}
+        if (apart := self._apart) is not None:
+            bodies[f"table{self.name}"] = lambda: self._ask(apart, is_over)
+        return bodies
+
+    def wake(self) -> None:
+        """Let its threads see that it is over."""
+        self._fibers.wake()
+        if self._apart is not None:
+            self._apart.wake()
+
+    def _dispatch(
         self, is_over: threading.Event, tell: Callable[[News], object]
     ) -> None:
-        """Dispatch until it is over; tell of takeovers."""
         dispatcher = self.dispatcher
         try:
             while not is_over.is_set():
                 idle = dispatcher.step()
                 for news in dispatcher.takeovers.news():
                     tell(news)
-                if idle:
-                    dispatcher.rest(idle)
+                self._fibers.run(idle)
         finally:
+            self._end(self._fibers)
             dispatcher.close()
 
-    def stop(self) -> None:
-        """End both threads; what `dispatch` has been given is set before."""
-        self.dispatcher.wake()
-        self.post.claims.put(None)
+    def _ask(self, apart: Fibers, is_over: threading.Event) -> None:
+        try:
+            while not is_over.is_set():
+                apart.run()
+        finally:
+            self._end(apart)
+
+    def _end(self, fibers: Fibers) -> None:
+        fibers.close()
+        if fibers is self._apart or self._apart is None:
+            for table in self._tables:
+                table.close()
+
+    # In the fibers.
+
+    def _mark(self, claim: Any) -> None:
+        self._marker.carry_out(claim)
+        self.dispatcher.claimed(claim)
+
+    def _settle(self, settlement: Settlement) -> None:
+        while (retry_at := self._settler.settle(settlement)) is not None:
+            fiber = here()
+            assert fiber is not None
+            fiber.sleep(retry_at - boottime())
+        self.dispatcher.answer(settlement)

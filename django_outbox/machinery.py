@@ -1,20 +1,19 @@
 """
 The threads of one run of a harvester, from start to an orderly end.
 
-`harvester.py` builds the parts and calls `start()`. Five threads, one concern
-each: *elect* (polls the group, heartbeats), *mark* (claims or reads rows),
-*dispatch* (produces, serves reports), *settle* (purge, fail, park, meter,
-staged records that are due), *notify* (app receivers); of *mark* and *dispatch*
-one for each line (`lines.py`). With NOTIFY there is one more, *listen* (hears
-of commits, which wake the dispatchers). The order of the end matters: the elector hands
-leadership over, which needs the others to drain; only then do these stop, the
-notifier last.
+`harvester.py` builds the parts and calls `start()`. Four threads, one concern
+each: *elect* (polls the group, heartbeats), *dispatch* (rows from the table to
+Kafka, see `lines.py`: one for each line, and for the ledger relay one more,
+*table*, beside each), *tend* (reads the meter, releases staged records that are
+due), *notify* (app receivers). With NOTIFY there is one more, *listen* (hears of
+commits, which wake the dispatchers). The order of the end matters: the elector
+hands leadership over, which needs the others to drain; only then do these stop,
+the notifier last.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,10 +30,9 @@ from .events import (
     boottime,
 )
 from .exceptions import DatabaseError
-from .lines import Post
 from .notifying import Notifier
 from .parts import Budget, Observer, Parts
-from .records import ExpiredSeries, Failure, Settlement
+from .records import ExpiredSeries, Failure
 from .relay.ports import Term
 from .relay.takeovers import News
 
@@ -67,19 +65,14 @@ class Machinery:
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._drain_ends_at = float("inf")
-        self._inbox: queue.SimpleQueue[tuple[Post, Settlement] | None]
-        self._inbox = queue.SimpleQueue()
         self._threads: dict[str, threading.Thread] = {}
 
     def start(self, parts: Parts) -> None:
         """Start the threads; `parts` need this object's methods to be built."""
         self._parts = parts
-        bodies: dict[str, Callable[[], None]] = {"settle": self._settle}
+        bodies: dict[str, Callable[[], None]] = {"tend": self._tend}
         for line in parts.lines:
-            bodies[f"mark{line.name}"] = line.mark
-            bodies[f"dispatch{line.name}"] = partial(
-                line.dispatch, self._abandoned, self._tell
-            )
+            bodies |= line.bodies(self._abandoned, self._tell)
         if parts.listener is not None:
             bodies["listen"] = partial(parts.listener.run, self._abandoned, self._nudge)
         bodies |= {"notify": self._notifier.run, "elect": self._elect}
@@ -112,10 +105,6 @@ class Machinery:
         return self.failure is None and self._threads["elect"].is_alive()
 
     # What the parts call back.
-
-    def post(self) -> Post:
-        """Return the post of one more line."""
-        return Post(self._inbox.put)
 
     def barrier(self, term: Term) -> None:
         """Settle what is in flight before leadership is given up (elect)."""
@@ -155,7 +144,7 @@ class Machinery:
                 line.dispatcher.wake()
 
     def parked(self, leader_id: str, failure: Failure) -> None:
-        """Announce a record that now lies in the parked table (settle)."""
+        """Announce a record that now lies in the parked table (dispatch)."""
         record = failure.record
         self.publish(
             RecordParked(
@@ -170,7 +159,7 @@ class Machinery:
         )
 
     def expired(self, leader_id: str, series: ExpiredSeries) -> None:
-        """Announce a series whose messages were parked or discarded (settle)."""
+        """Announce a series whose messages were parked or discarded (tend)."""
         self.publish(
             SeriesExpired(
                 name=self.name,
@@ -226,8 +215,7 @@ class Machinery:
         """Stop what the barrier needed, the notifier last."""
         self._abandoned.set()
         for line in self._parts.lines:
-            line.stop()
-        self._inbox.put(None)
+            line.wake()
         for concern, thread in self._threads.items():
             if concern not in {"notify", "elect"}:
                 thread.join(self._budget.revoke)
@@ -235,33 +223,19 @@ class Machinery:
         self._notifier.stop()
         self._threads["notify"].join(self._budget.revoke)
 
-    def _settle(self) -> None:
+    def _tend(self) -> None:
+        meter, releaser = self._parts.meter, self._parts.releaser
         try:
-            while True:
-                if not (wait := self._parts.meter.wait(boottime())):
+            wait = 0.0
+            while not self._abandoned.wait(wait):
+                if not meter.wait(boottime()):
                     self._read_meter()
-                    continue
-                if not (due := self._parts.releaser.wait(boottime())):
+                if not releaser.wait(boottime()):
                     self._release()
-                    continue
-                try:
-                    asked = self._inbox.get(timeout=min(wait, due))
-                except queue.Empty:
-                    continue
-                if asked is None:
-                    return
-                self._carry_out(*asked)
+                wait = min(meter.wait(boottime()), releaser.wait(boottime()))
         finally:
-            self._parts.settling.close()
-            self._parts.releaser.close()
-
-    def _carry_out(self, post: Post, settlement: Settlement) -> None:
-        while (retry_at := self._parts.settler.settle(settlement)) is not None:
-            if self._abandoned.wait(max(0.0, retry_at - boottime())):
-                return
-        for line in self._parts.lines:
-            if line.post is post:
-                line.dispatcher.answer(settlement)
+            self._parts.metered.close()
+            releaser.close()
 
     def _release(self) -> None:
         """Send what was staged and is due, if this process leads."""
@@ -279,7 +253,7 @@ class Machinery:
             self._parts.meter.skip(now)
             return
         try:
-            backlog = self._parts.settling.backlog()
+            backlog = self._parts.metered.backlog()
         except DatabaseError:
             self._parts.meter.skip(now)
             return

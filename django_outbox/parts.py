@@ -17,7 +17,6 @@ from .records import Identity
 from .relay.meter import Meter
 from .relay.ports import Gauge, Leadership
 from .relay.release import Releaser
-from .relay.settle import Settler
 
 Observer: TypeAlias = Callable[[Event], None]
 """Told of every event on the thread where it happens; must return at once."""
@@ -64,11 +63,9 @@ class Parts:
     election: Election
     leadership: Leadership
     lines: Sequence[Line]
-    settler: Settler
     meter: Meter
+    metered: Table
+    """What the meter reads."""
     releaser: Releaser
-    """Served by the settler's thread."""
-    settling: Table
-    """The settler's table, also read by the meter."""
     listener: Listening | None
     """None: new rows are found by polling alone."""

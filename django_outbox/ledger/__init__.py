@@ -22,7 +22,8 @@ last committed ledger, purges what it lists, and only then looks at the table.
       │                                     + group generation         │
       └── purge (id and message id) ◀── settlement ◀───────────────────┘
 
-Three threads, owned by the harvester, as with MP/R:
+Three parts as with MP/R, but on two threads (`lines.py`), since the dispatcher
+waits for transactions:
 
 =====================  ======================================================
 dispatch.py            check leadership · open (fence, read the ledger) · ask
@@ -59,10 +60,10 @@ forgotten, and a new *run* begins at the head of the table.
 
 *Several clusters.* The books are those of an origin, whoever relays its
 records: clusters that share a Kafka share its `transactional.id` and its
-ledger. A harvester has a line (the first two threads) for its own records, and
-one for each other cluster's, which only looks until there is something to take
-over (takeover.py). Purges of others come late or never, so where there are
-several clusters the ledger also says which ids were ever committed under it
+ledger. A harvester has a line (all three) for its own records, and one for each
+other cluster's, which only looks until there is something to take over
+(takeover.py). Purges of others come late or never, so where there are several
+clusters the ledger also says which ids were ever committed under it
 (relayed.py): what is found and is among them is purged, not sent.
 
 *A new timeline.* After a failover to a standby that lagged behind, rows are

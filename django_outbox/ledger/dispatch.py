@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..exceptions import KafkaError, ProducerBroken
-from ..records import Record, Settlement
-from ..relay.handoff import MAX_OUTSTANDING, Handoff, report_sweep
+from ..records import Record
+from ..relay.handoff import MAX_OUTSTANDING, Handoff, Post, report_sweep
 from ..relay.outage import Outage
 from ..relay.ports import Leadership, Term
 from .histories import believed, is_same
@@ -43,7 +43,7 @@ class LedgerDispatcher(Handoff[Look]):
 
     Args:
         transactions: the shard's producer; used on this thread only.
-        claim, submit, outages, clock: see `Handoff`.
+        post, outages, clock: see `Handoff`.
     """
 
     def __init__(
@@ -52,18 +52,12 @@ class LedgerDispatcher(Handoff[Look]):
         *,
         leadership: Leadership,
         transactions: Transactions,
-        claim: Callable[[Look], None],
-        submit: Callable[[Settlement], None],
+        post: Post[Look],
         outages: Sequence[Outage],
         clock: Callable[[], float],
     ) -> None:
         super().__init__(
-            settings,
-            leadership=leadership,
-            claim=claim,
-            submit=submit,
-            outages=outages,
-            clock=clock,
+            settings, leadership=leadership, post=post, outages=outages, clock=clock
         )
         self.relay = LedgerRelay(
             batch=settings.batch, page_bytes=settings.page_bytes, retry=settings.retry

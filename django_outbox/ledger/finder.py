@@ -1,7 +1,7 @@
 """
 Finds rows without marking them: each page once, what commits late, what is left.
 
-`carry_out()` is one look of the thread "mark"; the harvester owns the thread.
+`carry_out()` is one look, which a fiber of `lines.py` makes.
 What was shown is kept for one run (`relay/memory.py`).
 """
 

@@ -1,5 +1,5 @@
 """
-One connection to Postgres for one thread, made anew after it broke.
+One connection to Postgres for one thread or fiber, made anew after it broke.
 
 `outbox.py` opens a session for each statement. Nothing here waits for ever:
 connecting, statements, locks and a silent peer all have their limits. The
@@ -10,19 +10,43 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any, Final
 
 import psycopg
+from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
+from psycopg.waiting import Ready
 
+from .. import fibers
 from ..exceptions import ConfigurationError, DatabaseError, DatabaseUnavailable
 from .statements import queries
 
-Connection: TypeAlias = psycopg.Connection[TupleRow]
+
+class Connection(psycopg.Connection[TupleRow]):
+    """Where a fiber uses it, that fiber waits and not its thread."""
+
+    def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
+        fiber = fibers.here()
+        if fiber is None:
+            return super().wait(gen, *arguments, **options)
+        socket = self.pgconn.socket
+        try:
+            wanted = next(gen)
+            while True:
+                wanted = gen.send(Ready(fiber.wait_for(socket, wanted)))
+        except StopIteration as end:
+            result: RV = end.value
+            return result
+
+
+IF_ASKED: Final = sys.maxsize
+"""How often a statement is used before the server keeps it, but for those that ask."""
 
 _READ_ONLY: Final = "25006"
 """What a primary answers that has become a standby: a failover is under way."""
@@ -150,12 +174,18 @@ class Database:
     def _connected(self) -> Connection:
         if self._connection is None or self._pid != os.getpid():
             self.close()
-            self._connection = psycopg.connect(
-                **self._params, autocommit=True, prepare_threshold=None
-            )
+            self._connection = self._connect()
             self._pid = os.getpid()
             self._prepare(self._connection)
         return self._connection
+
+    def _connect(self) -> Connection:
+        connect = partial(
+            Connection.connect, **self._params, autocommit=True, prepare_threshold=None
+        )
+        # To look a host's name up, and to reach it, blocks the thread.
+        fiber = fibers.here()
+        return fiber.call(connect, discard=Connection.close) if fiber else connect()
 
     def _prepare(self, connection: Connection) -> None:
         row = connection.execute(queries()["backend"]).fetchone()
@@ -163,6 +193,7 @@ class Database:
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         if not self.is_pooled:
             self._limit(connection, is_local=False)
+            connection.prepare_threshold = IF_ASKED
 
     def _limit(self, connection: Connection, *, is_local: bool) -> None:
         connection.execute(queries()["session"], {**self._limits, "is_local": is_local})

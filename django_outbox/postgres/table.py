@@ -23,6 +23,11 @@ BACKLOG_CAP: Final = 100_000
 ERROR_LENGTH: Final = 500
 """Characters of an error's text that the table keeps."""
 
+_KEPT: Final = frozenset({"page", "page_after"})
+"""Statements that the server keeps, with a plan that may be for any values: to plan a
+page with gaps takes longer than to read it. Of these two every plan is good, whatever
+the statistics say; of a mark, a plan made when the table was empty is not."""
+
 _NOTED: Final = frozenset({"attempts", "last_error"})
 _VALUE: Final = Record._fields.index("value")
 
@@ -139,7 +144,8 @@ class Table:
         with self._database.session() as connection:
             statement = self._statements(connection)[name]
             with connection.cursor(binary=True) as cursor:
-                cursor.execute(statement, values | self._constants)
+                values |= self._constants
+                cursor.execute(statement, values, prepare=name in _KEPT)
                 # All at once: the cursor's own iteration is Python for each row.
                 return [_to_record(row) for row in cursor.fetchall()]
 

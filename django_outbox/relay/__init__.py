@@ -22,7 +22,8 @@ A *lane* is a (topic, key). A record is marked (claimed in the table for this
 leader id), taken (counted in flight, its lane's barrier raised), produced,
 reported, and settled (the table holds the outcome, the barrier is lowered).
 
-Three threads, owned by the harvester:
+Three parts that wait for nobody but their own server, on one thread that the
+harvester owns (`lines.py`):
 
 =====================  ======================================================
 dispatch.py            A1 check leadership · A2 clear force-remark · A4
@@ -88,7 +89,7 @@ another cluster's rows   Waited too long for their own relay: the sweep finds th
 
 Two differences from the reference are deliberate. There, every failed
 delivery refreshes the leader id and so stops all lanes; here it resets its
-own lane only, because marks and resets share one thread and so cannot race.
+own lane only, because marks and resets share one fiber and so cannot race.
 And there a busy key stops the marker; here its followers wait in a queue of
 their own.
 """

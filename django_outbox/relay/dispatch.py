@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..exceptions import DeliveryFailed, ProducerQueueFull
-from ..records import Claim, Settlement
-from .handoff import MAX_OUTSTANDING, Handoff, report_sweep
+from ..records import Claim
+from .handoff import MAX_OUTSTANDING, Handoff, Post, report_sweep
 from .outage import Outage
 from .ports import Leadership, Producer, Term
 from .relay import Relay
@@ -22,8 +22,8 @@ from .settings import DispatchSettings
 REPORT_WAIT: Final = 0.001
 """Seconds to wait for reports while something is in flight; the client's least."""
 
-CLAIM_WAIT: Final = 0.0005
-"""Seconds to wait for a claim, when one is out, between two looks for reports."""
+TABLE_WAIT: Final = 0.001
+"""Seconds to wait for the table between two looks for reports."""
 
 SLICE: Final = 200
 """Records that are produced before reports are served and settlements handed over."""
@@ -35,7 +35,7 @@ class Dispatcher(Handoff[Claim]):
 
     Args:
         make_producer: builds a producer; called on this thread.
-        claim, submit, outages, clock: see `Handoff`.
+        post, outages, clock: see `Handoff`.
     """
 
     def __init__(
@@ -44,18 +44,12 @@ class Dispatcher(Handoff[Claim]):
         *,
         leadership: Leadership,
         make_producer: Callable[[], Producer],
-        claim: Callable[[Claim], None],
-        submit: Callable[[Settlement], None],
+        post: Post[Claim],
         outages: Sequence[Outage],
         clock: Callable[[], float],
     ) -> None:
         super().__init__(
-            settings,
-            leadership=leadership,
-            claim=claim,
-            submit=submit,
-            outages=outages,
-            clock=clock,
+            settings, leadership=leadership, post=post, outages=outages, clock=clock
         )
         self.relay = Relay(
             max_in_flight=settings.max_in_flight,
@@ -82,8 +76,8 @@ class Dispatcher(Handoff[Claim]):
         if has_more or self._answers or self._claimed:
             return 0.0
         if self.relay.unreported:
-            # With no claim out, the producer's poll is the wait.
-            return CLAIM_WAIT if self._is_claiming else 0.0
+            # If nothing is asked of the table, the producer's poll is the wait.
+            return TABLE_WAIT if self._is_claiming or self._outstanding else 0.0
         return self._idle(now, is_leading=term is not None)
 
     def close(self) -> None:
@@ -217,7 +211,8 @@ class Dispatcher(Handoff[Claim]):
 
     def _serve_reports(self, *, has_more: bool) -> None:
         if self._producer is not None and self.relay.unreported:
-            is_hurried = has_more or self._answers or self._is_claiming
+            is_asking = self._is_claiming or self._outstanding
+            is_hurried = has_more or self._answers or is_asking
             self._producer.poll(0 if is_hurried else REPORT_WAIT)
         if self.relay.is_producer_broken:
             self._discard_producer()

@@ -1,5 +1,5 @@
 """
-What other threads hand to the thread "dispatch", and how they wake it.
+What comes to the thread "dispatch" from elsewhere, and what goes out from it.
 
 Both dispatchers build on it: MP/R's (`dispatch.py`) and the ledger relay's
 (`ledger/dispatch.py`). Claims and settlements come back in the order in which
@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from ..records import Settlement, Sweep
@@ -38,14 +39,24 @@ class Asked(Protocol):
 ClaimT = TypeVar("ClaimT", bound=Asked)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post(Generic[ClaimT]):
+    """What a dispatcher calls to have something done; none of it may block."""
+
+    claim: Callable[[ClaimT], None]
+    """Takes a claim to the table; `claimed` brings it back."""
+    submit: Callable[[Settlement], None]
+    """Takes a settlement to the table; `answer` brings it back."""
+    wake: Callable[[], None]
+    """Ends the dispatcher's rest; called on any thread."""
+
+
 class Handoff(Generic[ClaimT]):
     """
-    The post of one dispatching thread.
+    The side of one dispatching thread.
 
     Args:
         leadership: asked and told by this thread.
-        claim: takes a claim to the thread "mark"; must not block.
-        submit: takes a settlement to the thread "settle"; must not block.
         outages: how both sides see the table.
         clock: boot-time seconds.
     """
@@ -55,16 +66,14 @@ class Handoff(Generic[ClaimT]):
         settings: RelaySettings,
         *,
         leadership: Leadership,
-        claim: Callable[[ClaimT], None],
-        submit: Callable[[Settlement], None],
+        post: Post[ClaimT],
         outages: Sequence[Outage],
         clock: Callable[[], float],
     ) -> None:
         self._clock = clock
         self._is_trusted = Trust(leadership, clock)
         self._leadership = leadership
-        self._send_claim = claim
-        self._send_settlement = submit
+        self._post = post
         self._outages = outages
         self._deadline = settings.database_deadline
         self._pace = Pace(
@@ -76,7 +85,6 @@ class Handoff(Generic[ClaimT]):
         self._claimed: deque[ClaimT] = deque()
         self._outstanding = 0
         self._answers: deque[Settlement] = deque()
-        self._wake = threading.Event()
         self._draining: float | None = None
         self._drained = threading.Event()
         self.takeovers = Takeovers(here=settings.here, quiet=settings.quiet)
@@ -92,7 +100,7 @@ class Handoff(Generic[ClaimT]):
         """
         self._draining = term.acquired_at
         self._drained.clear()
-        self._wake.set()
+        self.wake()
 
     def wait_drained(self, timeout: float) -> bool:
         """Wait for that; False when something is in flight after `timeout` seconds."""
@@ -106,30 +114,25 @@ class Handoff(Generic[ClaimT]):
     def claimed(self, claim: ClaimT) -> None:
         """Take back a claim that was carried out, or could not be."""
         self._claimed.append(claim)
-        self._wake.set()
+        self.wake()
 
     def answer(self, settlement: Settlement) -> None:
         """Take back a settlement that the table now holds."""
         self._answers.append(settlement)
-        self._wake.set()
+        self.wake()
 
     def wake(self) -> None:
-        """End a wait: something changed."""
-        self._wake.set()
+        """End a rest: something changed."""
+        self._post.wake()
 
     def nudge(self) -> None:
         """Look at the table at once, or once more: rows were committed just now."""
         # Whoever does not lead looks as soon as it does.
         if self._leadership.term is not None:
             self._is_nudged = True
-            self._wake.set()
+            self.wake()
 
     # Called on the thread "dispatch".
-
-    def rest(self, seconds: float) -> None:
-        """Wait until something changes, for so many seconds at most."""
-        if self._wake.wait(seconds):
-            self._wake.clear()
 
     @property
     def _look_at(self) -> float:
@@ -141,11 +144,11 @@ class Handoff(Generic[ClaimT]):
         if claim.limit and claim.sweep is None:
             # Before the look: it may miss what is committed after it has begun.
             self._is_nudged = False
-        self._send_claim(claim)
+        self._post.claim(claim)
 
     def _submit(self, settlement: Settlement) -> None:
         self._outstanding += 1
-        self._send_settlement(settlement)
+        self._post.submit(settlement)
 
     def _tell_drained(self) -> None:
         if self._draining is not None:

@@ -1,14 +1,12 @@
 """
 The table's side of marking: resets what is due, then marks from the head.
 
-`carry_out()` is one round trip of the thread "mark"; the harvester owns the
-thread. Its reason: a mark of a thousand rows takes ten milliseconds, in which
-acknowledged keys would wait for the dispatcher twice, once to be purged and
-once to go on. On a thread of its own it made a backlog of 1,000 keys leave
-1.25 and 1.28 times as fast (two pairs of runs of 150,000 records, two cores).
+`carry_out()` is one round trip, which a fiber of `lines.py` makes: a mark of a
+thousand rows takes ten milliseconds, in which acknowledged keys would wait for
+the dispatcher twice, once to be purged and once to go on.
 
-Resets share this thread and its connection with marks, so that a lane's rows
-are reset before the next mark looks for them, never while it does.
+Resets share the fiber and its connection with marks, so that a lane's rows are
+reset before the next mark looks for them, never while it does.
 """
 
 from __future__ import annotations

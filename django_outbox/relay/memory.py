@@ -7,7 +7,7 @@ it knows is of one leader id, and a new id begins at the head of the table.
 Rows are found by `gaps.py`; a sweep finds what no reasoning about gaps can
 (ids set by hand, a sequence moved back, a row restored).
 
-Before it comes `mark.py`, on the thread "mark", after it the table.
+Before it comes `mark.py`, after it the table.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 Reads the relay's counters at intervals, for the event meter_read.
 
-The settling thread asks it: that thread has a connection and may wait for
-the count of the backlog, which the marking thread must not.
+The thread "tend" asks it: it may wait for the count of the backlog, which the
+dispatching thread must not.
 """
 
 from __future__ import annotations

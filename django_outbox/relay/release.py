@@ -1,7 +1,7 @@
 """
 Sends what was staged when its time has come, while this process leads.
 
-The settling thread asks `wait()` and calls `step()`, as it does with the
+The thread "tend" asks `wait()` and calls `step()`, as it does with the
 meter. Each step asks the database when something is due, so that an empty
 table costs one look a second, and does no more than a chunk of each kind. It
 matters to nobody who does it: a row leaves the staged table once.
@@ -31,8 +31,8 @@ ABSENT: Final = 60.0
 """Seconds until an outbox without a staged table is asked again."""
 
 REST: Final = 4.0
-"""A step is followed by a rest of so many times its length, in which the thread
-settles what is in flight."""
+"""A step is followed by a rest of so many times its length, in which the database
+is there for what is in flight."""
 
 
 class Releaser:

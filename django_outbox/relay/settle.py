@@ -1,8 +1,8 @@
 """
 The settling side of MP/R: purge what is acknowledged, note what failed, park.
 
-`settle()` is one round trip of the thread "settle"; the harvester owns the
-thread. It never gives a settlement up while its process lives: to purge an
+`settle()` is one round trip, which a fiber of `lines.py` makes and, if need be,
+makes again. No settlement is given up while its process harvests: to purge an
 acknowledged record is right at any time, since the leader id scopes it.
 """
 

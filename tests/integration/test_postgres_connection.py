@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from django_outbox.exceptions import ConfigurationError, DatabaseUnavailable
+from django_outbox.fibers import Fibers
 from django_outbox.postgres import connection as connection_module
 from django_outbox.postgres.connection import Database, Limits
 from django_outbox.postgres.outbox import PostgresOutbox
 from django_outbox.postgres.statements import queries
+from django_outbox.postgres.unmarked import UnmarkedOutbox
+from django_outbox.records import Sweep
+from tests.acceptance.harvesters import eventually
 
 ME = "11111111-1111-4111-8111-111111111111"
 
@@ -21,6 +26,13 @@ def database(database_url: str) -> Iterator[Database]:
     database = Database({"conninfo": database_url})
     yield database
     database.close()
+
+
+@pytest.fixture
+def pooler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer by another server process than at connect: what a pooler looks like."""
+    pooled = {**queries(), "backend": "SELECT 0"}
+    monkeypatch.setattr(connection_module, "queries", lambda: pooled)
 
 
 def test_a_statement_that_takes_too_long_makes_the_call_uncertain(
@@ -102,11 +114,8 @@ def test_leaves_a_parent_process_its_connection(
 
 
 def test_behind_a_pooler_limits_end_with_their_transaction(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+    database_url: str, pooler: None
 ) -> None:
-    # Another server process than at connect: what a pooler looks like.
-    pooled = {**queries(), "backend": "SELECT 0"}
-    monkeypatch.setattr(connection_module, "queries", lambda: pooled)
     database = Database(
         {"conninfo": database_url}, limits=Limits(statement=0.2, lock=0.1)
     )
@@ -133,3 +142,110 @@ def test_parameters_that_libpq_does_not_know_are_named_without_values() -> None:
     with pytest.raises(ConfigurationError) as caught:
         Database({"conninfo": "host=h password=top secret"})
     assert "secret" not in str(caught.value)
+
+
+def test_a_fiber_waits_for_a_lock_while_another_has_its_answer(
+    database_url: str,
+) -> None:
+    fibers = Fibers()
+    answers: list[str] = []
+
+    def lock(_: None) -> None:
+        with waiting.session() as connection:
+            connection.execute("SELECT pg_advisory_lock(7)")
+        answers.append("locked")
+
+    def ask(_: None) -> None:
+        with asking.session() as connection:
+            row = connection.execute("SELECT 'answered' FROM pg_locks").fetchone()
+        answers.extend(row or ())
+
+    waiting, asking = (Database({"conninfo": database_url}) for _ in range(2))
+    fibers.serve(lock)(None)
+    put = fibers.serve(ask)
+    with psycopg.connect(database_url, autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(7)")
+        while not other.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount:
+            fibers.run(0.01)
+        put(None)
+        while not answers:
+            fibers.run(1.0)
+        assert answers == ["answered"]
+    while len(answers) < 2:
+        fibers.run(1.0)
+    fibers.close()
+    waiting.close()
+    asking.close()
+
+    assert answers == ["answered", "locked"]
+
+
+def test_a_fiber_learns_that_there_is_no_server() -> None:
+    fibers = Fibers()
+    caught: list[str] = []
+    database = Database({"host": "127.0.0.1", "port": 1})
+
+    def ping(_: None) -> None:
+        with pytest.raises(DatabaseUnavailable) as info:
+            database.ping()
+        caught.append(str(info.value))
+
+    fibers.serve(ping)(None)
+    while not caught:
+        fibers.run(1.0)
+    fibers.close()
+
+    assert "port 1" in caught[0]
+
+
+def test_a_statement_that_is_under_way_does_not_hold_up_the_end(
+    database_url: str,
+) -> None:
+    fibers = Fibers()
+    database = Database({"conninfo": database_url}, application_name="held up")
+
+    def wait(_: None) -> None:
+        with database.session() as connection:
+            connection.execute("SELECT pg_advisory_lock(8)")
+
+    fibers.serve(wait)(None)
+    with psycopg.connect(database_url, autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(8)")
+        while not other.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount:
+            fibers.run(0.01)
+        fibers.close()
+        database.close()
+        other.execute("SELECT pg_advisory_unlock(8)")
+        eventually(
+            lambda: (
+                not other.execute(
+                    "SELECT FROM pg_stat_activity WHERE application_name = 'held up'"
+                ).rowcount
+            ),
+            timeout=10.0,
+            what="the end of the connection",
+        )
+
+
+def test_pages_are_kept_by_the_server_and_nothing_else_is(database: Database) -> None:
+    outbox = UnmarkedOutbox(database)
+    for _ in range(10):
+        outbox.page(0, (), limit=1)
+        outbox.sweep(0, Sweep(known=frozenset(), passed=()), limit=1)
+
+    assert kept(database) == ["page_after"]
+
+
+def test_behind_a_pooler_nothing_is_kept(database: Database, pooler: None) -> None:
+    UnmarkedOutbox(database).page(0, (), limit=1)
+
+    assert database.is_pooled
+    assert kept(database) == []
+
+
+def kept(database: Database) -> list[str]:
+    """Name the statements that the server keeps for this connection."""
+    with database.session() as connection:
+        rows = connection.execute("SELECT statement FROM pg_prepared_statements")
+        texts = [text for (text,) in rows]
+    return [text.split("\n")[0].removeprefix("-- outbox: ") for text in texts]

@@ -13,7 +13,7 @@ from .transactions import SimulatedTransactions
 
 
 class LedgerProcess(Process):
-    """Composed as `assembly.py` composes it; its thread "mark" finds rows."""
+    """Composed as `assembly.py` composes it; what marks elsewhere finds rows here."""
 
     def _assemble_relay(self) -> None:
         self.settler = Settler(
@@ -25,8 +25,7 @@ class LedgerProcess(Process):
             timing.ledger_settings(self.world.plan),
             leadership=self.elector.leadership,
             transactions=self.producer,
-            claim=self._claim,
-            submit=self._submit,
+            post=self._post(),
             outages=(self.marker.outage, self.settler.outage),
             clock=self.clock,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django_outbox.election.elector import Elector
 from django_outbox.election.neli import State
@@ -18,7 +18,8 @@ from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event
 from django_outbox.exceptions import DatabaseError
 from django_outbox.records import Claim, Settlement
-from django_outbox.relay.dispatch import CLAIM_WAIT, Dispatcher
+from django_outbox.relay.dispatch import TABLE_WAIT, Dispatcher
+from django_outbox.relay.handoff import Post
 from django_outbox.relay.mark import Marker
 from django_outbox.relay.ports import Producer, Term
 from django_outbox.relay.settings import DispatchSettings
@@ -94,8 +95,7 @@ class Process:
             self._settings(),
             leadership=leadership,
             make_producer=self._make_producer,
-            claim=self._claim,
-            submit=self._submit,
+            post=self._post(),
             outages=(self.marker.outage, self.settler.outage),
             clock=self.clock,
         )
@@ -192,7 +192,7 @@ class Process:
             return inf
         wait = self.dispatcher.step()
         # A machine is not always at hand when there is something to do.
-        return wait if wait > CLAIM_WAIT else self.world.dice.uniform(0.001, 0.015)
+        return wait if wait > TABLE_WAIT else self.world.dice.uniform(0.001, 0.015)
 
     def _settle(self) -> float:
         while self._inbox:
@@ -202,7 +202,6 @@ class Process:
                 if self._is_abandoned:
                     return inf
             self.dispatcher.answer(settlement)
-            self.dispatch.wake()
         return inf
 
     def _mark(self) -> float:
@@ -210,10 +209,15 @@ class Process:
             claim = self._claims.popleft()
             self.marker.carry_out(claim)
             self.dispatcher.claimed(claim)
-            self.dispatch.wake()
         return inf
 
     # What the parts call back, as in `Machinery`.
+
+    def _post(self) -> Post[Any]:
+        return Post(claim=self._claim, submit=self._submit, wake=self._wake)
+
+    def _wake(self) -> None:
+        self.dispatch.wake()
 
     def _claim(self, claim: Claim) -> None:
         self._claims.append(claim)
@@ -227,7 +231,6 @@ class Process:
         time = self.world.time
         deadline = time() + min(timing.DRAIN_TIMEOUT, self._stop_by - time())
         self.dispatcher.begin_drain(term)
-        self.dispatch.wake()
         while not self.dispatcher.is_drained and time() < deadline:
             self.sleep(0.004)
         self.world.promises.on_drain(self, is_drained=self.dispatcher.is_drained)

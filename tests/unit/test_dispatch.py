@@ -13,7 +13,8 @@ from django_outbox.exceptions import (
     ProducerQueueFull,
 )
 from django_outbox.records import Claim, Failure, Held, Lane, Record, Settlement, Sweep
-from django_outbox.relay.dispatch import CLAIM_WAIT, REPORT_WAIT, Dispatcher
+from django_outbox.relay.dispatch import REPORT_WAIT, TABLE_WAIT, Dispatcher
+from django_outbox.relay.handoff import Post
 from django_outbox.relay.mark import Marker
 from django_outbox.relay.outage import Outage
 from django_outbox.relay.pace import SWEEP_INTERVAL
@@ -136,6 +137,7 @@ class Bench:
     producers: list[Producer] = field(default_factory=list)
     submitted: list[Settlement] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
+    wakes: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         retry = RetryPolicy(
@@ -159,8 +161,11 @@ class Bench:
             ),
             leadership=self.leadership,
             make_producer=self.make_producer,
-            claim=self.claims.append,
-            submit=self.submitted.append,
+            post=Post(
+                claim=self.claims.append,
+                submit=self.submitted.append,
+                wake=lambda: self.wakes.append(self.now),
+            ),
             outages=(self.marker.outage, Outage()),
             clock=self.clock,
         )
@@ -452,7 +457,7 @@ def test_while_a_claim_is_out_it_is_waited_for_and_not_a_report(bench: Bench) ->
     bench.now += 0.2
     bench.dispatcher.step()
     assert len(bench.claims) == 1
-    assert bench.dispatcher.step() == CLAIM_WAIT
+    assert bench.dispatcher.step() == TABLE_WAIT
     assert producer.waits[-1] == 0
 
 
@@ -557,12 +562,11 @@ def test_a_nudge_is_not_used_up_by_a_sweep() -> None:
 
 def test_a_nudge_ends_a_rest(bench: Bench) -> None:
     bench.step()
-    bench.dispatcher.rest(0.0)
-    assert not bench.dispatcher._wake.is_set()
+    bench.wakes.clear()
 
     bench.dispatcher.nudge()
 
-    assert bench.dispatcher._wake.is_set()
+    assert bench.wakes == [bench.now]
 
 
 def test_a_nudge_is_for_the_leader_only(bench: Bench) -> None:
@@ -571,7 +575,7 @@ def test_a_nudge_is_for_the_leader_only(bench: Bench) -> None:
     bench.step()
 
     assert bench.claims == []
-    assert not bench.dispatcher._wake.is_set()
+    assert bench.wakes == []
 
 
 def test_a_nudge_during_a_drain_looks_at_nothing(bench: Bench) -> None:

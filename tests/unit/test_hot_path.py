@@ -24,6 +24,7 @@ from django_outbox.ledger.finder import Finder
 from django_outbox.ledger.settings import LedgerSettings
 from django_outbox.options import OutboxSettings
 from django_outbox.relay.dispatch import Dispatcher
+from django_outbox.relay.handoff import Post
 from django_outbox.relay.mark import Marker
 from django_outbox.relay.memory import MemoryMarks
 from django_outbox.relay.outage import Outage
@@ -120,6 +121,11 @@ class Harvest:
         self._now = 1.0
         self._claims: deque[Any] = deque()
         self._settlements: deque[Any] = deque()
+        self._post: Post[Any] = Post(
+            claim=self._claims.append,
+            submit=self._settlements.append,
+            wake=lambda: None,
+        )
         self._table: Any = Counted(self._rows, self.statements)
         self._settler = Settler(
             outbox=self._table, on_parked=lambda *_: None, clock=self._clock
@@ -166,8 +172,7 @@ class Harvest:
             ),
             leadership=leadership,
             make_producer=lambda: kafka_producer.KafkaProducer(OPTIONS),
-            claim=self._claims.append,
-            submit=self._settlements.append,
+            post=self._post,
             outages=(marker.outage, Outage()),
             clock=self._clock,
         )
@@ -187,8 +192,7 @@ class Harvest:
             ),
             leadership=leadership,
             transactions=kafka_transactions.KafkaTransactions(OPTIONS, credential=None),
-            claim=self._claims.append,
-            submit=self._settlements.append,
+            post=self._post,
             outages=(finder.outage, Outage()),
             clock=self._clock,
         )

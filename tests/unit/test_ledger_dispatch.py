@@ -24,6 +24,7 @@ from django_outbox.ledger.ports import Ledger, Look
 from django_outbox.ledger.settings import LedgerSettings
 from django_outbox.options import OutboxSettings
 from django_outbox.records import Settlement
+from django_outbox.relay.handoff import Post
 from django_outbox.relay.pace import SWEEP_INTERVAL
 from django_outbox.relay.poison import RetryPolicy
 from django_outbox.relay.settle import Settler
@@ -106,6 +107,7 @@ class Bench:
         self.transactions = cluster.transactions()
         self.looks: deque[Look] = deque()
         self.settlements: deque[Settlement] = deque()
+        self.wakes: list[float] = []
         self.asked: list[Look] = []
         self.is_settling = True
         self.finder = Finder(table=cluster.table, clock=self.clock)
@@ -127,8 +129,11 @@ class Bench:
             ),
             leadership=self.leadership,
             transactions=self.transactions,
-            claim=self.looks.append,
-            submit=self.settlements.append,
+            post=Post(
+                claim=self.looks.append,
+                submit=self.settlements.append,
+                wake=lambda: self.wakes.append(self.now),
+            ),
             outages=(self.finder.outage, self.settler.outage),
             clock=self.clock,
         )
@@ -545,7 +550,7 @@ def test_a_nudge_is_for_the_leader_only(bench: Bench) -> None:
 
     assert bench.round() == 0.1
     assert bench.asked == []
-    assert not bench.dispatcher._wake.is_set()
+    assert bench.wakes == []
 
 
 def test_a_nudge_does_not_shorten_the_pause_after_an_error(
