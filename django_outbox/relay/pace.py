@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+SLOWER: Final = 1.25
+"""Times as long as the last is each pause at an empty table: whoever writes again
+after some time waits for a quarter of that time at most."""
+
 SWEEP_SHARE: Final = 20
 """A sweep may take a twentieth of the time."""
 
@@ -48,7 +52,7 @@ class Pace:
 
     def found(self, rows: int, *, limit: int, since: float) -> None:
         """Plan the next look: at once after a full page, ever later after none."""
-        quieter = min(self._interval * 2, self._idle)
+        quieter = min(self._interval * SLOWER, self._idle)
         self._interval = self._busy if rows else quieter
         self.look_at = 0.0 if rows == limit else since + self._interval
         if self._is_more_left and rows < limit:
