@@ -142,6 +142,8 @@ class Fibers:
         """
         Have a fiber handle items; return what gives it one, on any thread.
 
+        Called before the first `run()`.
+
         Args:
             handle: what it raises ends the fiber, and `run()` raises it.
         """
@@ -150,7 +152,9 @@ class Fibers:
 
         def put(item: ItemT) -> None:
             inbox.append(item)
-            self.wake()
+            # On its own thread, run() looks before it waits.
+            if threading.get_ident() != self._thread:
+                self.wake()
 
         return put
 
