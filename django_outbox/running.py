@@ -169,8 +169,8 @@ def _quick_threads() -> Iterator[None]:
     """
     Let threads take turns ten times as often as Python does by itself.
 
-    An answer of the table frees keys for their next records; it should not wait
-    while the dispatcher produces. It makes a backlog leave a tenth faster.
+    An answer of the table should not wait while the ledger relay's dispatcher makes
+    messages, nor the elector while either dispatcher does.
     """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)

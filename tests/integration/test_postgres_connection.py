@@ -198,9 +198,12 @@ def test_a_fiber_learns_that_there_is_no_server() -> None:
     assert "port 1" in caught[0]
 
 
+@pytest.mark.parametrize("is_pooled", [False, True])
 def test_a_statement_that_is_under_way_does_not_hold_up_the_end(
-    database_url: str,
+    database_url: str, request: pytest.FixtureRequest, *, is_pooled: bool
 ) -> None:
+    if is_pooled:
+        request.getfixturevalue("pooler")
     fibers = Fibers()
     database = Database({"conninfo": database_url}, application_name="held up")
 
