@@ -8,7 +8,7 @@ of the same kinds of parts.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import clusters
 from .election.elector import Elector
@@ -87,15 +87,9 @@ def _marking(wiring: _Wiring) -> Line:
     settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
     settings = DispatchSettings(
         max_in_flight=o.MAX_IN_FLIGHT,
-        page_bytes=o.page_bytes,
         mark_batch=o.MARK_BATCH,
         marks_in_memory=o.MARKS == "memory",
-        here=o.CLUSTER_ID,
-        quiet=o.MAXIMUM_DELAY,
-        busy_interval=o.MIN_POLL_INTERVAL,
-        idle_interval=o.POLL_INTERVAL,
-        database_deadline=o.DATABASE_DEADLINE,
-        retry=_retry_policy(o),
+        **_of_either(o),
     )
     return Line(
         lambda post: Dispatcher(
@@ -132,14 +126,8 @@ def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> Line:
     settings = LedgerSettings(
         batch=o.TRANSACTION_BATCH,
         delivery_timeout=o.DELIVERY_TIMEOUT,
-        page_bytes=o.page_bytes,
-        here=o.CLUSTER_ID,
         clusters=o.CLUSTERS_COUNT,
-        quiet=o.MAXIMUM_DELAY,
-        busy_interval=o.MIN_POLL_INTERVAL,
-        idle_interval=o.POLL_INTERVAL,
-        database_deadline=o.DATABASE_DEADLINE,
-        retry=_retry_policy(o),
+        **_of_either(o),
     )
     return Line(
         lambda post: make_dispatcher(
@@ -170,13 +158,22 @@ def _releaser(
     )
 
 
-def _retry_policy(o: OutboxSettings) -> RetryPolicy:
-    return RetryPolicy(
-        backoff=o.RETRY_BACKOFF,
-        backoff_max=o.RETRY_BACKOFF_MAX,
-        parks_poison=o.POISON_POLICY == "park",
-        park_after=o.PARK_AFTER,
-    )
+def _of_either(o: OutboxSettings) -> dict[str, Any]:
+    """Return the fields of `RelaySettings`, which both relays have."""
+    return {
+        "page_bytes": o.page_bytes,
+        "here": o.CLUSTER_ID,
+        "quiet": o.MAXIMUM_DELAY,
+        "busy_interval": o.MIN_POLL_INTERVAL,
+        "idle_interval": o.POLL_INTERVAL,
+        "database_deadline": o.DATABASE_DEADLINE,
+        "retry": RetryPolicy(
+            backoff=o.RETRY_BACKOFF,
+            backoff_max=o.RETRY_BACKOFF_MAX,
+            parks_poison=o.POISON_POLICY == "park",
+            park_after=o.PARK_AFTER,
+        ),
+    }
 
 
 class _Probe:

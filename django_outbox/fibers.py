@@ -83,9 +83,9 @@ class Fiber(greenlet):
                 outcome.set_exception(error)
             self._fibers.wake()
 
-        def throw_away(_: Future[ResultT]) -> None:
-            if not outcome.exception():
-                discard(outcome.result())
+        def throw_away(ended: Future[ResultT]) -> None:
+            if not ended.exception():
+                discard(ended.result())
 
         threading.Thread(target=work_apart, name="outbox-call", daemon=True).start()
         try:
@@ -127,8 +127,7 @@ class Fibers:
     def __init__(self) -> None:
         self.is_closed = False
         self._bodies: list[tuple[deque[Any], Callable[[Any], object]]] = []
-        self._fibers: list[Fiber] | None = None
-        """None until the thread runs them for the first time."""
+        self._fibers: list[Fiber] = []
         self._expected: dict[int, Fiber] = {}
         """Who waits for a socket, by its number."""
         self._sockets = select.poll()
@@ -137,6 +136,7 @@ class Fibers:
         self._bell = self._rope = -1
         """A pipe: to pull the rope on another thread ends a wait."""
         self._thread = 0
+        """The one that runs them, once it has begun to."""
 
     def serve(self, handle: Callable[[ItemT], object]) -> Callable[[ItemT], None]:
         """
@@ -175,9 +175,8 @@ class Fibers:
         Args:
             timeout: seconds to wait at most.
         """
-        if self._fibers is None:
+        if not self._thread:
             self._begin()
-        assert self._fibers is not None
         now, due_at = boottime(), inf
         for fiber in self._fibers:
             if fiber.is_due(now):
@@ -203,7 +202,7 @@ class Fibers:
     def close(self) -> None:
         """End all fibers where they wait."""
         self.is_closed = True
-        for fiber in filter(None, self._fibers or ()):
+        for fiber in filter(None, self._fibers):
             fiber.throw()
         with self._lock:
             if self._rope >= 0:

@@ -98,12 +98,11 @@ class Line:
         self._settler = settler
         self._tables = tables
         self._fibers = Fibers()
-        self._apart = Fibers() if is_apart else None
-        asked = self._apart or self._fibers
+        self._asked = Fibers() if is_apart else self._fibers
         self.dispatcher = make_dispatcher(
             Post(
-                claim=asked.serve(self._mark),
-                submit=asked.serve(self._settle),
+                claim=self._asked.serve(self._mark),
+                submit=self._asked.serve(self._settle),
                 wake=self._fibers.wake,
             )
         )
@@ -118,15 +117,14 @@ class Line:
             tell: told of takeovers, on the thread "dispatch".
         """
         bodies = {f"dispatch{self.name}": lambda: self._dispatch(is_over, tell)}
-        if (apart := self._apart) is not None:
-            bodies[f"table{self.name}"] = lambda: self._ask(apart, is_over)
+        if self._asked is not self._fibers:
+            bodies[f"table{self.name}"] = lambda: self._ask(is_over)
         return bodies
 
     def wake(self) -> None:
         """Let its threads see that it is over."""
         self._fibers.wake()
-        if self._apart is not None:
-            self._apart.wake()
+        self._asked.wake()
 
     def _dispatch(
         self, is_over: threading.Event, tell: Callable[[News], object]
@@ -142,16 +140,16 @@ class Line:
             self._end(self._fibers)
             dispatcher.close()
 
-    def _ask(self, apart: Fibers, is_over: threading.Event) -> None:
+    def _ask(self, is_over: threading.Event) -> None:
         try:
             while not is_over.is_set():
-                apart.run()
+                self._asked.run()
         finally:
-            self._end(apart)
+            self._end(self._asked)
 
     def _end(self, fibers: Fibers) -> None:
         fibers.close()
-        if fibers is self._apart or self._apart is None:
+        if fibers is self._asked:
             for table in self._tables:
                 table.close()
 

@@ -107,7 +107,7 @@ class LedgerDispatcher(Handoff[Look]):
         if self.stage is not Stage.CLOSED:
             self._begin_anew()
         self.takeovers.stop()
-        if not self._outstanding and not self._is_claiming:
+        if not self._is_asking:
             self._tell_drained()
         return None
 
@@ -123,7 +123,7 @@ class LedgerDispatcher(Handoff[Look]):
 
     def _open(self, term: Term, now: float) -> None:
         is_early = now < max(self._open_at, self._pace.lost_until)
-        if is_early or self._outstanding or self._is_claiming:
+        if is_early or self._is_asking:
             return
         self._open_at = now + OPEN_INTERVAL
         try:

@@ -73,7 +73,7 @@ class TakeoverDispatcher(LedgerDispatcher):
 
     def _may_probe(self, now: float) -> bool:
         is_early = now < max(self._away_until, self._pace.lost_until)
-        if is_early or self._outstanding or self._is_claiming:
+        if is_early or self._is_asking:
             return False
         return self._pace.begins(now)
 

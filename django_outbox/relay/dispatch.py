@@ -77,7 +77,7 @@ class Dispatcher(Handoff[Claim]):
             return 0.0
         if self.relay.unreported:
             # If nothing is asked of the table, the producer's poll is the wait.
-            return TABLE_WAIT if self._is_claiming or self._outstanding else 0.0
+            return TABLE_WAIT if self._is_asking else 0.0
         return self._idle(now, is_leading=term is not None)
 
     def close(self) -> None:
@@ -211,8 +211,7 @@ class Dispatcher(Handoff[Claim]):
 
     def _serve_reports(self, *, has_more: bool) -> None:
         if self._producer is not None and self.relay.unreported:
-            is_asking = self._is_claiming or self._outstanding
-            is_hurried = has_more or self._answers or is_asking
+            is_hurried = has_more or self._answers or self._is_asking
             self._producer.poll(0 if is_hurried else REPORT_WAIT)
         if self.relay.is_producer_broken:
             self._discard_producer()

@@ -135,6 +135,11 @@ class Handoff(Generic[ClaimT]):
     # Called on the thread "dispatch".
 
     @property
+    def _is_asking(self) -> bool:
+        """Whether something that was asked of the table has not come back."""
+        return self._is_claiming or self._outstanding > 0
+
+    @property
     def _look_at(self) -> float:
         """When to look for what is next: by the pace, or at once after a nudge."""
         return 0.0 if self._is_nudged else self._pace.look_at
