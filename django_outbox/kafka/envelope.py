@@ -84,7 +84,8 @@ class Envelope:
         for text in values:
             if type(text) is not str and text is not None:
                 raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
-        return list(zip(names, values, strict=True))
+        # They are as many; to ask for `strict` takes as long as all of this.
+        return [*zip(names, values)]  # noqa: B905
 
     def _check_name(self, name: str) -> None:
         if type(name) is not str:

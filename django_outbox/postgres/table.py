@@ -83,7 +83,7 @@ class Table:
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         statement = "archive" if self._has_archive else "purge"
-        ids = array_of([record.id for record in records])
+        ids = array_of([str(record.id) for record in records])
         return self._write(statement, ids=ids, **self._owner(leader_id, records))
 
     def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
@@ -126,7 +126,7 @@ class Table:
     def _note(self, name: str, leader_id: str, failures: Sequence[Failure]) -> int:
         return self._write(
             name,
-            ids=array_of([failure.record.id for failure in failures]),
+            ids=array_of([str(failure.record.id) for failure in failures]),
             # Postgres has no NUL in a text.
             errors=[
                 failure.error.replace("\0", "")[:ERROR_LENGTH] for failure in failures
@@ -168,11 +168,11 @@ class Table:
         return identifier(self._table).as_string(None)
 
 
-def array_of(values: Iterable[int | str]) -> str:
+def array_of(texts: Iterable[str]) -> str:
     """
     Write ids, or UUIDs, as an array that the statement casts to its type.
 
     The driver looks at each element of a list: for a page of records that took
     longer than the server's work.
     """
-    return f"{{{','.join(map(str, values))}}}"
+    return f"{{{','.join(texts)}}}"

@@ -61,7 +61,7 @@ class UnmarkedOutbox(Table):
         return self._read(
             "sweep",
             position=position,
-            known=array_of(sweep.known),
+            known=array_of(map(str, sweep.known)),
             topics=[topic for topic, _ in sweep.passed],
             keys=[key for _, key in sweep.passed],
             limit=limit,

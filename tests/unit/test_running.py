@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -24,7 +25,7 @@ from django_outbox.parts import Observer
 from django_outbox.providers import Providers
 from django_outbox.records import Identity
 from django_outbox.relay.outage import Outage
-from django_outbox.running import run
+from django_outbox.running import run, spared_collector
 from django_outbox.stopping import StopSignals
 from django_outbox.testing.outbox import InMemoryOutbox
 from django_outbox.testing.producer import InMemoryLog, InMemoryProducer
@@ -291,3 +292,18 @@ def test_the_settings_reach_the_harvester(worker: Worker) -> None:
     worker.run(METER_INTERVAL=7.0)
     assert worker.seen is not None
     assert worker.seen.METER_INTERVAL == 7.0
+
+
+def test_what_is_old_stays_out_of_the_collectors_sight_to_the_end() -> None:
+    thresholds = gc.get_threshold()
+    gc.unfreeze()
+
+    with spared_collector():
+        assert gc.get_threshold() > thresholds
+
+    try:
+        # The interpreter's own end looks through all that is not frozen.
+        assert gc.get_freeze_count() > 10_000
+        assert gc.get_threshold() == thresholds
+    finally:
+        gc.unfreeze()
