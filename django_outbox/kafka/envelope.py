@@ -84,7 +84,7 @@ class Envelope:
         for text in values:
             if type(text) is not str and text is not None:
                 raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
-        # They are as many; to ask for `strict` takes as long as all of this.
+        # Equally many, as seen above; to ask for `strict` takes half as long again.
         return [*zip(names, values)]  # noqa: B905
 
     def _check_name(self, name: str) -> None:
