@@ -2,10 +2,11 @@
 One line of a harvester: rows go from the table to Kafka.
 
 A line is a dispatcher, and two fibers that do what it asks of the table: one
-claims or reads rows, one settles, each over its own connection. MP/R has one
-line, all on one thread. So has the ledger relay, and one more for each cluster
-whose records it may have to take over, so that none of them waits for another;
-its dispatcher waits for transactions, so its fibers are on a thread of their own.
+claims or reads rows, one settles, each over its own connection. With NOTIFY one
+fiber more, of the first line, hears of commits. MP/R has one line, all on one
+thread. So has the ledger relay, and one more for each cluster whose records it
+may have to take over, so that none of them waits for another; its dispatcher
+waits for transactions, so its fibers are on a thread of their own.
 """
 
 from __future__ import annotations
@@ -72,6 +73,13 @@ class Dispatching(Protocol):
         """Drop the client; the last call."""
 
 
+class Listening(Protocol):
+    """Hears of commits, where writers notify."""
+
+    def run(self, hear: Callable[[], None]) -> None:
+        """Listen until the present fiber ends, whatever fails; call `hear` in it."""
+
+
 class Line:
     """
     The bodies of the threads of one line.
@@ -120,6 +128,15 @@ class Line:
         if self._asked is not self._fibers:
             bodies[f"table{self.name}"] = lambda: self._ask(is_over)
         return bodies
+
+    def listen(self, listener: Listening, hear: Callable[[], None]) -> None:
+        """
+        Have one fiber more hear of commits; called before the threads start.
+
+        Args:
+            hear: called in that fiber when something was committed.
+        """
+        self._asked.serve(listener.run)(hear)
 
     def wake(self) -> None:
         """Let its threads see that it is over."""

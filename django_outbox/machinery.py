@@ -5,10 +5,9 @@ The threads of one run of a harvester, from start to an orderly end.
 each: *elect* (polls the group, heartbeats), *dispatch* (rows from the table to
 Kafka, see `lines.py`: one for each line, and for the ledger relay one more,
 *table*, beside each), *tend* (reads the meter, releases staged records that are
-due), *notify* (app receivers). With NOTIFY there is one more, *listen* (hears of
-commits, which wake the dispatchers). The order of the end matters: the elector
-hands leadership over, which needs the others to drain; only then do these stop,
-the notifier last.
+due), *notify* (app receivers). The order of the end matters: the elector hands
+leadership over, which needs the others to drain; only then do these stop, the
+notifier last.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from .events import (
     Event,
@@ -74,7 +72,7 @@ class Machinery:
         for line in parts.lines:
             bodies |= line.bodies(self._abandoned, self._tell)
         if parts.listener is not None:
-            bodies["listen"] = partial(parts.listener.run, self._abandoned, self._nudge)
+            parts.lines[0].listen(parts.listener, self._nudge)
         bodies |= {"notify": self._notifier.run, "elect": self._elect}
         for concern, body in bodies.items():
             thread = threading.Thread(
@@ -171,7 +169,7 @@ class Machinery:
         )
 
     def _nudge(self) -> None:
-        """Let every dispatcher look at the table (listen)."""
+        """Let every dispatcher look at the table (where the first line listens)."""
         for line in self._parts.lines:
             line.dispatcher.nudge()
 

@@ -6,13 +6,12 @@ What one run of a harvester is made of.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from .events import Event
-from .lines import Closable, Line
+from .lines import Closable, Line, Listening
 from .records import Identity
 from .relay.meter import Meter
 from .relay.ports import Gauge, Leadership
@@ -30,13 +29,6 @@ class Election(Protocol):
 
     def stop(self) -> None:
         """Hand over and leave; blocks while the barrier drains."""
-
-
-class Listening(Protocol):
-    """Hears of commits, where writers notify."""
-
-    def run(self, is_over: threading.Event, hear: Callable[[], None]) -> None:
-        """Listen until it is over, whatever fails; `hear` is called on this thread."""
 
 
 class Table(Gauge, Closable, Protocol):

@@ -19,8 +19,9 @@ from .kafka.producer import KafkaProducer
 from .kafka.transactions import KafkaTransactions
 from .kafka.validation import check_properties
 from .ledger.ports import Transactions
+from .lines import Listening
 from .options import OutboxSettings
-from .parts import Listening, Table
+from .parts import Table
 from .postgres.connection import Database
 from .postgres.listening import Listener
 from .postgres.outbox import PostgresOutbox

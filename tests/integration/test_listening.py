@@ -15,6 +15,7 @@ from pytest_django import Settings
 
 from django_outbox import stash
 from django_outbox.channel import MAX_BYTES, channel_of
+from django_outbox.fibers import Fibers
 from django_outbox.harvester import Harvester
 from django_outbox.postgres import connection as connection_module
 from django_outbox.postgres.connection import Connection, Database
@@ -41,17 +42,31 @@ def database(database_url: str) -> Database:
 def listening(
     database: Database, table: str = "outbox"
 ) -> Iterator[threading.Semaphore]:
-    """Listen on a thread; the semaphore counts what was heard."""
-    heard, is_over = threading.Semaphore(0), threading.Event()
-    listener = Listener(database, table=table)
-    thread = threading.Thread(target=listener.run, args=(is_over, heard.release))
+    """Listen in a fiber of another thread; the semaphore counts what was heard."""
+    heard, is_over, fibers = threading.Semaphore(0), threading.Event(), Fibers()
+    fibers.serve(Listener(database, table=table).run)(heard.release)
+
+    def body() -> None:
+        while not is_over.is_set():
+            fibers.run()
+        fibers.close()
+
+    thread = threading.Thread(target=body)
     thread.start()
     try:
         yield heard
     finally:
         is_over.set()
+        fibers.wake()
         thread.join(PATIENCE)
         assert not thread.is_alive()
+
+
+def listeners(postgres: psycopg.Connection) -> int:
+    """Count the connections that listen."""
+    return postgres.execute(
+        "SELECT FROM pg_stat_activity WHERE application_name LIKE 'outbox listen%'"
+    ).rowcount
 
 
 def hears(heard: threading.Semaphore) -> bool:
@@ -132,34 +147,44 @@ def test_a_server_that_is_away_is_told_once_and_ends_nothing(
     assert caplog.text.count("The connection that listens") == 1
 
 
-def test_it_stops_at_once(database: Database) -> None:
+def test_it_stops_at_once_and_hangs_up(
+    database: Database, postgres: psycopg.Connection
+) -> None:
     with listening(database) as heard:
         assert hears(heard)
+        eventually(lambda: listeners(postgres) == 1)
         began = monotonic()
 
     assert monotonic() - began < 0.5
+    eventually(lambda: not listeners(postgres))
 
 
-def test_behind_a_pooler_it_says_so_and_ends(
+def test_behind_a_pooler_it_says_so_and_hangs_up(
     database: Database,
+    postgres: psycopg.Connection,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # Another server process than at connect: what a pooler looks like.
     pooled = {**queries(), "backend": "SELECT 0"}
     monkeypatch.setattr(connection_module, "queries", lambda: pooled)
-    has_heard = threading.Event()
 
-    Listener(database, table="outbox").run(has_heard, has_heard.set)
+    with listening(database) as heard:
+        eventually(lambda: "of no use behind a pooler" in caplog.text)
+        eventually(lambda: not listeners(postgres))
+        assert not heard.acquire(blocking=False)
 
     assert caplog.text.count("NOTIFY is of no use behind a pooler") == 1
-    assert not has_heard.is_set()
 
 
 @pytest.mark.usefixtures("notifying")
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_a_record_leaves_long_before_the_next_poll(
-    bootstrap_servers: str, topics: Topics, topic: str, delivery: str
+    bootstrap_servers: str,
+    postgres: psycopg.Connection,
+    topics: Topics,
+    topic: str,
+    delivery: str,
 ) -> None:
     options = fast_options(
         bootstrap_servers,
@@ -175,12 +200,14 @@ def test_a_record_leaves_long_before_the_next_poll(
             with transaction.atomic():
                 stash(topic, key="key", value=str(number))
             assert len(topics.read(topic, at_least=number)) == number
-        assert "outbox-listen" in {thread.name for thread in threading.enumerate()}
-    assert "outbox-listen" not in {thread.name for thread in threading.enumerate()}
+        eventually(lambda: listeners(postgres) == 1)
+    eventually(lambda: not listeners(postgres))
 
 
-def test_without_the_setting_nobody_listens(bootstrap_servers: str) -> None:
+def test_without_the_setting_nobody_listens(
+    bootstrap_servers: str, postgres: psycopg.Connection
+) -> None:
     witness = Witness()
     with Harvester(options=fast_options(bootstrap_servers), observers=[witness]):
         witness.wait_for("ready")
-        assert "outbox-listen" not in {thread.name for thread in threading.enumerate()}
+        assert not listeners(postgres)
