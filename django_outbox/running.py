@@ -160,7 +160,7 @@ def _wait_until_empty(
             if not backlog.records:
                 break
             # To count many rows takes time from those who work on them.
-            pause = LOOK if backlog.records < FEW else 5 * LOOK
+            pause = LOOK * min(max(1.0, backlog.records / FEW), 5.0)
     table.close()
 
 
