@@ -115,6 +115,19 @@ class Federation:
         """Return when no row is left in any cluster whose server runs."""
         eventually(lambda: not any(self.left()), timeout=SETTLED, what=self.left)
 
+    def wait_until_calm(self) -> None:
+        """Return when no takeover is under way, which later records would join."""
+
+        def is_calm() -> bool:
+            return all(
+                len(harvester.all("takeover_started"))
+                == len(harvester.all("takeover_ended"))
+                for number in self.numbers
+                for harvester in self.running(number)
+            )
+
+        eventually(is_calm, timeout=SETTLED, what="the end of all takeovers")
+
     def left(self) -> list[int]:
         """Rows in each table, 0 where the server is away."""
         servers = self.sites.replicas.servers

@@ -192,6 +192,7 @@ def test_own_records_do_not_wait_for_a_takeover(
 ) -> None:
     dead, own = clusters.writers(topic, keys=4000, prefix="other")[0], writers[1]
     writers[0] = dead
+    clusters.wait_until_calm()
     with own:
         own.wait_for(200)
         before = len(own.ledger.committed)
