@@ -60,9 +60,9 @@ class Fiber(greenlet):
         self._fibers.expect(self, socket, events)
         return int(self._rest(_never))
 
-    def sleep(self, seconds: float) -> None:
-        """Let so much time pass."""
-        self._rest(_never, until=boottime() + seconds)
+    def sleep_until(self, at: float) -> None:
+        """Go on at so many boot-time seconds."""
+        self._rest(_never, until=at)
 
     def call(
         self, work: Callable[[], ResultT], *, discard: Callable[[ResultT], object]
@@ -119,6 +119,13 @@ def here() -> Fiber | None:
     """Return the fiber in which this is called, if it is one."""
     current = getcurrent()
     return current if isinstance(current, Fiber) else None
+
+
+def this() -> Fiber:
+    """Return the fiber in which this is called, where it can be nothing else."""
+    fiber = here()
+    assert fiber is not None
+    return fiber
 
 
 class Fibers:

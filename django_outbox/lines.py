@@ -15,8 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from .events import boottime
-from .fibers import Fibers, here
+from .fibers import Fibers, this
 from .records import Settlement
 from .relay.handoff import Post
 from .relay.meter import Counters
@@ -178,7 +177,5 @@ class Line:
 
     def _settle(self, settlement: Settlement) -> None:
         while (retry_at := self._settler.settle(settlement)) is not None:
-            fiber = here()
-            assert fiber is not None
-            fiber.sleep(retry_at - boottime())
+            this().sleep_until(retry_at)
         self.dispatcher.answer(settlement)

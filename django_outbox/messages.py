@@ -86,7 +86,8 @@ class Rows:
             raw = bytes(value)
         elif value is not None:
             text = self._text(value)
-        if (stored := raw if text is None else text) is not None:
+        stored = raw if text is None else text
+        if stored is not None:
             check_value(stored, self._settings.MAX_VALUE_BYTES)
         return Row(
             topic,

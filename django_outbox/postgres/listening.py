@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from ..events import boottime
 from ..exceptions import DatabaseError
-from ..fibers import here
+from ..fibers import this
 from ..relay.outage import Outage
 from .connection import Database
 from .statements import compose
@@ -43,15 +43,12 @@ class Listener:
             hear: called when something was committed, once for all that is heard
                 at a time; must return at once.
         """
-        fiber = here()
-        assert fiber is not None
         try:
             while True:
                 try:
                     self._listen(hear)
                 except DatabaseError as error:
-                    now = boottime()
-                    fiber.sleep(self._outage.lost(error, now) - now)
+                    this().sleep_until(self._outage.lost(error, boottime()))
                 else:
                     return
         finally:

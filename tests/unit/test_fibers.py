@@ -10,7 +10,8 @@ import pytest
 from greenlet import GreenletExit
 
 from django_outbox import fibers as module
-from django_outbox.fibers import READABLE, Fiber, Fibers, here
+from django_outbox.events import boottime
+from django_outbox.fibers import READABLE, Fibers, here, this
 
 LONG = 30.0
 """Seconds that no test waits for."""
@@ -28,12 +29,6 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         yield ours, theirs
-
-
-def this() -> Fiber:
-    fiber = here()
-    assert fiber is not None
-    return fiber
 
 
 def test_items_are_handled_in_their_order_on_the_thread_that_runs(
@@ -131,7 +126,7 @@ def test_a_fiber_sleeps_no_longer_than_it_says(
     woken: list[float] = []
 
     def sleep(seconds: float) -> None:
-        this().sleep(seconds)
+        this().sleep_until(now + seconds)
         woken.append(now)
 
     fibers.serve(sleep)(5.0)
@@ -149,7 +144,7 @@ def test_a_sleeper_ends_the_wait_of_its_thread(fibers: Fibers) -> None:
     woken: list[str] = []
 
     def sleep(seconds: float) -> None:
-        this().sleep(seconds)
+        this().sleep_until(boottime() + seconds)
         woken.append("up")
 
     fibers.serve(sleep)(0.01)
@@ -222,7 +217,7 @@ def test_the_end_finds_fibers_where_they_wait(
         finally:
             # Nothing may wait any more: there is nobody who would go on with it.
             with pytest.raises(GreenletExit):
-                this().sleep(LONG)
+                this().sleep_until(boottime() + LONG)
             ended.append("reader")
 
     fibers.serve(read)(None)
