@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from itertools import pairwise
+from statistics import median
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from django_outbox.election.ports import JoinLater
+from django_outbox.election.ports import Heartbeat, JoinLater
 from django_outbox.exceptions import KafkaUnavailable, TopicMissing
+from django_outbox.kafka.config import consumer_config
 from django_outbox.kafka.groups import Doorstep
 from django_outbox.kafka.membership import KafkaMembership
 from django_outbox.kafka.topics import (
@@ -22,7 +25,7 @@ from django_outbox.kafka.topics import (
     ledger_topic,
 )
 from django_outbox.options import OutboxSettings
-from tests.contracts.groups import Recorder
+from tests.contracts.groups import KafkaGroup, Recorder
 from tests.services import Topics
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
@@ -170,3 +173,52 @@ def test_a_newcomer_enters_as_soon_as_the_last_member_has_left(
             doorstep.enter()
         except JoinLater:
             inhabitant.poll(0.1)
+
+
+class Prover(Recorder):
+    """Has its heartbeats confirmed, and notes when those were sent that are."""
+
+    def __init__(self, member: KafkaMembership) -> None:
+        super().__init__()
+        self.proven: list[float] = []
+        self._member = member
+
+    def heard(self, heartbeat: Heartbeat, offset: int) -> None:
+        super().heard(heartbeat, offset)
+        self._member.confirm(offset)
+
+    def confirmed(self, offset: int) -> None:
+        self.proven.append(self.heartbeats[offset].sent_at)
+
+
+def longest_silence(bootstrap_servers: str) -> float:
+    """Have a follower join, and at once another; return what it cost the leader."""
+    group = KafkaGroup(bootstrap_servers)
+    leader = KafkaMembership(group.options, name="leader")
+    follower = KafkaMembership(group.options, name="follower")
+    stranger = Consumer(consumer_config(group.options))
+    prover = Prover(leader)
+    try:
+        group.join_and_own(leader, prover)
+        group.join(follower, Recorder(), leader)
+        stranger.subscribe([group.options.LEADER_TOPIC])
+        end = time.monotonic() + 2.0
+        while (now := time.monotonic()) < end:
+            leader.send(Heartbeat(node="leader", nonce="n", sent_at=now))
+            leader.poll(0.02)
+            follower.poll(0.02)
+            stranger.poll(0.02)
+    finally:
+        stranger.close()
+        for member in (follower, leader):
+            member.leave()
+    return max(later - sooner for sooner, later in pairwise(prover.proven))
+
+
+def test_newcomers_one_after_the_other_hardly_silence_the_leader(
+    bootstrap_servers: str,
+) -> None:
+    """While a group waits for one that has to rejoin, it hears nobody's proofs."""
+    silences = [longest_silence(bootstrap_servers) for _ in range(3)]
+
+    assert median(silences) < 0.75, silences
