@@ -127,7 +127,11 @@ class KafkaMembership:
             return
         self._producer.poll(0)
         if not self._is_owner:
-            self._wake(self._consumer)
+            # Any question has librdkafka see whether it may rejoin. Else it looks once
+            # a second, so that whoever joined just before the next rebalance keeps that
+            # open for up to two; and until it ends the coordinator reads nothing more
+            # of what the leader sends, proofs included.
+            self._consumer.memberid()
         for _ in range(BATCH):
             try:
                 message = self._consumer.poll(timeout)
@@ -183,17 +187,6 @@ class KafkaMembership:
                 producer.purge()
                 producer.flush(0)
             self._listener = None
-
-    @staticmethod
-    def _wake(consumer: Consumer) -> None:
-        """
-        Have librdkafka see whether it may rejoin, if it has to.
-
-        A client that nothing wakes looks once a second. So whoever joined a moment
-        before the next rebalance keeps it open for up to two, and until it ends the
-        coordinator reads nothing more of what the leader sends, proofs included.
-        """
-        consumer.memberid()
 
     def _stay(self, *, until: Callable[[], bool]) -> None:
         """Poll until something is so, or until the shortest stay is over."""

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from django_outbox.election.ports import Heartbeat, JoinLater
+from django_outbox.election.ports import Heartbeat, JoinLater, Membership
 from django_outbox.exceptions import KafkaUnavailable, TopicMissing
 from django_outbox.kafka.config import consumer_config
 from django_outbox.kafka.groups import Doorstep
@@ -178,7 +178,7 @@ def test_a_newcomer_enters_as_soon_as_the_last_member_has_left(
 class Prover(Recorder):
     """Has its heartbeats confirmed, and notes when those were sent that are."""
 
-    def __init__(self, member: KafkaMembership) -> None:
+    def __init__(self, member: Membership) -> None:
         super().__init__()
         self.proven: list[float] = []
         self._member = member
@@ -194,8 +194,7 @@ class Prover(Recorder):
 def longest_silence(bootstrap_servers: str) -> float:
     """Have a follower join, and at once another; return what it cost the leader."""
     group = KafkaGroup(bootstrap_servers)
-    leader = KafkaMembership(group.options, name="leader")
-    follower = KafkaMembership(group.options, name="follower")
+    leader, follower = group.member("leader"), group.member("follower")
     stranger = Consumer(consumer_config(group.options))
     prover = Prover(leader)
     try:
@@ -210,8 +209,7 @@ def longest_silence(bootstrap_servers: str) -> float:
             stranger.poll(0.02)
     finally:
         stranger.close()
-        for member in (follower, leader):
-            member.leave()
+        group.close()
     return max(later - sooner for sooner, later in pairwise(prover.proven))
 
 
