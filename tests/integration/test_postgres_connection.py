@@ -17,6 +17,7 @@ from django_outbox.postgres.statements import queries
 from django_outbox.postgres.unmarked import UnmarkedOutbox
 from django_outbox.records import Sweep
 from tests.acceptance.harvesters import eventually
+from tests.unit.samples import record
 
 ME = "11111111-1111-4111-8111-111111111111"
 
@@ -237,6 +238,18 @@ def test_pages_are_kept_by_the_server_and_nothing_else_is(database: Database) ->
         outbox.sweep(0, Sweep(known=frozenset(), passed=()), limit=1)
 
     assert kept(database) == ["page_after"]
+
+
+def test_a_purge_of_few_rows_is_kept_and_one_of_many_is_not(
+    database: Database,
+) -> None:
+    outbox = UnmarkedOutbox(database)
+    outbox.purge(ME, [record(n) for n in range(1, 202)])
+    after_many = kept(database)
+
+    outbox.purge(ME, [record(1)])
+
+    assert (after_many, kept(database)) == ([], ["purge"])
 
 
 def test_behind_a_pooler_nothing_is_kept(database: Database, pooler: None) -> None:

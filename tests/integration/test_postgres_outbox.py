@@ -15,6 +15,8 @@ from psycopg import sql
 from django_outbox.exceptions import DatabaseError, DatabaseUnavailable
 from django_outbox.postgres.connection import Database, Limits
 from django_outbox.postgres.outbox import PostgresOutbox
+from django_outbox.postgres.table import Table
+from django_outbox.postgres.unmarked import UnmarkedOutbox
 from django_outbox.records import Failure, Held
 
 ME = "11111111-1111-4111-8111-111111111111"
@@ -58,14 +60,14 @@ def outbox(database: Database) -> PostgresOutbox:
     return PostgresOutbox(database)
 
 
-def plan_of(outbox: PostgresOutbox, name: str, *, position: int = 0) -> str:
+def plan_of(outbox: Table, name: str, *, position: int = 0) -> str:
     """What the planner makes of a statement, in the adapter's own session."""
     with outbox._database.session() as connection:
         statement = b"EXPLAIN " + outbox._statements(connection)[name]
         return text_of(connection.execute(statement, values_of(outbox, position)))
 
 
-def plans_of(outbox: PostgresOutbox, name: str, *, position: int = 0) -> Iterator[str]:
+def plans_of(outbox: Table, name: str, *, position: int = 0) -> Iterator[str]:
     """What it makes of one that the server keeps: for these values, and for any."""
     yield plan_of(outbox, name, position=position)
     with (
@@ -88,7 +90,7 @@ def plans_of(outbox: PostgresOutbox, name: str, *, position: int = 0) -> Iterato
         )
 
 
-def values_of(outbox: PostgresOutbox, position: int) -> dict[str, Any]:
+def values_of(outbox: Table, position: int) -> dict[str, Any]:
     """Parameters of a page of all kinds: gaps behind the position, a lane held back."""
     return {
         "leader_id": ME,
@@ -98,6 +100,8 @@ def values_of(outbox: PostgresOutbox, position: int) -> dict[str, Any]:
         "highs": [8, 95],
         "low": 39_000,
         "lanes": ["t\nk"],
+        "ids": "{7,90}",
+        "message_ids": f"{{{OTHER},{ME}}}",
         **outbox._constants,
     }
 
@@ -161,6 +165,9 @@ class TestPlan:
         for plan in plans_of(outbox, "page", position=40_000):
             assert plan.count("Index Scan using outbox_pkey") == 3, plan
             assert "Seq Scan" not in plan, plan
+        for either in (outbox, UnmarkedOutbox(outbox._database)):
+            for plan in plans_of(either, "purge"):
+                assert plan.count("Index Scan using outbox_pkey") == 1, plan
 
 
 class TestOtherSessions:
