@@ -47,13 +47,14 @@ class Fiber(greenlet):
         self._fibers = fibers
         self._inbox = inbox
         self._handle = handle
-        self._is_due: Callable[[], object] = inbox.__len__
+        self._condition: Callable[[], object] = inbox.__len__
+        """What lets it go on, but for a socket and a time."""
         self.due_at = inf
         """Boot-time seconds at which it goes on, whatever else it waits for."""
 
     def is_due(self, now: float) -> bool:
         """Whether it can go on; whoever waits for a socket is told by `Fibers`."""
-        return now >= self.due_at or bool(self._is_due())
+        return now >= self.due_at or bool(self._condition())
 
     def wait_for(self, socket: int, events: int) -> int:
         """Wait until a socket is `READABLE` or `WRITABLE`; return what it is."""
@@ -102,10 +103,10 @@ class Fiber(greenlet):
                 self._fibers.wake()
             self._rest(self._inbox.__len__)
 
-    def _rest(self, is_due: Callable[[], object], *, until: float = inf) -> Any:
+    def _rest(self, condition: Callable[[], object], *, until: float = inf) -> Any:
         if self._fibers.is_closed:
             raise GreenletExit
-        self._is_due, self.due_at = is_due, until
+        self._condition, self.due_at = condition, until
         assert self.parent is not None
         return self.parent.switch()
 
