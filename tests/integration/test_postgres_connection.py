@@ -231,7 +231,7 @@ def test_a_statement_that_is_under_way_does_not_hold_up_the_end(
         )
 
 
-def test_pages_are_kept_by_the_server_and_nothing_else_is(database: Database) -> None:
+def test_pages_are_kept_by_the_server_and_sweeps_are_not(database: Database) -> None:
     outbox = UnmarkedOutbox(database)
     for _ in range(10):
         outbox.page(0, (), limit=1)

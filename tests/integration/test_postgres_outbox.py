@@ -165,8 +165,8 @@ class TestPlan:
         for plan in plans_of(outbox, "page", position=40_000):
             assert plan.count("Index Scan using outbox_pkey") == 3, plan
             assert "Seq Scan" not in plan, plan
-        for either in (outbox, UnmarkedOutbox(outbox._database)):
-            for plan in plans_of(either, "purge"):
+        for table in (outbox, UnmarkedOutbox(outbox._database)):
+            for plan in (*plans_of(table, "purge"), *plans_of(table, "archive")):
                 assert plan.count("Index Scan using outbox_pkey") == 1, plan
 
 
