@@ -29,9 +29,9 @@ page with gaps takes longer than to read it. Of these two every plan is good, wh
 the statistics say; of a mark, a plan made when the table was empty is not."""
 
 _KEPT_IDS: Final = 200
-"""A purge of so many rows at most is kept, too: for 30 of them that saves a quarter of
+"""A purge of so many rows at most is kept, too: for 30 of them that saves a fifth of
 its time. With a plan for any values the server compares each message id with all the
-others, which from some 500 on costs more than to plan."""
+others, which for a thousand costs more than to plan."""
 
 _NOTED: Final = frozenset({"attempts", "last_error"})
 _VALUE: Final = Record._fields.index("value")

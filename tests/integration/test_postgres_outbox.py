@@ -91,7 +91,7 @@ def plans_of(outbox: Table, name: str, *, position: int = 0) -> Iterator[str]:
 
 
 def values_of(outbox: Table, position: int) -> dict[str, Any]:
-    """Parameters of a page of all kinds: gaps behind the position, a lane held back."""
+    """Parameters of a page of all kinds (gaps, a lane held back), and of a purge."""
     return {
         "leader_id": ME,
         "position": position,
