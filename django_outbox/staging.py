@@ -61,7 +61,7 @@ WITH moved AS (
     WHERE id = %(series_id)s
 ), sent AS (
     INSERT INTO {outbox} ({columns})
-    SELECT {columns} FROM moved ORDER BY staged_id
+    SELECT {columns} FROM moved ORDER BY staged_id{returning}
 )
 SELECT message_id FROM moved ORDER BY staged_id"""
 """A new row's create_time is the moment of the release."""

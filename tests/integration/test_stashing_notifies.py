@@ -12,7 +12,14 @@ from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from django_outbox import Message, astash, stash, stash_many
+from django_outbox import (
+    Message,
+    astash,
+    open_series,
+    release_series,
+    stash,
+    stash_many,
+)
 from django_outbox.privileges import grants
 from django_outbox.stashing import COPIED
 
@@ -117,14 +124,37 @@ def test_what_is_staged_tells_nothing(ear: Ear) -> None:
     assert ear.heard() == 0
 
 
+@pytest.mark.usefixtures("notifying")
+def test_a_released_series_tells_once(ear: Ear) -> None:
+    with transaction.atomic():
+        stash_many(many(3), series="by hand")
+    with transaction.atomic():
+        release_series("by hand")
+    assert ear.heard() == 1
+
+    with transaction.atomic():
+        stash_many(many(3), series="complete", expected=3)
+    assert ear.heard() == 1
+
+
+@pytest.mark.usefixtures("notifying")
+def test_an_empty_series_tells_nothing(ear: Ear) -> None:
+    with transaction.atomic():
+        open_series("empty")
+        release_series("empty")
+
+    assert ear.heard() == 0
+
+
 def test_without_the_setting_nothing_is_told(ear: Ear) -> None:
     with transaction.atomic(), CaptureQueriesContext(connection) as statements:
         stash("orders", key="1")
         stash_many(many(2))
         stash_many(many(COPIED))
+        stash("orders", key="1", series="s", expected=1)
 
     assert ear.heard() == 0
-    assert len(statements) == 3
+    assert len(statements) == 6
     assert not any("notify" in statement["sql"] for statement in statements)
 
 
@@ -149,4 +179,5 @@ def test_it_takes_no_privilege_more() -> None:
         cursor.execute('SET LOCAL ROLE "told_app"')
         stash("orders", key="1")
         stash_many(many(COPIED))
+        stash("orders", key="1", series="s", expected=1)
         transaction.set_rollback(True)
