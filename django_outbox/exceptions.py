@@ -85,6 +85,10 @@ class RepeatUnnoticed(ConsumingError):
     """The block of a repeat did not look at `is_first`: it was rolled back."""
 
 
+class ErrorSwallowed(ConsumingError):
+    """The transaction was spoilt by an error that was caught: it was rolled back."""
+
+
 class RegistryUnavailable(OutboxError):
     """The schema registry gives no schema now; no value was judged without it."""
 

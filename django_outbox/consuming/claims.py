@@ -59,9 +59,15 @@ def checked_key(source: Keyed) -> str:
     Return the key of a message, or the key itself.
 
     Raises:
-        InvalidKey: it is empty, too long or not printable.
+        InvalidKey: it is no key, empty, too long or not printable.
     """
     identity = source.identity if isinstance(source, ConsumedMessage) else source
+    if not isinstance(identity, str | UUID):
+        # The text "None" would make one key of all messages that lack one.
+        raise InvalidKey(
+            f"The key must be a message, a str or a UUID, not {type(identity).__name__}"
+            "; return str(...) of what is unique in each message."
+        )
     return _checked("key", str(identity), KEY_LENGTH)
 
 

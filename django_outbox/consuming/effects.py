@@ -8,16 +8,17 @@ refused; Kafka gets a copy for those who watch the group there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Generator, Sequence
 from contextlib import suppress
 from typing import Final
 
 from django.db import Error, InterfaceError, OperationalError
 
 from ..consumed import BEGINNING, ConsumedMessage, Place
+from ..exceptions import ConsumingError
 from ..models import ConsumerOffset, OffsetQuerySet
 from .idempotence import Once
-from .registry import Group
+from .registry import Group, Subscription
 
 _ABSENT: Final = frozenset(
     {
@@ -74,7 +75,7 @@ class Effects:
             with claim as run:
                 self._step_past(message)
                 if run.is_first:
-                    subscription.handle(message)
+                    _require_done(subscription, subscription.handle(message))
                 return run.is_first
         except _Passed:
             return False
@@ -126,6 +127,16 @@ class NoDatabase:
 
     def ping(self) -> None:
         """There is nothing to reach."""
+
+
+def _require_done(subscription: Subscription, returned: object) -> None:
+    """Raise if the handler has only made something that nobody will run."""
+    if isinstance(returned, Awaitable | Generator | AsyncGenerator):
+        raise ConsumingError(
+            f"{subscription.name} has returned a {type(returned).__name__} and done "
+            "nothing. With transforms=True it may yield messages; a decorator of an "
+            "async function must be async, too."
+        )
 
 
 def is_away(error: BaseException) -> bool:

@@ -12,20 +12,21 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
 
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from asgiref.sync import sync_to_async
 from django.db import connections, router, transaction
 
 from ..conf import settings
 from ..consumed import ConsumedMessage
-from ..exceptions import AlreadyOpen, InvalidKey, RepeatUnnoticed
+from ..exceptions import AlreadyOpen, ConsumingError, InvalidKey
 from ..models import ProcessedMessage, ProcessedQuerySet
 from .claims import Keyed, Run, checked_consumer, checked_key
+from .commits import require_unspoilt
+from .threads import OwnThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,7 +65,8 @@ class Once:
         self._using = using
         self._silence = silence
         self._token: Token[frozenset[_Claim]] | None = None
-        self._context: AbstractAsyncContextManager[Any] | None = None
+        self._atomic: transaction.Atomic | None = None
+        self._thread = OwnThread()
         self._strangers: set[str] = set()
 
     def __enter__(self) -> Run:
@@ -88,16 +90,15 @@ class Once:
     async def __aenter__(self) -> Run:
         # A thread and a connection of its own: tasks that shared them would find
         # themselves in each other's transactions.
-        self._context = cast(
-            "AbstractAsyncContextManager[Any]", ThreadSensitiveContext()
-        )
-        await self._context.__aenter__()
+        self._thread.enter()
         alias = alias_for(self._using)
         self._announce(alias)
         try:
             return await sync_to_async(self._begin)(alias)
-        except BaseException:
+        except BaseException as error:
             self._recall()
+            # Whoever is cancelled while it waits gets the claim all the same.
+            await sync_to_async(self._leave)(error)
             await self._leave_thread()
             raise
 
@@ -116,8 +117,10 @@ class Once:
     def _begin(self, alias: str) -> Run:
         initialized = {c.alias for c in connections.all(initialized_only=True)}
         self._strangers = set(connections) - initialized
-        self._atomic = transaction.atomic(using=alias)
-        self._atomic.__enter__()
+        self._connection = connections[alias]
+        atomic = transaction.atomic(using=alias)
+        atomic.__enter__()
+        self._atomic = atomic
         try:
             rows = ProcessedMessage.objects.using(alias)
             is_first = rows.claim(self._consumer, self._key, silence=self._silence)
@@ -128,7 +131,7 @@ class Once:
                 save=lambda response: _save(mine, response),
             )
         except BaseException as error:
-            self._atomic.__exit__(type(error), error, error.__traceback__)
+            self._leave(error)
             raise
         return self._run
 
@@ -141,10 +144,19 @@ class Once:
         try:
             if exc is None:
                 self._run.require_asked("once()")
-        except RepeatUnnoticed as error:
-            self._atomic.__exit__(type(error), error, error.__traceback__)
+                require_unspoilt(self._connection)
+        except ConsumingError as error:
+            self._leave(error)
             raise
-        self._atomic.__exit__(exc_type, exc, traceback)
+        self._leave(exc)
+
+    def _leave(self, error: BaseException | None) -> None:
+        """End the transaction, if one is open: commit without an error."""
+        atomic, self._atomic = self._atomic, None
+        if atomic is not None:
+            atomic.__exit__(
+                *((type(error), error, error.__traceback__) if error else (None,) * 3)
+            )
 
     def _announce(self, alias: str) -> None:
         claim = (alias, self._consumer, self._key)
@@ -163,8 +175,7 @@ class Once:
 
     async def _leave_thread(self) -> None:
         await sync_to_async(self._close_strangers)()
-        if self._context is not None:
-            await self._context.__aexit__(None, None, None)
+        self._thread.leave()
 
     def _close_strangers(self) -> None:
         """Close connections that the block has opened on a thread that ends now."""

@@ -192,8 +192,8 @@ class Application:
         self._atomic.__exit__(exc_type, exc, traceback)
 
     def _lock(self) -> None:
-        """Lock the row and read it anew."""
-        locked = self._rows().select_for_update(of=("self",))
+        """Lock the row, those of its parent models too, and read it anew."""
+        locked = self._rows().select_related(None).select_for_update()
         self._entity.refresh_from_db(using=self._alias, from_queryset=locked)
 
     def _respond(self, response: Any) -> None:

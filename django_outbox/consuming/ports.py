@@ -24,6 +24,9 @@ class Source(Protocol):
         partition are in their order. While the cluster is away, there are none.
         """
 
+    def serve(self) -> None:
+        """Serve the group once; what comes meanwhile is for the next `poll()`."""
+
     def hold(self, timeout: float, until: Callable[[], bool]) -> None:
         """Stay in the group without taking messages, until then at the latest."""
 

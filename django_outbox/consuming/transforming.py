@@ -12,6 +12,7 @@ carry a token, and the group is asked which token it has.
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -23,6 +24,9 @@ from .output import Output
 from .ports import Transactions
 
 logger = logging.getLogger(__name__)
+
+LONGEST: Final = 1.0
+"""Seconds after which what is done goes out, and the group is served."""
 
 
 class _Trial(NamedTuple):
@@ -66,6 +70,7 @@ class TransformWorker:
         left = list(messages)
         while left and not self._job.stop.is_set():
             del left[: self._step(left)]
+            self._job.source.serve()
             left = [message for message in left if self._job.source.owns(message)]
 
     def close(self) -> None:
@@ -76,6 +81,7 @@ class TransformWorker:
         """Send the output of the first messages; return how many were done."""
         letters: list[Letter] = []
         chunk: list[ConsumedMessage] = []
+        until = time.monotonic() + LONGEST
         for message in messages[: self._batch]:
             try:
                 letters += self._letters(message)
@@ -85,6 +91,8 @@ class TransformWorker:
                 # What precedes it goes out first.
                 break
             chunk.append(message)
+            if self._job.stop.is_set() or time.monotonic() >= until:
+                break
         if not chunk:
             return 0
         try:

@@ -87,6 +87,10 @@ class KafkaSource:
         self._is_committing = False
         self._committed_at = 0.0
         self.has_joined = False
+        self._joined_at = 0.0
+        """When partitions were last assigned."""
+        self._settling = 2 * options.SESSION_TIMEOUT
+        """Seconds after which a member without partitions gets none any more."""
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -94,13 +98,21 @@ class KafkaSource:
 
     @property
     def is_at_end(self) -> bool:
-        return self.has_joined and not self._buffer and self._owned <= self._at_end
+        if not self.has_joined or self._buffer:
+            return False
+        if not self._owned:
+            # Whoever joins others gets nothing at first, and then what they give up.
+            return time.monotonic() - self._joined_at >= self._settling
+        return self._owned <= self._at_end
 
     def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
         self._taken.clear()
         self._collect(limit, timeout)
         taken, self._buffer = self._buffer[:limit], self._buffer[limit:]
         return taken
+
+    def serve(self) -> None:
+        self._serve(0)
 
     def hold(self, timeout: float, until: Callable[[], bool]) -> None:
         consumer = self._connected()
@@ -230,7 +242,7 @@ class KafkaSource:
         consumer.incremental_assign(partitions)
         self._owned.update(places)
         self._member_id = consumer.memberid() or ""
-        self.has_joined = True
+        self.has_joined, self._joined_at = True, time.monotonic()
         self._on_change()
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

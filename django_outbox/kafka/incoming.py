@@ -24,8 +24,16 @@ def consumed(message: Message) -> ConsumedMessage:
         key=_bytes(message.key()),
         value=_bytes(message.value()),
         headers=_headers(message),
-        timestamp=_EPOCH + timedelta(milliseconds=milliseconds) if has_time else None,
+        timestamp=_moment(milliseconds) if has_time else None,
     )
+
+
+def _moment(milliseconds: int) -> datetime:
+    """Return the time, or the last there is: a producer may have sent microseconds."""
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connections
 
-from django_outbox import ConsumedMessage
+from django_outbox import ConsumedMessage, ConsumingError
 from django_outbox.consumed import BEGINNING
 from django_outbox.consuming.effects import Effects
 from django_outbox.consuming.registry import Group, Subscription
@@ -68,6 +68,28 @@ def test_an_offset_rolls_back_with_the_effects() -> None:
         effects_of(fail).apply(at(4))
     assert stored() == []
     assert done() == []
+    assert not ProcessedMessage.objects.exists()
+
+
+def yields(message: ConsumedMessage) -> Generator[ConsumedMessage, None, None]:
+    note(message)
+    yield message
+
+
+async def ayields(message: ConsumedMessage) -> AsyncGenerator[ConsumedMessage, None]:
+    yield message
+
+
+class Promise:
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+@pytest.mark.parametrize("handle", [yields, ayields, lambda _: Promise()])
+def test_a_handler_that_was_not_run_is_not_done(handle: Any) -> None:
+    with pytest.raises(ConsumingError, match="transforms=True"):
+        effects_of(handle).apply(at(4))
+    assert stored() == []
     assert not ProcessedMessage.objects.exists()
 
 

@@ -159,6 +159,41 @@ def test_a_member_that_loses_its_partitions_drops_what_it_holds(
         second.close()
 
 
+def test_who_has_just_joined_others_is_not_at_the_end(
+    sources: Any, topics: Topics, options: OutboxSettings, bootstrap_servers: str
+) -> None:
+    """It gets no partition at first, and then one that somebody has given up."""
+    shared = topics.create(partitions=2)
+    send(bootstrap_servers, shared, 10)
+    group = f"group-{uuid4()}"
+    first = KafkaSource(options, group=group, topics=[shared])
+    second = KafkaSource(options, group=group, topics=[shared])
+    try:
+        until(lambda: len(first.places) == 2, first)
+        until(lambda: second.has_joined, second)
+        assert second.places == ()
+        assert not second.is_at_end
+        deadline = time.monotonic() + PATIENCE
+        while not (first.is_at_end and second.is_at_end):
+            assert time.monotonic() < deadline
+            first.poll(10, 0.05)
+            second.poll(10, 0.05)
+        assert len(first.places) == len(second.places) == 1
+    finally:
+        first.close()
+        second.close()
+
+
+def test_who_gets_no_partition_is_at_the_end_after_a_while(
+    sources: Any, topic: str
+) -> None:
+    first, second = sources(), sources()
+    until(lambda: first.places, first)
+    until(lambda: second.has_joined, second)
+    until(lambda: second.is_at_end, second)
+    assert second.places == ()
+
+
 def letter(topic: str, value: str) -> Letter:
     return Letter(topic, "k", value, [("a", "1")])
 
@@ -223,7 +258,8 @@ def test_a_letter_that_is_too_large_is_poison(
     topics: Topics, options: OutboxSettings
 ) -> None:
     small = topics.create(config={"max.message.bytes": "1000"})
-    letters = KafkaDeadLetters(options)
+    # A broker that was never written to takes its time.
+    letters = KafkaDeadLetters(replace(options, DELIVERY_TIMEOUT=PATIENCE))
     with pytest.raises(RecordPoisoned):
         letters.send(letter(small, "x" * 2000))
     letters.send(letter(small, "y"))

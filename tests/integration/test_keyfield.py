@@ -11,7 +11,7 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db import connections
 
 from django_outbox.exceptions import RepeatUnnoticed
-from tests.testapp.models import Account, ForgetfulAccount
+from tests.testapp.models import Account, ForgetfulAccount, SavingsAccount
 
 
 def deposit(account: Account) -> dict[str, int]:
@@ -63,13 +63,16 @@ def test_what_fails_is_not_remembered() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_changes_at_the_same_time_come_one_after_the_other() -> None:
+@pytest.mark.parametrize("model", [Account, SavingsAccount])
+def test_changes_at_the_same_time_come_one_after_the_other(
+    model: type[Account],
+) -> None:
     """Each starts from the row as it is, whatever the object in memory says."""
-    account = Account.objects.create()
+    account = model.objects.create()
     start = Barrier(4)
 
     def change(key: str) -> None:
-        mine = Account.objects.get(pk=account.pk)
+        mine = model.objects.get(pk=account.pk)
         try:
             start.wait(10)
             mine.apply_once(key, deposit)

@@ -6,12 +6,16 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from threading import Barrier, Event
 from typing import Any
 
 import pytest
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import (
+    DatabaseError,
+    IntegrityError,
     InternalError,
     OperationalError,
     connection,
@@ -24,7 +28,12 @@ from pytest_django import Settings
 from django_outbox import ConsumedMessage, InvalidKey, once
 from django_outbox.consuming import pruning
 from django_outbox.consuming.effects import is_away
-from django_outbox.exceptions import AlreadyOpen, ConsumingError, RepeatUnnoticed
+from django_outbox.exceptions import (
+    AlreadyOpen,
+    ConsumingError,
+    ErrorSwallowed,
+    RepeatUnnoticed,
+)
 from django_outbox.models import ProcessedMessage
 from tests.testapp.models import Effect
 
@@ -49,6 +58,40 @@ def test_a_repeat_has_no_effect_and_the_same_answer() -> None:
     assert Effect.objects.count() == 1
     (row,) = ProcessedMessage.objects.all()
     assert (row.consumer, row.key) == ("billing", MESSAGE.message_id)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("caught", ["by the ORM", "by a cursor", "a rollback"])
+def test_an_error_of_the_database_that_is_caught_is_told(caught: str) -> None:
+    """Its transaction would roll back without a word, and the claim with it."""
+    with (
+        pytest.raises(ErrorSwallowed, match="atomic"),
+        once(MESSAGE, consumer="billing") as run,
+    ):
+        assert run.is_first
+        Effect.objects.create(text="lost")
+        if caught == "by the ORM":
+            with suppress(IntegrityError):
+                Effect.objects.create(text=None)
+        elif caught == "by a cursor":
+            with suppress(DatabaseError), connection.cursor() as cursor:
+                cursor.execute("SELECT 1 / 0")
+        else:
+            transaction.set_rollback(True)
+    assert not ProcessedMessage.objects.exists()
+    assert not Effect.objects.exists()
+    do()
+    assert Effect.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_error_that_is_caught_around_an_atomic_of_its_own_is_harmless() -> None:
+    with once(MESSAGE, consumer="billing") as run:
+        assert run.is_first
+        with suppress(IntegrityError), transaction.atomic():
+            Effect.objects.create(text=None)
+        Effect.objects.create(text="done")
+    assert Effect.objects.count() == 1
 
 
 @pytest.mark.django_db
@@ -172,6 +215,18 @@ def test_the_key_may_come_from_the_arguments() -> None:
         assert not run.is_first
 
 
+@pytest.mark.parametrize("key", [None, 7, b"k"])
+def test_what_is_no_text_is_no_key(key: Any) -> None:
+    """Every message without a key would be a repeat of the first one."""
+
+    @once(consumer="billing", key=lambda _: key)
+    def handle(message: str) -> None:
+        raise AssertionError("it has no key")
+
+    with pytest.raises(InvalidKey, match=rf"not {type(key).__name__}"):
+        handle("message")
+
+
 @pytest.mark.parametrize("key", ["", "x" * 513, "a\0b", "\ud800", "a\nb"])
 def test_what_can_be_no_key_is_refused(key: str) -> None:
     with pytest.raises(InvalidKey, match="1 to 512 bytes"):
@@ -205,6 +260,67 @@ def test_coroutines_do_it_once_each_in_its_own_transaction() -> None:
     assert [a for a in answers if isinstance(a, str)] == ["A", "B", "A", "B"]
     assert sum(isinstance(a, LookupError) for a in answers) == 2
     assert sorted(effect.text for effect in Effect.objects.all()) == ["a", "b"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_blocks_of_one_request_have_transactions_of_their_own() -> None:
+    """Under ASGI a request has a context of its own, for one thread."""
+    is_inside = asyncio.Event()
+
+    async def fails() -> None:
+        async with once("a", consumer="billing") as run:
+            assert run.is_first
+            is_inside.set()
+            await Effect.objects.acreate(text="lost")
+            raise LookupError
+
+    async def works() -> None:
+        await is_inside.wait()
+        async with once("b", consumer="billing") as run:
+            assert run.is_first
+            await Effect.objects.acreate(text="kept")
+
+    async def request() -> None:
+        async with ThreadSensitiveContext():
+            await asyncio.gather(fails(), works(), return_exceptions=True)
+            await sync_to_async(connections.close_all)()
+
+    asyncio.run(request())
+    assert [effect.text for effect in Effect.objects.all()] == ["kept"]
+    assert [row.key for row in ProcessedMessage.objects.all()] == ["b"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_block_that_is_cancelled_while_it_waits_leaves_no_claim() -> None:
+    has_claimed, may_end = Event(), Event()
+
+    def hold() -> None:
+        with suppress(LookupError), once(MESSAGE, consumer="billing") as run:
+            assert run.is_first
+            has_claimed.set()
+            may_end.wait(10)
+            raise LookupError
+
+    async def wait_in_vain() -> None:
+        async with once(MESSAGE, consumer="billing"):
+            raise AssertionError("it was cancelled before")
+
+    async def cancel() -> None:
+        task = asyncio.create_task(wait_in_vain())
+        await asyncio.to_thread(_closing(_wait_until_blocked))
+        task.cancel()
+        may_end.set()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        (sessions,) = await asyncio.to_thread(_closing(_sessions_in_transaction))
+        assert sessions == 0
+
+    with ThreadPoolExecutor(1) as pool:
+        holder = pool.submit(_closing(hold))
+        assert has_claimed.wait(10)
+        asyncio.run(cancel())
+        holder.result(10)
+    do()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -278,6 +394,16 @@ def test_a_server_that_is_no_primary_any_more_is_away() -> None:
 def _execute(statement: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement)
+
+
+def _sessions_in_transaction() -> tuple[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND state = 'idle in transaction'"
+        )
+        (row,) = cursor.fetchall()
+    return (int(row[0]),)
 
 
 def _closing(job: Callable[[], Any]) -> Callable[[], Any]:

@@ -41,3 +41,9 @@ class ForgetfulAccount(IdempotentModel):
 
     def __str__(self) -> str:
         return str(self.pk)
+
+
+class SavingsAccount(Account):
+    """Its keys and its balance lie in the table of its parent."""
+
+    rate = models.IntegerField(default=0)

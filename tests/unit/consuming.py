@@ -46,12 +46,15 @@ class FakeSource:
         self.tokens: dict[Place, str] = {}
         self.to_come: list[ConsumedMessage] = []
         self.on_hold: Callable[[], None] = lambda: None
-        self.commits = 0
+        self.commits = self.served = 0
         self.is_closed = False
 
     def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
         taken, self.to_come = self.to_come[:limit], self.to_come[limit:]
         return taken
+
+    def serve(self) -> None:
+        self.served += 1
 
     def hold(self, timeout: float, until: Callable[[], bool]) -> None:
         self.waits.append(timeout)

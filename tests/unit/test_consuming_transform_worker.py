@@ -10,6 +10,7 @@ import pytest
 
 from django_outbox import ConsumedMessage, ConsumingError, Message
 from django_outbox.consumed import Letter
+from django_outbox.consuming import transforming
 from django_outbox.consuming.output import Output
 from django_outbox.consuming.transforming import TransformWorker
 from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned
@@ -55,6 +56,33 @@ def test_an_input_may_have_no_output_or_several() -> None:
     nothing = Transformation(lambda _: None)
     nothing.worker.work(messages("a"))
     assert nothing.source.positions == {("orders", 0): 1}
+
+
+def test_a_stop_lets_out_what_is_done() -> None:
+    it = Transformation()
+
+    def stop_at_b(message: ConsumedMessage) -> Message:
+        if message.text() == "b":
+            it.job.stop.set()
+        return shout(message)
+
+    it.job = job_of(group_of(stop_at_b, transforms=True), it.source, it.watch)
+    it.worker = TransformWorker(
+        it.job, output=Output(OutboxSettings()), transactions=it.transactions
+    )
+    it.worker.work(messages("a", "b", "c"))
+    assert it.values() == [["A", "B"]]
+
+
+def test_the_group_is_served_between_slow_messages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A round of hundreds must not outlast max.poll.interval.ms."""
+    monkeypatch.setattr(transforming, "LONGEST", 0.0)
+    it = Transformation()
+    it.worker.work(messages("a", "b", "c"))
+    assert it.values() == [["A"], ["B"], ["C"]]
+    assert it.source.served == 3
 
 
 def test_the_same_input_gives_the_same_message_ids() -> None:
