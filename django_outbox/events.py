@@ -82,6 +82,7 @@ class LeaderRevoked(Event):
     """
     The broker takes leadership back; nothing of ours is in flight any more.
 
+    Unless to settle it took longer than `DRAIN_TIMEOUT`, which the log says then.
     `leader_id` is the one that ends. No successor is elected before the
     receivers return or their budget (`REVOKE_TIMEOUT`) is spent.
     """

@@ -124,6 +124,12 @@ class Harvester:
         machinery = self._running()
         return machinery is not None and machinery.is_alive
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether a thread of it has ended by an error."""
+        machinery = self._running()
+        return machinery is not None and machinery.failure is not None
+
     def __enter__(self) -> Harvester:
         self.start()
         return self

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -27,12 +26,15 @@ from .parts import Observer
 from .providers import HarvestedTable
 from .records import Backlog
 from .relay.outage import Outage
-from .stopping import StopSignals
+from .stopping import StopSignals, exit_at_once
 
 logger = logging.getLogger(__name__)
 
 LOOK: Final = 0.2
 """Seconds between two looks at a signal or, with `--drain`, at the table."""
+
+GLANCE: Final = 0.05
+"""Seconds between two looks at a signal while another thread looks at the table."""
 
 FEW: Final = 20_000
 """Rows that are counted in a millisecond or two."""
@@ -110,7 +112,7 @@ def _end(harvester: Harvester, observers: Sequence[Observer]) -> int:
     _tell_stopped(harvester, observers)
     sys.stdout.flush()
     # Threads that hang in a client library would hold up an ordinary exit.
-    os._exit(0)
+    return exit_at_once(0)
 
 
 def _tell_stopped(harvester: Harvester, observers: Sequence[Observer]) -> int:
@@ -149,18 +151,35 @@ def _wait_until_empty(
     table: HarvestedTable, harvester: Harvester, stop: threading.Event
 ) -> None:
     """Wait until no row is left, whoever leads, and show the progress."""
-    pause = LOOK
+    is_over = threading.Event()
     with _bar() as show:
-        while harvester.is_alive and not stop.wait(pause):
-            try:
-                backlog = table.backlog()
-            except DatabaseError:
-                continue
-            show(backlog)
-            if not backlog.records:
-                break
-            # To count many rows takes time from those who work on them.
-            pause = LOOK * min(max(1.0, backlog.records / FEW), 5.0)
+        # A database that hangs must not hold up a signal.
+        threading.Thread(
+            target=_look_until_empty,
+            args=(table, show, is_over),
+            name="outbox-drain",
+            daemon=True,
+        ).start()
+        while harvester.is_alive and not stop.is_set() and not is_over.wait(GLANCE):
+            pass
+        is_over.set()
+
+
+def _look_until_empty(
+    table: HarvestedTable, show: Callable[[Backlog], None], is_over: threading.Event
+) -> None:
+    """Set the event when the table is empty; end when somebody else has set it."""
+    pause = LOOK
+    while not is_over.wait(pause):
+        try:
+            backlog = table.backlog()
+        except DatabaseError:
+            continue
+        show(backlog)
+        if not backlog.records:
+            is_over.set()
+        # To count many rows takes time from those who work on them.
+        pause = LOOK * min(max(1.0, backlog.records / FEW), 5.0)
     table.close()
 
 
@@ -239,7 +258,9 @@ def _metrics(
 
     def start(harvester: Harvester) -> ExitStack:
         try:
-            server = serve(address, metrics, is_healthy=lambda: harvester.is_alive)
+            server = serve(
+                address, metrics, is_healthy=lambda: not harvester.has_failed
+            )
         except OSError as error:
             raise ConfigurationError(
                 f"METRICS_ADDRESS: {address!r} cannot be bound: {error.strerror}."

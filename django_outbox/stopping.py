@@ -7,10 +7,14 @@ anything is built, and look at `stop` whenever they may end.
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import threading
 from types import FrameType
+from typing import Final, NoReturn
+
+_SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
 class StopSignals:
@@ -18,6 +22,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.stop = threading.Event()
+        self._is_asked = False
 
     def __enter__(self) -> StopSignals:
         numbers = (signal.SIGTERM, signal.SIGINT)
@@ -29,6 +34,17 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.stop.is_set():
-            os._exit(128 + number)
-        self.stop.set()
+        if self._is_asked:
+            exit_at_once(128 + number)
+        self._is_asked = True
+        # Elsewhere: a signal may come while this thread holds the lock of the event,
+        # or that of `threading.Thread`, and would wait for it for ever.
+        _thread.start_new_thread(self.stop.set, ())
+
+
+def exit_at_once(code: int) -> NoReturn:
+    """End the process whatever its threads do; leave a terminal with a cursor."""
+    if os.isatty(1):
+        # The live line hides it, and has no time left to show it again.
+        os.write(1, _SHOW_CURSOR)
+    os._exit(code)

@@ -8,7 +8,6 @@ the settings: the composition root of consumers.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ from ..kafka.letters import KafkaDeadLetters, KafkaTransforms
 from ..kafka.validation import check_properties
 from ..observability.presentation import present_consumer
 from ..options import OutboxSettings
-from ..stopping import StopSignals
+from ..stopping import StopSignals, exit_at_once
 from .attempts import Patience
 from .effects import Effects, NoDatabase
 from .job import Job
@@ -162,4 +161,4 @@ def _end_overdue(
     )
     progress.stopped()
     sys.stdout.flush()
-    os._exit(0)
+    exit_at_once(0)

@@ -69,7 +69,8 @@ def devstack(
         DevstackError: no source has one of the services; says what to do.
     """
     if chosen := os.environ.get("DEVSTACK_SOURCES"):
-        sources = [source for source in sources if source in chosen.split(",")]
+        names = [name.strip() for name in chosen.split(",")]
+        sources = [source for source in sources if source in names]
     started: list[Service] = []
 
     def provide(name: str, variable: str) -> Service:

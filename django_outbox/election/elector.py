@@ -145,7 +145,7 @@ class Elector:
         """A partition in the hands of one who cannot lead leaves none to lead."""
         if self._neli.unproven() > self._settings.candidate_timeout:
             return "it owns the leader partition and cannot prove it"
-        return self.leadership.resignation
+        return self.leadership.resignation or self._membership.reason_to_rejoin
 
     def _retire(self, reason: str) -> None:
         """Let another process lead, and come back when this one could again."""

@@ -71,6 +71,10 @@ class Membership(Protocol):
             JoinLater: the group had better be left alone; call again soon.
         """
 
+    @property
+    def reason_to_rejoin(self) -> str | None:
+        """What keeps anybody from leading until this member has joined again."""
+
     def poll(self, timeout: float) -> None:
         """Serve callbacks for up to `timeout` seconds."""
 

@@ -21,6 +21,8 @@ class SoloMembership:
     Two of them know nothing of each other and would both lead.
     """
 
+    reason_to_rejoin: str | None = None
+
     def __init__(self, *, wait: Callable[[float], object] = time.sleep) -> None:
         self._wait = wait
         self._offsets = count()

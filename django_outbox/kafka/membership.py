@@ -81,6 +81,7 @@ class KafkaMembership:
         self.credential: Credential | None = None
         """Shown in transactions; None when this member does not own the partition, or
         when records do not go out in transactions."""
+        self.reason_to_rejoin: str | None = None
         self._position = 0
         self._member_id: str | None = None
         self._listener: Listener | None = None
@@ -109,7 +110,7 @@ class KafkaMembership:
         config = consumer_config(self._options) | common
         logger.debug("Joining the leader group with %s", redacted(config))
         self._listener = listener
-        self._is_settled = False
+        self._is_settled, self.reason_to_rejoin = False, None
         self._producer = DriverProducer(heartbeat_config(self._options) | common)
         self._consumer = Consumer(config | {"on_commit": self._on_commit})
         self._consumer.subscribe(
@@ -262,6 +263,9 @@ class KafkaMembership:
     def _on_message(self, message: Message) -> None:
         if (error := message.error()) is not None:
             self._trouble.note(error)
+            if error.code() == DriverError.UNKNOWN_TOPIC_OR_PART and not self._is_owner:
+                # A cluster that came back without it: to join makes it again.
+                self.reason_to_rejoin = "the leader topic is gone"
             return
         heartbeat = heartbeats.decode(message.value())
         offset = message.offset()

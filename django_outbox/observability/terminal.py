@@ -76,7 +76,8 @@ class StatusLine(_Line):
             self._meter = event
         elif event.kind in _STATES:
             self._state = _STATES[event.kind]
-            if not event.kind.startswith("leader_"):
+            if event.kind not in ("leader_acquired", "leader_refreshed"):
+                # Only who leads knows how it stands.
                 self._meter = None
         self._show()
 

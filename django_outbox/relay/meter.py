@@ -76,13 +76,21 @@ class Meter:
     def read(
         self, now: float, *, leader_id: str, backlog: Backlog, receiver_errors: int
     ) -> MeterRead:
-        """Make a reading of what was done since the last one."""
+        """
+        Make a reading of what was done since the last one.
+
+        Args:
+            now: boot-time seconds at which the leader was proven, before its table was
+                asked for the backlog: the process may have been frozen meanwhile, and
+                who takes a reading for a sign of leadership counts from then.
+        """
         relay = self._relay
         elapsed = now - (self._read_at or now)
         purged, self._purged = relay.purged - self._purged, relay.purged
         self._read_at = now
         return MeterRead(
             name=self._name,
+            boottime_ns=round(now * 1e9),
             leader_id=leader_id,
             rate=purged / elapsed if elapsed else 0.0,
             purged=relay.purged,

@@ -85,6 +85,7 @@ class FakeMembership:
         self.name = name
         self.credential: FakeCredential | None = None
         """Shown in transactions; None when this member does not own the partition."""
+        self.reason_to_rejoin: str | None = None
         self._group = group
         self._listener: Listener | None = None
         self._client: FakeClient | None = None

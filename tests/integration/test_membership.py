@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from statistics import median
 from uuid import uuid4
@@ -105,6 +105,53 @@ def test_a_topic_with_too_many_partitions_is_worth_a_warning(
     assert "3 partitions, 1 would do" in caplog.text
 
 
+def test_a_topic_that_is_gone_is_a_reason_to_join_again(
+    config: dict[str, str], name: str
+) -> None:
+    """As on a cluster that came back empty; to join makes the topic again."""
+    often = {"topic.metadata.refresh.interval.ms": 200}
+    options = OutboxSettings(
+        LEADER_TOPIC=name, LEADER_GROUP=name, KAFKA={**config, **often}
+    )
+    leader, follower = KafkaMembership(options), KafkaMembership(options)
+    admin = AdminClient(config)
+    try:
+        join(leader)
+        until(lambda: leader._is_owner, leader)
+        join(follower, leader)
+        assert follower.reason_to_rejoin is None
+        admin.delete_topics([name])[name].result(timeout=15)
+        leader.leave()
+        until(lambda: follower.reason_to_rejoin, follower)
+        join(follower)
+        until(lambda: follower._is_owner, follower)
+        assert follower.reason_to_rejoin is None
+    finally:
+        leader.leave()
+        follower.leave()
+
+
+def join(member: KafkaMembership, *others: KafkaMembership) -> None:
+    """Join as soon as the group may be disturbed."""
+
+    def has_joined() -> bool:
+        try:
+            member.join(Recorder())
+        except JoinLater:
+            return False
+        return True
+
+    until(has_joined, *others)
+
+
+def until(condition: Callable[[], object], *members: KafkaMembership) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        for member in members:
+            member.poll(0.05)
+
+
 def test_a_broker_that_is_away_is_reported_in_time(name: str) -> None:
     began = time.monotonic()
     with pytest.raises(KafkaUnavailable):
@@ -136,7 +183,14 @@ def inhabitant(config: dict[str, str], name: str, topic: str) -> Iterator[Consum
 def test_an_empty_group_can_be_entered_at_once(
     config: dict[str, str], name: str
 ) -> None:
-    Doorstep(config, group=name, session_timeout=60.0).enter()
+    doorstep = Doorstep(config, group=name, session_timeout=60.0)
+    # A broker on which no group has ever been has to make itself ready first.
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return doorstep.enter()
+        except JoinLater:
+            assert time.monotonic() < deadline
 
 
 def test_a_newcomer_waits_for_one_session_timeout(

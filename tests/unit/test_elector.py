@@ -254,6 +254,19 @@ def test_a_resignation_leaves_the_field_to_the_others_for_a_while(
     assert process.elector.state is State.LEADER
 
 
+def test_a_follower_whose_group_leads_nowhere_joins_again(group: FakeGroup) -> None:
+    a, b = Process(group, "a"), Process(group, "b")
+    run(5.0, a, b)
+    follower = b if a.elector.state is State.LEADER else a
+    asked = len(follower.asked_at)
+    follower.membership.reason_to_rejoin = "the leader topic is gone"
+    run(0.5, a, b)
+    follower.membership.reason_to_rejoin = None
+    assert len(follower.asked_at) == asked
+    run(2.0, a, b)
+    assert len(follower.asked_at) == asked + 1
+
+
 def test_a_candidate_that_proves_nothing_lets_another_one_try(
     group: FakeGroup,
 ) -> None:

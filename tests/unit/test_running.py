@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -23,7 +24,7 @@ from django_outbox.harvester import Harvester
 from django_outbox.options import OutboxSettings
 from django_outbox.parts import Observer
 from django_outbox.providers import Providers
-from django_outbox.records import Identity
+from django_outbox.records import Backlog, Identity
 from django_outbox.relay.outage import Outage
 from django_outbox.running import run, spared_collector
 from django_outbox.stopping import StopSignals
@@ -101,6 +102,14 @@ def send_on(kind: type[Event], number: signal.Signals) -> Callable[[Event], None
             os.kill(os.getpid(), number)
 
     return observe
+
+
+def test_a_signal_while_the_event_is_locked_does_not_hang() -> None:
+    """It may interrupt the main thread inside `stop.wait()` or `stop.set()`."""
+    with StopSignals() as wanted:
+        with wanted.stop._cond:
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert wanted.stop.wait(10)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -207,6 +216,24 @@ def test_a_signal_ends_a_drain_that_gets_nowhere(worker: Worker) -> None:
     worker.on_event = send_on(LeaderAcquired, signal.SIGTERM)
     assert worker.run(drain=True, DRAIN_TIMEOUT=0.1) == 0
     assert len(worker.outbox.records()) == 1
+
+
+def test_a_signal_ends_a_drain_whose_table_hangs(worker: Worker) -> None:
+    may_answer = threading.Event()
+
+    class Hanging(InMemoryOutbox):
+        def backlog(self) -> Backlog:
+            if threading.current_thread().name == "outbox-drain":
+                os.kill(os.getpid(), signal.SIGTERM)
+                may_answer.wait(30)
+            return super().backlog()
+
+    worker.outbox = Hanging()
+    began = time.monotonic()
+    assert worker.run(drain=True) == 0
+    took = time.monotonic() - began
+    may_answer.set()
+    assert took < 20
 
 
 def test_a_drain_waits_for_a_table_that_is_away(worker: Worker) -> None:

@@ -1,0 +1,72 @@
+"""What those who watch a harvester are shown of it: metrics and the live line."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from django_outbox.events import (
+    Event,
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRevoked,
+    MeterRead,
+)
+from django_outbox.observability.metrics import Metrics
+from django_outbox.observability.terminal import StatusLine
+from django_outbox.records import Backlog
+from django_outbox.relay.meter import Meter, Totals
+
+READING = MeterRead(
+    name="a",
+    rate=900.0,
+    purged=1_000,
+    failed=2,
+    in_flight=7,
+    blocked_keys=3,
+    backlog=5_000,
+    is_backlog_capped=False,
+    oldest_age=300.0,
+    receiver_errors=0,
+)
+ENDS = [LeaderRevoked(name="a"), LeaderFenced(name="a", reason="no proof")]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_who_leads_no_more_exports_no_backlog(end: Event) -> None:
+    metrics = Metrics(max_in_flight=100)
+    gauges = ["leader", "in_flight", "blocked_keys", "backlog_records"]
+
+    def values() -> list[float | None]:
+        get = metrics.registry.get_sample_value
+        return [get(f"django_outbox_{gauge}") for gauge in gauges]
+
+    for event in (LeaderAcquired(name="a"), READING):
+        metrics(event)
+    assert values() == [1, 7, 3, 5_000]
+    assert metrics.registry.get_sample_value("django_outbox_oldest_age_seconds") == 300
+    metrics(end)
+    assert values() == [0, 0, 0, 0]
+    assert metrics.registry.get_sample_value("django_outbox_oldest_age_seconds") == 0
+    # What has been done stays done.
+    assert metrics.registry.get_sample_value("django_outbox_purged_records") == 1_000
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_line_of_who_leads_no_more_shows_no_backlog(end: Event) -> None:
+    line = StatusLine(Console(file=io.StringIO()))
+    for event in (LeaderAcquired(name="a"), READING):
+        line(event)
+    assert "backlog" in line._render().plain
+    line(end)
+    assert "backlog" not in line._render().plain
+
+
+def test_a_reading_is_dated_by_the_proof_behind_it() -> None:
+    """Not by its end: the process may have been frozen while the table was asked."""
+    meter = Meter(Totals([]), name="a", interval=5.0)
+    backlog = Backlog(records=1, is_capped=False, oldest_age=0.5)
+    reading = meter.read(12.5, leader_id="id", backlog=backlog, receiver_errors=0)
+    assert reading.boottime_ns == 12_500_000_000
