@@ -14,6 +14,7 @@ import threading
 from types import FrameType
 from typing import Final, NoReturn
 
+_NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
@@ -25,13 +26,18 @@ class StopSignals:
         self._is_asked = False
 
     def __enter__(self) -> StopSignals:
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        self._before = [(n, signal.signal(n, self._handle)) for n in numbers]
+        self._before = [(number, signal.getsignal(number)) for number in _NUMBERS]
+        self.listen()
         return self
 
     def __exit__(self, *exc: object) -> None:
         for number, handler in self._before:
             signal.signal(number, handler)
+
+    def listen(self) -> None:
+        """Take the signals, also from a library that has taken them meanwhile."""
+        for number in _NUMBERS:
+            signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._is_asked:

@@ -8,7 +8,7 @@ reads, in an order that makes a moving system comparable:
 1. the topics, up to their present ends;
 2. the database, in one snapshot: what is in 1 was committed before it;
 3. the topics once more, only if something of 2 is not in 1: it may have
-   arrived meanwhile;
+   arrived meanwhile; what neither 1 nor 2 knows is too new to be judged;
 4. the lake, judged up to where refine has come in each partition.
 """
 
@@ -172,8 +172,7 @@ def audit(spark: SparkSession, settings: PipelineSettings) -> Report:
         promises = promises.persist()
         sent = promises.where(F.col("state") == jdbc.SENT)
         if not sent.join(kafka, list(MESSAGE), "left_anti").isEmpty():
-            kafka.unpersist()
-            kafka = _read_kafka(spark, settings).persist()
+            kafka = _with_arrived(kafka, promises, _read_kafka(spark, settings))
     silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
     kept = silver.unionByName(late.drop("mark")).where(is_promised())
     lake = slim(kept, origin="lake").persist()
@@ -193,6 +192,17 @@ def audit(spark: SparkSession, settings: PipelineSettings) -> Report:
 def _read_kafka(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     records = parse(read_topics(spark, settings))
     return slim(records.where(is_from_outbox() & is_promised()), origin="kafka")
+
+
+def _with_arrived(kafka: DataFrame, promises: DataFrame, now: DataFrame) -> DataFrame:
+    """Take what the topics hold now of messages that were known before."""
+    ids = [frame.select(*MESSAGE) for frame in (kafka, promises)]
+    known = ids[0].unionByName(ids[1]).distinct()
+    arrived = now.join(known, list(MESSAGE), "left_semi").persist()
+    # While the first reading is kept: to read it again would bring newer messages.
+    arrived.count()
+    kafka.unpersist()
+    return arrived
 
 
 def _read_promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | None:

@@ -119,7 +119,7 @@ def read_environment(environment: Mapping[str, str] = os.environ) -> dict[str, A
         if (text := environment.get(variable))
     }
     if "topics" in values:
-        values["topics"] = tuple(values["topics"].split(","))
+        values["topics"] = (values["topics"],)
     if servers := environment.get("KAFKA_BOOTSTRAP_SERVERS"):
         values["kafka"] = {"bootstrap.servers": servers}
     return values
@@ -160,7 +160,9 @@ def build(values: Mapping[str, Any]) -> PipelineSettings:
     # Spark would take a relative path for one of its own working directory.
     lake = str(values["lake"]).rstrip("/")
     lake = lake if "://" in lake else str(Path(lake).absolute())
-    topics = tuple(values.get("topics", ()))
+    # As Spark takes them apart, so that all commands mean the same topics.
+    listed = ",".join(map(str, values.get("topics", ()))).split(",")
+    topics = tuple(topic.strip() for topic in listed if topic.strip())
     registry = find_registry(
         values.get("registry", ""), values.get("registry_auth", "")
     )
@@ -199,6 +201,11 @@ def _check(settings: PipelineSettings) -> None:
     for name in ("bronze_days", "silver_days"):
         if getattr(settings, name) < 0:
             raise ConfigurationError(f"{name}: must be 0, for ever, or more.")
+    if settings.metrics_file and not Path(settings.metrics_file).parent.is_dir():
+        raise ConfigurationError(
+            f"metrics_file: the folder of {settings.metrics_file!r} does not exist;"
+            " make it, or choose another."
+        )
     for key, reason in OWNED_KAFKA_KEYS.items():
         if key in settings.kafka:
             raise ConfigurationError(

@@ -9,6 +9,7 @@ make up for each other. What differs is examined by the full audit.
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -48,6 +49,7 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFr
         A row for each topic and bucket, as `judge` gives them.
     """
     of_topics = jdbc.is_of_topics(settings)
+    over = time.time() - span.settle - span.width
     promised = jdbc.counts(spark, settings, **asdict(span)).where(of_topics).persist()
     promised.count()
     messages = [
@@ -62,7 +64,7 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFr
     lake = counted.agg(
         F.count("*").alias("in_lake"), F.sum(_digest()).alias("lake_digest")
     )
-    return judge(promised, lake)
+    return judge(promised, lake.withColumn("is_over", F.col("bucket") <= over))
 
 
 def judge(promised: DataFrame, lake: DataFrame) -> DataFrame:
@@ -72,17 +74,21 @@ def judge(promised: DataFrame, lake: DataFrame) -> DataFrame:
     Args:
         promised: topic, bucket (seconds since 1970), in_database, pending,
             database_digest, is_settled.
-        lake: topic, bucket, in_lake, lake_digest.
+        lake: topic, bucket, in_lake, lake_digest, is_over (whether it had settled
+            when the database was asked, for a bucket that began only afterwards).
 
     Returns:
         topic, bucket, in_database, pending, in_lake and `state`, without the
         buckets from before the archive of their topic began.
     """
-    began = promised.groupBy("topic").agg(F.min("bucket").alias("began"))
+    archived = F.when(F.col("in_database") > 0, F.col("bucket"))
+    began = promised.groupBy("topic").agg(
+        F.coalesce(F.min(archived), F.min("bucket")).alias("began")
+    )
     is_equal = F.col("database_digest").eqNullSafe(F.col("lake_digest")) & (
         F.col("in_database") == F.col("in_lake")
     )
-    is_settled = F.coalesce("is_settled", F.lit(True))  # noqa: FBT003 - a literal
+    is_settled = F.coalesce("is_settled", "is_over")
     state = F.when(is_equal, EQUAL).when(is_settled, DIFFERENT).otherwise(OPEN)
     return (
         promised.join(lake, list(_BUCKET), "full")

@@ -86,7 +86,8 @@ def _lag(source: Any) -> int | None:
 
 
 def _offsets(text: str | None) -> dict[tuple[str, str], int]:
-    topics = json.loads(text) if text else {}
+    # Spark writes null for a batch that it runs again.
+    topics = json.loads(text or "null") or {}
     return {
         (topic, partition): offset
         for topic, partitions in topics.items()

@@ -29,9 +29,10 @@ def bring_news(run: LeaderRun) -> None:
 
 @leader_task(Leadership.objects, interval=86_400.0)
 def look_after(run: LeaderRun) -> None:
-    """Compare database, topics and lake, and keep the tables in shape."""
-    pipeline(run, AUDIT)
+    """Keep the tables in shape, and compare database, topics and lake."""
+    # Last, since what it finds is an error.
     pipeline(run, MAINTAIN)
+    pipeline(run, AUDIT)
 
 
 def pipeline(run: LeaderRun, arguments: Sequence[str]) -> None:

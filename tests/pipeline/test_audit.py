@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from django_outbox.pipeline import tables
-from django_outbox.pipeline.audit import audit
+from django_outbox.pipeline.audit import _read_kafka, audit
 from django_outbox.pipeline.config import PipelineSettings
 from django_outbox.pipeline.report import COUNTS, Report
 from django_outbox.pipeline.running import run_once
@@ -20,7 +20,7 @@ from ..services import Topics
 from .lakes import Sender
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def archive(
@@ -48,6 +48,34 @@ def send(sender: Sender, topic: str, *ids: int, **fault: str) -> None:
 
 def counts(report: Report) -> dict[str, int]:
     return {name: n for name in COUNTS if (n := report.total(name))}
+
+
+def test_what_arrives_during_an_audit_is_no_fault(
+    spark: SparkSession,
+    topics: Topics,
+    settings: PipelineSettings,
+    postgres: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Message 2 comes behind the first look at the topic, 3 behind the database."""
+    (topic,) = settings.topics
+    sender = Sender(topics.servers)
+    archive(postgres, topic, 1, 2)
+    send(sender, topic, 1)
+    looks = 0
+
+    def look(*arguments: Any) -> DataFrame:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            send(sender, topic, 2, 3)
+        return _read_kafka(*arguments)
+
+    monkeypatch.setattr("django_outbox.pipeline.audit._read_kafka", look)
+    report = audit(spark, settings)
+    assert looks == 2
+    assert counts(report) == {"behind": 2}
+    assert report.total("messages") == 2
 
 
 @pytest.fixture

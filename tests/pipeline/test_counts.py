@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,31 @@ def test_counts_tell_what_differs_from_what_is_under_way(
     young = Span(since=START, width=WIDTH, settle=3600)
     states = {r["state"] for r in count(spark, settings, young).collect()}
     assert states == {"equal", "open"}
+
+
+def test_what_has_just_come_into_the_lake_is_open(
+    spark: SparkSession, settings: PipelineSettings, postgres: psycopg.Connection
+) -> None:
+    """The database was asked before that bucket began."""
+    tables.create(spark, settings)
+    now = int(time.time() - START) // WIDTH
+    keep(spark, settings, (0, "a"), (now, "b"))
+    write(postgres, settings.topics[0], "outbox_archive", (0, "a"))
+
+    found = count(spark, settings, SPAN).orderBy("bucket").collect()
+    assert [r["state"] for r in found] == ["equal", "open"]
+
+
+def test_a_record_that_waits_since_long_does_not_make_the_archive_older(
+    spark: SparkSession, settings: PipelineSettings, postgres: psycopg.Connection
+) -> None:
+    tables.create(spark, settings)
+    keep(spark, settings, (1, "b"), (2, "c"))
+    write(postgres, settings.topics[0], "outbox", (0, "a"))
+    write(postgres, settings.topics[0], "outbox_archive", (2, "c"))
+
+    found = count(spark, settings, SPAN).orderBy("bucket").collect()
+    assert [r["state"] for r in found] == ["equal"]
 
 
 def test_what_is_older_than_the_archive_is_not_judged(

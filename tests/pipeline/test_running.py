@@ -7,6 +7,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,7 @@ from django_outbox.pipeline.config import PipelineSettings, build, read_environm
 from django_outbox.pipeline.doctor import examine
 from django_outbox.pipeline.payloads.declared import Encoded
 from django_outbox.pipeline.payloads.registry import Registry
-from django_outbox.pipeline.progress import MetricsFile, Reading
+from django_outbox.pipeline.progress import MetricsFile, Reading, read
 from django_outbox.pipeline.running import run_every
 from django_outbox.pipeline.session import place
 
@@ -35,6 +36,36 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 RECORD = b'{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
+
+
+def test_a_batch_that_is_run_again_has_no_newest_offsets() -> None:
+    """Spark writes null for them, after a process was killed."""
+    again = SimpleNamespace(
+        name="ingest",
+        batchId=3,
+        numInputRows=5,
+        batchDuration=500,
+        sources=[
+            SimpleNamespace(
+                description="KafkaV2[Subscribe[orders]]",
+                latestOffset="null",
+                endOffset='{"orders": {"0": 5}}',
+            )
+        ],
+    )
+    assert read(again).lag == 0
+
+
+@pytest.mark.parametrize("topics", [("a,b",), ("a, b",), ("a", "b"), (" a ", "", "b,")])
+def test_topics_are_taken_apart_as_spark_does_it(topics: tuple[str, ...]) -> None:
+    assert build({"lake": "l", "topics": topics}).topics == ("a", "b")
+    environment = {"OUTBOX_PIPELINE_TOPICS": ",".join(topics)}
+    assert build({"lake": "l", **read_environment(environment)}).topics == ("a", "b")
+
+
+def test_metrics_need_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="metrics_file: the folder of"):
+        build({"lake": "l", "metrics_file": str(tmp_path / "none" / "a.prom")})
 
 
 def test_a_stop_finishes_the_batch_at_hand(

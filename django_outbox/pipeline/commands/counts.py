@@ -54,6 +54,8 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         raise ConfigurationError("--bucket and --since: at least 1s.")
     code = 0
     with StopSignals() as signals, session(settings) as spark:
+        # Spark has taken Ctrl-C for itself.
+        signals.listen()
         from .. import tables
         from ..counts import DIFFERENT, EQUAL, OPEN, count
         from ..report import EXIT_BROKEN

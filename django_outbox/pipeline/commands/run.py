@@ -50,6 +50,8 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         _observers(settings, chosen.log_format) as observers,
         session(settings) as spark,
     ):
+        # Spark has taken Ctrl-C for itself.
+        signals.listen()
         from ..running import PARTS, run_every, run_once
 
         parts = PARTS if chosen.command == "run" else (chosen.command,)
