@@ -153,6 +153,12 @@ class RecordPoisoned(DeliveryFailed):
         """False while the fault may be a neighbour's in the same batch."""
 
 
+class LedgerRefused(KafkaError):
+    """The ledger's topic does not take the ledger: nothing of it can be visible."""
+
+    retriable = True
+
+
 class ProducerBroken(DeliveryFailed):
     """The producer met a fatal error: destroy it and build another."""
 

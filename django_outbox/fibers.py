@@ -56,10 +56,17 @@ class Fiber(greenlet):
         """Whether it can go on; whoever waits for a socket is told by `Fibers`."""
         return now >= self.due_at or bool(self._condition())
 
-    def wait_for(self, socket: int, events: int) -> int:
-        """Wait until a socket is `READABLE` or `WRITABLE`; return what it is."""
+    def wait_for(self, socket: int, events: int, *, until: float = inf) -> int:
+        """
+        Wait until a socket is `READABLE` or `WRITABLE`; return what it is.
+
+        0: it was neither until then, in boot-time seconds.
+        """
         self._fibers.expect(self, socket, events)
-        return int(self._rest(_never))
+        if ready := self._rest(_never, until=until):
+            return int(ready)
+        self._fibers.forget(socket)
+        return 0
 
     def sleep_until(self, at: float) -> None:
         """Go on at so many boot-time seconds."""
@@ -206,6 +213,11 @@ class Fibers:
         wanted |= select.POLLOUT if events & WRITABLE else 0
         self._expected[socket] = fiber
         self._sockets.register(socket, wanted)
+
+    def forget(self, socket: int) -> None:
+        """Expect nothing more of a socket."""
+        del self._expected[socket]
+        self._sockets.unregister(socket)
 
     def close(self) -> None:
         """End all fibers where they wait."""

@@ -23,6 +23,9 @@ UNKNOWN_TOPIC_TIMEOUT: Final = 3.0
 """Seconds for a topic to be created, by us or by the broker, before a record to
 it fails; librdkafka's own default, 30, would outlast the delivery timeout."""
 
+LONGEST_SOCKET_TIMEOUT: Final = 300_000
+"""Milliseconds: librdkafka takes no more."""
+
 _DEFAULTS: Final[KafkaConfig] = {
     "bootstrap.servers": "localhost:9092",
     "client.id": "django-outbox",
@@ -91,7 +94,9 @@ def transactional_config(
         # committed ones, until its successor opens or this is over.
         "transaction.timeout.ms": milliseconds(2 * options.DELIVERY_TIMEOUT),
         # A request must not be repeated while its caller still waits.
-        "socket.timeout.ms": milliseconds(2 * options.DELIVERY_TIMEOUT),
+        "socket.timeout.ms": min(
+            milliseconds(2 * options.DELIVERY_TIMEOUT), LONGEST_SOCKET_TIMEOUT
+        ),
     }
 
 
@@ -109,6 +114,8 @@ def ledger_consumer_config(options: OutboxSettings) -> KafkaConfig:
         "fetch.wait.max.ms": 10,
         "auto.offset.reset": "earliest",
         "allow.auto.create.topics": False,
+        # A follower near by may not have the last ledger yet.
+        "client.rack": "",
     }
 
 

@@ -23,4 +23,16 @@ class ClientLog:
             logger.debug("%s: %s", logging.getLevelName(level), line)
 
 
+class WatchedLog(ClientLog):
+    """Counts failures, too: that a broker has closed a connection is told only here."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    def log(self, level: int, message: str, *args: object) -> None:
+        if args and args[0] == "FAIL":
+            self.failures += 1
+        super().log(level, message, *args)
+
+
 CLIENT_LOG = ClientLog()

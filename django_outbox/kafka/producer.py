@@ -20,6 +20,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import time
 import weakref
 from collections.abc import Mapping
 from functools import partial
@@ -43,7 +44,7 @@ from .config import KafkaConfig, producer_config, redacted
 from .envelope import Envelope
 from .failures import failure, no_offset
 from .logs import CLIENT_LOG
-from .trouble import Trouble
+from .trouble import RAISED, Trouble, driver_error
 
 logger = logging.getLogger(__name__)
 
@@ -123,18 +124,26 @@ class KafkaProducer:
 
     def poll(self, timeout: float) -> int:
         clients = list(self._clients.values())
-        served = sum([client.poll(0) for client in clients])
-        if not served and timeout and clients:
-            # Whoever has most to tell is waited for.
-            served = max(clients, key=len).poll(timeout)
+        try:
+            served = sum([client.poll(0) for client in clients])
+            if not served and timeout and clients:
+                # Whoever has most to tell is waited for.
+                served = max(clients, key=len).poll(timeout)
+        except RAISED as error:
+            self._trouble.broke(error)
+            served = 1
         self._under_way = sum(map(len, clients))
         return served
 
     def purge(self) -> None:
         for client in self._clients.values():
             client.purge()
-            while len(client) and client.poll(PURGE_TIMEOUT):
-                pass
+            end = time.monotonic() + PURGE_TIMEOUT
+            while len(client) and (left := end - time.monotonic()) > 0:
+                try:
+                    client.poll(left)
+                except RAISED as error:
+                    self._trouble.broke(error)
 
     def close(self) -> None:
         self._clients.clear()
@@ -196,6 +205,13 @@ class _Trouble(Trouble):
         if error.fatal():
             self.fault = ProducerBroken(error.str(), code=error.name())
         super().note(error)
+
+    def broke(self, error: Exception) -> None:
+        """Take what the driver raises where it serves reports: a fatal error."""
+        told = driver_error(error)
+        if told is not None:
+            self.note(told)
+        self.fault = self.fault or ProducerBroken("The client met with a fatal error.")
 
 
 _producers: Final[weakref.WeakSet[KafkaProducer]] = weakref.WeakSet()

@@ -15,6 +15,7 @@ from typing import Final
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import Message
 
+from ..exceptions import DeliveryFailed
 from ..ledger.ports import Fault
 from ..records import Record
 from .failures import failure, no_offset
@@ -29,6 +30,8 @@ class Reports:
     def __init__(self) -> None:
         self.acknowledged = 0
         """Messages that are in the log, each at an offset."""
+        self.ledger_refusal: DeliveryFailed | None = None
+        """Why the ledger is not in the log, if it was refused by itself."""
         self._refused: list[tuple[Message, DriverError | None]] = []
         self._faults: list[Fault] = []
 
@@ -42,6 +45,20 @@ class Reports:
             self.acknowledged += 1
         else:
             self._refused.append((message, error))
+
+    def note_ledger(self, error: DriverError | None, message: Message) -> None:
+        """Take the delivery report of the ledger."""
+        if error is None and message.offset() is not None:
+            self.acknowledged += 1
+        elif error is None:
+            self.ledger_refusal = no_offset()
+        else:
+            self.reject_ledger(error)
+
+    def reject_ledger(self, error: DriverError) -> None:
+        """Note why the ledger could not be sent, unless it went down with others."""
+        if error.name() not in _ABANDONED:
+            self.ledger_refusal = failure(error, is_alone=True)
 
     def faults(self, records: Sequence[Record], *, was_late: bool) -> list[Fault]:
         """
@@ -71,7 +88,6 @@ class Reports:
         for message, error in self._refused:
             value = message.value()
             place = (message.topic() or "", _text(message.key()), _raw(value))
-            # The ledger is no record.
             if waiting := sent.get(place):
                 yield waiting.popleft(), error
 

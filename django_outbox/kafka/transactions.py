@@ -20,7 +20,12 @@ from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
 
-from ..exceptions import DeliveryFailed, KafkaUnavailable, ProducerBroken
+from ..exceptions import (
+    DeliveryFailed,
+    KafkaUnavailable,
+    LedgerRefused,
+    ProducerBroken,
+)
 from ..ledger.ports import Fault, Ledger
 from ..options import OutboxSettings
 from ..records import Record
@@ -29,10 +34,10 @@ from .config import admin_config, ledger_consumer_config, redacted, transactiona
 from .credential import Credential
 from .destinations import Destinations
 from .envelope import Envelope, Headers
-from .logs import CLIENT_LOG
+from .logs import WatchedLog
 from .reports import Reports
 from .topics import ensure_topic, ledger_topic
-from .trouble import RAISED, Trouble, drop
+from .trouble import RAISED, Trouble, driver_error, drop
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +86,7 @@ class KafkaTransactions:
         self._client: Client | None = None
         self._destinations: Destinations | None = None
         self._trouble = Trouble("producer of transactions", action="transaction")
+        self._log = WatchedLog()
         # Of the present transaction:
         self._reports = Reports()
         self._is_late = False
@@ -90,7 +96,7 @@ class KafkaTransactions:
         self._ensure_topic()
         logger.debug("Opening transactions with %s", redacted(self._config))
         self._client = client = Client(
-            self._config | {"error_cb": self._trouble.note, "logger": CLIENT_LOG}
+            self._config | {"error_cb": self._trouble.note, "logger": self._log}
         )
         self._destinations = Destinations(client)
         try:
@@ -125,7 +131,7 @@ class KafkaTransactions:
             # Nothing has begun yet.
             return faults
         self._reports, self._is_late = Reports(), False
-        troubles = self._trouble.count
+        troubles = self._troubles
         is_committed = False
         try:
             client.begin_transaction()
@@ -135,11 +141,12 @@ class KafkaTransactions:
                 client.commit_transaction(self._timeout)
             else:
                 client.abort_transaction(self._timeout)
-                client.poll(0)
+            # What has happened meanwhile is told here.
+            client.poll(0)
         except RAISED as error:
-            self._give_up(client, _driver_error(error), is_committed=is_committed)
+            self._give_up(client, driver_error(error), is_committed=is_committed)
             is_committed = False
-        if troubles != self._trouble.count:
+        if troubles != self._troubles:
             # Perhaps librdkafka has asked twice: the second request could end
             # the next transaction.
             raise ProducerBroken(
@@ -148,7 +155,12 @@ class KafkaTransactions:
         if is_committed:
             self._trouble.end()
             return None
-        return self._reports.faults(records, was_late=self._is_late)
+        faults = self._reports.faults(records, was_late=self._is_late)
+        if not faults and (refusal := self._reports.ledger_refusal):
+            raise LedgerRefused(
+                f"the topic {self._topic!r} refused it: {refusal} ({refusal.code})."
+            )
+        return faults
 
     def serve(self) -> None:
         if self._client is not None:
@@ -164,6 +176,11 @@ class KafkaTransactions:
         if client is not None:
             # What is queued belongs to a transaction that nobody will commit.
             drop(client)
+
+    @property
+    def _troubles(self) -> int:
+        """How often something has failed, a connection that was closed included."""
+        return self._trouble.count + self._log.failures
 
     def _ensure_topic(self) -> None:
         ensure_topic(
@@ -226,7 +243,14 @@ class KafkaTransactions:
                 break
         ledger_headers, value = ledgers.encode(ledger)
         shard = self._shard
-        produce(self._topic, value, str(shard), shard, report, headers=ledger_headers)
+        report = self._reports.note_ledger
+        try:
+            produce(
+                self._topic, value, str(shard), shard, report, headers=ledger_headers
+            )
+        except KafkaException as error:
+            self._reports.reject_ledger(error.args[0])
+            return False
         if self._credential is not None:
             if (credential := self._credential()) is None:
                 return False
@@ -249,19 +273,8 @@ class KafkaTransactions:
             # It has given up on what was under way: that is reported here.
             client.poll(0)
         except RAISED as failed:
-            error = _driver_error(failed)
+            error = driver_error(failed)
             text, name = (error.str(), error.name()) if error else _LOST
             raise ProducerBroken(text, code=name) from None
         if error is None:
             raise ProducerBroken(_LOST[0], code=_LOST[1])
-
-
-def _driver_error(error: Exception) -> DriverError | None:
-    """
-    Return what the driver says in an error that was raised, or in its cause.
-
-    None: the driver has lost it, which it does when a fatal error and a report
-    come together; the next call raises it again.
-    """
-    cause = error if isinstance(error, KafkaException) else error.__cause__
-    return cause.args[0] if isinstance(cause, KafkaException) else None

@@ -63,6 +63,17 @@ RAISED: Final = (KafkaException, SystemError)
 driver raises a fatal error there, and Python wraps it when more callbacks follow."""
 
 
+def driver_error(error: Exception) -> DriverError | None:
+    """
+    Return what the driver says in an error that was raised, or in its cause.
+
+    None: the driver has lost it, which it does when a fatal error and a report
+    come together; the next call raises it again.
+    """
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    return cause.args[0] if isinstance(cause, KafkaException) else None
+
+
 def drop(client: Producer) -> None:
     """Let go of what a client still holds; it is of no further use."""
     client.purge()

@@ -15,7 +15,9 @@ from .config import (
     KafkaConfig,
     consumer_config,
     group_config,
+    ledger_consumer_config,
     producer_config,
+    transactional_config,
     transform_config,
 )
 
@@ -30,6 +32,9 @@ def check_properties(options: OutboxSettings) -> None:
     try:
         Producer(_unconnected(producer_config(options)))
         Producer(_unconnected(transform_config(options, "check")))
+        if options.is_exactly_once:
+            Producer(_unconnected(transactional_config(options, shard=0)))
+            Consumer(_unconnected(ledger_consumer_config(options))).close()
         Consumer(_unconnected(consumer_config(options))).close()
         Consumer(_unconnected(group_config(options, "check"))).close()
     except (KafkaException, TypeError, ValueError) as error:

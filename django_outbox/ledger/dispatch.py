@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ..exceptions import KafkaError, ProducerBroken
+from ..exceptions import KafkaError, LedgerRefused, ProducerBroken
 from ..records import Record
 from ..relay.handoff import MAX_OUTSTANDING, Handoff, Post, report_sweep
 from ..relay.outage import Outage
@@ -28,7 +28,7 @@ from .stage import Stage
 logger = logging.getLogger(__name__)
 
 OPEN_INTERVAL: Final = 0.5
-"""Seconds between two attempts to open."""
+"""Seconds between two attempts to open, or to write a ledger that was refused."""
 
 ABORT_PAUSE: Final = 0.05
 """Seconds before the next transaction after one that failed by nobody's fault."""
@@ -252,6 +252,11 @@ class LedgerDispatcher(Handoff[Look]):
                 patience=min(patience, RETRY_PATIENCE) if is_retry else patience,
                 may_commit=lambda: self._is_trusted(leader_id),
             )
+        except LedgerRefused as error:
+            self._report("The ledger cannot be written: %s", error)
+            relay.halve(batch)
+            self._send_at = self._clock() + OPEN_INTERVAL
+            return True
         except ProducerBroken as error:
             self._break_off(error)
             return True

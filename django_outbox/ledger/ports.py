@@ -127,6 +127,7 @@ class Transactions(Protocol):
             may_commit: asked directly before the commit.
 
         Raises:
+            LedgerRefused: the ledger was, and no record; try fewer of them later.
             ProducerBroken: the outcome is unknown, or nothing can be sent any
                 more: close, and open again to learn it from the ledger.
         """

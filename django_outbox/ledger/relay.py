@@ -163,7 +163,8 @@ class LedgerRelay:
         certain = [fault for fault in faults if _is_certain(fault)]
         if not certain:
             # Some neighbour's fault: half of the batch tells more.
-            self._size = max(1, len(batch) // 2) if faults else self._size
+            if faults:
+                self.halve(batch)
             return
         self._size = min(self._size * 2, self._batch)
         parked: set[int] = set()
@@ -184,6 +185,10 @@ class LedgerRelay:
                 self._settlement(leader_id).failed.append(failure)
                 self.holds.failed(record)
         self._set_aside(parked, held)
+
+    def halve(self, batch: Sequence[Record]) -> None:
+        """Take fewer records than this batch has for the next one."""
+        self._size = max(1, len(batch) // 2)
 
     def settlement(self) -> Settlement | None:
         """Hand out what was decided since the last call."""

@@ -24,6 +24,7 @@ from psycopg.rows import TupleRow
 from psycopg.waiting import Ready
 
 from .. import fibers
+from ..events import boottime
 from ..exceptions import ConfigurationError, DatabaseError, DatabaseUnavailable
 from .statements import queries
 
@@ -31,18 +32,25 @@ from .statements import queries
 class Connection(psycopg.Connection[TupleRow]):
     """Where a fiber uses it, that fiber waits and not its thread."""
 
+    patience = math.inf
+    """Seconds for one answer, after which the connection is of no further use: neither
+    the server's limits nor TCP's help against a pooler whose server is silent."""
+
     def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
         fiber = fibers.here()
         if fiber is None:
             return super().wait(gen, *arguments, **options)
-        socket = self.pgconn.socket
+        socket, until = self.pgconn.socket, boottime() + self.patience
         try:
             wanted = next(gen)
-            while True:
-                wanted = gen.send(Ready(fiber.wait_for(socket, wanted)))
+            while ready := fiber.wait_for(socket, wanted, until=until):
+                wanted = gen.send(Ready(ready))
         except StopIteration as end:
             result: RV = end.value
             return result
+        # Nothing that is asked now, a rollback say, would be answered either.
+        self.close()
+        raise psycopg.OperationalError(f"no answer for {self.patience:.1f} s")
 
 
 IF_ASKED: Final = sys.maxsize
@@ -127,6 +135,7 @@ class Database:
             # None: as the server or the role has it.
             "synchronous_commit": None if is_durable else "off",
         }
+        self._patience = limits.statement + limits.peer
         self._connection: Connection | None = None
         self._pid = 0
         self.is_pooled = False
@@ -188,6 +197,7 @@ class Database:
         return fiber.call(connect, discard=Connection.close) if fiber else connect()
 
     def _prepare(self, connection: Connection) -> None:
+        connection.patience = self._patience
         row = connection.execute(queries()["backend"]).fetchone()
         self.is_pooled = row != (connection.info.backend_pid,)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED

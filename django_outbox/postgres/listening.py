@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import inf
 
 from ..events import boottime
 from ..exceptions import DatabaseError
@@ -65,6 +66,7 @@ class Listener:
                 )
                 return
             connection.execute(self._statement, {})
+            connection.patience = inf
             self._outage.reached(boottime())
             # What was committed before this moment has told nobody.
             hear()

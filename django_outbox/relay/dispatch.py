@@ -25,6 +25,9 @@ REPORT_WAIT: Final = 0.001
 TABLE_WAIT: Final = 0.001
 """Seconds to wait for the table between two looks for reports."""
 
+REBUILD_PAUSE: Final = 0.5
+"""Seconds from a broken producer to the leader id under which another one is built."""
+
 SLICE: Final = 200
 """Records that are produced before reports are served and settlements handed over."""
 
@@ -215,6 +218,8 @@ class Dispatcher(Handoff[Claim]):
             self._producer.poll(0 if is_hurried else REPORT_WAIT)
         if self.relay.is_producer_broken:
             self._discard_producer()
+            # What broke it may break the next one, too.
+            self._pace.look_at = self._clock() + REBUILD_PAUSE
 
     def _hand_over(self) -> None:
         if self._outstanding < MAX_OUTSTANDING and (s := self.relay.settlement()):

@@ -5,16 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from threading import Event
+from typing import NoReturn
 from uuid import uuid4
 
 import pytest
 
+from django_outbox.election.solo import SoloMembership
 from django_outbox.exceptions import DeliveryFailed, ProducerQueueFull, RecordPoisoned
+from django_outbox.harvester import Harvester
 from django_outbox.kafka.producer import MANY, KafkaProducer
 from django_outbox.options import OutboxSettings
+from django_outbox.providers import Providers
+from django_outbox.testing.outbox import InMemoryOutbox
 from tests.contracts.clusters import NOWHERE, Reports
 from tests.services import Topics
 from tests.unit.samples import record
+
+from .mockbroker import INIT_PRODUCER_ID, PRODUCE, MockBroker
 
 LEADER = "11111111-1111-4111-8111-111111111111"
 
@@ -46,6 +54,53 @@ def make(servers: str, **properties: object) -> KafkaProducer:
     return KafkaProducer(
         OutboxSettings(KAFKA={"bootstrap.servers": servers, **properties}), name="test"
     )
+
+
+@pytest.mark.parametrize(("request_", "code"), [(PRODUCE, 45), (INIT_PRODUCER_ID, 31)])
+def test_a_fatal_error_breaks_the_producer_and_not_the_harvester(
+    request_: int, code: int
+) -> None:
+    """A number out of order; a right that is missing. The next producer goes on."""
+    broker = MockBroker()
+    options = OutboxSettings(KAFKA={"bootstrap.servers": broker.servers})
+    outbox, made = InMemoryOutbox(), []
+
+    def produce() -> KafkaProducer:
+        made.append(KafkaProducer(options))
+        return made[-1]
+
+    def not_in_use(_: object) -> NoReturn:
+        raise AssertionError("only with DELIVERY = exactly-once")
+
+    harvester = Harvester(
+        options=options,
+        providers=Providers(
+            table=lambda _: outbox,
+            producer=produce,
+            unmarked=not_in_use,
+            transactions=not_in_use,
+            membership=SoloMembership,
+        ),
+        send=lambda _: 0,
+    )
+    pause = Event()
+
+    def drain() -> None:
+        deadline = time.monotonic() + 30
+        while outbox.records():
+            assert harvester.is_alive
+            assert time.monotonic() < deadline
+            pause.wait(0.01)
+
+    with harvester:
+        if request_ == PRODUCE:
+            outbox.insert("t", "k")
+            drain()
+        broker.refuse(request_, code)
+        for number in range(5):
+            outbox.insert("t", f"k{number}")
+        drain()
+    assert len(made) == 2
 
 
 @pytest.fixture

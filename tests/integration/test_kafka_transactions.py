@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
-from django_outbox.exceptions import ProducerBroken
+from django_outbox.exceptions import LedgerRefused, ProducerBroken
 from django_outbox.kafka.transactions import KafkaTransactions
 from tests.contracts.test_transactions import opened, sent
 from tests.contracts.transactions import KafkaCluster
@@ -29,6 +39,29 @@ class Forgetful:
         with contextlib.suppress(KafkaException, SystemError):
             self._client.flush(timeout)
         raise SystemError("returned NULL without setting an exception")
+
+
+class Cut:
+    """A client whose connection to the coordinator breaks when it commits."""
+
+    def __init__(self, client: Any, servers: str) -> None:
+        self._client = client
+        self._port = int(servers.rpartition(":")[2])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def commit_transaction(self, timeout: float) -> None:
+        # It has been made last. Were all of them lost, the client would say so.
+        open_now = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
+        for descriptor in sorted(open_now, reverse=True):
+            with contextlib.suppress(OSError):
+                connection = socket.socket(fileno=os.dup(descriptor))
+                with connection:
+                    if connection.getpeername()[1] == self._port:
+                        connection.shutdown(socket.SHUT_RD)
+                        break
+        self._client.commit_transaction(timeout)
 
 
 @pytest.fixture
@@ -55,6 +88,45 @@ def test_a_fence_is_told_when_the_driver_has_lost_the_error(
         sent(transactions, record(1, topic=topic))
 
     assert caught.value.is_fenced
+
+
+def test_a_connection_that_breaks_during_a_commit_breaks_the_client(
+    cluster: KafkaCluster, bootstrap_servers: str
+) -> None:
+    """librdkafka asks again, and the second request could end the next transaction."""
+    topic, transactions = cluster.create(), opened(cluster)
+    assert isinstance(transactions, KafkaTransactions)
+    assert sent(transactions, record(1, topic=topic)) is None
+    cut = Cut(transactions._client, bootstrap_servers)
+    transactions._client = cut  # type: ignore[assignment]
+
+    with pytest.raises(ProducerBroken, match="a connection broke"):
+        sent(transactions, record(2, topic=topic))
+
+    # Whether it was committed, the ledger says.
+    last = transactions.open()
+    assert last is not None
+    assert len(cluster.read(topic)) == last.records[-1].id
+
+
+def test_a_ledger_that_its_topic_refuses_is_told(
+    cluster: KafkaCluster, bootstrap_servers: str
+) -> None:
+    topic, transactions = cluster.create(), opened(cluster)
+    assert isinstance(transactions, KafkaTransactions)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    small = ConfigEntry(
+        "max.message.bytes", "50", incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC, transactions._topic, incremental_configs=[small]
+    )
+    admin.incremental_alter_configs([resource])[resource].result(timeout=15)
+
+    deadline = time.monotonic() + 15.0
+    with pytest.raises(LedgerRefused, match=f"'{transactions._topic}' refused it: "):
+        while time.monotonic() < deadline:
+            sent(transactions, record(1, topic=topic))
 
 
 def test_an_error_that_nobody_can_tell_breaks_the_client(

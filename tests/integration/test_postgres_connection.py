@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 import psycopg
@@ -197,6 +198,41 @@ def test_a_fiber_learns_that_there_is_no_server() -> None:
     fibers.close()
 
     assert "port 1" in caught[0]
+
+
+@pytest.mark.parametrize("is_pooled", [False, True])
+def test_a_fiber_does_not_wait_for_ever_for_a_silent_server(
+    database_url: str, request: pytest.FixtureRequest, *, is_pooled: bool
+) -> None:
+    """Behind a pooler TCP stays well, whatever has become of the server."""
+    if is_pooled:
+        request.getfixturevalue("pooler")
+    fibers = Fibers()
+    caught: list[str] = []
+    database = Database(
+        {"conninfo": database_url}, limits=Limits(statement=0.25, peer=0.25)
+    )
+    # The server's own limit is not to be what ends it.
+    database._limits = {**database._limits, "statement_timeout": "30s"}
+
+    def ask(_: None) -> None:
+        with (
+            pytest.raises(DatabaseUnavailable, match=r"no answer for 0\.5 s") as info,
+            database.session() as connection,
+        ):
+            connection.execute("SELECT pg_sleep(20)")
+        caught.append(str(info.value))
+        database.ping()
+        caught.append("well again")
+
+    fibers.serve(ask)(None)
+    began = time.monotonic()
+    while len(caught) < 2:
+        fibers.run(1.0)
+    fibers.close()
+    database.close()
+
+    assert time.monotonic() - began < 10.0
 
 
 @pytest.mark.parametrize("is_pooled", [False, True])

@@ -72,6 +72,24 @@ def test_one_waits_for_its_socket_while_another_goes_on(
     assert done == ["meanwhile", "answer"]
 
 
+def test_a_wait_may_have_an_end_and_another_may_follow(
+    fibers: Fibers, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = pair
+    seen: list[int] = []
+
+    def read(_: None) -> None:
+        seen.append(this().wait_for(ours.fileno(), READABLE, until=boottime() + 0.01))
+        theirs.send(b"late")
+        seen.append(this().wait_for(ours.fileno(), READABLE))
+
+    fibers.serve(read)(None)
+    while len(seen) < 2:
+        fibers.run(LONG)
+
+    assert seen == [0, READABLE]
+
+
 def test_a_peer_that_has_gone_ends_the_wait(
     fibers: Fibers, pair: tuple[socket.socket, socket.socket]
 ) -> None:

@@ -14,6 +14,7 @@ from django_outbox.kafka.config import (
     producer_config,
     redacted,
 )
+from django_outbox.kafka.validation import check_properties
 from django_outbox.options import OutboxSettings
 from django_outbox.owned_keys import OWNED_KAFKA_KEYS
 
@@ -101,6 +102,17 @@ def test_librdkafka_knows_every_property() -> None:
     Producer(producer_config(options) | quiet)
     Producer(heartbeat_config(options) | quiet)
     AdminClient(admin_config(options) | quiet)
+
+
+def test_long_timeouts_are_none_that_librdkafka_refuses() -> None:
+    check_properties(
+        OutboxSettings(
+            DELIVERY="exactly-once",
+            SESSION_TIMEOUT=250.0,
+            MAX_POLL_INTERVAL=300.0,
+            DELIVERY_TIMEOUT=200.0,
+        )
+    )
 
 
 @pytest.mark.parametrize(

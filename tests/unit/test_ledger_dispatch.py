@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from django_outbox.exceptions import KafkaUnavailable
+from django_outbox.exceptions import KafkaUnavailable, LedgerRefused
 from django_outbox.kafka import ledger as ledgers
 from django_outbox.kafka.envelope import texts
 from django_outbox.ledger.dispatch import (
@@ -23,7 +24,7 @@ from django_outbox.ledger.finder import Finder
 from django_outbox.ledger.ports import Ledger, Look
 from django_outbox.ledger.settings import LedgerSettings
 from django_outbox.options import OutboxSettings
-from django_outbox.records import Settlement
+from django_outbox.records import Record, Settlement
 from django_outbox.relay.handoff import Post
 from django_outbox.relay.pace import SWEEP_INTERVAL
 from django_outbox.relay.poison import RetryPolicy
@@ -490,6 +491,30 @@ def test_a_transaction_that_fails_by_nobodys_fault_is_tried_again_after_a_pause(
 
 
 # Nudges.
+
+
+def test_a_ledger_that_is_refused_is_told_once_and_tried_with_fewer_records(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(cluster, batch=8)
+    send = bench.transactions.send
+    tried: list[int] = []
+
+    def refuse(records: Sequence[Record], *rest: Any, **named: Any) -> Any:
+        tried.append(len(records))
+        if len(records) > 2:
+            raise LedgerRefused("the topic 'ledger' refused it: too large (SIZE).")
+        return send(records, *rest, **named)
+
+    bench.transactions.send = refuse  # type: ignore[method-assign]
+    cluster.insert(*"abcdefgh")
+    for _ in range(40):
+        bench.run(3)
+        bench.now += OPEN_INTERVAL
+    assert "".join(cluster.seen) == "abcdefgh"
+    assert cluster.left == []
+    assert tried[:3] == [8, 4, 2]
+    assert "the topic 'ledger' refused it" in caplog.text
 
 
 def test_a_nudge_looks_at_once_whatever_the_pace_says(
