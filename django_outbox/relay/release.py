@@ -21,7 +21,8 @@ from .ports import Staging
 logger = logging.getLogger(__name__)
 
 CHUNK: Final = 1_000
-"""Rows of one statement: some twenty milliseconds."""
+"""Rows of one statement: some twenty milliseconds. Half as many after each that failed:
+their values may be too large to be moved in time."""
 
 LONGEST: Final = 1.0
 """Seconds between two looks, at most: one could be staged that is due before
@@ -60,6 +61,7 @@ class Releaser:
         self._on_expired = on_expired
         self._clock = clock
         self._outage = Outage()
+        self._chunk = CHUNK
         self._look_at = 0.0 if staging else float("inf")
 
     def wait(self, now: float) -> float:
@@ -77,8 +79,10 @@ class Releaser:
         try:
             wait = self._work(self._staging, leader_id)
         except DatabaseError as error:
+            self._chunk = max(1, self._chunk // 2)
             self._look_at = self._outage.lost(error, self._clock())
             return
+        self._chunk = min(CHUNK, 2 * self._chunk)
         now = self._clock()
         self._outage.reached(now)
         self._look_at = now + max(wait, self._interval, REST * (now - began))
@@ -93,22 +97,22 @@ class Releaser:
         agenda = staging.agenda()
         if agenda is None:
             return ABSENT
-        if agenda.due <= 0 and (released := staging.release(limit=CHUNK)):
+        if agenda.due <= 0 and (released := staging.release(limit=self._chunk)):
             logger.debug(
                 "%s staged records are in the outbox",
                 released,
                 extra={"action": "release", "records": released},
             )
         if agenda.overdue <= 0:
-            staging.expire(limit=CHUNK)
+            staging.expire(limit=self._chunk)
         if agenda.overdue <= 0 or agenda.is_expiring:
             self._clear(staging, leader_id)
         if agenda.forgettable <= 0:
-            staging.forget(limit=CHUNK)
+            staging.forget(limit=self._chunk)
         return _rest(agenda)
 
     def _clear(self, staging: Staging, leader_id: str) -> None:
-        if series := staging.clear(limit=CHUNK):
+        if series := staging.clear(limit=self._chunk):
             logger.warning(
                 "A series was not released in time; its %s records were %sed",
                 series.messages,

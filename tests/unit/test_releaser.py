@@ -97,6 +97,24 @@ def test_it_does_what_is_due_and_looks_again_soon(
     assert tables.asked == ["agenda", *asked]
 
 
+def test_large_rows_are_moved_in_smaller_chunks() -> None:
+    tables = Tables(NOTHING._replace(due=0.0))
+    limits: list[int] = []
+
+    def release(*, limit: int) -> int:
+        limits.append(limit)
+        if limit > 300 and len(limits) < 4:
+            raise DatabaseUnavailable
+        return limit
+
+    tables.release = release  # type: ignore[method-assign]
+    made = releaser(tables)
+    for _ in range(6):
+        made.step("L")
+        tables.now += 10.0
+    assert limits == [1000, 500, 250, 500, 1000, 1000]
+
+
 def test_a_long_step_is_followed_by_a_longer_rest() -> None:
     """What is in flight is settled on the same thread."""
     tables = Tables(NOTHING._replace(due=0.0))
