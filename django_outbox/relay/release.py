@@ -24,6 +24,9 @@ CHUNK: Final = 1_000
 """Rows of one statement: some twenty milliseconds. Half as many after each that failed:
 their values may be too large to be moved in time."""
 
+GROWTH: Final = 50
+"""Rows by which a statement takes more again after each that did not fail."""
+
 LONGEST: Final = 1.0
 """Seconds between two looks, at most: one could be staged that is due before
 all others."""
@@ -82,7 +85,7 @@ class Releaser:
             self._chunk = max(1, self._chunk // 2)
             self._look_at = self._outage.lost(error, self._clock())
             return
-        self._chunk = min(CHUNK, 2 * self._chunk)
+        self._chunk = min(CHUNK, self._chunk + GROWTH)
         now = self._clock()
         self._outage.reached(now)
         self._look_at = now + max(wait, self._interval, REST * (now - began))

@@ -112,7 +112,7 @@ def test_large_rows_are_moved_in_smaller_chunks() -> None:
     for _ in range(6):
         made.step("L")
         tables.now += 10.0
-    assert limits == [1000, 500, 250, 500, 1000, 1000]
+    assert limits == [1000, 500, 250, 300, 350, 400]
 
 
 def test_a_long_step_is_followed_by_a_longer_rest() -> None:
