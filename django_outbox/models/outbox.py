@@ -26,7 +26,10 @@ _RELEASE: Final = """\
 -- outbox: release
 WITH released AS (
     DELETE FROM {parked} AS parked
-    WHERE parked_id = ANY(%s)
+    WHERE parked_id IN (
+        SELECT DISTINCT ON (id) parked_id FROM {parked}
+        WHERE parked_id = ANY(%s) ORDER BY id, parked_id
+    )
     AND NOT EXISTS (SELECT FROM {outbox} AS outbox WHERE outbox.id = parked.id)
     RETURNING {columns}
 )
@@ -85,13 +88,14 @@ class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
 
         A row gets its own id and message id back, so that it comes first among
         the records of its key that are still unsent; those sent meanwhile stay
-        sent. Its attempts start at zero. A row whose id the outbox has given
-        to another row stays parked. Releasing twice at once is harmless.
+        sent. Its attempts start at zero, and so does its age: other clusters take
+        over what is old. A row whose id the outbox, or one released with it, has
+        stays parked. Releasing twice at once is harmless.
         """
         self._for_write = True
         connection = connections[self.db]
         quote = connection.ops.quote_name
-        forgotten = {"leader_id", "attempts", "last_error"}
+        forgotten = {"leader_id", "attempts", "last_error", "create_time"}
         columns = [
             quote(field.column)
             for field in OutboxRecord._meta.concrete_fields
