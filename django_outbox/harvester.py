@@ -14,9 +14,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 from . import signals
 from .assembly import assemble
@@ -193,9 +194,14 @@ def _from_django(
             f"DATABASE: {alias!r} is {connection.display_name}; the outbox needs "
             "PostgreSQL."
         )
+
+    def conninfo() -> Mapping[str, Any]:
+        role = connection.settings_dict["OPTIONS"].get("assume_role")
+        return {**connection.get_connection_params(), "assume_role": role}
+
     return Providers.real(
         options,
-        connection.get_connection_params(),
+        conninfo,
         name=name,
         table=OutboxRecord._meta.db_table,
         solo=solo,

@@ -7,10 +7,10 @@ faults round the real client: `dataclasses.replace(providers, producer=...)`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from .election.ports import Membership
 from .election.solo import SoloMembership
@@ -22,7 +22,7 @@ from .ledger.ports import Transactions
 from .lines import Listening
 from .options import OutboxSettings
 from .parts import Table
-from .postgres.connection import Database
+from .postgres.connection import Database, Params
 from .postgres.listening import Listener
 from .postgres.outbox import PostgresOutbox
 from .postgres.staging import PostgresStaging
@@ -66,7 +66,7 @@ class Providers:
     def real(
         cls,
         options: OutboxSettings,
-        conninfo: Mapping[str, Any],
+        conninfo: Params,
         *,
         name: str,
         table: str,
@@ -76,7 +76,7 @@ class Providers:
         Provide PostgreSQL and Kafka.
 
         Args:
-            conninfo: parameters of `psycopg.connect`.
+            conninfo: see `Database`.
             name: the process, for client ids and connections.
             table: name of the outbox table, perhaps with its schema.
             solo: lead without an election.

@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg.abc import RV, PQGen
@@ -69,10 +68,19 @@ _HINTS: Final = {
 }
 """What to do about an error that no retry cures, by its SQLSTATE."""
 
+_ROLE: Final = "assume_role"
+"""Django's option: the role to act as, once connected."""
+
 _NOT_LIBPQ: Final = frozenset(
-    {"autocommit", "context", "cursor_factory", "prepare_threshold", "row_factory"}
+    {
+        *("autocommit", "context", "cursor_factory", "prepare_threshold"),
+        *("row_factory", _ROLE),
+    }
 )
-"""What Django's `get_connection_params()` holds for psycopg itself."""
+"""What Django's `get_connection_params()` and options hold for others than libpq."""
+
+Params: TypeAlias = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+"""How to connect; a function is asked each time, since a password may be a token."""
 
 _inherited: Final[list[Connection]] = []
 """A parent process's connections: never used, closed or collected in a child."""
@@ -103,7 +111,8 @@ class Database:
 
     Args:
         params: libpq's keywords, as in Django's `get_connection_params()`;
-            `conninfo` may hold some of them as one string.
+            `conninfo` may hold some of them as one string, `assume_role` the
+            role to act as.
         application_name: shown in `pg_stat_activity`.
         is_durable: whether a commit waits for the disk. What a crash of the
             server may take back without harm needs no wait.
@@ -111,14 +120,16 @@ class Database:
 
     def __init__(
         self,
-        params: Mapping[str, Any],
+        params: Params,
         *,
         application_name: str = "django-outbox",
         limits: Limits | None = None,
         is_durable: bool = True,
     ) -> None:
         limits = limits or Limits()
-        self._params: Mapping[str, Any] = {
+        self._given = params if callable(params) else lambda: params
+        given = self._given()
+        self._defaults: Mapping[str, Any] = {
             "client_encoding": "UTF8",
             "connect_timeout": max(2, math.ceil(limits.connect)),
             "keepalives": 1,
@@ -126,14 +137,15 @@ class Database:
             "keepalives_interval": 1,
             "keepalives_count": max(1, round(limits.peer / 2)),
             "tcp_user_timeout": round(limits.peer * 1000),
-            **_libpq(params),
-            "application_name": application_name,
         }
+        self._application_name = application_name
+        _libpq(given)
         self._limits = {
             "statement_timeout": f"{round(limits.statement * 1000)}ms",
             "lock_timeout": f"{round(limits.lock * 1000)}ms",
             # None: as the server or the role has it.
             "synchronous_commit": None if is_durable else "off",
+            "role": given.get(_ROLE),
         }
         self._patience = limits.statement + limits.peer
         self._connection: Connection | None = None
@@ -189,12 +201,22 @@ class Database:
         return self._connection
 
     def _connect(self) -> Connection:
-        connect = partial(
-            Connection.connect, **self._params, autocommit=True, prepare_threshold=None
-        )
         # To look a host's name up, and to reach it, blocks the thread.
         fiber = fibers.here()
-        return fiber.call(connect, discard=Connection.close) if fiber else connect()
+        if fiber is None:
+            return self._connect_now()
+        return fiber.call(self._connect_now, discard=Connection.close)
+
+    def _connect_now(self) -> Connection:
+        try:
+            given = _libpq(self._given())
+        except Exception as error:
+            # Whoever makes tokens may be away, too.
+            raise psycopg.OperationalError(
+                f"it is not known how to connect: {type(error).__name__}: {error}"
+            ) from error
+        params = {**self._defaults, **given, "application_name": self._application_name}
+        return Connection.connect(**params, autocommit=True, prepare_threshold=None)
 
     def _prepare(self, connection: Connection) -> None:
         connection.patience = self._patience

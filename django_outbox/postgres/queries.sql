@@ -23,6 +23,9 @@ SELECT
         coalesce(%(synchronous_commit)s::text, current_setting('synchronous_commit')),
         %(is_local)s
     ),
+    set_config(
+        'role', coalesce(%(role)s::text, current_setting('role')), %(is_local)s
+    ),
     set_config('default_transaction_isolation', 'read committed', %(is_local)s),
     set_config('enable_seqscan', 'off', %(is_local)s),
     set_config('enable_bitmapscan', 'off', %(is_local)s),

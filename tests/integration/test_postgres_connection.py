@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -94,6 +96,45 @@ def test_takes_the_parameters_of_djangos_own_connection(database_url: str) -> No
 
     database.ping()
     database.close()
+
+
+def test_how_to_connect_is_asked_each_time(database_url: str) -> None:
+    """A password may be a token that lives for minutes; its maker may be away."""
+    told: list[Any] = [{"conninfo": database_url}]
+
+    def params() -> Mapping[str, Any]:
+        if isinstance(told[-1], Exception):
+            raise told[-1]
+        return dict(told[-1])
+
+    database = Database(params)
+    database.ping()
+    database.close()
+    told.append({"host": "127.0.0.1", "port": 1})
+    with pytest.raises(DatabaseUnavailable, match="port 1"):
+        database.ping()
+    told.append(LookupError("no token"))
+    with pytest.raises(DatabaseUnavailable, match="LookupError: no token"):
+        database.ping()
+    told.append(told[0])
+    database.ping()
+    database.close()
+
+
+@pytest.mark.parametrize("is_pooled", [False, True])
+def test_acts_as_the_role_of_djangos_connection(
+    database_url: str, request: pytest.FixtureRequest, *, is_pooled: bool
+) -> None:
+    if is_pooled:
+        request.getfixturevalue("pooler")
+    role = f"assumed_{uuid4().hex}"
+    with psycopg.connect(database_url, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role}")  # type: ignore[call-overload]
+        database = Database({"conninfo": database_url, "assume_role": role})
+        with database.session() as connection:
+            assert connection.execute("SELECT current_user").fetchone() == (role,)
+        database.close()
+        admin.execute(f"DROP ROLE {role}")  # type: ignore[call-overload]
 
 
 def test_leaves_a_parent_process_its_connection(
