@@ -15,6 +15,7 @@ from typing import Any, Final
 from django.db import connections
 
 from .conf import settings
+from .events import MeterRead
 from .models import ArchivedRecord
 from .routing import outbox_database
 from .signals import meter_read
@@ -24,8 +25,8 @@ logger = logging.getLogger(__name__)
 INTERVAL: Final = 3600.0
 """Seconds between two looks; partitions are made two days ahead."""
 
-_due = 0.0
-"""When this process looks again, by the monotonic clock."""
+_due: Final[dict[str, float]] = {}
+"""When this process looks again at each database, by the monotonic clock."""
 
 
 def connect() -> None:
@@ -33,19 +34,18 @@ def connect() -> None:
     meter_read.connect(tend_if_due, dispatch_uid="django_outbox.archiving")
 
 
-def tend_if_due(**_: Any) -> None:
-    """Tend the archive, if there is one and it is time."""
-    global _due  # noqa: PLW0603 - a process has one archive and one leader
+def tend_if_due(event: MeterRead, **_: Any) -> None:
+    """Tend the archive of what is harvested, if there is one and it is time."""
     now = time.monotonic()
-    if settings.ARCHIVE and now >= _due:
+    if settings.ARCHIVE and now >= _due.get(event.database, 0.0):
         # Also when it fails: events come every few seconds, and days last.
-        _due = now + INTERVAL
-        tend()
+        _due[event.database] = now + INTERVAL
+        tend(event.database)
 
 
-def tend() -> int:
+def tend(using: str = "") -> int:
     """Make the next days' partitions; return how many old days were dropped."""
-    alias = outbox_database(settings.DATABASE)
+    alias = outbox_database(using or settings.DATABASE)
     function = connections[alias].ops.quote_name(
         f"{ArchivedRecord._meta.db_table}_tend"
     )

@@ -61,7 +61,12 @@ def assemble(
         election=elector,
         leadership=elector.leadership,
         lines=lines,
-        meter=Meter(counters, name=machinery.name, interval=o.METER_INTERVAL),
+        meter=Meter(
+            counters,
+            name=machinery.name,
+            interval=o.METER_INTERVAL,
+            database=providers.database,
+        ),
         metered=providers.table("meter"),
         releaser=_releaser(o, providers, machinery),
         listener=providers.listener(),

@@ -126,6 +126,8 @@ class MeterRead(Event):
     """Seconds since the oldest row was created."""
     receiver_errors: int
     """Signal receivers that raised or overran since this process started."""
+    database: str = ""
+    """Django's alias of the outbox that is harvested; empty without Django."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -199,10 +200,7 @@ def _from_django(
         role = connection.settings_dict["OPTIONS"].get("assume_role")
         return {**connection.get_connection_params(), "assume_role": role}
 
-    return Providers.real(
-        options,
-        conninfo,
-        name=name,
-        table=OutboxRecord._meta.db_table,
-        solo=solo,
+    real = Providers.real(
+        options, conninfo, name=name, table=OutboxRecord._meta.db_table, solo=solo
     )
+    return replace(real, database=alias)

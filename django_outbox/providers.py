@@ -61,6 +61,8 @@ class Providers:
     """None: nothing is ever staged."""
     listener: Callable[[], Listening | None] = lambda: None
     """None: nobody notifies."""
+    database: str = ""
+    """Django's alias of the table's database, for those who receive signals."""
 
     @classmethod
     def real(

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from ..conf import settings
+from ..events import MeterRead
 from ..models import ProcessedMessage
 from ..signals import meter_read
 from .idempotence import alias_for
@@ -24,15 +25,20 @@ CHUNK: Final = 5_000
 
 def connect() -> None:
     """Let the leader of this project prune."""
-    meter_read.connect(prune, dispatch_uid="django_outbox.consuming.pruning")
+    meter_read.connect(prune_harvested, dispatch_uid="django_outbox.consuming.pruning")
 
 
-def prune(**_: Any) -> int:
+def prune_harvested(event: MeterRead, **_: Any) -> None:
+    """Prune beside the outbox that is harvested."""
+    prune(event.database)
+
+
+def prune(using: str = "") -> int:
     """Delete some of the keys that are too old; return how many."""
     retention: float = settings.PROCESSED_RETENTION
     if not retention:
         return 0
-    rows = ProcessedMessage.objects.using(alias_for())
+    rows = ProcessedMessage.objects.using(alias_for(using))
     old = rows.older_than(timedelta(seconds=retention))
     pruned = next(old.prune(chunk=CHUNK), 0)
     if pruned:

@@ -60,8 +60,11 @@ class Totals:
 class Meter:
     """Turns counters that only grow into readings with a rate."""
 
-    def __init__(self, relay: Counters, *, name: str, interval: float) -> None:
+    def __init__(
+        self, relay: Counters, *, name: str, interval: float, database: str = ""
+    ) -> None:
         self._relay = relay
+        self._database = database
         self._name = name
         self._interval = interval
         self._read_at: float | None = None
@@ -101,6 +104,7 @@ class Meter:
             is_backlog_capped=backlog.is_capped,
             oldest_age=backlog.oldest_age,
             receiver_errors=receiver_errors,
+            database=self._database,
         )
 
     def skip(self, now: float) -> None:

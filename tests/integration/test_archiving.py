@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from pytest_django import Settings
 
 from django_outbox import archiving
 from django_outbox.models import ArchivedRecord
+from tests.unit.samples import READING
 
 DAY = timedelta(days=1)
 
@@ -99,11 +101,13 @@ def test_rows_of_a_day_that_has_no_partition_yet_stay_where_they_are() -> None:
 def test_a_leader_tends_once_in_a_while(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tended: list[int] = []
-    monkeypatch.setattr(archiving, "tend", lambda: tended.append(1))
-    monkeypatch.setattr(archiving, "_due", 0.0)
-    archiving.tend_if_due()
+    """And the database that it harvests, each leader its own."""
+    tended: list[str] = []
+    monkeypatch.setattr(archiving, "tend", tended.append)
+    monkeypatch.setattr(archiving, "_due", {})
+    here, other = (replace(READING, database=alias) for alias in ("default", "other"))
+    archiving.tend_if_due(event=here)
     settings.DJANGO_OUTBOX = {"ARCHIVE": True}
-    for _ in range(3):
-        archiving.tend_if_due()
-    assert tended == [1]
+    for reading in (here, other, here, other):
+        archiving.tend_if_due(event=reading)
+    assert tended == ["default", "other"]

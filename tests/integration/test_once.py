@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from threading import Barrier, Event
 from typing import Any
@@ -36,6 +37,7 @@ from django_outbox.exceptions import (
 )
 from django_outbox.models import ProcessedMessage
 from tests.testapp.models import Effect
+from tests.unit.samples import READING
 
 MESSAGE = ConsumedMessage(
     topic="orders", headers=(("outbox-message-id", str(uuid.uuid4()).encode()),)
@@ -352,6 +354,18 @@ def test_the_leader_prunes_what_is_older_than_the_retention(
     settings.DJANGO_OUTBOX = {"PROCESSED_RETENTION": 30 * 86_400.0}
     assert pruning.prune() == 2
     assert [row.key for row in ProcessedMessage.objects.all()] == ["2"]
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_the_leader_prunes_the_database_that_it_harvests(settings: Settings) -> None:
+    settings.DJANGO_OUTBOX = {"PROCESSED_RETENTION": 86_400.0}
+    for alias in ("default", "other"):
+        ProcessedMessage.objects.using(alias).create(
+            consumer="c", key="k", processed_at=Now() - timedelta(days=2)
+        )
+    pruning.prune_harvested(event=replace(READING, database="other"))
+    assert ProcessedMessage.objects.using("default").exists()
+    assert not ProcessedMessage.objects.using("other").exists()
 
 
 @pytest.mark.django_db

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from django_outbox.events import MeterRead
 from django_outbox.records import Record
+
+READING = MeterRead(
+    name="a",
+    rate=900.0,
+    purged=1_000,
+    failed=2,
+    in_flight=7,
+    blocked_keys=3,
+    backlog=5_000,
+    is_backlog_capped=False,
+    oldest_age=300.0,
+    receiver_errors=0,
+)
 
 
 def record(

@@ -12,25 +12,14 @@ from django_outbox.events import (
     LeaderAcquired,
     LeaderFenced,
     LeaderRevoked,
-    MeterRead,
 )
 from django_outbox.observability.metrics import Metrics
 from django_outbox.observability.terminal import StatusLine
 from django_outbox.records import Backlog
 from django_outbox.relay.meter import Meter, Totals
 
-READING = MeterRead(
-    name="a",
-    rate=900.0,
-    purged=1_000,
-    failed=2,
-    in_flight=7,
-    blocked_keys=3,
-    backlog=5_000,
-    is_backlog_capped=False,
-    oldest_age=300.0,
-    receiver_errors=0,
-)
+from .samples import READING
+
 ENDS = [LeaderRevoked(name="a"), LeaderFenced(name="a", reason="no proof")]
 
 
