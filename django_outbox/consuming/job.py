@@ -46,6 +46,18 @@ class Job:
         )
         self.wait(outages)
 
+    def refuse(self, message: ConsumedMessage, error: Exception, tries: int) -> None:
+        """Say that a message cannot become a dead letter until somebody helps; wait."""
+        logger.error(
+            "Message %s/%d at offset %d cannot become a dead letter: %s. Let its dead "
+            "letter topic take it (its name, rights and max.message.bytes, and "
+            "message.max.bytes in PRODUCER_KAFKA); it waits, and its partitions do",
+            *(message.topic, message.partition, message.offset),
+            error,
+            extra={"action": "dead_letter_refused"},
+        )
+        self.wait(tries)
+
     def dead_letter(
         self, message: ConsumedMessage, error: Exception, attempts: int
     ) -> Letter:

@@ -141,7 +141,14 @@ def _consume(
         letters = KafkaDeadLetters(options, name=plan.name)
         worker = EffectsWorker(job, effects=effects, dead_letters=letters)
     starts.wait_for_database()
-    consume(source, worker, progress, stop=stop, until_end=plan.until_end)
+    consume(
+        source,
+        worker,
+        progress,
+        starts=starts,
+        stop=stop,
+        until_end=plan.until_end,
+    )
 
 
 def _end_overdue(

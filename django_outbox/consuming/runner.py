@@ -60,7 +60,8 @@ class Starts:
     Says where partitions start, however long the database is away.
 
     Args:
-        from_beginning: read each partition from its beginning, once a run.
+        from_beginning: read each partition from its beginning, until a message of it
+            is done; where it is lost before that, whoever gets it begins there again.
     """
 
     def __init__(
@@ -86,9 +87,12 @@ class Starts:
                 fresh = [place for place in places if place not in self._begun]
                 starts.update(self._positions.rewind(fresh))
 
-        if self._insist(ask):
-            self._begun.update(places)
+        self._insist(ask)
         return starts
+
+    def begun(self, messages: Sequence[ConsumedMessage]) -> None:
+        """Take note of messages that are done: their partitions go on from there."""
+        self._begun.update(message.place for message in messages)
 
     def wait_for_database(self) -> None:
         """Return when the database answers, or when the process is to end."""
@@ -114,8 +118,14 @@ class Starts:
         return False
 
 
-def consume(
-    source: Source, worker: Worker, progress: Progress, *, stop: Flag, until_end: bool
+def consume(  # all that a consumer is made of
+    source: Source,
+    worker: Worker,
+    progress: Progress,
+    *,
+    starts: Starts,
+    stop: Flag,
+    until_end: bool,
 ) -> None:
     """Run until `stop` is set, or until all has been read; leave the group."""
     try:
@@ -123,6 +133,7 @@ def consume(
         while not stop.is_set():
             messages = source.poll(worker.limit, LOOK)
             worker.work(messages)
+            starts.begun([message for message in messages if source.owns(message)])
             source.commit()
             progress.tick(source)
             if until_end and not messages and source.is_at_end:

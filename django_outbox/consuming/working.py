@@ -14,7 +14,7 @@ from typing import Final
 from django.db import close_old_connections
 
 from ..consumed import ConsumedMessage
-from ..exceptions import KafkaError
+from ..exceptions import KafkaError, RecordPoisoned
 from .effects import Effects, is_away
 from .job import Job
 from .ports import DeadLetters
@@ -78,6 +78,9 @@ class EffectsWorker:
             try:
                 self._dead_letters.send(letter)
                 self._effects.skip(message)
+            except RecordPoisoned as refusal:
+                outages += 1
+                self._job.refuse(message, refusal, outages)
             except Exception as trouble:
                 if not isinstance(trouble, KafkaError) and not is_away(trouble):
                     raise

@@ -22,7 +22,7 @@ from confluent_kafka import Producer as Client
 from ..consumed import Letter, Place
 from ..exceptions import KafkaUnavailable
 from ..options import OutboxSettings
-from .config import producer_config, transform_config
+from .config import KafkaConfig, producer_config, transform_config
 from .destinations import Destinations
 from .failures import failure, no_offset
 from .logs import CLIENT_LOG
@@ -30,6 +30,10 @@ from .trouble import Trouble, drop, unavailable
 
 PATIENCE: Final = 10.0
 """Seconds for one step of a transaction."""
+
+
+LARGEST: Final = 100_000_000
+"""Bytes of a dead letter, unless PRODUCER_KAFKA says otherwise."""
 
 
 class Member(Protocol):
@@ -43,7 +47,11 @@ class KafkaDeadLetters:
     """An idempotent producer for single letters; made at first use."""
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
-        self._config = producer_config(options)
+        # A broker takes larger ones than the client does by itself.
+        self._config: KafkaConfig = {
+            "message.max.bytes": LARGEST,
+            **producer_config(options),
+        }
         if name:
             self._config["client.id"] = name
         self._patience = options.DELIVERY_TIMEOUT + 1.0

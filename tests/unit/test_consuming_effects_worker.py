@@ -15,7 +15,7 @@ from django_outbox.consuming.attempts import Patience
 from django_outbox.consuming.runner import Starts, consume
 from django_outbox.consuming.working import EffectsWorker
 from django_outbox.events import ConsumerRead, DeadLettered
-from django_outbox.exceptions import KafkaUnavailable
+from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned
 
 from .consuming import FakeDeadLetters, FakeSource, Watch, group_of, job_of, messages
 
@@ -137,6 +137,18 @@ def test_a_dead_letter_waits_for_the_broker() -> None:
     assert it.source.positions == {("orders", 0): 1}
 
 
+def test_a_dead_letter_that_is_refused_is_told_and_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    it = Consumption(Failing(*[LookupError()] * 3))
+    it.letters.failures = [RecordPoisoned("too large", code="MSG_SIZE_TOO_LARGE")] * 2
+    it.worker.work(messages("a"))
+    assert len(it.letters.letters) == 1
+    told = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(told) == 2
+    assert "orders/0 at offset 0 cannot become a dead letter" in told[0].getMessage()
+
+
 def test_a_partition_that_goes_takes_its_message_along() -> None:
     """Whoever has it now tries it again."""
     it = Consumption(Failing(LookupError()))
@@ -164,7 +176,14 @@ def test_the_log_tells_where_and_not_what(caplog: pytest.LogCaptureFixture) -> N
 def test_the_loop_ends_at_the_end_and_leaves_the_group() -> None:
     it = Consumption(Failing())
     it.source.to_come = messages("a", "b", "c")
-    consume(it.source, it.worker, it.job.progress, stop=it.job.stop, until_end=True)
+    consume(
+        it.source,
+        it.worker,
+        it.job.progress,
+        starts=starts_of(Positions()),
+        stop=it.job.stop,
+        until_end=True,
+    )
     assert it.read().processed == 3
     assert it.source.is_closed
     assert "stopped" in it.watch.kinds()
@@ -211,12 +230,14 @@ def test_partitions_start_where_the_database_says_once_it_answers() -> None:
 
 
 @pytest.mark.usefixtures("_no_connections")
-def test_a_partition_begins_anew_once_in_a_run() -> None:
+def test_a_partition_begins_anew_until_a_message_of_it_is_done() -> None:
+    """The group knows nothing of a beginning: it has the offset from before."""
     positions = Positions()
     starts = starts_of(positions, from_beginning=True)
     assert starts(PLACES[:1]) == {("orders", 0): -2}
+    assert starts(PLACES[:1]) == {("orders", 0): -2}
+    starts.begun(messages("a"))
     assert starts(PLACES) == {("orders", 0): 7, ("orders", 1): -2}
-    assert positions.rewound == PLACES
 
 
 @pytest.fixture
