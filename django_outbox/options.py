@@ -148,7 +148,8 @@ class OutboxSettings:
         derived = {
             "MAX_POLL_INTERVAL": poll,
             "DRAIN_TIMEOUT": drain,
-            "REVOKE_TIMEOUT": self.REVOKE_TIMEOUT or min(2.0, (poll - drain) / 2),
+            "REVOKE_TIMEOUT": self.REVOKE_TIMEOUT
+            or max(0.0, min(2.0, (poll - drain) / 2)),
             "DELIVERY_TIMEOUT": self.DELIVERY_TIMEOUT or min(5.0, self.SESSION_TIMEOUT),
         }
         for name, value in derived.items():

@@ -80,9 +80,9 @@ class SettingsOfFile:
         self._base = harvest.section("baseKafkaConfig")
         self._producer = harvest.section("producerKafkaConfig")
         self._values: dict[str, Any] = {}
-        maps = [section for section in (self._base, self._producer) if [*section]]
         self._keys = {
-            "KAFKA": " or ".join(section.path for section in maps) or self._base.path,
+            "KAFKA": self._base.path,
+            "PRODUCER_KAFKA": self._producer.path,
             "SESSION_TIMEOUT": self._base.key("session.timeout.ms"),
             "MAX_POLL_INTERVAL": self._base.key("max.poll.interval.ms"),
             "DELIVERY_TIMEOUT": self._producer.key("delivery.timeout.ms"),

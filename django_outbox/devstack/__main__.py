@@ -19,10 +19,15 @@ def main() -> int:
     # Stop in good order when a supervisor asks for it, as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with devstack(progress=_say) as stack, published(stack.environment):
+        with devstack(progress=_say) as stack, published(stack.environment) as is_first:
             for name, value in stack.environment.items():
                 sys.stdout.write(f"export {name}={value}\n")
             sys.stdout.flush()
+            if not is_first:
+                _say(
+                    "Another devstack runs, and it is the one that is found without"
+                    " variables. Export the lines above to use this one."
+                )
             _say("Running; Ctrl-C ends both and their data.")
             signal.pause()
     except KeyboardInterrupt:

@@ -171,6 +171,8 @@ def group_config(options: OutboxSettings, group: str) -> KafkaConfig:
         "topic.metadata.refresh.interval.ms": 5000,
         "session.timeout.ms": milliseconds(options.SESSION_TIMEOUT),
         "heartbeat.interval.ms": milliseconds(options.SESSION_TIMEOUT / 6),
+        # As the client has it by itself, which is never less than a session.
+        "max.poll.interval.ms": max(300_000, milliseconds(options.SESSION_TIMEOUT)),
         **options.KAFKA,
         **options.CONSUMER_KAFKA,
         "group.id": group,

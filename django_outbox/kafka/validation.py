@@ -7,6 +7,8 @@ check its configuration; without an address, a client connects to nothing.
 
 from __future__ import annotations
 
+from typing import Final
+
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from ..exceptions import ConfigurationError
@@ -21,13 +23,22 @@ from .config import (
     transform_config,
 )
 
+_MADE_OF: Final = {
+    "session.timeout.ms": "SESSION_TIMEOUT",
+    "max.poll.interval.ms": "MAX_POLL_INTERVAL",
+    "message.timeout.ms": "DELIVERY_TIMEOUT",
+    "transaction.timeout.ms": "DELIVERY_TIMEOUT",
+}
+"""Properties that are made of a setting."""
+
 
 def check_properties(options: OutboxSettings) -> None:
     """
     Make each kind of client once and drop it.
 
     Raises:
-        ConfigurationError: with librdkafka's words, which name the property.
+        ConfigurationError: in one line, with librdkafka's words, which name the
+            property, and the setting from which it comes.
     """
     try:
         Producer(_unconnected(producer_config(options)))
@@ -40,7 +51,16 @@ def check_properties(options: OutboxSettings) -> None:
     except (KafkaException, TypeError, ValueError) as error:
         reason = error.args[0]
         text = reason.str() if isinstance(error, KafkaException) else str(reason)
-        raise ConfigurationError(f"KAFKA: {text.rstrip('.')}.") from error
+        words = " ".join(text.split()).rstrip(" .")
+        raise ConfigurationError(f"{_setting(options, words)}: {words}.") from error
+
+
+def _setting(options: OutboxSettings, words: str) -> str:
+    """Return the setting whose property librdkafka names."""
+    for name in ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"):
+        if any(key in words for key in getattr(options, name)):
+            return name
+    return next((name for key, name in _MADE_OF.items() if key in words), "KAFKA")
 
 
 def _unconnected(config: KafkaConfig) -> KafkaConfig:

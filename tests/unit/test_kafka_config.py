@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from django_outbox.exceptions import ConfigurationError
 from django_outbox.kafka.config import (
     admin_config,
     consumer_config,
@@ -102,6 +105,24 @@ def test_librdkafka_knows_every_property() -> None:
     Producer(producer_config(options) | quiet)
     Producer(heartbeat_config(options) | quiet)
     AdminClient(admin_config(options) | quiet)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "line"),
+    [
+        ({"KAFKA": {"nonsense": "x"}}, r"KAFKA: .*nonsense"),
+        ({"PRODUCER_KAFKA": {"nonsense": "x"}}, r"PRODUCER_KAFKA: .*nonsense"),
+        ({"CONSUMER_KAFKA": {"nonsense": "x"}}, r"CONSUMER_KAFKA: .*nonsense"),
+        ({"SESSION_TIMEOUT": 6000.0}, r"SESSION_TIMEOUT: .*session.timeout.ms"),
+    ],
+)
+def test_what_librdkafka_refuses_is_one_line_that_names_the_setting(
+    chosen: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{line}") as caught:
+        check_properties(OutboxSettings(**chosen))
+    assert "\n" not in str(caught.value)
+    assert "\\n" not in str(caught.value)
 
 
 def test_long_timeouts_are_none_that_librdkafka_refuses() -> None:

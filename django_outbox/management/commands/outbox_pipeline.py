@@ -6,8 +6,10 @@ from argparse import REMAINDER, ArgumentParser
 from typing import Any
 from urllib.parse import quote
 
-from django.core.management.base import BaseCommand
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
+from django.utils.connection import ConnectionDoesNotExist
 
 from ...conf import settings
 from ...pipeline.__main__ import main
@@ -30,9 +32,13 @@ class Command(BaseCommand):
         parser.add_argument("arguments", nargs=REMAINDER, metavar="COMMAND ...")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            known = defaults()
+        except (ImproperlyConfigured, ConnectionDoesNotExist) as error:
+            raise CommandError(str(error), returncode=2) from error
         code = main(
             options["arguments"],
-            defaults=defaults(),
+            defaults=known,
             program="manage.py outbox_pipeline",
         )
         if code:
