@@ -42,26 +42,37 @@ class Forgetful:
 
 
 class Cut:
-    """A client whose connection to the coordinator breaks when it commits."""
+    """A client whose connections break when it commits."""
 
-    def __init__(self, client: Any, servers: str) -> None:
+    def __init__(self, client: Any, connections: set[int]) -> None:
         self._client = client
-        self._port = int(servers.rpartition(":")[2])
+        self._connections = connections
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
     def commit_transaction(self, timeout: float) -> None:
-        # It has been made last. Were all of them lost, the client would say so.
-        open_now = [int(path.name) for path in Path("/proc/self/fd").iterdir()]
-        for descriptor in sorted(open_now, reverse=True):
-            with contextlib.suppress(OSError):
-                connection = socket.socket(fileno=os.dup(descriptor))
-                with connection:
-                    if connection.getpeername()[1] == self._port:
-                        connection.shutdown(socket.SHUT_RD)
-                        break
+        for descriptor in self._connections:
+            # One that was closed meanwhile may be something else by now.
+            with (
+                contextlib.suppress(OSError),
+                socket.socket(fileno=os.dup(descriptor)) as connection,
+            ):
+                connection.shutdown(socket.SHUT_RD)
         self._client.commit_transaction(timeout)
+
+
+def connections(servers: str) -> set[int]:
+    """Return the descriptors of this process's connections to a broker."""
+    port, found = int(servers.rpartition(":")[2]), set()
+    for path in Path("/proc/self/fd").iterdir():
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(fileno=os.dup(int(path.name))) as connection,
+        ):
+            if connection.getpeername()[1] == port:
+                found.add(int(path.name))
+    return found
 
 
 @pytest.fixture
@@ -94,10 +105,13 @@ def test_a_connection_that_breaks_during_a_commit_breaks_the_client(
     cluster: KafkaCluster, bootstrap_servers: str
 ) -> None:
     """librdkafka asks again, and the second request could end the next transaction."""
-    topic, transactions = cluster.create(), opened(cluster)
+    topic, others = cluster.create(), connections(bootstrap_servers)
+    transactions = opened(cluster)
     assert isinstance(transactions, KafkaTransactions)
     assert sent(transactions, record(1, topic=topic)) is None
-    cut = Cut(transactions._client, bootstrap_servers)
+    ours = connections(bootstrap_servers) - others
+    assert ours
+    cut = Cut(transactions._client, ours)
     transactions._client = cut  # type: ignore[assignment]
 
     with pytest.raises(ProducerBroken, match="a connection broke"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db import transaction
 
@@ -46,7 +46,7 @@ def transform(message: ConsumedMessage) -> list[Message]:
     if text.startswith("die in handler"):
         die_once(text)
     if text.startswith(("die around commit", "freeze")):
-        MortalClient.last_words = text
+        MortalClient.last_words.append(text)
     return [Message(OUTPUT, key=text, value=f"{text}/{n}") for n in range(2)]
 
 
@@ -62,17 +62,21 @@ def die_once(text: str, number: signal.Signals = signal.SIGKILL) -> None:
 class MortalClient(letters.Client):
     """Dies before or after a commit, when a message has asked for it."""
 
-    last_words = ""
+    last_words: ClassVar[list[str]] = []
+    """Of the present transaction: several messages may ask for it."""
 
     def commit_transaction(self, *args: Any) -> None:
-        words = type(self).last_words
-        if words.startswith("die around commit before"):
-            die_once(words)
-        if words.startswith("freeze before commit"):
-            die_once(words, signal.SIGSTOP)
+        last_words = [*self.last_words]
+        self.last_words.clear()
+        for words in last_words:
+            if words.startswith("die around commit before"):
+                die_once(words)
+            if words.startswith("freeze before commit"):
+                die_once(words, signal.SIGSTOP)
         super().commit_transaction(*args)
-        if words.startswith("die around commit after"):
-            die_once(words)
+        for words in last_words:
+            if words.startswith("die around commit after"):
+                die_once(words)
 
 
 if TOPIC and OUTPUT:
