@@ -85,7 +85,7 @@ class Once:
         traceback: TracebackType | None,
     ) -> None:
         self._recall()
-        self._end(exc_type, exc, traceback)
+        self._end(exc)
 
     async def __aenter__(self) -> Run:
         # A thread and a connection of its own: tasks that shared them would find
@@ -110,7 +110,7 @@ class Once:
     ) -> None:
         self._recall()
         try:
-            await sync_to_async(self._end)(exc_type, exc, traceback)
+            await sync_to_async(self._end)(exc)
         finally:
             await self._leave_thread()
 
@@ -135,12 +135,7 @@ class Once:
             raise
         return self._run
 
-    def _end(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _end(self, exc: BaseException | None) -> None:
         try:
             if exc is None:
                 self._run.require_asked("once()")
@@ -154,9 +149,8 @@ class Once:
         """End the transaction, if one is open: commit without an error."""
         atomic, self._atomic = self._atomic, None
         if atomic is not None:
-            atomic.__exit__(
-                *((type(error), error, error.__traceback__) if error else (None,) * 3)
-            )
+            # Django looks at nothing but whether there is an error.
+            atomic.__exit__(type(error) if error else None, error, None)
 
     def _announce(self, alias: str) -> None:
         claim = (alias, self._consumer, self._key)

@@ -118,7 +118,7 @@ class Starts:
         return False
 
 
-def consume(  # all that a consumer is made of
+def consume(
     source: Source,
     worker: Worker,
     progress: Progress,

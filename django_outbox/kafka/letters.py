@@ -31,7 +31,6 @@ from .trouble import Trouble, drop, unavailable
 PATIENCE: Final = 10.0
 """Seconds for one step of a transaction."""
 
-
 LARGEST: Final = 100_000_000
 """Bytes of a dead letter, unless PRODUCER_KAFKA says otherwise."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from threading import Event
 from typing import NoReturn
 from uuid import uuid4
 
@@ -18,6 +17,7 @@ from django_outbox.kafka.producer import MANY, KafkaProducer
 from django_outbox.options import OutboxSettings
 from django_outbox.providers import Providers
 from django_outbox.testing.outbox import InMemoryOutbox
+from tests.acceptance.harvesters import eventually
 from tests.contracts.clusters import NOWHERE, Reports
 from tests.services import Topics
 from tests.unit.samples import record
@@ -83,14 +83,13 @@ def test_a_fatal_error_breaks_the_producer_and_not_the_harvester(
         ),
         send=lambda _: 0,
     )
-    pause = Event()
 
     def drain() -> None:
-        deadline = time.monotonic() + 30
-        while outbox.records():
+        def is_over() -> bool:
             assert harvester.is_alive
-            assert time.monotonic() < deadline
-            pause.wait(0.01)
+            return not outbox.records()
+
+        eventually(is_over, timeout=30.0)
 
     with harvester:
         if request_ == PRODUCE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 from uuid import uuid4
@@ -25,7 +25,7 @@ from django_outbox.kafka.topics import (
     ledger_topic,
 )
 from django_outbox.options import OutboxSettings
-from tests.contracts.groups import KafkaGroup, Recorder
+from tests.contracts.groups import Group, KafkaGroup, Recorder
 from tests.services import Topics
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
@@ -114,42 +114,19 @@ def test_a_topic_that_is_gone_is_a_reason_to_join_again(
         LEADER_TOPIC=name, LEADER_GROUP=name, KAFKA={**config, **often}
     )
     leader, follower = KafkaMembership(options), KafkaMembership(options)
-    admin = AdminClient(config)
+    admin, group = AdminClient(config), Group(time.monotonic)
     try:
-        join(leader)
-        until(lambda: leader._is_owner, leader)
-        join(follower, leader)
+        group.join_and_own(leader, Recorder())
+        group.join(follower, Recorder(), leader)
         assert follower.reason_to_rejoin is None
         admin.delete_topics([name])[name].result(timeout=15)
         leader.leave()
-        until(lambda: follower.reason_to_rejoin, follower)
-        join(follower)
-        until(lambda: follower._is_owner, follower)
+        group.wait(lambda: follower.reason_to_rejoin is not None, follower)
+        group.join_and_own(follower, Recorder())
         assert follower.reason_to_rejoin is None
     finally:
         leader.leave()
         follower.leave()
-
-
-def join(member: KafkaMembership, *others: KafkaMembership) -> None:
-    """Join as soon as the group may be disturbed."""
-
-    def has_joined() -> bool:
-        try:
-            member.join(Recorder())
-        except JoinLater:
-            return False
-        return True
-
-    until(has_joined, *others)
-
-
-def until(condition: Callable[[], object], *members: KafkaMembership) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        for member in members:
-            member.poll(0.05)
 
 
 def test_a_broker_that_is_away_is_reported_in_time(name: str) -> None:
