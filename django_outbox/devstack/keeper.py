@@ -83,6 +83,8 @@ def keep(prefix: str, ending: int, user: str | None) -> None:
                 target=lambda ran=server: tell(ran.wait()), daemon=True
             ).start()
     finally:
+        # A signal that comes now wants what is being done.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if server:
             end(server, ending)
         shutil.rmtree(folder, ignore_errors=True)

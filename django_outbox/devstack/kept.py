@@ -21,6 +21,9 @@ from select import select
 
 from .service import DevstackError
 
+PATIENCE = 10.0
+"""Seconds for the keeper to end by itself; it gives a server two of them."""
+
 _keepers: weakref.WeakSet[KeptProcess] = weakref.WeakSet()
 
 
@@ -137,7 +140,12 @@ class KeptProcess:
     def close(self) -> None:
         """End the command and remove the folder; callable from any thread."""
         self.let_go()
-        self._keeper.wait()
+        try:
+            self._keeper.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            # A copy of the pipe is still open somewhere: the keeper sees no end.
+            self._keeper.terminate()
+            self._keeper.wait()
         self._pid = None
         self._answers.close()
 

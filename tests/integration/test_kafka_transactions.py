@@ -7,9 +7,9 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
@@ -44,35 +44,30 @@ class Forgetful:
 class Cut:
     """A client whose connections break when it commits."""
 
-    def __init__(self, client: Any, connections: set[int]) -> None:
+    def __init__(self, client: Any, ours: set[int], servers: str) -> None:
         self._client = client
-        self._connections = connections
+        self._connections = ours
+        self._servers = servers
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
     def commit_transaction(self, timeout: float) -> None:
-        for descriptor in self._connections:
-            # One that was closed meanwhile may be something else by now.
-            with (
-                contextlib.suppress(OSError),
-                socket.socket(fileno=os.dup(descriptor)) as connection,
-            ):
+        # One that was closed meanwhile may be something else by now.
+        for descriptor in self._connections & connections(self._servers):
+            with socket.socket(fileno=os.dup(descriptor)) as connection:
                 connection.shutdown(socket.SHUT_RD)
         self._client.commit_transaction(timeout)
 
 
 def connections(servers: str) -> set[int]:
     """Return the descriptors of this process's connections to a broker."""
-    port, found = int(servers.rpartition(":")[2]), set()
-    for path in Path("/proc/self/fd").iterdir():
-        with (
-            contextlib.suppress(OSError),
-            socket.socket(fileno=os.dup(int(path.name))) as connection,
-        ):
-            if connection.getpeername()[1] == port:
-                found.add(int(path.name))
-    return found
+    port = int(servers.rpartition(":")[2])
+    return {
+        connection.fd
+        for connection in psutil.Process().net_connections("tcp")
+        if connection.raddr and connection.raddr.port == port
+    }
 
 
 @pytest.fixture
@@ -111,7 +106,7 @@ def test_a_connection_that_breaks_during_a_commit_breaks_the_client(
     assert sent(transactions, record(1, topic=topic)) is None
     ours = connections(bootstrap_servers) - others
     assert ours
-    cut = Cut(transactions._client, ours)
+    cut = Cut(transactions._client, ours, bootstrap_servers)
     transactions._client = cut  # type: ignore[assignment]
 
     with pytest.raises(ProducerBroken, match="a connection broke"):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from django_outbox.devstack import DevstackError
+from django_outbox.devstack import kept as kept_module
 from django_outbox.devstack.kept import KeptProcess
 
 FOREVER = ["sleep", "1000"]
@@ -88,6 +89,23 @@ def test_a_forked_child_of_the_owner_does_not_keep_its_servers_alive() -> None:
         wait_for(lambda: not is_running(pid) and not folder.exists())
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+def test_a_copy_of_the_pipe_does_not_keep_a_closed_server_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept_module, "PATIENCE", 0.1)
+    process = KeptProcess("test", ending=signal.SIGTERM)
+    process.start(FOREVER)
+    pid = process._pid
+    assert pid is not None
+    copy = os.dup(process._commands.fileno())
+    try:
+        process.close()
+    finally:
+        os.close(copy)
+    assert not process.folder.exists()
+    assert not is_running(pid)
 
 
 def test_a_process_that_ignores_its_signal_is_killed() -> None:
