@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.paginator import Paginator
-from django.db import router, transaction
+from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from .conf import settings
 from .exceptions import SeriesError
 from .models import (
     OutboxRecord,
@@ -31,6 +32,7 @@ from .models import (
     SeriesQuerySet,
     StagedRecord,
 )
+from .routing import outbox_database
 from .series import discard_series, release_series
 
 COUNT_CAP: Final = 10_000
@@ -62,6 +64,10 @@ class _ViewAdmin(_ModelAdmin):
     paginator = CappedPaginator
     show_full_result_count = False
     ordering = ("id",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.using(settings.DATABASE) if settings.DATABASE else rows
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -211,7 +217,7 @@ class SeriesAdmin(_ViewAdmin):
         note: str,
     ) -> None:
         """Close each in a transaction of its own, and leave a note of who did."""
-        alias = router.db_for_write(Series)
+        alias = outbox_database(settings.DATABASE)
         for series in queryset:
             try:
                 with transaction.atomic(using=alias):

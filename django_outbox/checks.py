@@ -17,7 +17,6 @@ from django.core.checks import Warning as CheckWarning
 from django.db import connections, models, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
-from django.utils.module_loading import import_string
 
 from . import conf
 from .clusters import NEXT_STEP, misfits, read_identity
@@ -102,10 +101,10 @@ def _settings_messages() -> Iterator[CheckMessage]:
     serializer = values.get("SERIALIZER")
     try:
         if isinstance(serializer, str):
-            import_string(serializer)
-    except ImportError as exc:
+            conf.serializer(serializer)
+    except conf.OutboxImproperlyConfigured as exc:
         yield Error(
-            f"{conf.SETTING}: SERIALIZER: {exc}",
+            f"{conf.SETTING}: {exc}",
             hint=_HINTS[Rule.VALUE],
             id="django_outbox.E002",
         )

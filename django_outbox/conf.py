@@ -7,12 +7,13 @@ together. Adapters get values through their constructors, never from here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
 
 from .exceptions import ConfigurationError
 from .options import OutboxSettings
@@ -36,6 +37,24 @@ def build(values: Mapping[str, Any]) -> OutboxSettings:
     for problem in problems(values):
         raise OutboxImproperlyConfigured(f"{problem.setting}: {problem.message}")
     return OutboxSettings(**values)
+
+
+def serializer(name: str) -> Callable[[Any], Any]:
+    """
+    Import what the setting SERIALIZER names.
+
+    Raises:
+        OutboxImproperlyConfigured: it is not there, or cannot be called.
+    """
+    try:
+        found = import_string(name)
+    except ImportError as exc:
+        raise OutboxImproperlyConfigured(f"SERIALIZER: {exc}") from exc
+    if not callable(found):
+        raise OutboxImproperlyConfigured(
+            f"SERIALIZER: {name} is a {type(found).__name__}; it must be a function."
+        )
+    return found  # type: ignore[no-any-return]
 
 
 class _LazySettings:

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections, router
-from django.utils.module_loading import import_string
 
 from .channel import channel_of
-from .conf import settings
+from .conf import serializer, settings
 from .exceptions import NotInTransaction
 from .messages import Row, Rows
 from .options import OutboxSettings
@@ -52,7 +51,7 @@ class Writer:
 
         self.options = options
         self._model = OutboxRecord
-        self.rows = Rows(options, import_string(options.SERIALIZER))
+        self.rows = Rows(options, serializer(options.SERIALIZER))
         table = OutboxRecord._meta.db_table
         notify = f"pg_notify('{channel_of(table)}', '')"
         self.returning = f"\nRETURNING {notify}" if options.NOTIFY else ""

@@ -13,8 +13,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, Final
 
-from django.utils.module_loading import import_string
-
+from ..conf import serializer
 from ..consumed import ConsumedMessage, Letter
 from ..exceptions import ConsumingError
 from ..messages import Message, Rows
@@ -30,7 +29,7 @@ class Output:
     """Makes letters of what handlers return."""
 
     def __init__(self, options: OutboxSettings) -> None:
-        self._rows = Rows(options, import_string(options.SERIALIZER))
+        self._rows = Rows(options, serializer(options.SERIALIZER))
 
     def letters(
         self, subscription: Subscription, message: ConsumedMessage

@@ -88,7 +88,9 @@ class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
 
         A row gets its own id and message id back, so that it comes first among
         the records of its key that are still unsent; those sent meanwhile stay
-        sent. Its attempts start at zero, and so does its age: other clusters take
+        sent. But a leader that keeps its marks in memory finds what is behind it
+        with its next sweep, and what is ahead of it at once: see the reference
+        of `manage.py outbox release`. Its attempts start at zero, and so does its age: other clusters take
         over what is old. A row whose id the outbox, or one released with it, has
         stays parked. Releasing twice at once is harmless.
         """

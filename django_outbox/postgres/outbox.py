@@ -47,6 +47,7 @@ class PostgresOutbox(Table):
             highest=highest,
             topics=[topic for (topic, _), _ in lanes],
             keys=[key for (_, key), _ in lanes],
+            lows=[low for _, low in lanes],
         )
 
     def _reach_of(self, leader_id: str, *, unseen: int) -> int:

@@ -73,15 +73,19 @@ WHERE o.id = page.id
 RETURNING {fields}
 
 -- name: reset
--- Un-claim the rows of these lanes, up to the highest id that can be marked.
+-- Un-claim the rows of these lanes, up to the highest id that can be marked; and
+-- what failed, although somebody may have mended its topic or key meanwhile.
 UPDATE {table}
 SET leader_id = NULL
 WHERE
     leader_id = %(leader_id)s::uuid
     AND id <= %(highest)s
-    AND (kafka_topic, kafka_key) IN (
-        SELECT lane.topic, lane.key
-        FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS lane (topic, key)
+    AND (
+        (kafka_topic, kafka_key) IN (
+            SELECT lane.topic, lane.key
+            FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS lane (topic, key)
+        )
+        OR id = ANY(%(lows)s::bigint[])
     )
 
 -- name: history

@@ -71,7 +71,12 @@ class Outbox(SettledTable, Protocol):
         """
 
     def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
-        """Let all rows of these lanes that `leader_id` has marked be marked again."""
+        """
+        Let all rows of these lanes that `leader_id` has marked be marked again.
+
+        And the rows that they are held from, whose topic or key somebody may have
+        mended.
+        """
 
     def ping(self) -> None:
         """Ask the table for nothing, to learn whether it can be reached."""

@@ -149,12 +149,13 @@ class InMemoryOutbox:
         return page
 
     def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
-        wanted = {lane for lane, _ in lanes}
+        wanted, lows = {lane for lane, _ in lanes}, {low for _, low in lanes}
         with self._reached():
             rows = [
                 row
                 for row in self._rows.values()
-                if row.leader_id == leader_id and row.record.lane in wanted
+                if row.leader_id == leader_id
+                and (row.record.lane in wanted or row.record.id in lows)
             ]
             for row in rows:
                 row.leader_id = None

@@ -25,16 +25,18 @@ def stashed(db: None) -> Stashed:  # noqa: ARG001  # opens the database to the t
     Call it to get what waits in the outbox, oldest first.
 
     `stashed()` returns all records, `stashed("orders")` those of one topic,
-    `stashed(using="other")` those of another database. A test that rolls back,
-    as Django's do, sees its own messages and leaves none behind.
+    `stashed(using="other")` those of another database; without `using`, it is the
+    one of the setting DATABASE. A test that rolls back, as Django's do, sees its
+    own messages and leaves none behind.
     """
 
     def read(
         topic: str | None = None, *, using: str | None = None
     ) -> list[OutboxRecord]:
+        from ..conf import settings
         from ..models import OutboxRecord
 
-        records = OutboxRecord.objects.using(using).order_by("pk")
+        records = OutboxRecord.objects.using(using or settings.DATABASE).order_by("pk")
         return list(records if topic is None else records.filter(kafka_topic=topic))
 
     return read

@@ -72,6 +72,11 @@ class MemoryTable:
         yield number
         self._table.insert("t", key, record_id=number)
 
+    def mend(self, number: int, *, topic: str, key: str) -> None:
+        """Change a row as an operator does."""
+        row = self._table._rows[number]
+        row.record = row.record._replace(topic=topic, key=key)
+
     def marks(self) -> dict[int, str | None]:
         return dict(self._table.marks())
 
@@ -150,6 +155,13 @@ class PostgresTable:
             ).fetchone()
             assert row is not None
             yield row[0]
+
+    def mend(self, number: int, *, topic: str, key: str) -> None:
+        """Change a row as an operator does."""
+        self._connection.execute(
+            "UPDATE outbox SET kafka_topic = %s, kafka_key = %s WHERE id = %s",
+            [topic, key, number],
+        )
 
     def marks(self) -> dict[int, str | None]:
         return dict(self._all("SELECT id, leader_id::text FROM outbox ORDER BY id"))

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from pytest_django import Settings
 
 from django_outbox import stash
 from django_outbox.models import OutboxRecord, ParkedRecord, Series, StagedRecord
@@ -230,3 +231,25 @@ def test_what_is_staged_can_be_neither_changed_nor_deleted(
         ).status_code
         == 200
     )
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+def test_the_pages_are_of_the_database_of_the_setting(
+    admin_client: Client, settings: Settings
+) -> None:
+    settings.DJANGO_OUTBOX = settings.DJANGO_OUTBOX | {"DATABASE": "other"}
+    record = ParkedRecord.objects.using("other").create(id=7, **MESSAGE)
+    with transaction.atomic("other"):
+        stash("orders", key="1", series="order-18")
+    series = Series.objects.using("other").get()
+
+    assert b"1 parked record" in admin_client.get(CHANGELISTS[1]).content
+    release(admin_client, record)
+    release_of = {"action": "release", "_selected_action": [series.pk]}
+    admin_client.post(CHANGELISTS[3], release_of)
+
+    assert OutboxRecord.objects.using("other").count() == 2
+    assert not ParkedRecord.objects.using("other").exists()
+    assert LogEntry.objects.count() == 2
+    page = reverse("admin:django_outbox_outboxrecord_change", args=[7])
+    assert admin_client.get(page).status_code == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.db import transaction
+from pytest_django import Settings
 
 from django_outbox import stash
 from django_outbox.devstack import Stack
@@ -35,6 +36,17 @@ def test_stashed_reads_another_database(stashed: Stashed) -> None:
 
     assert [] == stashed()
     assert 1 == len(stashed(using="other"))
+
+
+def test_stashed_reads_the_database_of_the_setting(
+    stashed: Stashed, settings: Settings
+) -> None:
+    settings.DJANGO_OUTBOX = settings.DJANGO_OUTBOX | {"DATABASE": "other"}
+    with transaction.atomic("other"):
+        stash("orders", key="1")
+
+    assert 1 == len(stashed())
+    assert [] == stashed(using="default")
 
 
 def test_the_devstack_has_two_addresses(

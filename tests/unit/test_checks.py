@@ -42,6 +42,7 @@ def test_django_runs_the_checks(settings: Settings) -> None:
         ({"MARK_BATCH": 0}, "E002"),
         ("text", "E002"),
         ({"SERIALIZER": "no.such.callable"}, "E002"),
+        ({"SERIALIZER": "django_outbox.conf.SETTING"}, "E002"),
         ({"HEARTBEAT_TIMEOUT": 5.0}, "E003"),
         ({"KAFKA": {"acks": 1}}, "E004"),
     ],
