@@ -90,9 +90,9 @@ class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
         the records of its key that are still unsent; those sent meanwhile stay
         sent. But a leader that keeps its marks in memory finds what is behind it
         with its next sweep, and what is ahead of it at once: see the reference
-        of `manage.py outbox release`. Its attempts start at zero, and so does its age: other clusters take
-        over what is old. A row whose id the outbox, or one released with it, has
-        stays parked. Releasing twice at once is harmless.
+        of `manage.py outbox release`. Its attempts start at zero, and so does its
+        age: other clusters take over what is old. A row whose id the outbox, or one
+        released with it, has stays parked. Releasing twice at once is harmless.
         """
         self._for_write = True
         connection = connections[self.db]
