@@ -77,7 +77,8 @@ def run(
         shown = present(log_format=log_format, level=level, has_bar=drain)
         observers = stack.enter_context(shown)
         serve = _metrics(options, observers)
-        if log_format == "text" and sys.stdout.isatty():
+        is_watched = log_format == "text" and sys.stdout.isatty()
+        if is_watched:
             # A line that people look at should not be five seconds old.
             options = replace(options, METER_INTERVAL=min(options.METER_INTERVAL, 1.0))
         harvester = make(observers, options)
@@ -89,7 +90,8 @@ def run(
         stack.enter_context(spared_collector())
         harvester.start()
         if table is not None:
-            _wait_until_empty(table, harvester, wanted.stop)
+            with _bar() if is_watched else _lines() as show:
+                _wait_until_empty(table, harvester, wanted.stop, show)
         while not drain and harvester.is_alive and not wanted.stop.wait(LOOK):
             pass
         harvester.stop()
@@ -148,21 +150,23 @@ def _is_own(harvester: Harvester, stop: threading.Event) -> bool:
 
 
 def _wait_until_empty(
-    table: HarvestedTable, harvester: Harvester, stop: threading.Event
+    table: HarvestedTable,
+    harvester: Harvester,
+    stop: threading.Event,
+    show: Callable[[Backlog], None],
 ) -> None:
     """Wait until no row is left, whoever leads, and show the progress."""
     is_over = threading.Event()
-    with _bar() as show:
-        # A database that hangs must not hold up a signal.
-        threading.Thread(
-            target=_look_until_empty,
-            args=(table, show, is_over),
-            name="outbox-drain",
-            daemon=True,
-        ).start()
-        while harvester.is_alive and not stop.is_set() and not is_over.wait(GLANCE):
-            pass
-        is_over.set()
+    # A database that hangs must not hold up a signal.
+    threading.Thread(
+        target=_look_until_empty,
+        args=(table, show, is_over),
+        name="outbox-drain",
+        daemon=True,
+    ).start()
+    while harvester.is_alive and not stop.is_set() and not is_over.wait(GLANCE):
+        pass
+    is_over.set()
 
 
 def _look_until_empty(
@@ -221,16 +225,21 @@ def spared_collector() -> Iterator[None]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[Backlog], None]]:
-    """A progress bar on a terminal, log lines elsewhere."""
-    if sys.stdout.isatty():
-        try:
-            from .observability.terminal import DrainBar
-        except ImportError:
-            logger.info("For a progress bar: pip install 'django-outbox[terminal]'")
-        else:
-            with DrainBar() as bar:
-                yield bar.update
-            return
+    """A progress bar, for a terminal."""
+    try:
+        from .observability.terminal import DrainBar
+    except ImportError:
+        logger.info("For a progress bar: pip install 'django-outbox[terminal]'")
+        with _lines() as log:
+            yield log
+    else:
+        with DrainBar() as bar:
+            yield bar.update
+
+
+@contextmanager
+def _lines() -> Iterator[Callable[[Backlog], None]]:
+    """Progress in the log."""
 
     def log(backlog: Backlog) -> None:
         more = "+" if backlog.is_capped else ""

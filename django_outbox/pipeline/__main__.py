@@ -52,9 +52,10 @@ def main(
         line = f"{error.name} is missing: pip install 'django-outbox[spark]'."
     except Exception as error:
         # PySpark's errors cannot be named where it may not be installed.
-        if not type(error).__module__.startswith("pyspark."):
+        if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
-        code, line = 1, str(error).partition("\n=== Streaming Query ===")[0]
+        text = str(error).partition("\n=== Streaming Query ===")[0]
+        code, line = 1, text.partition("\n\tat ")[0]
     sys.stderr.write(f"{program} {chosen.command}: {line}\n")
     return code
 

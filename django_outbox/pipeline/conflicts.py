@@ -4,7 +4,8 @@ Two writers of one table: the one that comes second tries again.
 Delta lets both work and refuses the second commit if it stands on files that
 the first has replaced. `maintain.py` replaces files while `refine.py` writes,
 so both go through here. What they do may be repeated: appends carry the number
-of their batch, marks only rise, old rows are deleted once.
+of their batch, marks only rise, old rows are deleted once. And so does whoever
+makes the tables: of two first runs one finds that the other has made them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _Value = TypeVar("_Value")
 
 # DELTA_CONCURRENT_TRANSACTION is not among them: two pipelines on one lake.
 _CONFLICT: Final = re.compile(
-    r"DELTA_CONCURRENT_(APPEND|WRITE|DELETE_READ|DELETE_DELETE)"
+    r"DELTA_(CONCURRENT_(APPEND|WRITE|DELETE_READ|DELETE_DELETE)"
+    r"|PROTOCOL_CHANGED|METADATA_CHANGED)"
 )
 
 

@@ -8,11 +8,13 @@ however often it is run. Records of aborted transactions never show.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
 from ..exceptions import ConfigurationError
+from .reader import last_batch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +77,13 @@ def read_topics(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
 def start_ingest(
     spark: SparkSession, settings: PipelineSettings, *, trigger: Mapping[str, Any]
 ) -> StreamingQuery:
-    """Start the stream from Kafka to bronze, which must exist."""
+    """
+    Start the stream from Kafka to bronze, which must exist.
+
+    Raises:
+        ConfigurationError: a topic of the last batch is named no more.
+    """
+    _check_topics(spark, settings)
     stream = (
         spark.readStream.format("kafka")
         .options(**kafka_options(settings))
@@ -91,3 +99,24 @@ def start_ingest(
         .trigger(**trigger)
         .start(settings.table_path("bronze"))
     )
+
+
+def _check_topics(spark: SparkSession, settings: PipelineSettings) -> None:
+    """
+    Refuse to leave out a topic that has been read.
+
+    Spark takes it for lost when the batch without it has been written down: from
+    then on that batch fails, whatever is named.
+    """
+    if not settings.topics or not settings.fail_on_data_loss:
+        return
+    batch = last_batch(spark, settings, NAME)
+    if batch is None:
+        return
+    lines = spark.read.text(f"{settings.checkpoint(NAME)}/offsets/{batch}").collect()
+    read = json.loads(lines[-1]["value"])
+    if left_out := ", ".join(sorted(set(read) - set(settings.topics))):
+        raise ConfigurationError(
+            f"topics: {left_out} has been read into this lake and would count as "
+            "lost. Name it again; or set `fail_on_data_loss = false` to leave it out."
+        )

@@ -91,12 +91,14 @@ def run_id(spark: SparkSession, settings: PipelineSettings) -> str:
     return str(json.loads(lines[0]["value"])["id"])
 
 
-def last_batch(spark: SparkSession, settings: PipelineSettings) -> int | None:
-    """Return the number of the last batch that refine has committed."""
+def last_batch(
+    spark: SparkSession, settings: PipelineSettings, query: str = NAME
+) -> int | None:
+    """Return the number of the last batch that a query has committed."""
     reader = spark.read.option("ignoreMissingFiles", "true")
     try:
         files = (
-            reader.text(f"{settings.checkpoint(NAME)}/commits")
+            reader.text(f"{settings.checkpoint(query)}/commits")
             .select(F.max(F.col("_metadata.file_name").cast("bigint")).alias("last"))
             .collect()
         )

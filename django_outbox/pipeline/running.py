@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from .config import PipelineSettings
 
+RETRY: Final = 10.0
+"""Seconds before the queries start again, when what they need is away."""
+
 LOOK: Final = 0.3
 """Seconds between two looks at the queries."""
 
@@ -34,6 +37,12 @@ PARTS: Final = ("ingest", "refine")
 
 _OURS: Final = re.compile(r"^django_outbox\.exceptions\.(\w+): (.+)$", re.MULTILINE)
 """The end of a traceback that Spark hands on as text."""
+
+_KAFKA_AWAY: Final = re.compile(
+    r"org\.apache\.kafka\.common\.errors\."
+    r"(?:Timeout|Disconnect|Network)Exception: (.+)"
+)
+"""What Spark hands on of its own reader."""
 
 
 def run_once(
@@ -74,12 +83,31 @@ def run_every(
     stop: threading.Event,
     observers: Sequence[Observer] = (),
     parts: Sequence[str] = PARTS,
+    report: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Look for news every so many seconds, until told to stop."""
+    """
+    Look for news every so many seconds, until told to stop.
+
+    While Kafka or the schema registry is away, begin again and again.
+
+    Args:
+        report: Hears, in a line, what is away each time.
+
+    Raises:
+        OutboxError: what a step of ours has raised in a batch, and may not pass.
+        StreamingQueryException: a query failed otherwise; says why.
+    """
     tables.create(spark, settings)
     trigger = {"processingTime": f"{seconds} seconds"}
-    queries = [_start(part, spark, settings, trigger) for part in parts]
-    supervise(queries, stop=stop, observers=observers)
+    while not stop.is_set():
+        queries = [_start(part, spark, settings, trigger) for part in parts]
+        try:
+            supervise(queries, stop=stop, observers=observers)
+        except exceptions.OutboxError as error:
+            if not error.retriable:
+                raise
+            report(f"{error} The next attempt is in {RETRY:.0f} s.")
+            stop.wait(RETRY)
 
 
 def _start(
@@ -121,12 +149,14 @@ def supervise(
 
 
 def translate(error: Exception) -> Exception:
-    """Return the error of ours that ended a query; Spark's when there is none."""
+    """Return the error that ended a query, as one of ours where there is one."""
     # The last one: those before it are its causes.
     for name, message in reversed(_OURS.findall(str(error))):
         kind = getattr(exceptions, name, None)
         if isinstance(kind, type) and issubclass(kind, exceptions.OutboxError):
             return kind(message)
+    if away := _KAFKA_AWAY.search(str(error)):
+        return exceptions.KafkaUnavailable(f"Kafka does not answer: {away[1]}.")
     return error
 
 

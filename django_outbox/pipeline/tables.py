@@ -7,9 +7,11 @@ and changes nothing that is there.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .config import PipelineSettings
+from .conflicts import again
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,10 +69,11 @@ def create(spark: SparkSession, settings: PipelineSettings) -> None:
             **_PROPERTIES.get(table, {}),
         }
         pairs = ", ".join(f"'{key}' = '{text}'" for key, text in properties.items())
-        spark.sql(
+        statement = (
             f"CREATE TABLE IF NOT EXISTS {name(settings, table)}"
             f" ({columns}) USING delta TBLPROPERTIES ({pairs})"
         )
+        again(partial(spark.sql, statement))
 
 
 def name(settings: PipelineSettings, table: str) -> str:

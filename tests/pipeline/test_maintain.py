@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -184,3 +185,20 @@ def test_of_writers_that_meet_all_come_through(lake: Lake) -> None:
             assert row["offset"] == expected
     # Without patience one comes through for certain; another has met it.
     assert all(is_conflict(error) for error in errors)
+
+
+def test_of_two_first_runs_both_find_their_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = PipelineSettings(lake=str(tmp_path))
+    start = threading.Barrier(2)
+
+    def create() -> None:
+        start.wait()
+        tables.create(spark, settings)
+
+    with ThreadPoolExecutor(2) as pool:
+        for made in [pool.submit(create) for _ in range(2)]:
+            made.result()
+    contents = Contents(spark, settings)
+    assert all(contents.count(table) == 0 for table in tables.SCHEMAS)

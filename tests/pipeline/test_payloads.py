@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_outbox.exceptions import RegistryUnavailable
-from django_outbox.pipeline import tables
+from django_outbox.exceptions import KafkaUnavailable, RegistryUnavailable
+from django_outbox.pipeline import running, tables
 from django_outbox.pipeline.config import PipelineSettings, build
 from django_outbox.pipeline.payloads import registry as module
+from django_outbox.pipeline.progress import Reading
 from django_outbox.pipeline.records import UNFIT, typed
-from django_outbox.pipeline.running import run_once, translate
+from django_outbox.pipeline.running import run_every, run_once, translate
 
 from ..services import Topics
 from .lakes import Contents, Sender
@@ -204,6 +205,60 @@ def test_the_registry_is_asked_once_for_each_schema(lake: Lake) -> None:
     lake.rows("framed avro")
     known = [path for path in lake.server.asked if path != "/schemas/ids/4"]
     assert len(known) == len(set(known)) == 5
+
+
+def test_a_registry_that_comes_back_is_waited_for(
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "PAUSES", ())
+    monkeypatch.setattr(running, "RETRY", 0.1)
+    topic, stop = topics.create(), threading.Event()
+    Sender(topics.servers).send(topic, 1, value=avro(PAYMENT, PAID, id=1))
+    heard: list[str] = []
+
+    def observe(reading: Reading) -> None:
+        if reading.query == "refine" and reading.rows:
+            stop.set()
+
+    with registry_server() as server:
+        server.answers["/schemas/ids/1"] = (503, {})
+        settings = build(
+            {
+                "lake": str(tmp_path),
+                "kafka": {"bootstrap.servers": topics.servers},
+                "topics": [topic],
+                "registry": server.url,
+                "schemas": {
+                    topic: {
+                        "format": "avro",
+                        "schema": PAYMENT,
+                        "confluent": True,
+                    }
+                },
+            }
+        )
+
+        def report(line: str) -> None:
+            heard.append(line)
+            server.has_avro(1, PAYMENT)
+
+        run_every(
+            spark, settings, seconds=0, stop=stop, observers=[observe], report=report
+        )
+    assert len(heard) == 1
+    assert "503 Service Unavailable" in heard[0]
+    assert Contents(spark, settings).ids("silver", topic) == [1]
+
+
+def test_a_kafka_that_is_away_is_worth_another_attempt() -> None:
+    said = "org.apache.kafka.common.errors.TimeoutException: Timed out waiting"
+    found = translate(RuntimeError(f"[STREAM_FAILED] …\n{said}\n=== Streaming …"))
+    assert isinstance(found, KafkaUnavailable)
+    assert found.retriable
+    assert str(found) == "Kafka does not answer: Timed out waiting."
 
 
 def test_errors_of_ours_come_back_out_of_sparks(spark: SparkSession) -> None:

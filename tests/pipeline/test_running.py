@@ -23,7 +23,7 @@ from django_outbox.pipeline.doctor import examine
 from django_outbox.pipeline.payloads.declared import Encoded
 from django_outbox.pipeline.payloads.registry import Registry
 from django_outbox.pipeline.progress import MetricsFile, Reading, read
-from django_outbox.pipeline.running import run_every
+from django_outbox.pipeline.running import run_every, run_once
 from django_outbox.pipeline.session import place
 
 from ..services import Topics
@@ -99,6 +99,36 @@ def test_a_stop_finishes_the_batch_at_hand(
     total = f'django_outbox_pipeline_rows_total{{query="refine"}} {refined}'
     assert total in metrics.read_text().splitlines()
     assert not spark.streams.active
+
+
+def test_a_topic_that_was_read_is_not_left_out_by_mistake(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    stays, goes = topics.create(), topics.create()
+    both = PipelineSettings(
+        lake=str(tmp_path),
+        kafka={"bootstrap.servers": topics.servers},
+        topics=(stays, goes),
+    )
+    one = replace(both, topics=(stays,))
+    sender = Sender(topics.servers)
+    sender.send(stays, 1)
+    sender.send(goes, 1)
+
+    def run(settings: PipelineSettings) -> None:
+        run_once(spark, settings, stop=threading.Event(), parts=("ingest",))
+
+    run(both)
+    sender.send(stays, 2)
+    with pytest.raises(ConfigurationError, match=f"topics: {goes} has been read"):
+        run(one)
+    run(both)
+    sender.send(stays, 3)
+    run(replace(one, fail_on_data_loss=False))
+    sender.send(stays, 4)
+    run(one)
+    contents = Contents(spark, both)
+    assert contents.count("bronze") == 5
 
 
 def test_the_pipeline_needs_no_django_and_no_driver() -> None:

@@ -210,6 +210,17 @@ def test_drain_ends_when_the_table_is_empty(
     assert kinds(capsys)[-1] == "stopped"
 
 
+def test_events_on_a_terminal_are_not_mixed_with_a_bar(
+    worker: Worker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    worker.outbox.insert("topic", "key")
+    assert worker.run(drain=True) == 0
+    assert kinds(capsys)[-1] == "stopped"
+
+
 def test_a_signal_ends_a_drain_that_gets_nowhere(worker: Worker) -> None:
     worker.log.is_down = True
     worker.outbox.insert("topic", "key")

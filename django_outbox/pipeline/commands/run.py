@@ -12,7 +12,7 @@ from typing import Any
 from ...stopping import StopSignals
 from ..config import PipelineSettings
 from ..progress import JsonLines, LiveLine, MetricsFile, Observer, PlainLines
-from .options import Commands, add_command, seconds, session, settings_of
+from .options import Commands, add_command, say, seconds, session, settings_of
 
 
 def add(commands: Commands) -> None:
@@ -67,6 +67,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                 stop=signals.stop,
                 observers=observers,
                 parts=parts,
+                report=say,
             )
     return 0
 
