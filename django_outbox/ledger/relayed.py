@@ -44,12 +44,19 @@ class Range(NamedTuple):
 def extended(
     ranges: Sequence[Range], records: Sequence[Record], *, step: int
 ) -> Sequence[Range]:
-    """Return the ranges with these records, ranges that touch made one."""
+    """
+    Return the ranges with these records, ranges that touch made one.
+
+    Ids of a range that come again were given again, and nothing is known of the
+    rest of it any more: then these records alone are the ranges.
+    """
     runs = _runs(records, step)
     merged: list[Range] = []
     last_of: dict[tuple[int, int], int] = {}
     for one in sorted((*ranges, *runs)):
         at = last_of.get(one.series)
+        if ranges and at is not None and one.low <= merged[at].high:
+            return extended((), records, step=step)
         if at is not None and one.low <= merged[at].high + one.step:
             low, high, _, newest = merged[at]
             high, newest = max(high, one.high), max(newest, one.newest)

@@ -87,6 +87,17 @@ def test_an_id_that_is_given_again_is_another_record() -> None:
     assert record(4)._replace(created_at=str(T0 + 1)) not in relayed
 
 
+def test_where_ids_are_given_again_the_ranges_of_before_are_void() -> None:
+    """Else a younger record that was not sent would seem to be among them."""
+    ranges = extended((), records(2, 4, 6, 8, 10), step=2)
+    again = [one._replace(created_at=str(T0 + 9)) for one in records(4, 6)]
+
+    ranges = extended(ranges, again, step=2)
+
+    assert ranges == (Range(4, 6, 2, T0 + 9),)
+    assert record(8)._replace(created_at=str(T0 + 5)) not in Relayed(ranges)
+
+
 def test_a_change_of_the_count_leaves_the_ranges_of_before_as_they_are() -> None:
     ranges = extended(extended((), records(3, 6), step=3), records(7, 11), step=4)
 
