@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -53,21 +52,32 @@ class Cut:
         return getattr(self._client, name)
 
     def commit_transaction(self, timeout: float) -> None:
-        # One that was closed meanwhile may be something else by now.
         for descriptor in self._connections & connections(self._servers):
-            with socket.socket(fileno=os.dup(descriptor)) as connection:
-                connection.shutdown(socket.SHUT_RD)
+            cut(descriptor, port_of(self._servers))
         self._client.commit_transaction(timeout)
+
+
+def port_of(servers: str) -> int:
+    return int(servers.rpartition(":")[2])
 
 
 def connections(servers: str) -> set[int]:
     """Return the descriptors of this process's connections to a broker."""
-    port = int(servers.rpartition(":")[2])
     return {
         connection.fd
         for connection in psutil.Process().net_connections("tcp")
-        if connection.raddr and connection.raddr.port == port
+        if connection.raddr and connection.raddr.port == port_of(servers)
     }
+
+
+def cut(descriptor: int, port: int) -> None:
+    """End what is read of a connection; the client may have closed it meanwhile."""
+    with (
+        contextlib.suppress(OSError),
+        socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as connection,
+    ):
+        if connection.getpeername()[1] == port:
+            connection.shutdown(socket.SHUT_RD)
 
 
 @pytest.fixture
@@ -106,8 +116,9 @@ def test_a_connection_that_breaks_during_a_commit_breaks_the_client(
     assert sent(transactions, record(1, topic=topic)) is None
     ours = connections(bootstrap_servers) - others
     assert ours
-    cut = Cut(transactions._client, ours, bootstrap_servers)
-    transactions._client = cut  # type: ignore[assignment]
+    transactions._client = Cut(  # type: ignore[assignment]
+        transactions._client, ours, bootstrap_servers
+    )
 
     with pytest.raises(ProducerBroken, match="a connection broke"):
         sent(transactions, record(2, topic=topic))
