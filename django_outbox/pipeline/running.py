@@ -108,6 +108,8 @@ def run_every(
                 raise
             report(f"{error} The next attempt is in {RETRY:.0f} s.")
             stop.wait(RETRY)
+        else:
+            return
 
 
 def _start(
