@@ -15,7 +15,7 @@ from .election.elector import Elector
 from .election.ports import Membership
 from .election.settings import ElectionSettings
 from .events import boottime
-from .exceptions import DatabaseError
+from .exceptions import DatabaseUnavailable
 from .ledger.dispatch import LedgerDispatcher
 from .ledger.finder import Finder
 from .ledger.settings import LedgerSettings
@@ -182,7 +182,12 @@ def _of_either(o: OutboxSettings) -> dict[str, Any]:
 
 
 class _Probe:
-    """Whether this cluster's database answers; asked before each join (elect)."""
+    """
+    Whether this cluster's database answers; asked before each join (elect).
+
+    Raises:
+        OutboxError: it answers, and is of no use: without the table, for instance.
+    """
 
     def __init__(self, table: HarvestedTable, options: OutboxSettings) -> None:
         self._table = table
@@ -196,7 +201,7 @@ class _Probe:
                 # A harvester in an application has had no other look at it, and
                 # stays out of the group until somebody has made it right.
                 clusters.check(self._table.identity(), self._options)
-        except DatabaseError as error:
+        except DatabaseUnavailable as error:
             self._outage.lost(error, boottime())
             return False
         finally:

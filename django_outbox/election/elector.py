@@ -40,6 +40,7 @@ class Elector:
         barrier: see `Neli`.
         can_join: whether this process could lead, that is, reaches its
             database; asked before each join, and may block for a moment.
+            What it raises of ours is told as what stands in the way.
         wait: passes the time while there is no group to poll.
     """
 

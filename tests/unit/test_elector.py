@@ -12,7 +12,12 @@ from django_outbox.election.ports import Heartbeat, JoinLater, Listener
 from django_outbox.election.settings import ElectionSettings
 from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event
-from django_outbox.exceptions import KafkaUnavailable, OutboxError, TopicMissing
+from django_outbox.exceptions import (
+    DatabaseError,
+    KafkaUnavailable,
+    OutboxError,
+    TopicMissing,
+)
 from django_outbox.testing.membership import FakeGroup, FakeMembership
 from django_outbox.testing.timeline import Timeline
 
@@ -35,6 +40,7 @@ class Process:
         self.membership = Membership(group, name)
         self.events: list[Event] = []
         self.can_join = True
+        self.trouble: OutboxError | None = None
         self.asked_at: list[float] = []
         self.polls: list[float] = []
         self.drained: list[LeaderTerm] = []
@@ -50,6 +56,8 @@ class Process:
 
     def ask(self) -> bool:
         self.asked_at.append(self.time())
+        if self.trouble is not None:
+            raise self.trouble
         return self.can_join
 
     @property
@@ -129,6 +137,20 @@ def test_it_joins_only_when_it_could_lead(process: Process) -> None:
     assert process.events == []
 
     process.can_join = True
+    run(3.0, process)
+    assert process.kinds == ["ready", "leader_acquired"]
+
+
+def test_it_says_why_it_cannot_lead(
+    process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    process.trouble = DatabaseError("There is no table. Run `manage.py migrate`.")
+    run(10.0, process)
+    assert process.events == []
+    (line,) = caplog.messages
+    assert "There is no table. Run `manage.py migrate`." in line
+
+    process.trouble = None
     run(3.0, process)
     assert process.kinds == ["ready", "leader_acquired"]
 
