@@ -22,7 +22,6 @@ TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}\Z")
 """Short enough for `_archive` and index names to fit Postgres's 63 bytes."""
 
-
 LARGEST_TRANSACTION: Final = 10_000
 """Records: a ledger of three such transactions, 24 bytes each, is below 1 MB."""
 
@@ -287,7 +286,7 @@ def _check_timing(settings: OutboxSettings) -> Iterator[Problem]:
 def _check_kafka(settings: OutboxSettings) -> Iterator[Problem]:
     for name in ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"):
         free = FREE_FOR_CONSUMERS if name == "CONSUMER_KAFKA" else ()
-        for key in getattr(settings, name):
+        for key, value in getattr(settings, name).items():
             if key in OWNED_KAFKA_KEYS and key not in free:
                 yield Problem(
                     Rule.KAFKA_KEY,
@@ -295,3 +294,6 @@ def _check_kafka(settings: OutboxSettings) -> Iterator[Problem]:
                     f"{key!r} is owned by django-outbox: {OWNED_KAFKA_KEYS[key]}. "
                     "Remove it.",
                 )
+            elif isinstance(value, list | tuple):
+                words = f"{key!r}: {value!r} must be one text, with commas in it."
+                yield Problem(Rule.VALUE, name, words)

@@ -70,6 +70,11 @@ def devstack(
     """
     if chosen := os.environ.get("DEVSTACK_SOURCES"):
         names = [name.strip() for name in chosen.split(",")]
+        if unknown := ", ".join(sorted({*names} - {*SOURCES})):
+            raise DevstackError(
+                f"DEVSTACK_SOURCES: there is no {unknown}; choose from"
+                f" {', '.join(SOURCES)}."
+            )
         sources = [source for source in sources if source in names]
     started: list[Service] = []
 

@@ -125,6 +125,14 @@ def test_a_variable_narrows_the_choice(
         devstack().__enter__()
 
 
+def test_a_source_that_does_not_exist_is_told(
+    embedded: dict[str, RecordedService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEVSTACK_SOURCES", "docker, embeded")
+    with pytest.raises(DevstackError, match="there is no embeded; choose from env"):
+        devstack().__enter__()
+
+
 def test_progress_says_what_is_there(embedded: dict[str, RecordedService]) -> None:
     lines: list[str] = []
     with devstack(progress=lines.append):

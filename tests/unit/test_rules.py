@@ -151,6 +151,13 @@ def test_a_kafka_property_of_the_projects_is_left_alone() -> None:
     assert list(problems({"KAFKA": kafka})) == []
 
 
+@pytest.mark.parametrize("setting", ["KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"])
+def test_servers_are_one_text(setting: str) -> None:
+    problem = the_problem(**{setting: {"bootstrap.servers": ["a:9092", "b:9092"]}})
+    assert (problem.rule, problem.setting) == (Rule.VALUE, setting)
+    assert "must be one text, with commas" in problem.message
+
+
 def test_the_value_of_an_owned_property_is_not_shown() -> None:
     problem = the_problem(KAFKA={"group.id": "hidden"})
     assert "hidden" not in problem.message
