@@ -94,6 +94,19 @@ def postgres(database_url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
+@pytest.fixture
+def other_database_url(transactional_db: None) -> str:
+    """The URL of a second one, for tests that are marked for the alias `other`."""
+    return _url_of("other")
+
+
+@pytest.fixture
+def other_postgres(other_database_url: str) -> Iterator[psycopg.Connection]:
+    """A plain connection to the second one, in autocommit mode."""
+    with psycopg.connect(other_database_url, autocommit=True) as connection:
+        yield connection
+
+
 def _provide(
     request: pytest.FixtureRequest, **options: tuple[str, ...]
 ) -> Iterator[Stack]:

@@ -14,6 +14,7 @@ reads, in an order that makes a moving system comparable:
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
@@ -36,6 +37,9 @@ MESSAGE: Final = ("source", "topic", "message_id")
 EXAMPLES: Final = 20
 """Ids that a report names for each count."""
 
+SKEW: Final = timedelta(seconds=10)
+"""How far the clocks of Kafka's producers may be ahead of the database's."""
+
 _ORIGINS: Final = ("kafka", "database", "lake")
 
 
@@ -46,6 +50,7 @@ def slim(records: DataFrame, *, origin: str) -> DataFrame:
         *("id", "partition", "offset"),
         F.md5("key").alias("key_digest"),
         F.md5("value").alias("value_digest"),
+        F.col("timestamp").alias("delivered_at"),
         F.date_trunc("hour", F.coalesce("created_at", "timestamp")).alias("hour"),
         latency().alias("latency"),
         F.lit(origin).alias("origin"),
@@ -75,6 +80,7 @@ def compare(
     messages = everything.groupBy(*MESSAGE).agg(
         F.min("id").alias("id"),
         F.min("hour").alias("hour"),
+        F.min("delivered_at").alias("delivered_at"),
         # Of the first delivery: the copies came later.
         bucket(F.min("latency")).alias("latency_bucket"),
         *counts,
@@ -115,18 +121,24 @@ def _differs(digest: str) -> Column:
 
 
 def _is_judged(promises: DataFrame | None) -> Column:
-    """Whether the archive goes back far enough to know of a message."""
+    """
+    Whether the archive goes back far enough to know of a message.
+
+    It does by the time of its first delivery: what is released from the parked
+    table is archived late, under an id that is old.
+    """
     if promises is None:
         return F.lit(False)  # noqa: FBT003 - the literal itself
     oldest = promises.where(F.col("state") == jdbc.SENT).groupBy("source", "topic")
     known = {
         (row["source"], row["topic"]): row["oldest"]
-        for row in oldest.agg(F.min("id").alias("oldest")).collect()
+        for row in oldest.agg(F.min("archived_at").alias("oldest")).collect()
     }
     verdict = F.lit(False)  # noqa: FBT003 - the literal itself
     for (source, topic), first in known.items():
         is_there = (F.col("source") == source) & (F.col("topic") == topic)
-        verdict = F.when(is_there, F.col("id") >= first).otherwise(verdict)
+        is_known = F.col("delivered_at") >= F.lit(first + SKEW)
+        verdict = F.when(is_there, is_known).otherwise(verdict)
     return verdict
 
 
@@ -206,12 +218,11 @@ def _with_arrived(kafka: DataFrame, promises: DataFrame, now: DataFrame) -> Data
 
 
 def _read_promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | None:
-    if not settings.database_url:
+    rows = jdbc.promises(spark, settings)
+    if rows is None:
         return None
-    rows = jdbc.promises(spark, settings).where(jdbc.is_of_topics(settings))
-    return rows.withColumn("source", F.lit(settings.source)).withColumn(
-        "origin", F.lit("database")
-    )
+    of_topics = rows.where(jdbc.is_of_topics(settings))
+    return of_topics.withColumn("origin", F.lit("database"))
 
 
 def _report(messages: DataFrame, kafka: DataFrame) -> Report:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -26,6 +27,9 @@ OWNED_KAFKA_KEYS: Final = {
     "value.deserializer": "the lake holds bytes",
 }
 """Client properties that the pipeline sets itself, each with the reason."""
+
+CLUSTER: Final = re.compile(r"(.+)/(\d+)\Z")
+"""The source of one of several clusters: a name and its number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,9 @@ class PipelineSettings:
     """The outbox table."""
     source: str = ""
     """The outbox's own name in the header `outbox-source`; for `audit`."""
+    clusters: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Instead, when the outbox has several clusters: the URL of each one's database,
+    by its source, `shop/0` for instance."""
     cores: str = "*"
     """Of this machine, when Spark runs in this process."""
     memory: str = "2g"
@@ -76,6 +83,21 @@ class PipelineSettings:
     def table_path(self, table: str) -> str:
         """Where a table lies."""
         return f"{self.lake}/{table}"
+
+    def outboxes(self) -> Mapping[str, str]:
+        """
+        Return the URLs of the databases to compare with, by their sources.
+
+        Raises:
+            ConfigurationError: of one of several clusters it is not known.
+        """
+        if missing := ", ".join(name for name, url in self.clusters.items() if not url):
+            raise ConfigurationError(
+                f"clusters: the database of {missing} is missing. A message is in that"
+                " of the cluster that has sent it, so all are asked."
+            )
+        alone = {self.source: self.database_url} if self.database_url else {}
+        return self.clusters or alone
 
     def checkpoint(self, query: str) -> str:
         """Where a query notes what it has done."""
@@ -206,8 +228,26 @@ def _check(settings: PipelineSettings) -> None:
             f"metrics_file: the folder of {settings.metrics_file!r} does not exist;"
             " make it, or choose another."
         )
-    for key, reason in OWNED_KAFKA_KEYS.items():
-        if key in settings.kafka:
+    _check_kafka(settings.kafka)
+    _check_clusters(settings.clusters)
+
+
+def _check_kafka(kafka: Mapping[str, Any]) -> None:
+    for key, value in kafka.items():
+        if reason := OWNED_KAFKA_KEYS.get(key):
             raise ConfigurationError(
                 f"kafka: {key!r} is the pipeline's own: {reason}. Remove it."
             )
+        if isinstance(value, list | tuple):
+            raise ConfigurationError(
+                f"kafka: {key!r}: {value!r} must be one text, with commas in it."
+            )
+
+
+def _check_clusters(clusters: Mapping[str, str]) -> None:
+    parts = [CLUSTER.match(name) for name in clusters]
+    if not all(parts) or len({part[1] for part in parts if part}) > 1:
+        raise ConfigurationError(
+            f"clusters: {', '.join(clusters)} must be one name with the number of each"
+            " cluster behind it: shop/0, shop/1."
+        )

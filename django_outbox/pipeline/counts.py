@@ -54,7 +54,7 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFr
     promised.count()
     messages = [
         tables.read(spark, settings, table)
-        .where((F.col("source") == settings.source) & of_topics)
+        .where(F.col("source").isin(*settings.outboxes()) & of_topics)
         .where(F.col("created_at") >= F.timestamp_seconds(F.lit(span.since)))
         .where(is_promised())
         .select("topic", "created_at", "message_id")

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from ..devstack.java import find_java
-from ..exceptions import ConfigurationError
+from ..exceptions import ConfigurationError, TopicMissing
 from . import jdbc
-from .ingest import as_bronze, kafka_options
+from .ingest import read_topics
 from .payloads.declared import Encoded
 from .payloads.decoder import check
+from .records import check_columns
+from .running import NO_TOPIC
 from .session import open_session, place, spark_jars
 
 if TYPE_CHECKING:
@@ -67,18 +69,20 @@ def examine(settings: PipelineSettings, *, topic: str = TOPIC) -> Iterator[Findi
         lambda: _same_python(spark),
         cure="Set PYSPARK_PYTHON to the same Python on driver and workers.",
     )
-    if any(isinstance(schema, Encoded) for schema in settings.schemas.values()):
+    if settings.schemas:
         yield from _payloads(spark, settings)
     yield _try(
         "topics",
         lambda: _count_topics(spark, settings),
-        cure="Set kafka and topics; look whether the broker answers from here.",
+        cure="Set kafka and topics, make those that are missing; look whether the"
+        " broker answers from here.",
     )
-    if settings.database_url:
+    if settings.database_url or settings.clusters:
         yield _try(
             "database",
             lambda: _ask_database(spark, settings),
-            cure="Look whether DATABASE_URL leads to the outbox's database from here.",
+            cure="Look whether DATABASE_URL, or each of `clusters`, leads to the"
+            " outbox's database from here.",
         )
     yield _try(
         "round trip",
@@ -111,7 +115,7 @@ def _same_python(spark: SparkSession) -> str:
 
 
 def _payloads(spark: SparkSession, settings: PipelineSettings) -> Iterator[Finding]:
-    """Whether values in Avro and Protobuf can be decoded, here and in the workers."""
+    """Whether values can be decoded, Avro and Protobuf in the workers, too."""
     yield _try(
         "schemas",
         lambda: _try_schemas(spark, settings),
@@ -128,34 +132,55 @@ def _payloads(spark: SparkSession, settings: PipelineSettings) -> Iterator[Findi
 
 
 def _try_schemas(spark: SparkSession, settings: PipelineSettings) -> str:
-    columns = check(settings.schemas)
-    from .payloads.columnar import reason
-
+    counts = check_columns(settings.schemas)
+    found = [f"{topic} json, columns {count}" for topic, count in counts.items()]
     encoded = {
         topic: replace(schema, registry=None)
         for topic, schema in settings.schemas.items()
         if isinstance(schema, Encoded)
     }
-    rows = spark.createDataFrame([(topic, b"") for topic in encoded], _VALUES)
-    # What they say of nothing does not matter: that they can say it does.
-    rows.select(reason(encoded, {})).collect()
-    return "; ".join(
-        f"{topic} {encoded[topic].format}, columns {len(found.fields)}"
-        for topic, found in columns.items()
-    )
+    if encoded:
+        columns = check(encoded)
+        from .payloads.columnar import reason
+
+        rows = spark.createDataFrame([(topic, b"") for topic in encoded], _VALUES)
+        # What they say of nothing does not matter: that they can say it does.
+        rows.select(reason(encoded, {})).collect()
+        found += [
+            f"{topic} {schema.format}, columns {len(columns[topic].fields)}"
+            for topic, schema in encoded.items()
+        ]
+    return "; ".join(found)
 
 
 def _count_topics(spark: SparkSession, settings: PipelineSettings) -> str:
-    options = kafka_options(settings)
-    records = spark.read.format("kafka").options(**options).load()
-    counted = records.groupBy("topic").count().collect()
+    try:
+        counted = read_topics(spark, settings).groupBy("topic").count().collect()
+    except Exception as error:
+        # Depending on where Spark runs, it is one of several classes.
+        if NO_TOPIC not in str(error):
+            raise
+        missing = [t for t in settings.topics if not _is_there(spark, settings, t)]
+        raise TopicMissing(f"Kafka does not have {', '.join(missing)}.") from error
     return ", ".join(f"{row['topic']} {row['count']:,}" for row in counted) or "empty"
+
+
+def _is_there(spark: SparkSession, settings: PipelineSettings, topic: str) -> bool:
+    try:
+        read_topics(spark, replace(settings, topics=(topic,))).isEmpty()
+    except Exception:  # noqa: BLE001 - that they cannot be read together is known
+        return False
+    return True
 
 
 def _ask_database(spark: SparkSession, settings: PipelineSettings) -> str:
     text = "SELECT current_setting('server_version') AS version"
-    rows = jdbc.query(spark, settings, text)
-    return f"PostgreSQL {rows.collect()[0]['version']}"
+    found = []
+    for source, url in settings.outboxes().items():
+        (row,) = jdbc.query(spark, url, text).collect()
+        of_cluster = f"{source} " if settings.clusters else ""
+        found.append(f"{of_cluster}PostgreSQL {row['version']}")
+    return ", ".join(found)
 
 
 def _round_trip(spark: SparkSession, settings: PipelineSettings, topic: str) -> str:
@@ -163,8 +188,7 @@ def _round_trip(spark: SparkSession, settings: PipelineSettings, topic: str) -> 
     servers = {f"kafka.{key}": value for key, value in settings.kafka.items()}
     row = spark.sql(f"SELECT '{token}' AS key, '{token}' AS value")
     row.write.format("kafka").options(**servers).option("topic", topic).save()
-    options = kafka_options(replace(settings, topics=(topic,), topic_pattern=""))
-    read = as_bronze(spark.read.format("kafka").options(**options).load())
+    read = read_topics(spark, replace(settings, topics=(topic,), topic_pattern=""))
     path = f"{settings.lake}/_doctor"
     mine = read.where(f"CAST(key AS STRING) = '{token}'")
     mine.write.format("delta").mode("overwrite").save(path)

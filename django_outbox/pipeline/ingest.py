@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from ..exceptions import ConfigurationError
 from .reader import last_batch
+from .selection import fits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,15 +109,20 @@ def _check_topics(spark: SparkSession, settings: PipelineSettings) -> None:
     Spark takes it for lost when the batch without it has been written down: from
     then on that batch fails, whatever is named.
     """
-    if not settings.topics or not settings.fail_on_data_loss:
+    if not settings.fail_on_data_loss:
         return
     batch = last_batch(spark, settings, NAME)
     if batch is None:
         return
     lines = spark.read.text(f"{settings.checkpoint(NAME)}/offsets/{batch}").collect()
-    read = json.loads(lines[-1]["value"])
-    if left_out := ", ".join(sorted(set(read) - set(settings.topics))):
+    read = [(topic,) for topic in json.loads(lines[-1]["value"])]
+    if settings.topics:
+        setting, is_named = "topics", F.col("topic").isin(*settings.topics)
+    else:
+        setting, is_named = "topic_pattern", fits("topic", settings.topic_pattern)
+    others = spark.createDataFrame(read, "topic STRING").where(~is_named)
+    if left_out := ", ".join(sorted(row["topic"] for row in others.collect())):
         raise ConfigurationError(
-            f"topics: {left_out} has been read into this lake and would count as "
+            f"{setting}: {left_out} has been read into this lake and would count as "
             "lost. Name it again; or set `fail_on_data_loss = false` to leave it out."
         )

@@ -8,8 +8,9 @@ exactly one of them here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F
 
 from ..exceptions import ConfigurationError, DatabaseUnavailable
 from ..rules import TABLE_NAME
+from .config import CLUSTER
 from .selection import fits
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ _SELECT: Final = (
     " md5(convert_to(kafka_key, 'UTF8')) AS key_digest,"
     " md5(coalesce(kafka_value_bytes, convert_to(kafka_value, 'UTF8')))"
     " AS value_digest,"
-    " date_trunc('hour', create_time, 'UTC') AS hour FROM {table}"
+    " date_trunc('hour', create_time, 'UTC') AS hour, cluster_id,"
+    " {archived_at} AS archived_at FROM {table}"
 )
 
 _COUNTS: Final = """
@@ -53,6 +56,7 @@ FROM (
         FROM {table}_archive WHERE archived_at >= to_timestamp({since})
         UNION ALL
         SELECT kafka_topic, create_time, message_id, NULL, false FROM {table}
+        WHERE {is_own}
         UNION ALL
         SELECT kafka_topic, create_time, message_id, NULL, false FROM {table}_parked
     ) AS messages
@@ -78,11 +82,9 @@ def options(url: str) -> dict[str, str]:
     }
 
 
-def query(
-    spark: SparkSession, settings: PipelineSettings, text: str, **more: str
-) -> DataFrame:
+def query(spark: SparkSession, url: str, text: str, **more: str) -> DataFrame:
     """The rows of one statement; with further options of Spark's source."""
-    jdbc = spark.read.format("jdbc").options(**options(settings.database_url))
+    jdbc = spark.read.format("jdbc").options(**options(url))
     return jdbc.options(**more).option("query", text).load()
 
 
@@ -110,21 +112,35 @@ def explained(what: str) -> Iterator[None]:
         raise
 
 
-def promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
+def promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | None:
     """
-    Return what the database says of each message.
+    Return what the databases say of each message; None without a database.
+
+    A message that waits may be in those of several clusters.
 
     Raises:
-        ConfigurationError: the table's name is no plain name.
+        ConfigurationError: the table's name is no plain name, or the database of
+            a cluster is missing.
     """
     table = outbox_table(settings)
+    nowhere = "NULL::timestamptz"
     tables = (
-        (SENT, f"{table}_archive"),
-        (PENDING, table),
-        (PENDING, f"{table}_parked"),
+        (SENT, f"{table}_archive", "archived_at"),
+        (PENDING, table, nowhere),
+        (PENDING, f"{table}_parked", nowhere),
     )
-    text = " UNION ALL ".join(_SELECT.format(state=s, table=t) for s, t in tables)
-    return query(spark, settings, text)
+    text = " UNION ALL ".join(
+        _SELECT.format(state=state, table=name, archived_at=archived_at)
+        for state, name, archived_at in tables
+    )
+    outboxes = settings.outboxes()
+    if not outboxes:
+        return None
+    rows = _union([query(spark, url, text) for url in outboxes.values()])
+    source = F.lit(settings.source)
+    if part := CLUSTER.match(next(iter(settings.clusters), "")):
+        source = F.concat(F.lit(f"{part[1]}/"), F.col("cluster_id"))
+    return rows.withColumn("source", source).drop("cluster_id")
 
 
 def counts(
@@ -136,14 +152,35 @@ def counts(
     settle: int,
 ) -> DataFrame:
     """
-    Let the database count; `counts.py` has the columns, and the arguments.
+    Let the databases count; `counts.py` has the columns, and the arguments.
+
+    What waits is counted where it was written.
 
     Raises:
-        ConfigurationError: the table's name is no plain name.
+        ConfigurationError: the table's name is no plain name, or the database of
+            a cluster is missing.
     """
     values = {"since": since, "width": width, "settle": settle}
-    text = _COUNTS.format(table=outbox_table(settings), **values)
-    return query(spark, settings, text)
+    table = outbox_table(settings)
+    of_each = []
+    for source, url in settings.outboxes().items():
+        part = CLUSTER.match(source) if settings.clusters else None
+        is_own = f"cluster_id = {part[2]}" if part else "true"
+        text = _COUNTS.format(table=table, is_own=is_own, **values)
+        of_each.append(query(spark, url, text))
+    sums = ("in_database", "pending", "database_digest")
+    return (
+        _union(of_each)
+        .groupBy("topic", "bucket")
+        .agg(
+            *(F.sum(name).alias(name) for name in sums),
+            F.bool_and("is_settled").alias("is_settled"),
+        )
+    )
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda above, below: above.unionByName(below), frames)
 
 
 def is_of_topics(settings: PipelineSettings) -> Column:

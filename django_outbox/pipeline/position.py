@@ -149,4 +149,4 @@ def _writers(spark: SparkSession, settings: PipelineSettings) -> list[Writer]:
 
 def _ask(spark: SparkSession, settings: PipelineSettings, text: str) -> list[Row]:
     with jdbc.explained(f"table: {settings.table!r}"):
-        return jdbc.query(spark, settings, text).collect()
+        return jdbc.query(spark, settings.database_url, text).collect()

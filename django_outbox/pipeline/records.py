@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark.errors import ParseException
 from pyspark.sql import functions as F
 
+from ..exceptions import ConfigurationError
 from .payloads.declared import Encoded
 from .tables import RECORD_COLUMNS
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 BACKFILL: Final = "outbox-backfill"
 """The header of a table's rows that were sent as messages: the table's name."""
@@ -130,6 +133,27 @@ def typed(records: DataFrame, *, topic: str, schema: str | Encoded) -> DataFrame
     ).select("source", "id", "created_at", "partition", "offset", "key", "payload.*")
 
 
+def check_columns(schemas: Mapping[str, str | Encoded]) -> dict[str, int]:
+    """
+    Return how many columns each topic in JSON has.
+
+    Raises:
+        ConfigurationError: names the first one that Spark cannot read.
+    """
+    counts = {}
+    for topic, schema in schemas.items():
+        if isinstance(schema, str):
+            try:
+                counts[topic] = len(_columns(schema).fields) - 1
+            except ParseException as error:
+                reason = str(error).strip().splitlines()[0]
+                raise ConfigurationError(
+                    f"schemas: {topic}: {schema!r} are no columns, as `CREATE TABLE`"
+                    f" has them: {reason}"
+                ) from error
+    return counts
+
+
 def unfit(records: DataFrame, schemas: Mapping[str, str | Encoded]) -> DataFrame:
     """
     The records whose value does not fit their topic's schema, with a `reason`.
@@ -169,19 +193,27 @@ def is_unparsable(schemas: Mapping[str, str]) -> Column:
 def _payload(schema: str) -> Column:
     return F.from_json(
         F.col("value").cast("string"),
-        f"{schema}, {_CORRUPT} STRING",
+        _with_corrupt(schema),
         {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
     )
 
 
 def _is_unparsable(payload: Column, schema: str) -> Column:
-    from pyspark.sql.types import StructType
-
     # Null for an empty text or for `null`; the corrupt text for all other.
     verdict = payload.isNull() | payload[_CORRUPT].isNotNull()
-    declared = StructType.fromDDL(schema)
-    assert isinstance(declared, StructType)
-    for column in declared.fields:
+    for column in _columns(schema).fields:
         if not column.nullable:
             verdict = verdict | payload[column.name].isNull()
     return verdict
+
+
+def _columns(schema: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    columns = StructType.fromDDL(_with_corrupt(schema))
+    assert isinstance(columns, StructType)
+    return columns
+
+
+def _with_corrupt(schema: str) -> str:
+    return f"{schema}, {_CORRUPT} STRING"

@@ -30,7 +30,7 @@ from .judging import (
     unseen,
 )
 from .payloads.decoder import check
-from .records import parse, unfit
+from .records import check_columns, parse, unfit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -231,6 +231,7 @@ def start_refine(
         ConfigurationError: a declared schema is of no use, or an extra is missing.
     """
     check(settings.schemas)
+    check_columns(settings.schemas)
     return (
         spark.readStream.format("delta")
         .options(**_limits(spark, settings))

@@ -44,6 +44,9 @@ _KAFKA_AWAY: Final = re.compile(
 )
 """What Spark hands on of its own reader."""
 
+NO_TOPIC: Final = "UnknownTopicOrPartitionException"
+"""What it says of a topic that does not exist, without its name."""
+
 
 def run_once(
     spark: SparkSession,
@@ -159,6 +162,10 @@ def translate(error: Exception) -> Exception:
             return kind(message)
     if away := _KAFKA_AWAY.search(str(error)):
         return exceptions.KafkaUnavailable(f"Kafka does not answer: {away[1]}.")
+    if NO_TOPIC in str(error):
+        return exceptions.TopicMissing(
+            "Kafka does not have all of the topics; `doctor` names the missing ones."
+        )
     return error
 
 

@@ -32,7 +32,7 @@ WHERE indrelid = '{table}'::regclass AND indisprimary"""
 _ALL: Final = "to_json(t.*)"
 _CHOSEN: Final = "(SELECT to_json(r.*) FROM (SELECT {columns}) AS r)"
 _ROWS: Final = "SELECT {key} AS key, {value}::text AS value FROM {table} AS t"
-_COUNT: Final = "SELECT count(*) AS n, count(DISTINCT key) AS keys FROM ({rows}) AS r"
+_COUNTS: Final = "SELECT count(*) AS n, count(DISTINCT key) AS keys FROM ({rows}) AS r"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def examine(spark: SparkSession, settings: PipelineSettings, snapshot: Snapshot)
     if not key:
         asked = _PRIMARY_KEY.format(table=_table(snapshot))
         with jdbc.explained(f"table: {snapshot.table!r}"):
-            found = jdbc.query(spark, settings, asked).collect()
+            found = jdbc.query(spark, settings.database_url, asked).collect()
         key = tuple(row["name"] for row in sorted(found, key=lambda row: row["nth"]))
     if not key:
         raise ConfigurationError(
@@ -98,7 +98,7 @@ def read(spark: SparkSession, settings: PipelineSettings, text: str) -> DataFram
     """The rows of a snapshot's statement, as they are when a task reads them."""
     # Times in JSON are told in the session's time zone.
     zone = "SET TIME ZONE 'UTC'"
-    return jdbc.query(spark, settings, text, sessionInitStatement=zone)
+    return jdbc.query(spark, settings.database_url, text, sessionInitStatement=zone)
 
 
 def count(spark: SparkSession, settings: PipelineSettings, text: str) -> int:
@@ -110,7 +110,8 @@ def count(spark: SparkSession, settings: PipelineSettings, text: str) -> int:
         DatabaseUnavailable: the database does not answer.
     """
     with jdbc.explained("the table's rows"):
-        (row,) = jdbc.query(spark, settings, _COUNT.format(rows=text)).collect()
+        counts = _COUNTS.format(rows=text)
+        (row,) = jdbc.query(spark, settings.database_url, counts).collect()
     if row["keys"] < row["n"]:
         raise ConfigurationError(
             f"key: {row['n']} rows have {row['keys']} keys; in a topic each key has"

@@ -44,8 +44,10 @@ def outbox_headers(
 class Sender:
     """Writes records as a relay does, or not quite as a relay does."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, *, timestamp: int = 0) -> None:
         self._servers = servers
+        # Of each record, in ms; 0 is now.
+        self._timestamp = timestamp
         self._producer = self.producer()
 
     def producer(self, **config: str) -> Producer:
@@ -75,7 +77,12 @@ class Sender:
             if backfill:
                 headers.append(("outbox-backfill", backfill.encode()))
             self._producer.produce(
-                topic, key=key, value=value, headers=headers, partition=partition
+                topic,
+                key=key,
+                value=value,
+                headers=headers,
+                partition=partition,
+                timestamp=self._timestamp,
             )
         assert self._producer.flush(10) == 0
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
 
 
 def archive(
-    postgres: psycopg.Connection, topic: str, *ids: int, table: str = "outbox_archive"
+    postgres: psycopg.Connection,
+    topic: str,
+    *ids: int,
+    table: str = "outbox_archive",
+    cluster: int = 0,
 ) -> None:
     """Say that these messages of key `k` were sent; or, in `outbox`, wait."""
     for id in ids:
@@ -32,9 +38,12 @@ def archive(
             f"INSERT INTO {table} (id, kafka_topic, kafka_key, kafka_value, message_id,"
             " create_time, cluster_id, attempts, last_error, kafka_header_keys,"
             " kafka_header_values) VALUES (%s, %s, 'k', '{}', %s,"
-            " to_timestamp(1700000000), 0, 0, '', '{}', '{}')",
-            [id, topic, message_id(id)],
+            " to_timestamp(1700000000), %s, 0, '', '{}', '{}')",
+            [id, topic, message_id(id), cluster],
         )
+    postgres.execute(
+        "UPDATE outbox_archive SET archived_at = now() - interval '1 hour'"
+    )
 
 
 def message_id(id: int) -> str:
@@ -146,6 +155,51 @@ def test_the_audit_finds_exactly_what_was_put_in(
     # The messages say that they were made in 2023.
     assert bad.whole().latencies.total() == 12
     assert min(bad.whole().latencies) > 0
+
+
+def test_what_the_archive_has_forgotten_is_not_unexpected(
+    spark: SparkSession,
+    topics: Topics,
+    settings: PipelineSettings,
+    postgres: psycopg.Connection,
+) -> None:
+    """Message 1 was parked for long, so that its id says nothing of the archive."""
+    (topic,) = settings.topics
+    sender = Sender(topics.servers)
+    archive(postgres, topic, 1)
+    two_hours_ago = int(time.time() - 7200) * 1000
+    send(Sender(topics.servers, timestamp=two_hours_ago), topic, 2)
+    send(sender, topic, 1)
+    assert counts(audit(spark, settings)) == {"behind": 2, "disorder": 1}
+    send(sender, topic, 3)
+    assert audit(spark, settings).examples["unexpected"] == [3]
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_the_audit_of_several_clusters_asks_each(
+    spark: SparkSession,
+    topics: Topics,
+    settings: PipelineSettings,
+    postgres: psycopg.Connection,
+    other_postgres: psycopg.Connection,
+    other_database_url: str,
+) -> None:
+    """Cluster 1 has relayed 6 for cluster 0, and not yet 5, which both know."""
+    (topic,) = settings.topics
+    sender = Sender(topics.servers)
+    archive(postgres, topic, 2, 4)
+    archive(postgres, topic, 5, table="outbox", cluster=1)
+    archive(other_postgres, topic, 1, 3, 7, cluster=1)
+    archive(other_postgres, topic, 6)
+    archive(other_postgres, topic, 5, table="outbox", cluster=1)
+    send(sender, topic, 2, 4, 6, source="shop/0")
+    send(sender, topic, 1, 3, 9, source="shop/1")
+
+    clusters = {"shop/0": settings.database_url, "shop/1": other_database_url}
+    report = audit(spark, replace(settings, clusters=clusters))
+    assert counts(report) == {"lost": 1, "unexpected": 1, "pending": 1, "behind": 6}
+    assert report.examples == {"lost": [7], "unexpected": [9]}
+    assert "shop/0" in report.as_table()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,20 +38,31 @@ def message_id(name: str) -> str:
     return f"00000000-0000-0000-0000-{int.from_bytes(name.encode()):012}"
 
 
-def write(postgres: psycopg.Connection, topic: str, table: str, *messages: Any) -> None:
+def write(
+    postgres: psycopg.Connection,
+    topic: str,
+    table: str,
+    *messages: Any,
+    cluster: int = 0,
+) -> None:
     for bucket, name in messages:
         postgres.execute(
             f"INSERT INTO {table} (id, kafka_topic, kafka_key, message_id, create_time,"
             " cluster_id, attempts, last_error, kafka_header_keys, kafka_header_values)"
-            " VALUES (%s, %s, 'k', %s, to_timestamp(%s), 0, 0, '', '{}', '{}')",
-            [ord(name), topic, message_id(name), START + bucket * WIDTH],
+            " VALUES (%s, %s, 'k', %s, to_timestamp(%s), %s, 0, '', '{}', '{}')",
+            [ord(name), topic, message_id(name), START + bucket * WIDTH, cluster],
         )
 
 
-def keep(spark: SparkSession, settings: PipelineSettings, *messages: Any) -> None:
+def keep(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    *messages: Any,
+    source: str = "shop",
+) -> None:
     rows = [
         {
-            "source": "shop",
+            "source": source,
             "topic": settings.topics[0],
             "message_id": message_id(name),
             "created_at": datetime.fromtimestamp(START + bucket * WIDTH, UTC),
@@ -124,3 +136,31 @@ def test_what_is_older_than_the_archive_is_not_judged(
 
     found = count(spark, settings, SPAN).orderBy("bucket").collect()
     assert [r["state"] for r in found] == ["equal", "different"]
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_the_counts_of_several_clusters_are_added(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    postgres: psycopg.Connection,
+    other_postgres: psycopg.Connection,
+    other_database_url: str,
+) -> None:
+    """Cluster 1 has relayed `c` for cluster 0; both know that `d` waits in it."""
+    (topic,) = settings.topics
+    clusters = {"shop/0": settings.database_url, "shop/1": other_database_url}
+    settings = replace(settings, clusters=clusters)
+    tables.create(spark, settings)
+    write(postgres, topic, "outbox_archive", (0, "a"))
+    write(other_postgres, topic, "outbox_archive", (0, "b"), cluster=1)
+    write(other_postgres, topic, "outbox_archive", (1, "c"))
+    for database in (postgres, other_postgres):
+        write(database, topic, "outbox", (1, "d"), cluster=1)
+    keep(spark, settings, (0, "a"), (1, "c"), source="shop/0")
+    keep(spark, settings, (0, "b"), source="shop/1")
+
+    found = count(spark, settings, SPAN).orderBy("bucket").collect()
+    names = ("in_database", "pending", "in_lake", "state")
+    assert [tuple(row[name] for name in names) for row in found] == [
+        *((2, 0, 2, "equal"), (1, 1, 1, "equal"))
+    ]

@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_outbox.devstack import Stack
-from django_outbox.exceptions import ConfigurationError
+from django_outbox.exceptions import ConfigurationError, TopicMissing
 from django_outbox.management.commands.outbox_pipeline import defaults
 from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.config import PipelineSettings, build, read_environment
@@ -111,6 +111,7 @@ def test_a_topic_that_was_read_is_not_left_out_by_mistake(
         topics=(stays, goes),
     )
     one = replace(both, topics=(stays,))
+    none = replace(both, topics=(), topic_pattern=f"{stays}.+")
     sender = Sender(topics.servers)
     sender.send(stays, 1)
     sender.send(goes, 1)
@@ -122,6 +123,8 @@ def test_a_topic_that_was_read_is_not_left_out_by_mistake(
     sender.send(stays, 2)
     with pytest.raises(ConfigurationError, match=f"topics: {goes} has been read"):
         run(one)
+    with pytest.raises(ConfigurationError, match=r"topic_pattern: .*, .* has"):
+        run(none)
     run(both)
     sender.send(stays, 3)
     run(replace(one, fail_on_data_loss=False))
@@ -129,6 +132,36 @@ def test_a_topic_that_was_read_is_not_left_out_by_mistake(
     run(one)
     contents = Contents(spark, both)
     assert contents.count("bronze") == 5
+
+
+def test_a_topic_that_does_not_exist_is_told(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    settings = PipelineSettings(
+        lake=str(tmp_path),
+        kafka={"bootstrap.servers": topics.servers},
+        topics=(topics.create(), "not-there"),
+        spark=SPARK,
+    )
+    with pytest.raises(TopicMissing, match="`doctor` names the missing ones"):
+        run_once(spark, settings, stop=threading.Event(), parts=("ingest",))
+    (found,) = (f for f in examine(settings) if f.name == "topics")
+    assert found.detail == "Kafka does not have not-there."
+
+
+@pytest.mark.parametrize("schema", ["status STRNG", "STRING", ""])
+def test_columns_that_spark_cannot_read_are_told_at_once(
+    spark: SparkSession, topics: Topics, tmp_path: Path, schema: str
+) -> None:
+    settings = PipelineSettings(
+        lake=str(tmp_path),
+        kafka={"bootstrap.servers": topics.servers},
+        topics=(topics.create(),),
+        schemas={"orders": schema},
+    )
+    message = f"schemas: orders: {schema!r} are no columns"
+    with pytest.raises(ConfigurationError, match=message):
+        run_once(spark, settings, stop=threading.Event(), parts=("refine",))
 
 
 def test_the_pipeline_needs_no_django_and_no_driver() -> None:
@@ -189,6 +222,14 @@ def test_a_django_project_has_told_most_of_it_already(
         "source": "shop-outbox",
         "topics": ["orders"],
     }
+    clusters = {"CLUSTERS_COUNT": 2, "CLUSTER_ID": 1}
+    with override_settings(DJANGO_OUTBOX={**project, **clusters}):
+        known = defaults()
+    assert known["source"] == "shop-outbox/1"
+    assert known["clusters"] == {"shop-outbox/0": "", "shop-outbox/1": url}
+    with pytest.raises(ConfigurationError, match="database of shop-outbox/0 is miss"):
+        build({"lake": "x", **known}).outboxes()
+
     with pytest.raises(SystemExit) as caught:
         call_command("outbox_pipeline", "run", "--once")
     assert caught.value.code == 2
@@ -209,12 +250,13 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
     with registry_server() as server:
         registry = Registry(url=server.url)
         payments = Encoded(format="avro", schema=RECORD, registry=registry)
-        well = replace(well, schemas={"payments": payments})
+        schemas = {"payments": payments, "orders": "status STRING NOT NULL, n INT"}
+        well = replace(well, schemas=schemas)
         found = list(examine(well, topic=topics.create()))
     assert [finding for finding in found if not finding.is_good] == []
     names = ["java", "jars", "spark", "python", "schemas", "registry", "topics"]
     assert [finding.name for finding in found] == [*names, "database", "round trip"]
-    assert found[4].detail == "payments avro, columns 1"
+    assert found[4].detail == "orders json, columns 2; payments avro, columns 1"
     assert found[5].detail.endswith(" has JSON, PROTOBUF, AVRO")
 
     ill = replace(
@@ -238,6 +280,14 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
         ({"laek": "x"}, "laek: there is no such setting. Did you mean 'lake'?"),
         ({"lake": "x", "batch_files": "8"}, "batch_files: '8' is not of type int."),
         ({"lake": "x", "batch_files": 0}, "batch_files: must be at least 1."),
+        (
+            {"lake": "x", "clusters": {"shop/0": "", "shop": ""}},
+            "clusters: shop/0, shop must be one name with the number of each",
+        ),
+        (
+            {"lake": "x", "kafka": {"bootstrap.servers": ["a:1", "b:1"]}},
+            "kafka: 'bootstrap.servers': ['a:1', 'b:1'] must be one text",
+        ),
         (
             {"lake": "x", "kafka": {"isolation.level": "read_uncommitted"}},
             "kafka: 'isolation.level' is the pipeline's own",

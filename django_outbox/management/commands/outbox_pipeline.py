@@ -50,13 +50,17 @@ def defaults() -> dict[str, Any]:
     chosen = settings.snapshot()
     alias = outbox_database(chosen.DATABASE)
     servers = chosen.KAFKA.get("bootstrap.servers")
+    url = _url(connections[alias].settings_dict)
     known = {
         # Of librdkafka's properties only this one is Java's for certain.
         "kafka": {"bootstrap.servers": servers} if servers else {},
-        "database_url": _url(connections[alias].settings_dict),
+        "database_url": url,
         "table": chosen.TABLE,
         "source": chosen.source,
     }
+    if chosen.CLUSTERS_COUNT > 1:
+        # The others' databases nobody but the user knows.
+        known["clusters"] = {**dict.fromkeys(chosen.sources, ""), chosen.source: url}
     return merge(known, chosen.PIPELINE)
 
 

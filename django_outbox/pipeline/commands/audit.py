@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     """Return 0, 3 when something is broken, or 4 when there are many copies."""
     settings = settings_of(chosen, defaults)
-    if settings.database_url and not settings.source:
+    if "" in settings.outboxes():
         raise ConfigurationError(
             "source: name the outbox as its messages do (OUTBOX_SOURCE), or unset"
             " DATABASE_URL to compare topics and lake only."

@@ -46,7 +46,8 @@ def add(commands: Commands) -> None:
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     """Return 3 when at any look a bucket differed."""
     settings = settings_of(chosen, defaults)
-    if not settings.database_url or not settings.source:
+    outboxes = settings.outboxes()
+    if not outboxes or "" in outboxes:
         raise ConfigurationError(
             "counts compares with the database: set DATABASE_URL and OUTBOX_SOURCE."
         )
