@@ -14,7 +14,6 @@ reads, in an order that makes a moving system comparable:
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
@@ -37,8 +36,8 @@ MESSAGE: Final = ("source", "topic", "message_id")
 EXAMPLES: Final = 20
 """Ids that a report names for each count."""
 
-SKEW: Final = timedelta(seconds=10)
-"""How far the clocks of Kafka's producers may be ahead of the database's."""
+SKEW: Final = 10_000_000
+"""Microseconds by which a producer's clock may be ahead of the database's."""
 
 _ORIGINS: Final = ("kafka", "database", "lake")
 
@@ -132,12 +131,14 @@ def _is_judged(promises: DataFrame | None) -> Column:
     oldest = promises.where(F.col("state") == jdbc.SENT).groupBy("source", "topic")
     known = {
         (row["source"], row["topic"]): row["oldest"]
-        for row in oldest.agg(F.min("archived_at").alias("oldest")).collect()
+        for row in oldest.agg(
+            F.min(F.unix_micros("archived_at")).alias("oldest")
+        ).collect()
     }
     verdict = F.lit(False)  # noqa: FBT003 - the literal itself
     for (source, topic), first in known.items():
         is_there = (F.col("source") == source) & (F.col("topic") == topic)
-        is_known = F.col("delivered_at") >= F.lit(first + SKEW)
+        is_known = F.unix_micros("delivered_at") >= first + SKEW
         verdict = F.when(is_there, is_known).otherwise(verdict)
     return verdict
 

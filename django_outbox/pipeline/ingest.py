@@ -84,10 +84,11 @@ def start_ingest(
     Raises:
         ConfigurationError: a topic of the last batch is named no more.
     """
+    options = kafka_options(settings)
     _check_topics(spark, settings)
     stream = (
         spark.readStream.format("kafka")
-        .options(**kafka_options(settings))
+        .options(**options)
         # One task for each partition: its records stay in order in one file.
         .option("maxOffsetsPerTrigger", settings.batch_records)
         .load()
