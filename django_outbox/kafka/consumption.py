@@ -234,6 +234,10 @@ class KafkaSource:
     # librdkafka's callbacks, served by poll() and close() on the same thread.
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._consumer is None:
+            # From close(): the client assigns them itself and gives them back. What
+            # is asked of it now it may never answer.
+            return
         places = [(p.topic, p.partition) for p in partitions]
         starts = self._starts(places) if places else {}
         for partition, place in zip(partitions, places, strict=True):

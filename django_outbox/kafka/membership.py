@@ -200,6 +200,10 @@ class KafkaMembership:
     # librdkafka's callbacks, served by poll() and close() on the same thread.
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._consumer is None:
+            # From leave(): the client assigns them itself and gives them back. What
+            # is asked of it now it may never answer.
+            return
         # What was committed is a proof of the past, never a place to start from.
         for partition in partitions:
             partition.offset = OFFSET_END

@@ -6,6 +6,9 @@ import threading
 from typing import Any
 from uuid import uuid4
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from django_outbox.events import Event
 from django_outbox.options import OutboxSettings
 
@@ -64,6 +67,16 @@ class Witness:
                 event.kind for event in self.events
             ]
             return condition(self.events)
+
+
+def has_assigned(admin: AdminClient, group: str) -> bool:
+    """Whether a member of the group has a partition, as the coordinator sees it."""
+    try:
+        found = admin.describe_consumer_groups([group])[group].result()
+    except KafkaException:
+        # A group's coordinator loads it first.
+        return False
+    return any(m.assignment.topic_partitions for m in found.members)
 
 
 def eventually(condition: Any) -> None:

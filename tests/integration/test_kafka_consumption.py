@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from django_outbox import ConsumedMessage
 from django_outbox.consumed import BEGINNING, Letter
@@ -23,6 +24,8 @@ from django_outbox.kafka.consumption import KafkaSource
 from django_outbox.kafka.letters import KafkaDeadLetters, KafkaTransforms
 from django_outbox.options import OutboxSettings
 from tests.services import Topics
+
+from .harvesting import eventually, has_assigned
 
 PATIENCE = 30.0
 
@@ -213,6 +216,22 @@ def test_a_transaction_carries_output_offsets_and_its_token(
     assert message.value() == b"a"
     transactions.send([], {(topic, 0): 4}, "another")
     assert source.token((topic, 0)) == "another"
+
+
+def test_what_comes_while_it_closes_is_given_back(
+    bootstrap_servers: str, options: OutboxSettings, topic: str
+) -> None:
+    """A question to the client at that moment might wait for ever."""
+    group, asked = f"group-{uuid4()}", []
+    source = KafkaSource(
+        options, group=group, topics=[topic], starts=lambda p: asked.append(p) or {}
+    )
+    source.serve()
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    eventually(lambda: has_assigned(admin, group))
+    source.close()
+    assert asked == []
+    assert source.places == ()
 
 
 def test_a_transaction_of_a_deposed_member_is_refused(

@@ -28,6 +28,8 @@ from django_outbox.options import OutboxSettings
 from tests.contracts.groups import Group, KafkaGroup, Recorder
 from tests.services import Topics
 
+from .harvesting import eventually, has_assigned
+
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
 
@@ -103,6 +105,26 @@ def test_a_topic_with_too_many_partitions_is_worth_a_warning(
         ensure_topic(config, own_topic(topic, 1))
 
     assert "3 partitions, 1 would do" in caplog.text
+
+
+def test_who_leaves_leads_no_more(
+    config: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question to the client at that moment might wait for ever."""
+    monkeypatch.setattr("django_outbox.kafka.membership.SHORTEST_STAY", 0.0)
+    options = OutboxSettings(LEADER_TOPIC=name, LEADER_GROUP=name, KAFKA=config)
+    leader, follower = KafkaMembership(options), KafkaMembership(options)
+    group, heir = Group(time.monotonic), Recorder()
+    try:
+        group.join_and_own(leader, Recorder())
+        group.join(follower, heir, leader)
+        leader.leave()
+        admin = AdminClient(config)
+        eventually(lambda: has_assigned(admin, options.leader_group))
+    finally:
+        leader.leave()
+        follower.leave()
+    assert heir.told == []
 
 
 def test_a_topic_that_is_gone_is_a_reason_to_join_again(
