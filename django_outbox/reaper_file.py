@@ -46,7 +46,7 @@ _INTEGER: Final = re.compile(r"\d{1,18}", re.ASCII)
 
 _IDENTIFIER: Final = re.compile(r'([A-Za-z_][A-Za-z0-9_$]*)|"([^".\0]+)"')
 
-_EMPTY_VALUE: Final = re.compile(r"('(?:\\.|[^'\\])*')|(\w+)\s*=\s+(?=\w+\s*=)")
+_EMPTY_VALUE: Final = re.compile(r"('(?:\\.|[^'\\])*')|(?<!\S)(\w+)\s*=\s+(?=\w+\s*=)")
 """A quoted value, or a keyword without a value before the next keyword."""
 
 

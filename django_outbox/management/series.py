@@ -8,7 +8,7 @@ from typing import Final
 from django.core.management.base import CommandError
 from django.db import transaction
 
-from ..exceptions import SeriesError
+from ..exceptions import StashError
 from ..models import Series
 from ..series import discard_series, release_series
 
@@ -46,9 +46,9 @@ def close_series(alias: str, action: str, names: Sequence[str]) -> Iterator[str]
         try:
             with transaction.atomic(using=alias):
                 if action == "release":
-                    sent = len(release_series(name, using=alias))
-                    yield f"{name!r}  {sent} in the outbox"
+                    done = f"{len(release_series(name, using=alias))} in the outbox"
                 else:
-                    yield f"{name!r}  {discard_series(name, using=alias)} discarded"
-        except SeriesError as exc:
+                    done = f"{discard_series(name, using=alias)} discarded"
+        except StashError as exc:
             raise CommandError(str(exc)) from exc
+        yield f"{name!r}  {done}"

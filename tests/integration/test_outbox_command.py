@@ -8,10 +8,11 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from django_outbox import Message, open_series, stash_many
+from django_outbox.management.series import close_series
 from django_outbox.models import (
     ArchivedRecord,
     OutboxRecord,
@@ -91,7 +92,7 @@ def test_status_for_machines() -> None:
 
 @pytest.mark.usefixtures("some_of_each")
 def test_release_of_one() -> None:
-    assert run("release", "7") == "1 back in the outbox\n"
+    assert run("release", "7", "7") == "1 back in the outbox\n"
     assert ParkedRecord.objects.get().id == 8
 
 
@@ -99,6 +100,14 @@ def test_release_of_one() -> None:
 def test_release_of_all() -> None:
     assert run("release", "--all") == "2 back in the outbox\n"
     assert not ParkedRecord.objects.exists()
+
+
+@pytest.mark.usefixtures("some_of_each")
+def test_release_of_all_says_what_stays() -> None:
+    OutboxRecord.objects.create(id=7, kafka_topic="t", kafka_key="k")
+    with pytest.raises(CommandError, match="1 of 2 are not parked, or their id is"):
+        run("release", "--all")
+    assert ParkedRecord.objects.get().id == 7
 
 
 @pytest.mark.usefixtures("some_of_each")
@@ -143,6 +152,7 @@ def test_series_can_be_released_and_discarded() -> None:
     [
         (["series", "release"], "Name the series to release"),
         (["series", "discard", "nobody"], "there is no 'nobody'"),
+        (["series", "release", ""], "a name has 1 to"),
     ],
 )
 def test_series_that_cannot_be_closed_are_one_line(
@@ -150,6 +160,15 @@ def test_series_that_cannot_be_closed_are_one_line(
 ) -> None:
     with pytest.raises(CommandError, match=message):
         run(*arguments)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_series_is_told_when_it_is_committed() -> None:
+    with transaction.atomic():
+        open_series("order-17")
+    closing = close_series("default", "release", ["order-17"])
+    assert next(closing) == "'order-17'  0 in the outbox"
+    assert not connection.in_atomic_block
 
 
 def test_prune_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:

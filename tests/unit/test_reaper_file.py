@@ -93,6 +93,7 @@ def test_what_is_no_table_name_is_refused(text: str) -> None:
         ("user=u password= dbname=d", "user=u password='' dbname=d"),
         ("user=u password=  dbname = d", "user=u password='' dbname = d"),
         ("dbname=d password=", "dbname=d password="),
+        ("password=k3y+/abc= dbname=d", "password=k3y+/abc= dbname=d"),
         ("password=' a= b=c' dbname=d", "password=' a= b=c' dbname=d"),
         (r"password='it\'s a= b=c'", r"password='it\'s a= b=c'"),
         ("postgres://u:p%3D%20b@h/d", "postgres://u:p%3D%20b@h/d"),
