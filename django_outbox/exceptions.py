@@ -21,6 +21,8 @@ OutboxError
     ├── KafkaUnavailable          no broker answers (retriable)
     ├── TopicMissing              a topic of ours does not exist
     ├── ProducerQueueFull         the local queue is full: poll, then again
+    ├── LedgerInvalid             a record of the ledger topic is no ledger of ours
+    ├── LedgerRefused             Kafka did not take the ledger (retriable)
     └── DeliveryFailed            a record has no proof of delivery (retriable)
         ├── RecordPoisoned        this record fails again whatever we do
         └── ProducerBroken        the producer is of no further use
@@ -151,6 +153,10 @@ class RecordPoisoned(DeliveryFailed):
         super().__init__(message, code=code)
         self.is_certain = is_certain
         """False while the fault may be a neighbour's in the same batch."""
+
+
+class LedgerInvalid(KafkaError):
+    """A record of the ledger topic is not a ledger that an outbox has written."""
 
 
 class LedgerRefused(KafkaError):

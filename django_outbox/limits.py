@@ -12,18 +12,14 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from .exceptions import InvalidMessage
-from .options import OutboxSettings
-from .rules import TOPIC_NAME
+from .options import LEDGER_SUFFIX, OutboxSettings
+from .rules import MAX_HEADERS, MAX_HEADERS_BYTES, TOPIC_NAME
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 """Kafka headers, in order; pairs may repeat a name."""
 
 MAX_KEY_LENGTH: Final = 255
 """Characters of a key: the width of its column."""
-MAX_HEADERS: Final = 100
-"""Headers of one message."""
-MAX_HEADERS_BYTES: Final = 32_768
-"""Names and values of one message's headers together, in UTF-8."""
 RESERVED_PREFIX: Final = "outbox-"
 """Names of our own headers; a forged one could make consumers drop messages."""
 MAX_PARTITION: Final = 2**31 - 1
@@ -53,7 +49,8 @@ class Topics:
                 f"topic: {shown(topic)} is no Kafka topic; use 1 to 249 letters, "
                 "digits, '.', '_' or '-'."
             )
-        if topic.startswith("__") or topic in self._reserved:
+        is_kafkas = topic.startswith("__")
+        if is_kafkas or topic.endswith(LEDGER_SUFFIX) or topic in self._reserved:
             raise InvalidMessage(
                 f"topic: {shown(topic)} is reserved for Kafka or the outbox itself; "
                 "choose another name."
@@ -135,10 +132,15 @@ def split_headers(headers: Headers | None) -> tuple[list[str], list[str]]:
         size += measure("headers: the value of", value, of=name)
         names.append(name)
         values.append(value)
-        if len(names) > MAX_HEADERS or size > MAX_HEADERS_BYTES:
+        if len(names) > MAX_HEADERS:
             raise InvalidMessage(
-                f"headers: at most {MAX_HEADERS} with {MAX_HEADERS_BYTES} bytes in "
-                "all; put data into the value."
+                f"headers: {shown(name)} is one more than {MAX_HEADERS}, the most "
+                "that a message may have; put data into the value."
+            )
+        if size > MAX_HEADERS_BYTES:
+            raise InvalidMessage(
+                f"headers: with {shown(name)} names and values have {size} bytes, and "
+                f"at most {MAX_HEADERS_BYTES} fit; put data into the value."
             )
     return names, values
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+LEDGER_SUFFIX: Final = ".ledger"
+"""Ends the names of ledger topics. All of them are reserved, those of other outboxes,
+too: a record that was forged there could make an outbox purge what it has not sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +200,7 @@ class OutboxSettings:
 
     def ledger_topic_of(self, origin: int) -> str:
         """Return the ledger topic of a cluster's records, whoever relays them."""
-        return f"{_of_cluster(self.LEADER_TOPIC, origin)}.ledger"
+        return f"{_of_cluster(self.LEADER_TOPIC, origin)}{LEDGER_SUFFIX}"
 
     @property
     def is_exactly_once(self) -> bool:

@@ -15,6 +15,12 @@ _WRITTEN: Final = (
 )
 """What a writer may set: neither the id nor the mark."""
 
+_MOVED: Final = f"id, {_WRITTEN}, attempts, last_error"
+"""What the harvester may set of a row that it moves: not when it did."""
+
+_PRUNED: Final = "consumer, key, processed_at"
+"""By what the harvester finds the keys that are old."""
+
 _JOINED: Final = "name, expected, staged, expires_at, on_timeout"
 """What a writer may set of a series that it opens."""
 
@@ -61,7 +67,7 @@ def grants(
         role = quoted(harvester)
         yield f"GRANT SELECT, DELETE ON {outbox} TO {role};"
         yield f"GRANT UPDATE (leader_id, attempts, last_error) ON {outbox} TO {role};"
-        yield f"GRANT INSERT ON {parked}, {archive} TO {role};"
+        yield f"GRANT INSERT ({_MOVED}) ON {parked}, {archive} TO {role};"
         yield f"GRANT EXECUTE ON FUNCTION {tend} TO {role};"
         # What is staged goes into the outbox, or under an id of its into the
         # parked table.
@@ -71,7 +77,8 @@ def grants(
         yield f"GRANT UPDATE (state, closed_at) ON {series} TO {role};"
         # Nothing is updated, but PostgreSQL wants it for SKIP LOCKED.
         yield f"GRANT UPDATE (not_before) ON {staged} TO {role};"
-        yield f"GRANT SELECT, DELETE ON {processed} TO {role};"
+        # Not the column `response`, which is a consumer's own.
+        yield f"GRANT SELECT ({_PRUNED}), DELETE ON {processed} TO {role};"
     if consumer:
         role = quoted(consumer)
         yield f"GRANT SELECT, INSERT, UPDATE (response) ON {processed} TO {role};"

@@ -25,8 +25,19 @@ TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}\Z")
 LARGEST_TRANSACTION: Final = 10_000
 """Records: a ledger of three such transactions, 24 bytes each, is below 1 MB."""
 
+LARGEST_VALUE: Final = 16 * 1024 * 1024
+"""Bytes of a value that the tables take, whatever MAX_VALUE_BYTES says."""
+
+MAX_HEADERS: Final = 100
+"""Headers of one message."""
+MAX_HEADERS_BYTES: Final = 32_768
+"""Names and values of one message's headers together, in UTF-8."""
+
 MOST_CLUSTERS: Final = 32
 """Each holds a copy of every other's records, and a replication slot for each."""
+
+LEAST_RETENTION: Final = 86_400.0
+"""Seconds: the database refuses to drop what was archived within the last day."""
 
 
 class Rule(Enum):
@@ -134,6 +145,13 @@ _AT_LEAST: Final = {
 }
 """Settings with a least value."""
 
+_AT_MOST: Final = {
+    "TRANSACTION_BATCH": (LARGEST_TRANSACTION, "its ledger must fit into a message"),
+    "MAX_VALUE_BYTES": (LARGEST_VALUE, "the tables take no larger value"),
+    "CLUSTERS_COUNT": (MOST_CLUSTERS, "each holds a copy of every other's records"),
+}
+"""Settings with a greatest value, and the reason."""
+
 
 def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
     for name, choices in _CHOICES.items():
@@ -145,19 +163,14 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
         value = getattr(settings, name)
         if not value >= least:
             yield Problem(Rule.VALUE, name, f"{value!r} must be at least {least}.")
-    if settings.TRANSACTION_BATCH > LARGEST_TRANSACTION:
-        yield Problem(
-            Rule.VALUE,
-            "TRANSACTION_BATCH",
-            f"{settings.TRANSACTION_BATCH} must be at most {LARGEST_TRANSACTION}, or "
-            "the ledger of a transaction would not fit into a message.",
-        )
-    if settings.CLUSTERS_COUNT > MOST_CLUSTERS:
-        yield Problem(
-            Rule.VALUE,
-            "CLUSTERS_COUNT",
-            f"{settings.CLUSTERS_COUNT} must be at most {MOST_CLUSTERS}.",
-        )
+    for name, (most, reason) in _AT_MOST.items():
+        value = getattr(settings, name)
+        if value > most:
+            words = f"{value} must be at most {most}: {reason}."
+            yield Problem(Rule.VALUE, name, words)
+    if 0 < settings.ARCHIVE_RETENTION < LEAST_RETENTION:
+        words = f"{settings.ARCHIVE_RETENTION} must be 0 or at least {LEAST_RETENTION}."
+        yield Problem(Rule.VALUE, "ARCHIVE_RETENTION", words)
     if settings.CLUSTER_ID >= settings.CLUSTERS_COUNT:
         yield Problem(
             Rule.VALUE,

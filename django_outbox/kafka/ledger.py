@@ -10,18 +10,26 @@ bytes of its message id. What the ids are unique under stands in the headers.
 
 Where there are several clusters, 26 bytes follow for each range of ids that
 were committed: first, last, newest time of creation, and how far apart they
-are; a header says how many there are. Such a ledger has a format of its own.
+are; a header says how many there are.
+
+What is purged is what a ledger lists, so a record that somebody else has put
+into the topic must not pass for one. The headers have names that no row may
+have, a record that an outbox has relayed is refused by its message id, and what
+is wrong in any number is skipped for the ledger before it. An older ledger is
+as true as the last one, and only knows less.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 import struct
 import sys
 import time
 import uuid
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import (
     Consumer,
@@ -31,22 +39,27 @@ from confluent_kafka import (
 )
 from confluent_kafka import KafkaError as DriverError
 
-from ..exceptions import KafkaError, KafkaUnavailable
+from ..exceptions import KafkaError, KafkaUnavailable, LedgerInvalid
 from ..ledger.ports import Ledger
-from ..ledger.relayed import Range
+from ..ledger.relayed import MAX_RANGES, Range, fault_of
 from ..records import Record
 from .config import KafkaConfig
-from .envelope import Headers, texts
+from .envelope import MESSAGE_ID, Headers, texts
 from .logs import CLIENT_LOG
 
-FORMAT: Final = "1"
-"""Version of the value's format, in the header `ledger-format`."""
+logger = logging.getLogger(__name__)
 
-FORMAT_WITH_RANGES: Final = "2"
-"""The version that has the header `ledger-ranges`, too."""
+FORMAT: Final = 1
+"""Version of the value's format, in the header of that name."""
 
-_FORMATS: Final = frozenset({FORMAT, FORMAT_WITH_RANGES})
+_FORMAT: Final = "outbox-ledger-format"
+_TIMELINE: Final = "outbox-ledger-timeline"
+_RANGES: Final = "outbox-ledger-ranges"
+_READ: Final = (_FORMAT, _TIMELINE, _RANGES, MESSAGE_ID)
 
+_NUMBER: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
+
+_PAIR: Final = struct.Struct(">q16s")
 _RANGE: Final = struct.Struct(">qqqH")
 
 _FIRST_STEP: Final = 8
@@ -58,14 +71,13 @@ _POLL: Final = 0.1
 
 def encode(ledger: Ledger) -> tuple[Headers, bytes]:
     """Write a ledger as headers and value of a message."""
-    value = _identities(ledger.records)
-    history = ("ledger-history", ledger.history)
-    if not ledger.relayed:
-        return [("ledger-format", FORMAT), history], value
+    headers: Headers = [
+        (_FORMAT, str(FORMAT)),
+        (_TIMELINE, ledger.history),
+        (_RANGES, str(len(ledger.relayed))),
+    ]
     ranges = [_RANGE.pack(r.low, r.high, r.newest, r.step) for r in ledger.relayed]
-    number = ("ledger-ranges", str(len(ranges)))
-    headers: Headers = [("ledger-format", FORMAT_WITH_RANGES), history, number]
-    return headers, value + b"".join(ranges)
+    return headers, _identities(ledger.records) + b"".join(ranges)
 
 
 def _identities(records: Sequence[Record]) -> bytes:
@@ -80,43 +92,109 @@ def _identities(records: Sequence[Record]) -> bytes:
     return words.tobytes()
 
 
-def decode(fields: Mapping[str, str], value: bytes) -> Ledger:
+def decode(fields: Mapping[str, str], value: bytes | None) -> Ledger:
     """
-    Read a message's headers and value as a ledger.
+    Read a message's headers and value as a ledger; no value is an empty ledger.
 
     Raises:
-        KafkaError: it is none, or of a later format.
+        LedgerInvalid: no outbox has written this as its ledger.
+        KafkaError: a later version has.
     """
-    ranges = _ranges(fields)
-    end = len(value) - _RANGE.size * ranges
-    if fields.get("ledger-format") not in _FORMATS or end < 0 or end % 24:
-        raise KafkaError(
-            "The ledger topic's last record is no ledger of this version "
-            f"(ledger-format {fields.get('ledger-format')!r}, {len(value)} bytes). "
-            "Update django-outbox, or find out who else writes to the topic."
-        )
-    records = [
-        Record.identified(id_, str(uuid.UUID(bytes=raw)))
-        for id_, raw in struct.iter_unpack(">q16s", value[:end])
-    ]
+    if MESSAGE_ID in fields:
+        raise LedgerInvalid("it is a row of an outbox table")
+    if value is None:
+        return Ledger(history="", records=[])
+    _check_format(fields.get(_FORMAT, ""))
+    ranges = _number(fields.get(_RANGES, ""))
+    end = len(value) - _RANGE.size * (ranges or 0)
+    if ranges is None or ranges > MAX_RANGES or end < 0 or end % _PAIR.size:
+        raise LedgerInvalid(f"{len(value)} bytes do not fit its header {_RANGES}")
     relayed = tuple(
         Range(low, high, step, newest)
         for low, high, newest, step in _RANGE.iter_unpack(value[end:])
     )
-    history = fields.get("ledger-history", "")
-    return Ledger(history=history, records=records, relayed=relayed)
+    if fault := fault_of(relayed):
+        raise LedgerInvalid(fault)
+    records = [
+        Record.identified(id_, str(uuid.UUID(bytes=raw)))
+        for id_, raw in _PAIR.iter_unpack(value[:end])
+    ]
+    return Ledger(history=fields.get(_TIMELINE, ""), records=records, relayed=relayed)
 
 
-def _ranges(fields: Mapping[str, str]) -> int:
-    number = fields.get("ledger-ranges", "0")
-    return int(number) if number.isdecimal() else 0
+def _check_format(text: str) -> None:
+    number = _number(text)
+    if number is not None and number > FORMAT:
+        raise KafkaError(
+            f"The last ledger has format {number}, and this version of django-outbox "
+            f"reads {FORMAT}. Update it, or void the ledger: docs/operations/ledger.md."
+        )
+    if number != FORMAT:
+        raise LedgerInvalid(f"its header {_FORMAT} is not {FORMAT}")
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+class Entry(NamedTuple):
+    """One record of the ledger topic, of which nothing is believed yet."""
+
+    offset: int
+    key: bytes | None
+    fields: Mapping[str, str]
+    """Those headers that are looked at."""
+    value: bytes | None
+
+    @classmethod
+    def of(
+        cls, offset: int, key: bytes | None, headers: Any, value: bytes | None
+    ) -> Entry:
+        found = texts(headers)
+        fields: dict[str, str] = {n: found[n] for n in _READ if n in found}
+        # Of a flood of large records none is kept.
+        is_ours = value is None or (_FORMAT in fields and MESSAGE_ID not in fields)
+        return cls(offset, key, fields, value if is_ours else b"")
+
+
+def _ledger_in(entry: Entry, shard: int) -> Ledger:
+    if entry.key != str(shard).encode():
+        raise LedgerInvalid("it has another key")
+    return decode(entry.fields, entry.value)
+
+
+def last_of(entries: Sequence[Entry], *, topic: str, shard: int) -> Ledger | None:
+    """
+    Find the last ledger of a shard among records of its partition; None: no one is.
+
+    Raises:
+        KafkaError: a later version has written it.
+    """
+    ledger, fault, skipped = None, "", 0
+    for entry in reversed(entries):
+        try:
+            ledger = _ledger_in(entry, shard)
+            break
+        except LedgerInvalid as error:
+            fault = fault or f"offset {entry.offset}: {error}"
+            skipped += 1
+    if skipped:
+        logger.error(
+            "Skipped %d record(s) of the topic %s that no ledger of this outbox is "
+            "(partition %d, %s). Somebody else writes to it: withdraw the right. "
+            "Records that were sent and not purged may be sent again; see "
+            "docs/operations/ledger.md",
+            *(skipped, topic, shard, fault),
+            extra={"action": "ledger_skipped"},
+        )
+    return ledger
 
 
 def read_last(
     config: KafkaConfig, *, topic: str, shard: int, timeout: float
 ) -> Ledger | None:
     """
-    Read the last committed ledger of a shard; None when there has been none.
+    Read the last committed ledger of a shard; None when there is none.
 
     Args:
         config: of the consumer; see `config.ledger_consumer_config`.
@@ -125,6 +203,7 @@ def read_last(
 
     Raises:
         KafkaUnavailable: the partition could not be read to its end.
+        KafkaError: a later version has written it.
     """
     client_config: KafkaConfig = {**config, "logger": CLIENT_LOG}
     consumer = Consumer(client_config)
@@ -136,12 +215,10 @@ def read_last(
         while high > low:
             start = max(low, high - step)
             consumer.assign([TopicPartition(topic, shard, start)])
-            messages = _to_the_end(consumer, deadline)
-            if messages:
-                last = messages[-1]
-                return decode(texts(last.headers()), last.value() or b"")
-            if start == low:
-                return None
+            entries = _to_the_end(consumer, deadline)
+            ledger = last_of(entries, topic=topic, shard=shard)
+            if ledger is not None or start == low:
+                return ledger
             step *= 8
     except KafkaException as error:
         raise KafkaUnavailable(f"The ledger: {error.args[0].str()}.") from error
@@ -150,18 +227,24 @@ def read_last(
     return None
 
 
-def _to_the_end(consumer: Consumer, deadline: float) -> Sequence[Message]:
-    """Read committed messages up to the end of the partition; keep the last."""
-    last: list[Message] = []
+def _to_the_end(consumer: Consumer, deadline: float) -> Sequence[Entry]:
+    """Read committed messages up to the end of the partition."""
+    entries: list[Entry] = []
     while time.monotonic() < deadline:
         message = consumer.poll(_POLL)
         if message is None:
             continue
         error = message.error()
         if error is None:
-            last = [message]
+            entries.append(_entry(message))
         elif error.code() == DriverError._PARTITION_EOF:
-            return last
+            return entries
         elif not error.retriable():
             raise KafkaException(error)
     raise KafkaUnavailable("The ledger could not be read to its end in time.")
+
+
+def _entry(message: Message) -> Entry:
+    offset = message.offset()
+    assert offset is not None, "a message that was read has an offset"
+    return Entry.of(offset, message.key(), message.headers(), message.value())

@@ -150,7 +150,8 @@ class LedgerDispatcher(Handoff[Look]):
 
     def _believed(self, ledger: Ledger | None) -> Ledger:
         """Return what holds of the ledger that was read."""
-        return believed(ledger, self._history)
+        clusters = self._settings.clusters
+        return believed(ledger, self._history, clusters=clusters)
 
     def _take_answers(self, now: float) -> None:
         while self._answers:

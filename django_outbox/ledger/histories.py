@@ -15,20 +15,36 @@ from .ports import Ledger
 logger = logging.getLogger(__name__)
 
 
-def believed(ledger: Ledger | None, history: str) -> Ledger:
-    """Return what to go on from: the ledger, or nothing if it is void."""
+def believed(ledger: Ledger | None, history: str, *, clusters: int) -> Ledger:
+    """
+    Return what to go on from: the ledger, or what of it is not void.
+
+    Args:
+        history: that of the table.
+        clusters: how many there are.
+    """
+    if ledger is None:
+        return Ledger(history=history, records=[])
     # Other clusters, when only they have written, know no history of this table.
-    if ledger is not None and ledger.history in {"", history}:
-        return replace(ledger, history=history)
-    if ledger is not None:
+    known = {"", history} if clusters > 1 else {history}
+    if ledger.history not in known:
         logger.warning(
             "The ledger speaks of another history of the database (%s, now %s) "
             "and is void: all that is in the table is sent",
-            ledger.history,
+            ledger.history or "none",
             history,
             extra={"action": "ledger_void"},
         )
-    return Ledger(history=history, records=[])
+        return Ledger(history=history, records=[])
+    if ledger.relayed and clusters == 1:
+        logger.warning(
+            "The ledger has %d ranges of ids, which one cluster alone does not "
+            "write: they are void",
+            len(ledger.relayed),
+            extra={"action": "ledger_void"},
+        )
+        ledger = replace(ledger, relayed=())
+    return replace(ledger, history=history)
 
 
 def is_same(history: str, *, was: str) -> bool:

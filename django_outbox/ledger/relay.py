@@ -132,7 +132,7 @@ class LedgerRelay:
         batch: list[Record] = []
         room = self._page_bytes
         for record in islice(source, self._size):
-            room -= len(record.value or "")
+            room -= size_of([record])
             if room < 0 and batch:
                 break
             batch.append(record)

@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from ..records import Record
+from ..rules import MOST_CLUSTERS
 
 MAX_RANGES: Final = 1000
 """Ranges kept, those of the highest ids. One ends where an id was never committed,
@@ -78,6 +79,23 @@ def _runs(records: Sequence[Record], step: int) -> list[Range]:
         Range(ids[begin], ids[end - 1], step, max(times[begin:end]))
         for begin, end in pairwise((0, *cuts, len(ids)))
     ]
+
+
+def fault_of(ranges: Sequence[Range]) -> str:
+    """Say what no ranges of `extended()` have; empty when these may be some."""
+    highest: dict[tuple[int, int], int] = {}
+    for before, one in pairwise((None, *ranges)):
+        assert one is not None, "only the first has none before it"
+        if not 2 <= one.step <= MOST_CLUSTERS:
+            return f"a range has ids {one.step} apart"
+        if one.high < one.low or (one.high - one.low) % one.step:
+            return f"a range ends at {one.high} and begins at {one.low}"
+        if before is not None and one.low < before.low:
+            return f"a range from {one.low} follows one from {before.low}"
+        if one.low <= highest.get(one.series, one.low - 1):
+            return f"two ranges hold the id {one.low}"
+        highest[one.series] = one.high
+    return ""
 
 
 class Relayed:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.db import migrations, models, router
 from django.db.models.functions import Now
-from django.db.models.lookups import Exact
+from django.db.models.lookups import Exact, LessThanOrEqual
 from django.db.utils import NotSupportedError
 
 from django_outbox.conf import schema_settings
 
 TABLE: Final = schema_settings().TABLE
 CLUSTER_ID: Final = schema_settings().CLUSTER_ID
+
+FIRST_DATE: Final = datetime.min.replace(tzinfo=UTC)
+LAST_DATE: Final = datetime.max.replace(tzinfo=UTC)
+"""Of the dates that Python and Kafka can hold."""
 
 SET_STORAGE: Final = f"""\
 ALTER TABLE "{TABLE}" SET (
@@ -158,6 +163,27 @@ def cardinality(field: str) -> models.Func:
     )
 
 
+def octets(of: models.Expression | models.F) -> models.Func:
+    """Return the size of a text, or of bytes."""
+    return models.Func(of, function="octet_length", output_field=models.IntegerField())
+
+
+def joined(field: str) -> models.Func:
+    """Return all texts of an array as one."""
+    return models.Func(
+        *(models.F(field), models.Value("")),
+        function="array_to_string",
+        output_field=models.TextField(),
+    )
+
+
+def is_finite(field: str) -> models.Func:
+    """Return whether a date is a day of the calendar."""
+    return models.Func(
+        models.F(field), function="isfinite", output_field=models.BooleanField()
+    )
+
+
 class Migration(migrations.Migration):
     """Make the three tables; the settings TABLE and CLUSTER_ID shape them."""
 
@@ -194,6 +220,10 @@ class Migration(migrations.Migration):
                         & ~models.Q(kafka_topic__regex=r"^(__|\.\.?$)"),
                     ),
                     models.CheckConstraint(
+                        name="outbox_topic_is_no_ledger",
+                        condition=~models.Q(kafka_topic__endswith=".ledger"),
+                    ),
+                    models.CheckConstraint(
                         name="outbox_one_value",
                         condition=models.Q(kafka_value__isnull=True)
                         | models.Q(kafka_value_bytes__isnull=True),
@@ -208,6 +238,37 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         name="outbox_partition_not_negative",
                         condition=models.Q(kafka_partition__gte=0),
+                    ),
+                    models.CheckConstraint(
+                        name="outbox_value_size",
+                        condition=models.Q(
+                            LessThanOrEqual(octets(models.F("kafka_value")), 16_777_216)
+                        )
+                        & models.Q(
+                            LessThanOrEqual(
+                                octets(models.F("kafka_value_bytes")), 16_777_216
+                            )
+                        ),
+                    ),
+                    models.CheckConstraint(
+                        name="outbox_headers_size",
+                        condition=models.Q(
+                            LessThanOrEqual(cardinality("kafka_header_keys"), 100)
+                        )
+                        & models.Q(
+                            LessThanOrEqual(
+                                octets(joined("kafka_header_keys"))
+                                + octets(joined("kafka_header_values")),
+                                32_768,
+                            )
+                        ),
+                    ),
+                    models.CheckConstraint(
+                        name="outbox_created_in_range",
+                        condition=models.Q(
+                            create_time__gte=FIRST_DATE, create_time__lte=LAST_DATE
+                        )
+                        | ~models.Q(is_finite("create_time")),
                     ),
                 ],
             },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from django.contrib.postgres.fields import ArrayField
@@ -9,12 +10,16 @@ from django.contrib.postgres.functions import RandomUUID
 from django.db import migrations, models
 from django.db.models.deletion import PROTECT
 from django.db.models.functions import Now
-from django.db.models.lookups import Exact
+from django.db.models.lookups import Exact, LessThanOrEqual
 
 from django_outbox.conf import schema_settings
 
 TABLE: Final = schema_settings().TABLE
 CLUSTER_ID: Final = schema_settings().CLUSTER_ID
+
+FIRST_DATE: Final = datetime.min.replace(tzinfo=UTC)
+LAST_DATE: Final = datetime.max.replace(tzinfo=UTC)
+"""Of the dates that Python and Kafka can hold."""
 
 STORAGE: Final = {
     f"{TABLE}_staged": {
@@ -80,6 +85,32 @@ def cardinality(field: str) -> models.Func:
     return models.Func(
         models.F(field), function="cardinality", output_field=models.IntegerField()
     )
+
+
+def octets(of: models.Expression | models.F) -> models.Func:
+    """Return the size of a text, or of bytes."""
+    return models.Func(of, function="octet_length", output_field=models.IntegerField())
+
+
+def joined(field: str) -> models.Func:
+    """Return all texts of an array as one."""
+    return models.Func(
+        *(models.F(field), models.Value("")),
+        function="array_to_string",
+        output_field=models.TextField(),
+    )
+
+
+def is_finite(field: str) -> models.Func:
+    """Return whether a date is a day of the calendar."""
+    return models.Func(
+        models.F(field), function="isfinite", output_field=models.BooleanField()
+    )
+
+
+def date_in_range(field: str) -> models.Q:
+    """Return the condition that a date is absent, or finite and in range."""
+    return models.Q((f"{field}__gte", FIRST_DATE), (f"{field}__lte", LAST_DATE))
 
 
 def empty_array() -> models.Value:
@@ -188,6 +219,11 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.UniqueConstraint(
                         fields=["name"], name=f"{TABLE}_series_name"
+                    ),
+                    models.CheckConstraint(
+                        name="outbox_series_dates_in_range",
+                        condition=date_in_range("expires_at")
+                        & date_in_range("closed_at"),
                     ),
                 ],
             },
@@ -326,6 +362,10 @@ class Migration(migrations.Migration):
                         & ~models.Q(kafka_topic__regex=r"^(__|\.\.?$)"),
                     ),
                     models.CheckConstraint(
+                        name="outbox_staged_topic_is_no_ledger",
+                        condition=~models.Q(kafka_topic__endswith=".ledger"),
+                    ),
+                    models.CheckConstraint(
                         name="outbox_staged_one_value",
                         condition=models.Q(kafka_value__isnull=True)
                         | models.Q(kafka_value_bytes__isnull=True),
@@ -340,6 +380,41 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         name="outbox_staged_partition_not_negative",
                         condition=models.Q(kafka_partition__gte=0),
+                    ),
+                    models.CheckConstraint(
+                        name="outbox_staged_value_size",
+                        condition=models.Q(
+                            LessThanOrEqual(octets(models.F("kafka_value")), 16_777_216)
+                        )
+                        & models.Q(
+                            LessThanOrEqual(
+                                octets(models.F("kafka_value_bytes")), 16_777_216
+                            )
+                        ),
+                    ),
+                    models.CheckConstraint(
+                        name="outbox_staged_headers_size",
+                        condition=models.Q(
+                            LessThanOrEqual(cardinality("kafka_header_keys"), 100)
+                        )
+                        & models.Q(
+                            LessThanOrEqual(
+                                octets(joined("kafka_header_keys"))
+                                + octets(joined("kafka_header_values")),
+                                32_768,
+                            )
+                        ),
+                    ),
+                    models.CheckConstraint(
+                        name="outbox_staged_created_in_range",
+                        condition=models.Q(
+                            create_time__gte=FIRST_DATE, create_time__lte=LAST_DATE
+                        )
+                        | ~models.Q(is_finite("create_time")),
+                    ),
+                    models.CheckConstraint(
+                        name="outbox_staged_date_in_range",
+                        condition=date_in_range("not_before"),
                     ),
                     models.CheckConstraint(
                         name="outbox_staged_waits_for_one",

@@ -28,47 +28,63 @@ COMMENT ON TABLE "{TABLE}_archive" IS 'Messages that were sent.';
 """  # noqa: S608 - a setting, and checked
 
 TEND: Final = f"""
-DO $migration$ BEGIN EXECUTE format($create$
-CREATE FUNCTION "{TABLE}_archive_tend"(retention double precision)
+DO $migration$ BEGIN EXECUTE pg_catalog.format($create$
+CREATE FUNCTION %1$I."{TABLE}_archive_least"() RETURNS interval
+LANGUAGE sql IMMUTABLE AS $function$ SELECT interval '1 day' $function$;
+CREATE FUNCTION %1$I."{TABLE}_archive_tend"(retention double precision)
 RETURNS integer LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = %1$I, pg_temp
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET timezone = 'UTC' SET lock_timeout = '1s' AS $function$
 DECLARE
+    archive regclass := format('%%I.%%I', %1$L, '{TABLE}_archive')::regclass;
+    kept interval;
+    oldest timestamptz;
     day date;
     part text;
+    old regclass;
     dropped integer := 0;
 BEGIN
-    FOR day IN SELECT current_date + n FROM generate_series(0, 2) AS n LOOP
-        part := '{TABLE}_' || to_char(day, 'YYYYMMDD');
-        CONTINUE WHEN to_regclass(quote_ident(part)) IS NOT NULL;
+    IF retention > 0 THEN
+        kept := make_interval(secs => retention);
+        IF kept < %1$I."{TABLE}_archive_least"() THEN
+            RAISE EXCEPTION
+                'A retention of %% is less than {TABLE}_archive_least() allows: %%',
+                kept, %1$I."{TABLE}_archive_least"()
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END IF;
+    FOR n IN 0..2 LOOP
+        day := current_date + n;
+        part := '{TABLE}_' || to_char(day::timestamp, 'YYYYMMDD'::text);
+        CONTINUE WHEN to_regclass(format('%%I.%%I', %1$L, part)) IS NOT NULL;
         BEGIN
             EXECUTE format(
-                'CREATE TABLE %%I PARTITION OF "{TABLE}_archive"'
-                ' FOR VALUES FROM (%%L) TO (%%L)', part, day, day + 1
+                'CREATE TABLE %%I.%%I PARTITION OF %%s FOR VALUES FROM (%%L) TO (%%L)',
+                %1$L, part, archive, day, day + 1
             );
         EXCEPTION
             -- Rows of this day are in the rest already, and stay there.
             WHEN check_violation THEN NULL;
         END;
     END LOOP;
-    IF retention <= 0 THEN
+    IF kept IS NULL THEN
         RETURN 0;
     END IF;
-    FOR part IN
-        SELECT c.relname
+    oldest := now() - kept;
+    FOR old IN
+        SELECT c.oid
         FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
-        WHERE i.inhparent = '"{TABLE}_archive"'::regclass
+        WHERE i.inhparent = archive
             AND c.relname ~ '_[0-9]{{8}}$'
-            AND to_date(right(c.relname, 8), 'YYYYMMDD') + interval '1 day'
-                <= now() - make_interval(secs => retention)
+            AND to_date(right(c.relname::text, 8), 'YYYYMMDD') + interval '1 day'
+                <= oldest
     LOOP
-        EXECUTE format('DROP TABLE %%I', part);
+        EXECUTE format('DROP TABLE %%s', old);
         dropped := dropped + 1;
     END LOOP;
-    DELETE FROM "{TABLE}_archive_rest"
-    WHERE archived_at < now() - make_interval(secs => retention);
+    DELETE FROM %1$I."{TABLE}_archive_rest" WHERE archived_at < oldest;
     RETURN dropped;
-END $function$ $create$, current_schema());
+END $function$ $create$, pg_catalog.current_schema());
 END $migration$;
 REVOKE ALL ON FUNCTION "{TABLE}_archive_tend" FROM PUBLIC;
 SELECT "{TABLE}_archive_tend"(0);
@@ -77,7 +93,9 @@ SELECT "{TABLE}_archive_tend"(0);
 Makes the partitions of today and the next two days, drops those too old.
 
 With the rights of whoever migrates: the leader's role may archive, not make
-tables. UTC divides the days.
+tables. So all that it does is bounded. It finds functions in `pg_catalog` only,
+since others may have put one of the same name into the schema of the tables, and
+drops nothing younger than the owner's `_archive_least()`. UTC divides the days.
 """
 
 
@@ -90,7 +108,7 @@ class Migration(migrations.Migration):
         migrations.RunSQL(DIVIDE, UNITE, hints={"model_name": "archivedrecord"}),
         migrations.RunSQL(
             TEND,
-            f'DROP FUNCTION "{TABLE}_archive_tend"',
+            f'DROP FUNCTION "{TABLE}_archive_tend", "{TABLE}_archive_least"',
             hints={"model_name": "archivedrecord"},
         ),
     )

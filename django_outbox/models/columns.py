@@ -7,15 +7,24 @@ rows from one table to another, column by column.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Final
+
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
-from django.db.models.lookups import Exact
+from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import schema_settings
+from ..options import LEDGER_SUFFIX
+from ..rules import LARGEST_VALUE, MAX_HEADERS, MAX_HEADERS_BYTES
+
+FIRST_DATE: Final = datetime.min.replace(tzinfo=UTC)
+LAST_DATE: Final = datetime.max.replace(tzinfo=UTC)
+"""Between these a date is one that Python, Kafka and arithmetic can hold."""
 
 
 class MessageColumns(models.Model):
@@ -102,6 +111,10 @@ def message_constraints(prefix: str) -> list[models.BaseConstraint]:
             & ~Q(kafka_topic__regex=r"^(__|\.\.?$)"),
         ),
         models.CheckConstraint(
+            name=f"{prefix}_topic_is_no_ledger",
+            condition=~Q(kafka_topic__endswith=LEDGER_SUFFIX),
+        ),
+        models.CheckConstraint(
             name=f"{prefix}_one_value",
             condition=Q(kafka_value__isnull=True) | Q(kafka_value_bytes__isnull=True),
         ),
@@ -116,8 +129,52 @@ def message_constraints(prefix: str) -> list[models.BaseConstraint]:
             name=f"{prefix}_partition_not_negative",
             condition=Q(kafka_partition__gte=0),
         ),
+        models.CheckConstraint(
+            name=f"{prefix}_value_size",
+            # An absent value has no size, and null passes.
+            condition=Q(LessThanOrEqual(_octets(F("kafka_value")), LARGEST_VALUE))
+            & Q(LessThanOrEqual(_octets(F("kafka_value_bytes")), LARGEST_VALUE)),
+        ),
+        models.CheckConstraint(
+            name=f"{prefix}_headers_size",
+            condition=Q(LessThanOrEqual(_cardinality("kafka_header_keys"), MAX_HEADERS))
+            & Q(
+                LessThanOrEqual(
+                    _octets(_joined("kafka_header_keys"))
+                    + _octets(_joined("kafka_header_values")),
+                    MAX_HEADERS_BYTES,
+                )
+            ),
+        ),
+        models.CheckConstraint(
+            name=f"{prefix}_created_in_range",
+            # Infinite is a date that plain SQL may write.
+            condition=Q(create_time__gte=FIRST_DATE, create_time__lte=LAST_DATE)
+            | ~Q(_is_finite("create_time")),
+        ),
     ]
+
+
+def date_in_range(field: str) -> Q:
+    """Return the condition that a date is absent, or finite and in range."""
+    return Q((f"{field}__gte", FIRST_DATE), (f"{field}__lte", LAST_DATE))
 
 
 def _cardinality(field: str) -> Func:
     return Func(F(field), function="cardinality", output_field=models.IntegerField())
+
+
+def _octets(of: models.Expression | F) -> Func:
+    return Func(of, function="octet_length", output_field=models.IntegerField())
+
+
+def _joined(field: str) -> Func:
+    return Func(
+        *(F(field), Value("")),
+        function="array_to_string",
+        output_field=models.TextField(),
+    )
+
+
+def _is_finite(field: str) -> Func:
+    return Func(F(field), function="isfinite", output_field=models.BooleanField())

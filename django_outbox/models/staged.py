@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import schema_settings
-from .columns import MessageColumns, message_constraints
+from .columns import MessageColumns, date_in_range, message_constraints
 
 
 class SeriesState(models.TextChoices):
@@ -110,6 +110,10 @@ class Series(models.Model):
             models.UniqueConstraint(
                 fields=["name"], name=f"{schema_settings().TABLE}_series_name"
             ),
+            models.CheckConstraint(
+                name="outbox_series_dates_in_range",
+                condition=date_in_range("expires_at") & date_in_range("closed_at"),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -147,6 +151,10 @@ class StagedRecord(MessageColumns):
         default_permissions = ("view",)
         constraints = [
             *message_constraints("outbox_staged"),
+            models.CheckConstraint(
+                name="outbox_staged_date_in_range",
+                condition=date_in_range("not_before"),
+            ),
             models.CheckConstraint(
                 name="outbox_staged_waits_for_one",
                 condition=Q(series__isnull=True, not_before__isnull=False)

@@ -7,8 +7,8 @@
 -- that are {owned}: marked by its leader id, or, where nothing is marked, of the
 -- very message ids that it read; so a leader of the past changes nothing.
 --
--- What reads rows ends where their values have so many bytes: {bytes_before} counts
--- them in front of each row, and the first row always {fits}.
+-- What reads rows ends where their values and headers have so many bytes:
+-- {bytes_before} counts them in front of each row, and the first row always {fits}.
 
 -- name: session
 -- Bound what follows, for the session or for its transaction only. A queue's
@@ -308,11 +308,13 @@ SELECT
 
 -- name: agenda
 -- In how many seconds, of a day at most, a staged message is due, the time of a
--- series is up, and a closed one may be forgotten; whether one is expiring.
+-- series is up, and a closed one may be forgotten; whether one is expiring. Each
+-- date is bounded before anything is added to it or subtracted: one that plain SQL
+-- has written may be infinite, or so far away that the result has no place.
 SELECT
-    extract(epoch FROM greatest(agenda.due - now(), '0'))::float8,
-    extract(epoch FROM greatest(agenda.overdue - now(), '0'))::float8,
-    extract(epoch FROM greatest(agenda.forgettable - now(), '0'))::float8,
+    extract(epoch FROM greatest(agenda.due, now()) - now())::float8,
+    extract(epoch FROM greatest(agenda.overdue, now()) - now())::float8,
+    extract(epoch FROM greatest(agenda.forgettable, now()) - now())::float8,
     EXISTS (SELECT FROM {series} WHERE state = 'expiring')
 FROM (
     SELECT
@@ -324,7 +326,7 @@ FROM (
             now() + '1 day'
         ) AS overdue,
         least(
-            (SELECT min(closed_at) FROM {series})
+            (SELECT min(closed_at) FROM {series} WHERE closed_at <= now())
             + make_interval(secs => %(retention)s::float8),
             now() + '1 day'
         ) AS forgettable

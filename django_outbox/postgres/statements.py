@@ -24,11 +24,12 @@ _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 
 _CREATED_AT: Final[LiteralString] = """
 CASE
-    WHEN isfinite(o.create_time)
+    WHEN o.create_time BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 23:59:59.999999+00'
         THEN (extract(epoch FROM o.create_time) * 1000000)::bigint
     ELSE 0
 END"""
-"""Microseconds since the epoch; a row with an infinite time must not stop a mark."""
+"""Microseconds since the epoch; a row with an infinite time, or one that no bigint
+holds, must not stop a page."""
 
 _SUBSTITUTES: Final[Mapping[LiteralString, LiteralString]] = {
     "kafka_value_bytes": "NULL::bytea",
@@ -56,11 +57,33 @@ _FIELDS: Final[LiteralString] = """
     {kafka_value_bytes}"""
 """The columns of a record, as `table.py` reads them."""
 
+_HEADER_BYTES: Final[LiteralString] = """
+    CASE
+        WHEN pg_catalog.pg_column_compression({column}) IS NULL
+            THEN coalesce(pg_catalog.pg_column_size({column}), 0)
+        ELSE octet_length(pg_catalog.array_to_string({column}, ''))
+    END"""
+"""
+Of an array of texts, with what PostgreSQL adds to each.
+
+The size of a compressed one is known only when it is read; those of ordinary
+messages are not compressed, and cost nothing. The names are qualified: both
+functions take any type, so that one of another schema could fit better.
+"""
+
 _BYTES_BEFORE: Final[LiteralString] = """
-    sum(coalesce(octet_length(o.kafka_value), octet_length({kafka_value_bytes}), 0))
+    sum(
+        coalesce(octet_length(o.kafka_value), octet_length({kafka_value_bytes}), 0)
+        + {header_name_bytes} + {header_value_bytes}
+    )
     OVER (ORDER BY o.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     AS bytes_before"""
-"""Of values in front of a row; no value is read for it, however large."""
+"""Of values and headers in front of a row; no value is read, however large."""
+
+_HEADER_COLUMNS: Final = {
+    "header_name_bytes": "kafka_header_keys",
+    "header_value_bytes": "kafka_header_values",
+}
 
 _FITS: Final[LiteralString] = "coalesce(o.bytes_before, 0) < %(page_bytes)s"
 
@@ -118,6 +141,9 @@ def compose(
             sql.Identifier("o", column) if column in columns else sql.SQL(substitute)
         )
     parts["fields"] = sql.SQL(_FIELDS).format(**parts)
+    for part, column in _HEADER_COLUMNS.items():
+        name = sql.Identifier("o", column)
+        parts[part] = sql.SQL(_HEADER_BYTES).format(column=name)
     parts["bytes_before"] = sql.SQL(_BYTES_BEFORE).format(**parts)
     parts["fits"] = sql.SQL(_FITS)
     parts["owned"] = sql.SQL(owned).format(**parts)

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from ..exceptions import DatabaseUnavailable
 from ..options import OutboxSettings
-from ..records import Backlog, Failure, Held, Identity, Record, Sweep
+from ..records import Backlog, Failure, Held, Identity, Record, Sweep, size_of
 
 CAP = 100_000
 """Rows after which `backlog()` stops counting."""
@@ -145,7 +145,7 @@ class InMemoryOutbox:
             if room <= 0:
                 break
             page.append(record)
-            room -= len(record.value or "")
+            room -= size_of([record])
         return page
 
     def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from ..exceptions import DeliveryFailed, KafkaUnavailable, ProducerBroken
 from ..kafka import ledger as ledgers
-from ..kafka.envelope import Envelope, Headers, texts
+from ..kafka.envelope import Envelope, Headers
 from ..ledger.ports import Fault, Ledger
 from ..options import OutboxSettings
 from ..records import Record
@@ -73,11 +73,12 @@ class InMemoryTransactions:
     def read(self) -> Ledger | None:
         if self._log.is_down:
             raise KafkaUnavailable
-        key = str(self._shard).encode()
-        mine = [m for m in self._log.of(self._topic) if m.key == key]
-        if not mine:
-            return None
-        return ledgers.decode(texts(mine[-1].headers), mine[-1].value or b"")
+        entries = [
+            ledgers.Entry.of(m.offset, m.key, m.headers, m.value)
+            for m in self._log.of(self._topic)
+            if m.partition == self._shard
+        ]
+        return ledgers.last_of(entries, topic=self._topic, shard=self._shard)
 
     def send(
         self,

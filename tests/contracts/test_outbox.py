@@ -40,12 +40,22 @@ def test_mark_claims_from_the_head_in_id_order(table: Table) -> None:
 
 
 def test_a_mark_ends_where_its_values_fill_it(table: Table) -> None:
-    a, b = table.insert("x", "v" * (PAGE_BYTES - 1)), table.insert("y", b"v")
+    a, b = table.insert("x", "v" * (PAGE_BYTES - 100)), table.insert("y", b"v" * 100)
     c, d = table.insert("x", "v" * 5 * PAGE_BYTES), table.insert("x")
     outbox = table.open()
 
     assert [record.id for record in outbox.mark(ME, limit=10)] == [a, b]
     assert table.marks() == {a: ME, b: ME, c: None, d: None}
+    assert [record.id for record in outbox.mark(ME, limit=10)] == [c]
+
+
+def test_headers_fill_a_mark_as_values_do(table: Table) -> None:
+    long = [("n" * (PAGE_BYTES // 2), None), ("a", "v" * (PAGE_BYTES // 2))]
+    a, b = table.insert("x", headers=[("a", "b")]), table.insert("x", headers=long)
+    c = table.insert("x")
+    outbox = table.open()
+
+    assert [record.id for record in outbox.mark(ME, limit=10)] == [a, b]
     assert [record.id for record in outbox.mark(ME, limit=10)] == [c]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from django_outbox.exceptions import ProducerBroken, RecordPoisoned
+from django_outbox.exceptions import KafkaError, ProducerBroken, RecordPoisoned
+from django_outbox.kafka.ledger import encode
 from django_outbox.ledger.ports import Fault, Ledger, Transactions
 from django_outbox.ledger.relayed import Range
 from django_outbox.records import Record
@@ -139,6 +141,63 @@ def test_a_ledger_keeps_what_was_relayed(cluster: Cluster) -> None:
     assert found is not None
     assert found.relayed == ranges
     assert [(r.id, r.message_id) for r in found.records] == [(1, one.message_id)]
+
+
+EVERY_ID = struct.pack(">qqqH", -(2**63), 2**63 - 1, 2**63 - 1, 1)
+STEP_ZERO = struct.pack(">qqqH", 1, 9, 9, 0)
+
+
+@pytest.mark.parametrize("value", [EVERY_ID, STEP_ZERO, b"junk", b""])
+@pytest.mark.parametrize("prefix", ["ledger-", "outbox-ledger-"])
+@pytest.mark.parametrize("relayed", [True, False])
+def test_a_forged_ledger_is_skipped_for_the_one_before_it(
+    cluster: Cluster, value: bytes, prefix: str, relayed: bool
+) -> None:
+    topic, transactions = cluster.create(), opened(cluster)
+    one = record(1, topic=topic)
+    assert sent(transactions, one) is None
+    headers = [
+        (f"{prefix}format", "2" if prefix == "ledger-" else "1"),
+        (f"{prefix}ranges", "1"),
+        *([("outbox-message-id", one.message_id)] if relayed else []),
+    ]
+    for _ in range(20):
+        cluster.forge(headers, value)
+
+    ledger = transactions.open()
+
+    assert ledger is not None
+    assert (ledger.history, ledger.relayed) == (HISTORY, ())
+    assert [r.id for r in ledger.records] == [1]
+    send_at_last(transactions, record(2, topic=topic))
+
+
+def test_a_ledger_of_another_key_is_none(cluster: Cluster) -> None:
+    topic, transactions = cluster.create(), opened(cluster)
+    assert sent(transactions, record(1, topic=topic)) is None
+    ours, _ = encode(Ledger(history=HISTORY, records=[]))
+    cluster.forge([(name, str(text)) for name, text in ours], b"", key="another")
+
+    ledger = transactions.open()
+
+    assert ledger is not None
+    assert [r.id for r in ledger.records] == [1]
+
+
+def test_an_operator_voids_the_ledger_with_a_tombstone(cluster: Cluster) -> None:
+    topic, transactions = cluster.create(), opened(cluster)
+    assert sent(transactions, record(1, topic=topic)) is None
+    cluster.forge([], None)
+
+    assert transactions.open() == Ledger(history="", records=[])
+
+
+def test_a_ledger_of_a_later_version_is_not_guessed(cluster: Cluster) -> None:
+    opened(cluster)
+    cluster.forge([("outbox-ledger-format", "2")], b"")
+
+    with pytest.raises(KafkaError, match="format 2"):
+        cluster.transactions().open()
 
 
 def test_to_read_the_ledger_disturbs_nobody(cluster: Cluster) -> None:

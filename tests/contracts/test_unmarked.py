@@ -97,7 +97,7 @@ def test_a_page_never_shows_what_was_rolled_back(table: Unmarked) -> None:
 
 
 def test_a_page_ends_where_its_values_fill_it(table: Unmarked) -> None:
-    a, b = table.insert("x", "v" * (PAGE_BYTES - 1)), table.insert("x", b"v")
+    a, b = table.insert("x", "v" * (PAGE_BYTES - 100)), table.insert("x", b"v" * 100)
     c, d = table.insert("x", "v" * 5 * PAGE_BYTES), table.insert("x")
     outbox = table.open()
 
@@ -107,6 +107,19 @@ def test_a_page_ends_where_its_values_fill_it(table: Unmarked) -> None:
     assert paged(outbox, d, (a, b), (c, c)) == [a, b]
     assert ids(outbox.lanes([Held(("t", "x"), b)], d, limit=10)) == [b, c]
     assert ids(outbox.sweep(d, Sweep({a}, ()), limit=10)) == [b, c]
+
+
+def test_headers_fill_a_page_as_values_do(table: Unmarked) -> None:
+    long = [("n" * (PAGE_BYTES // 2), None), ("a", "v" * (PAGE_BYTES // 2))]
+    a, b = table.insert("x", headers=[("a", "b")]), table.insert("x", headers=long)
+    c = table.insert("x")
+    outbox = table.open()
+
+    assert paged(outbox) == [a, b]
+    assert paged(outbox, b) == [c]
+    assert paged(outbox, c, (a, c)) == [a, b]
+    assert ids(outbox.lanes([Held(("t", "x"), a)], c, limit=10)) == [a, b]
+    assert ids(outbox.sweep(c, Sweep((), ()), limit=10)) == [a, b]
 
 
 def test_a_page_returns_every_field(table: Unmarked) -> None:

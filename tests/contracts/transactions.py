@@ -11,15 +11,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
+from confluent_kafka import Producer
+
 from django_outbox.kafka.transactions import KafkaTransactions
 from django_outbox.ledger.ports import Transactions
 from django_outbox.options import OutboxSettings
-from django_outbox.testing.producer import InMemoryLog, InMemoryTopic
+from django_outbox.records import Record
+from django_outbox.testing.producer import InMemoryLog, InMemoryTopic, Queued
 from django_outbox.testing.transactions import InMemoryTransactions
 from django_outbox.testing.transactor import Transactor
 from tests.services import Topics
 
 from .groups import Group, KafkaGroup, MemoryGroup
+
+Fields = Sequence[tuple[str, str]]
+"""Headers."""
 
 
 class MemoryTransactions:
@@ -42,6 +48,13 @@ class MemoryTransactions:
         return InMemoryTransactions(
             self.log, self._transactor, OutboxSettings(**options), origin=origin
         )
+
+    def forge(self, headers: Fields, value: bytes | None, *, key: str = "0") -> None:
+        """Write into the ledger topic, as anybody who may."""
+        record = Record.identified(0, "")._replace(
+            topic=OutboxSettings().ledger_topic, key=key, value=value
+        )
+        self.log.append(Queued(record, [*headers]), 0)
 
     def with_group(self) -> tuple[Group, Callable[[Any], Transactions]]:
         """Make a leader group, and what carries transactions for a member of it."""
@@ -82,6 +95,12 @@ class KafkaCluster:
         self, *, origin: int | None = None, **options: Any
     ) -> Transactions:
         return self._make(OutboxSettings(**self._settings, **options), None, origin)
+
+    def forge(self, headers: Fields, value: bytes | None, *, key: str = "0") -> None:
+        producer = Producer(self._servers)
+        topic = OutboxSettings(**self._settings).ledger_topic
+        producer.produce(topic, value, key, 0, headers=[*headers])
+        assert producer.flush(15.0) == 0, "the broker did not take it"
 
     def with_group(self) -> tuple[Group, Callable[[Any], Transactions]]:
         self._group = group = KafkaGroup(self._servers["bootstrap.servers"])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
 
 import pytest
-from django.db import connection
+from django.db import DataError, connection, transaction
 from django.db.models.functions import Now
 from pytest_django import Settings
 
@@ -96,6 +97,94 @@ def test_rows_of_a_day_that_has_no_partition_yet_stay_where_they_are() -> None:
     archive(1, age=-2 * DAY)
     archiving.tend()
     assert part_of(1) == "outbox_archive_rest"
+
+
+@pytest.mark.parametrize("retention", [1e-9, 1.0, 86_399.0])
+def test_what_the_owner_wants_kept_is_not_dropped(retention: float) -> None:
+    """The harvester's role may call the function, and may not delete."""
+    make_part(-3)
+    archive(1, age=3 * DAY)
+    with (
+        pytest.raises(DataError, match="less than outbox_archive_least"),
+        transaction.atomic(),
+    ):
+        call_tend(retention)
+    assert ArchivedRecord.objects.count() == 1
+    assert call_tend(86_400.0) == 1
+
+
+def test_the_owner_says_how_much_is_kept() -> None:
+    make_part(-3)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE OR REPLACE FUNCTION outbox_archive_least() RETURNS interval"
+            " LANGUAGE sql IMMUTABLE AS $$ SELECT interval '30 days' $$"
+        )
+    with pytest.raises(DataError, match="30 days"), transaction.atomic():
+        call_tend(29 * 86_400.0)
+    assert call_tend(30 * 86_400.0) == 0
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["to_char(date, text)", "right(name, integer)"],
+)
+def test_a_function_that_somebody_has_planted_does_not_run_as_the_owner(
+    planted: str,
+) -> None:
+    """Up to PostgreSQL 14 anybody may create functions in the schema public."""
+    make_part(-40)
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE IF EXISTS outbox_{day(2)}")
+        cursor.execute("CREATE ROLE outbox_test_mallory")
+        cursor.execute("GRANT CREATE ON SCHEMA public TO outbox_test_mallory")
+        cursor.execute("SET LOCAL ROLE outbox_test_mallory")
+        cursor.execute(
+            f"CREATE FUNCTION public.{planted} RETURNS text LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'runs as %', current_user; END $$"
+        )
+        cursor.execute("RESET ROLE")
+
+    assert call_tend(30 * 86_400.0) == 1
+    assert f"outbox_{day(2)}" in parts()
+
+
+def test_the_archive_may_be_in_any_schema() -> None:
+    migration = import_module("django_outbox.migrations.0004_archive_by_day")
+    with connection.cursor() as cursor:
+        cursor.execute('CREATE SCHEMA "Sales 2"')
+        cursor.execute('SET LOCAL search_path = "Sales 2"')
+        cursor.execute(
+            "CREATE TABLE outbox_archive (LIKE public.outbox_archive INCLUDING ALL)"
+        )
+        cursor.execute(migration.DIVIDE)
+        cursor.execute(migration.TEND)
+        cursor.execute("CREATE TABLE outbox_20200101 (LIKE outbox_archive)")
+        cursor.execute(
+            "ALTER TABLE outbox_archive ATTACH PARTITION outbox_20200101"
+            " FOR VALUES FROM ('2020-01-01 00:00+00') TO ('2020-01-02 00:00+00')"
+        )
+        cursor.execute("SET LOCAL search_path = public")
+        before = parts()
+        cursor.execute('SELECT "Sales 2".outbox_archive_tend(86400)')
+        assert cursor.fetchone() == (1,)
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits"
+            """ WHERE inhparent = '"Sales 2".outbox_archive'::regclass"""
+        )
+        found = {name for (name,) in cursor.fetchall()}
+
+    assert parts() == before
+    assert found == {
+        f'"Sales 2".{name}'
+        for name in ("outbox_archive_rest", *(f"outbox_{day(n)}" for n in range(3)))
+    }
+
+
+def call_tend(retention: float) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT outbox_archive_tend(%s)", [retention])
+        return int(cursor.fetchone()[0])
 
 
 def test_a_leader_tends_once_in_a_while(

@@ -26,6 +26,13 @@ S = "order-17"
 ROLE = "outbox_test_stager"
 DAY = 86_400.0
 PAST = timedelta(seconds=-5)
+IMPOSSIBLE = (
+    "-infinity",
+    "infinity",
+    "4713-01-01 00:00+00 BC",
+    "294276-12-31 23:59+00",
+)
+"""Dates that PostgreSQL takes, and with which it cannot always reckon."""
 
 
 @pytest.fixture
@@ -41,6 +48,28 @@ def database(postgres: psycopg.Connection, database_url: str) -> Iterator[Databa
     finally:
         postgres.execute(f"DROP OWNED BY {ROLE}")
         postgres.execute(f"DROP ROLE {ROLE}")
+
+
+@pytest.fixture
+def unchecked(postgres: psycopg.Connection) -> Iterator[psycopg.Connection]:
+    """A connection to tables that take any date."""
+    checks = {
+        "outbox_staged": "outbox_staged_date_in_range",
+        "outbox_series": "outbox_series_dates_in_range",
+    }
+    former = {}
+    for table, name in checks.items():
+        row = postgres.execute(
+            "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = %s",
+            [name],
+        ).fetchone()
+        assert row is not None
+        former[name] = row[0]
+        postgres.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+    yield postgres
+    for table, name in checks.items():
+        postgres.execute(f"DELETE FROM {table}")
+        postgres.execute(f"ALTER TABLE {table} ADD CONSTRAINT {name} {former[name]}")
 
 
 @pytest.fixture
@@ -100,20 +129,42 @@ class TestAgenda:
         overdue("b")
         assert agenda(staging)[:2] == (0.0, 0.0)
 
-    def test_dates_without_an_end_do_no_harm(
-        self, staging: PostgresStaging, postgres: psycopg.Connection
+    @pytest.mark.parametrize("moment", IMPOSSIBLE)
+    def test_a_date_that_cannot_come_is_refused(
+        self, postgres: psycopg.Connection, moment: str
     ) -> None:
-        """Plain SQL may write them."""
-        for moment in ("infinity", "-infinity"):
-            postgres.execute(
-                "INSERT INTO outbox_staged (kafka_topic, kafka_key, not_before)"
-                " VALUES ('t', %s, %s)",
-                [moment, moment],
-            )
-        assert agenda(staging).due == 0.0
-        assert staging.release(limit=10) == 1
-        assert (sent(), staged()) == (["-infinity"], ["infinity"])
-        assert agenda(staging).due == DAY
+        for statement in (
+            "INSERT INTO outbox_staged (kafka_topic, kafka_key, not_before)"
+            " VALUES ('t', 'k', %s)",
+            "INSERT INTO outbox_series (name, expires_at) VALUES ('s', %s)",
+            "INSERT INTO outbox_series (name, closed_at) VALUES ('s', %s)",
+        ):
+            with pytest.raises(psycopg.errors.CheckViolation, match="in_range"):
+                postgres.execute(statement, [moment])
+
+    @pytest.mark.parametrize("moment", IMPOSSIBLE)
+    def test_a_date_that_cannot_come_stops_no_other(
+        self, staging: PostgresStaging, unchecked: psycopg.Connection, moment: str
+    ) -> None:
+        """Tables may come from a dump, or without their checks."""
+        unchecked.execute(
+            "INSERT INTO outbox_staged (kafka_topic, kafka_key, not_before)"
+            " VALUES ('t', 'k', %s)",
+            [moment],
+        )
+        unchecked.execute(
+            "INSERT INTO outbox_series (name, expires_at, closed_at)"
+            " VALUES ('s', %(moment)s, NULL), ('t', NULL, %(moment)s)",
+            {"moment": moment},
+        )
+        write("due", not_before=PAST)
+
+        found = agenda(staging)
+        assert (found.due, found.is_expiring) == (0.0, False)
+        assert found.overdue in {0.0, DAY}
+        assert found.forgettable in {0.0, DAY}
+        assert staging.release(limit=10) > 0
+        assert "due" in sent()
 
     @pytest.mark.parametrize("table", ["elsewhere", "public.elsewhere"])
     def test_an_outbox_without_the_tables_has_none(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
 
 import psycopg
 import pytest
-from django.db import ProgrammingError, connection, transaction
+from django.db import DataError, ProgrammingError, connection, transaction
+from django.db.models.functions import Now
 
 from django_outbox import archiving, once, stash
 from django_outbox.exceptions import DatabaseError
@@ -54,6 +57,52 @@ def test_a_consumer_needs_no_more_than_its_grants(
         ConsumerOffset.objects.all().rewind(group, topic, 0)
         with pytest.raises(ProgrammingError, match="denied"), transaction.atomic():
             ProcessedMessage.objects.all().delete()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT FROM outbox",
+        "DELETE FROM outbox",
+        "UPDATE outbox SET kafka_value = 'forged'",
+        "INSERT INTO outbox (id, kafka_topic, kafka_key) VALUES (1, 't', 'k')",
+        "INSERT INTO outbox (leader_id, kafka_topic, kafka_key)"
+        " VALUES (gen_random_uuid(), 't', 'k')",
+        "INSERT INTO outbox (attempts, kafka_topic, kafka_key) VALUES (-1, 't', 'k')",
+        "SELECT FROM outbox_parked",
+        "SELECT FROM outbox_archive",
+        "UPDATE outbox_staged SET kafka_value = 'forged'",
+        "DELETE FROM outbox_series",
+        "UPDATE outbox_series SET expires_at = now()",
+        "SELECT FROM outbox_processed",
+        "SELECT nextval('outbox_id_seq')",
+        "SELECT outbox_archive_tend(0)",
+    ],
+)
+def test_the_app_can_do_no_more_than_its_grants(
+    postgres: psycopg.Connection, role: str, statement: str
+) -> None:
+    for grant in grants("outbox", app=role):
+        postgres.execute(grant)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL ROLE {role}")
+        with pytest.raises(ProgrammingError, match="denied"), transaction.atomic():
+            cursor.execute(statement)
+
+
+def test_the_harvester_cannot_empty_the_archive(
+    postgres: psycopg.Connection, role: str
+) -> None:
+    for statement in grants("outbox", harvester=role):
+        postgres.execute(statement)
+    ArchivedRecord.objects.create(
+        id=1, kafka_topic="t", kafka_key="k", archived_at=Now() - timedelta(hours=23)
+    )
+    for retention in (1e-9, 86_399, 86_400):
+        with suppress(DataError), transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL ROLE {role}")
+            cursor.execute("SELECT outbox_archive_tend(%s)", [retention])
+    assert ArchivedRecord.objects.count() == 1
 
 
 def test_the_leader_may_prune_processed_keys(
@@ -129,6 +178,16 @@ def test_the_harvester_needs_no_more_than_its_grants(
         "UPDATE outbox SET kafka_value = 'forged'",
         "SELECT FROM outbox_parked",
         "DELETE FROM outbox_archive",
+        "SELECT FROM outbox_archive",
+        "INSERT INTO outbox_archive (id, kafka_topic, kafka_key, archived_at)"
+        " VALUES (1, 't', 'k', '2020-01-01')",
+        "INSERT INTO outbox_parked (id, kafka_topic, kafka_key, parked_at)"
+        " VALUES (1, 't', 'k', '2020-01-01')",
+        "TRUNCATE outbox",
+        "SELECT setval('outbox_id_seq', 1)",
+        "SELECT response FROM outbox_processed",
+        "INSERT INTO outbox_processed (consumer, key) VALUES ('c', 'k')",
+        "UPDATE outbox_offsets SET next_offset = 0",
         "SELECT FROM auth_user",
     ],
 )

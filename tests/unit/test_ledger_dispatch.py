@@ -87,7 +87,7 @@ class Cluster:
     def ledger(self) -> list[int]:
         """The ids that the last ledger lists."""
         last = self.log.of(LEDGER_TOPIC)[-1]
-        ledger = ledgers.decode(texts(last.headers), last.value or b"")
+        ledger = ledgers.decode(texts(last.headers), last.value)
         return [record.id for record in ledger.records]
 
 

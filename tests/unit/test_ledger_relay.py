@@ -9,7 +9,7 @@ from django_outbox.ledger.ports import Fault, Look
 from django_outbox.ledger.relay import LedgerRelay
 from django_outbox.records import Record, Settlement
 from django_outbox.relay.poison import RetryPolicy
-from tests.unit.samples import record
+from tests.unit.samples import record, with_headers
 
 RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=2)
 PARK = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=True, park_after=2)
@@ -117,6 +117,22 @@ def test_large_values_leave_no_room_until_they_are_purged() -> None:
     assert not relay.has_room
     settle(relay)
     assert relay.has_room
+
+
+def test_large_headers_leave_no_room_until_they_are_purged() -> None:
+    relay = LedgerRelay(batch=100, page_bytes=500, retry=RETRY)
+    read(relay, with_headers(1, size=501))
+    assert not relay.has_room
+
+    commit(relay)
+    settle(relay)
+    assert relay.has_room
+
+
+def test_a_batch_has_a_bound_in_bytes_of_headers() -> None:
+    relay = relay_with(*(with_headers(n, size=200) for n in range(5)), page_bytes=500)
+
+    assert [commit(relay), commit(relay), commit(relay)] == [[0, 1], [2, 3], [4]]
 
 
 def test_there_is_room_for_two_batches() -> None:

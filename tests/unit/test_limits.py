@@ -36,6 +36,7 @@ def test_a_kafka_topic_is_accepted(topic: str) -> None:
         ("__consumer_offsets", "is reserved"),
         ("outbox-leader", "is reserved"),
         ("outbox-leader.ledger", "is reserved"),
+        ("another-outbox.ledger", "is reserved"),
         (b"orders", "must be str, not bytes"),
         (None, "must be str, not NoneType"),
         (["orders"], "must be str, not list"),
@@ -140,8 +141,8 @@ def test_headers_keep_their_order_and_repeated_names() -> None:
         ([("a", "b", "c")], "pair, not tuple"),
         (["ab"], "pair, not str"),
         ("text", "pair, not str"),
-        ({str(n): "" for n in range(101)}, "at most 100"),
-        ({"a": "x" * 32_768}, "32768 bytes in all"),
+        ({str(n): "" for n in range(101)}, "'100' is one more than 100"),
+        ({"a": "x" * 32_768}, "with 'a' .* 32769 bytes, and at most 32768"),
     ],
 )
 def test_other_headers_are_refused(headers: Any, reason: str) -> None:

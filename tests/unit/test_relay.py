@@ -8,7 +8,7 @@ from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoiso
 from django_outbox.records import Held, Settlement
 from django_outbox.relay.poison import RetryPolicy
 from django_outbox.relay.relay import NEVER, READ_AHEAD, Relay
-from tests.unit.samples import record
+from tests.unit.samples import record, with_headers
 
 RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=2)
 PARK = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=True, park_after=2)
@@ -293,6 +293,18 @@ def test_large_values_leave_no_room_until_they_are_settled() -> None:
 
     relay.reported(record(1, value="v" * 501), None)
     assert not relay.has_room(10)
+    settle(relay)
+    assert relay.has_room(10)
+
+
+def test_large_headers_leave_no_room_until_they_are_settled() -> None:
+    large = with_headers(1, size=501)
+    relay = leading(max_in_flight=10)
+    relay.marked([large])
+    taken(relay)
+    assert not relay.has_room(10)
+
+    relay.reported(large, None)
     settle(relay)
     assert relay.has_room(10)
 
