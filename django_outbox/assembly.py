@@ -23,7 +23,7 @@ from .ledger.takeover import TakeoverDispatcher
 from .lines import Line
 from .machinery import Machinery
 from .options import OutboxSettings
-from .parts import Parts
+from .parts import Learn, Parts
 from .providers import HarvestedTable, Providers
 from .relay.dispatch import Dispatcher
 from .relay.mark import Marker
@@ -52,7 +52,7 @@ def assemble(
         clock=boottime,
         on_event=machinery.publish,
         barrier=machinery.barrier,
-        can_join=_Probe(providers.table("probe"), o),
+        can_join=_Probe(providers.table("probe"), o, providers.learn),
     )
     wiring = _Wiring(o, providers, machinery, elector.leadership)
     lines = _ledgers(wiring, membership) if o.is_exactly_once else [_marking(wiring)]
@@ -70,6 +70,7 @@ def assemble(
         metered=providers.table("meter"),
         releaser=_releaser(o, providers, machinery),
         listener=providers.listener(),
+        learn=providers.learn,
     )
 
 
@@ -186,21 +187,27 @@ class _Probe:
     Whether this cluster's database answers; asked before each join (elect).
 
     Raises:
+        WrongOutbox: it holds another outbox than before.
         OutboxError: it answers, and is of no use: without the table, for instance.
     """
 
-    def __init__(self, table: HarvestedTable, options: OutboxSettings) -> None:
+    def __init__(
+        self, table: HarvestedTable, options: OutboxSettings, learn: Learn | None
+    ) -> None:
         self._table = table
         self._options = options
+        self._learn = learn
         self._outage = Outage()
 
     def __call__(self) -> bool:
         try:
             self._table.ping()
+            if self._learn is not None:
+                self._learn(self._table.identity())
             if self._options.CLUSTERS_COUNT > 1:
                 # A harvester in an application has had no other look at it, and
                 # stays out of the group until somebody has made it right.
-                clusters.check(self._table.identity(), self._options)
+                clusters.check(self._table.numbering(), self._options)
         except DatabaseUnavailable as error:
             self._outage.lost(error, boottime())
             return False

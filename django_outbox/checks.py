@@ -19,7 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
 from . import conf
-from .clusters import NEXT_STEP, misfits, read_identity
+from .clusters import NEXT_STEP, misfits, read_numbering
 from .models import (
     ArchivedRecord,
     ConsumerOffset,
@@ -242,9 +242,9 @@ def _cluster_messages(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]
     chosen = conf.schema_settings()
     if chosen.CLUSTERS_COUNT == 1:
         return
-    identity = read_identity(connection, OutboxRecord._meta.db_table)
+    numbering = read_numbering(connection, OutboxRecord._meta.db_table)
     for misfit in misfits(
-        identity, cluster=chosen.CLUSTER_ID, count=chosen.CLUSTERS_COUNT
+        numbering, cluster=chosen.CLUSTER_ID, count=chosen.CLUSTERS_COUNT
     ):
         yield CheckWarning(
             f"In the database {connection.alias!r}, {misfit}.",

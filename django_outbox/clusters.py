@@ -18,7 +18,7 @@ from .exceptions import ConfigurationError
 from .options import OutboxSettings
 from .postgres.statements import queries
 from .privileges import quoted
-from .records import Identity
+from .records import Numbering
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -31,50 +31,50 @@ NEXT_STEP: Final = "Run `manage.py outbox cluster init`."
 _NUMBER: Final = re.compile(r"'?(-?\d+)'?(?:::\w+)?")
 
 
-def read_identity(connection: BaseDatabaseWrapper, table: str) -> Identity:
+def read_numbering(connection: BaseDatabaseWrapper, table: str) -> Numbering:
     """Look at an outbox through a connection of Django's."""
     names = {
         "table": quoted(table),
         "staged": quoted(f"{table}_staged"),
     }
     with connection.cursor() as cursor:
-        cursor.execute(queries()["identity"], names)
-        return Identity(*cursor.fetchone())
+        cursor.execute(queries()["numbering"], names)
+        return Numbering(*cursor.fetchone())
 
 
-def misfits(identity: Identity, *, cluster: int, count: int) -> Iterator[str]:
+def misfits(numbering: Numbering, *, cluster: int, count: int) -> Iterator[str]:
     """Yield what does not fit this cluster, in words for the person who can mend it."""
-    defaults = {"": identity.default, "_staged": identity.staged_default}
+    defaults = {"": numbering.default, "_staged": numbering.staged_default}
     for suffix, default in defaults.items():
         if _number(default) != cluster and not (suffix and default is None):
             yield f"new rows get cluster_id {default} by default, not {cluster}"
             break
-    if identity.sequence is None:
+    if numbering.sequence is None:
         yield "ids are not drawn from a sequence of the column id"
-    elif identity.increment != count or (identity.last_id or 0) % count != cluster:
+    elif numbering.increment != count or (numbering.last_id or 0) % count != cluster:
         yield (
-            f"{identity.sequence} draws every id {identity.increment} after the one "
-            f"before, like {identity.last_id}, instead of every {count}, with the "
+            f"{numbering.sequence} draws every id {numbering.increment} after the one "
+            f"before, like {numbering.last_id}, instead of every {count}, with the "
             f"remainder {cluster}"
         )
 
 
-def check(identity: Identity | None, options: OutboxSettings) -> None:
+def check(numbering: Numbering | None, options: OutboxSettings) -> None:
     """
     Refuse an outbox that is not that of the cluster in the settings.
 
     Raises:
         ConfigurationError: it is another's, or nobody's; it says what to do.
     """
-    found = identity and misfits(
-        identity, cluster=options.CLUSTER_ID, count=options.CLUSTERS_COUNT
+    found = numbering and misfits(
+        numbering, cluster=options.CLUSTER_ID, count=options.CLUSTERS_COUNT
     )
     if wrong := "; ".join(found or ()):
         raise ConfigurationError(f"CLUSTER_ID: {wrong}. {NEXT_STEP}")
 
 
 def statements(
-    table: str, identity: Identity, *, cluster: int, count: int, above: int = 0
+    table: str, numbering: Numbering, *, cluster: int, count: int, above: int = 0
 ) -> list[str]:
     """
     Return what turns a table into that of this cluster; nothing if it is that.
@@ -84,7 +84,7 @@ def statements(
 
     Args:
         table: name of the outbox table.
-        identity: what it is like now.
+        numbering: what it is like now.
         cluster: number of the cluster.
         count: clusters in all.
         above: the next id is higher, whatever this database has seen.
@@ -94,13 +94,13 @@ def statements(
     changes = [
         f"ALTER TABLE {name} ALTER COLUMN cluster_id SET DEFAULT {cluster};"
         for name, default in (
-            (outbox, identity.default),
-            (staged, identity.staged_default),
+            (outbox, numbering.default),
+            (staged, numbering.staged_default),
         )
         if _number(default) != cluster
     ]
-    last = identity.last_id or 0
-    if identity.increment != count or last % count != cluster or last <= above:
+    last = numbering.last_id or 0
+    if numbering.increment != count or last % count != cluster or last <= above:
         changes.append(_interleave(outbox, parked, cluster, count, above))
     if not changes:
         return []

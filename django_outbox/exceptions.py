@@ -3,7 +3,8 @@ Every error that django-outbox raises, without Django.
 
 OutboxError
 ├── ConfigurationError            a setting is wrong: names it and the cure
-│   └── (conf.OutboxImproperlyConfigured, which Django knows too)
+│   ├── (conf.OutboxImproperlyConfigured, which Django knows too)
+│   └── WrongOutbox               the names of the election are another outbox's
 ├── StashError                    a message cannot be written
 │   ├── NotInTransaction          no transaction.atomic block is open
 │   ├── InvalidMessage            topic, key, value or header break a limit
@@ -45,6 +46,10 @@ class OutboxError(Exception):
 
 class ConfigurationError(OutboxError):
     """A setting of django-outbox is wrong."""
+
+
+class WrongOutbox(ConfigurationError):
+    """Another outbox, or a copy of this one, leads under the same names."""
 
 
 class StashError(OutboxError):

@@ -14,7 +14,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -25,6 +27,7 @@ from .assembly import assemble
 from .conf import OutboxImproperlyConfigured, settings
 from .events import Event
 from .machinery import Machinery
+from .naming import KnownOutbox, until_answered
 from .notifying import Notifier
 from .options import OutboxSettings
 from .parts import Budget, Observer, Parts
@@ -42,9 +45,10 @@ class Harvester:
     """
     A process's part in harvesting one outbox: it may lead, or stand by.
 
-    Threads and clients are made by `start()`, in the process that calls it, so
-    an instance may be made before a fork; after a fork the child's copy is
-    not running, whatever the parent's does.
+    Threads are made by `start()`, in the process that calls it, and clients by the
+    threads as soon as the database has said which outbox this is. So an instance may
+    be made before a fork; after a fork the child's copy is not running, whatever the
+    parent's does.
 
     Args:
         name: names this process in logs and events; host-pid by default.
@@ -80,19 +84,32 @@ class Harvester:
         self._machinery: Machinery | None = None
         self._pid = os.getpid()
 
-    def start(self) -> None:
+    def start(self, *, logs_refusal: bool = True) -> None:
         """
         Start the threads and return; they go on trying whatever is away.
 
+        Args:
+            logs_refusal: log a `ConfigurationError` that ends it. Whoever joins it
+                gets the error and can say it.
+
         Raises:
             RuntimeError: when it runs already in this process.
+            ConfigurationError: a setting is wrong, whatever the database says.
         """
         if self._running() is not None:
             raise RuntimeError(f"The harvester {self.name} runs already.")
         self._pid = os.getpid()
-        machinery, parts = self._assemble()
-        self._machinery = machinery
-        machinery.start(parts)
+        providers = self.provide()
+        machinery = self._machinery = Machinery(
+            name=self.name,
+            notifier=Notifier(self._send),
+            observers=self._observers,
+            budget=Budget(
+                drain=self.options.DRAIN_TIMEOUT, revoke=self.options.REVOKE_TIMEOUT
+            ),
+            logs_refusal=logs_refusal,
+        )
+        machinery.start(lambda stop: self._assemble(providers, machinery, stop))
 
     def stop(self) -> None:
         """
@@ -155,19 +172,28 @@ class Harvester:
         # Threads do not survive a fork: in a child, the parent's run is not ours.
         return self._machinery if self._pid == os.getpid() else None
 
-    def _assemble(self) -> tuple[Machinery, Parts]:
-        """Build all parts of one run, which call the machinery back."""
-        o, name = self.options, self.name
-        providers = self.provide()
-        notifier = Notifier(self._send)
-        machinery = Machinery(
-            name=name,
-            notifier=notifier,
-            observers=self._observers,
-            budget=Budget(drain=o.DRAIN_TIMEOUT, revoke=o.REVOKE_TIMEOUT),
-        )
-        return machinery, assemble(
-            o, providers=providers, machinery=machinery, name=name
+    def _assemble(
+        self, providers: Providers, machinery: Machinery, stop: threading.Event
+    ) -> Parts | None:
+        """
+        Build all parts of one run as soon as the database has said which outbox it is.
+
+        None: stopped before it did. The parts call the machinery back.
+
+        Raises:
+            ConfigurationError: there is nothing to make the election's names of.
+        """
+        learn = providers.learn or KnownOutbox(self.options, table="outbox").learn
+        with closing(providers.table("identity")) as table:
+            answer = until_answered(table.identity, stop)
+        if answer is None:
+            return None
+        (identity,) = answer
+        return assemble(
+            learn(identity),
+            providers=replace(providers, learn=learn),
+            machinery=machinery,
+            name=self.name,
         )
 
 

@@ -7,12 +7,13 @@ start of a topic or a header's name: never a key, a value or a header's value.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from .exceptions import InvalidMessage
-from .options import LEDGER_SUFFIX, OutboxSettings
+from .options import LEDGER_SUFFIX, SHARED_NAME, OutboxSettings
 from .rules import MAX_HEADERS, MAX_HEADERS_BYTES, TOPIC_NAME
 
 Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
@@ -24,6 +25,12 @@ RESERVED_PREFIX: Final = "outbox-"
 """Names of our own headers; a forged one could make consumers drop messages."""
 MAX_PARTITION: Final = 2**31 - 1
 """The highest partition number that Kafka and the column can hold."""
+
+_RESERVED: Final = re.compile(
+    rf"__|{SHARED_NAME}(-|\.|\Z)|.*{re.escape(LEDGER_SUFFIX)}\Z"
+)
+"""Kafka's own topics, the topics of elections with derived names, and all ledgers.
+A row that goes there could forge a heartbeat or a ledger of any outbox."""
 
 _SHOWN: Final = 60
 _KNOWN_TOPICS: Final = 1_000
@@ -49,8 +56,7 @@ class Topics:
                 f"topic: {shown(topic)} is no Kafka topic; use 1 to 249 letters, "
                 "digits, '.', '_' or '-'."
             )
-        is_kafkas = topic.startswith("__")
-        if is_kafkas or topic.endswith(LEDGER_SUFFIX) or topic in self._reserved:
+        if topic in self._reserved or _RESERVED.match(topic):
             raise InvalidMessage(
                 f"topic: {shown(topic)} is reserved for Kafka or the outbox itself; "
                 "choose another name."

@@ -1,7 +1,7 @@
 """
 The threads of one run of a harvester, from start to an orderly end.
 
-`harvester.py` builds the parts and calls `start()`. Four threads, one concern
+`harvester.py` calls `start()` and builds the parts. Four threads, one concern
 each: *elect* (polls the group, heartbeats), *dispatch* (rows from the table to
 Kafka, see `lines.py`: one for each line, and for the ledger relay one more,
 *table*, beside each), *tend* (reads the meter, releases staged records that are
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .events import (
     Event,
@@ -27,9 +27,10 @@ from .events import (
     TakeoverStarted,
     boottime,
 )
-from .exceptions import DatabaseError
+from .exceptions import ConfigurationError, DatabaseError
+from .lines import Line
 from .notifying import Notifier
-from .parts import Budget, Observer, Parts
+from .parts import Budget, Election, Observer, Parts
 from .records import ExpiredSeries, Failure
 from .relay.ports import Term
 from .relay.takeovers import News
@@ -53,6 +54,7 @@ class Machinery:
         notifier: Notifier,
         observers: Sequence[Observer],
         budget: Budget,
+        logs_refusal: bool = True,
     ) -> None:
         self.name = name
         self.failure: BaseException | None = None
@@ -60,29 +62,46 @@ class Machinery:
         self._notifier = notifier
         self._observers = observers
         self._budget = budget
+        self._logs_refusal = logs_refusal
+        self._lines: Sequence[Line] = ()
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._drain_ends_at = float("inf")
         self._threads: dict[str, threading.Thread] = {}
 
-    def start(self, parts: Parts) -> None:
-        """Start the threads; `parts` need this object's methods to be built."""
-        self._parts = parts
+    def start(self, make: Callable[[threading.Event], Parts | None]) -> None:
+        """
+        Start to work and return at once.
+
+        Args:
+            make: builds the parts, which need this object's methods (elect). It may
+                wait for a database, until the event is set, and returns None then.
+        """
+        bodies = {"notify": self._notifier.run, "elect": lambda: self._lead(make)}
+        self._start(bodies)
+
+    def _start_parts(self, parts: Parts) -> None:
+        """Start the threads of the parts (elect)."""
+        self._parts, self._lines = parts, parts.lines
         bodies: dict[str, Callable[[], None]] = {"tend": self._tend}
         for line in parts.lines:
             bodies |= line.bodies(self._abandoned, self._tell)
         if parts.listener is not None:
             parts.lines[0].listen(parts.listener, self._nudge)
-        bodies |= {"notify": self._notifier.run, "elect": self._elect}
-        for concern, body in bodies.items():
-            thread = threading.Thread(
+        self._start(bodies)
+
+    def _start(self, bodies: Mapping[str, Callable[[], None]]) -> None:
+        threads = {
+            concern: threading.Thread(
                 target=self._guard,
                 args=(concern, body),
                 name=f"outbox-{concern}",
                 daemon=True,
             )
-            self._threads[concern] = thread
-        for thread in self._threads.values():
+            for concern, body in bodies.items()
+        }
+        self._threads |= threads
+        for thread in threads.values():
             thread.start()
 
     def stop(self) -> None:
@@ -108,7 +127,7 @@ class Machinery:
         """Settle what is in flight before leadership is given up (elect)."""
         now = boottime()
         timeout = min(self._budget.drain, self._drain_ends_at - now)
-        dispatchers = [line.dispatcher for line in self._parts.lines]
+        dispatchers = [line.dispatcher for line in self._lines]
         for dispatcher in dispatchers:
             dispatcher.begin_drain(term)
         is_drained = [
@@ -138,7 +157,7 @@ class Machinery:
             return
         self._notifier.tell(event)
         if isinstance(event, LeaderAcquired):
-            for line in self._parts.lines:
+            for line in self._lines:
                 line.dispatcher.wake()
 
     def parked(self, leader_id: str, failure: Failure) -> None:
@@ -170,7 +189,7 @@ class Machinery:
 
     def _nudge(self) -> None:
         """Let every dispatcher look at the table (where the first line listens)."""
-        for line in self._parts.lines:
+        for line in self._lines:
             line.dispatcher.nudge()
 
     def _tell(self, news: News) -> None:
@@ -198,21 +217,32 @@ class Machinery:
             body()
         except BaseException as error:
             self.failure = self.failure or error
-            logger.exception("The thread %r ended by an error", concern)
+            if not isinstance(error, ConfigurationError):
+                logger.exception("The thread %r ended by an error", concern)
+            elif self._logs_refusal:
+                # Its text says all; where it came up helps nobody.
+                logger.error("%s", error, extra={"action": "refuse"})  # noqa: TRY400
             self.stop()
 
-    def _elect(self) -> None:
+    def _lead(self, make: Callable[[threading.Event], Parts | None]) -> None:
+        try:
+            if parts := make(self._stopping):
+                self._start_parts(parts)
+                self._elect(parts.election)
+        finally:
+            self._end()
+
+    def _elect(self, election: Election) -> None:
         try:
             while not self._stopping.is_set():
-                self._parts.election.step(ELECT_WAIT)
+                election.step(ELECT_WAIT)
         finally:
-            self._parts.election.stop()
-            self._end()
+            election.stop()
 
     def _end(self) -> None:
         """Stop what the barrier needed, the notifier last."""
         self._abandoned.set()
-        for line in self._parts.lines:
+        for line in self._lines:
             line.wake()
         for concern, thread in self._threads.items():
             if concern not in {"notify", "elect"}:
@@ -252,9 +282,12 @@ class Machinery:
             return
         try:
             backlog = self._parts.metered.backlog()
+            identity = self._parts.metered.identity()
         except DatabaseError:
             self._parts.meter.skip(now)
             return
+        if self._parts.learn is not None:
+            self._parts.learn(identity)
         self.publish(
             self._parts.meter.read(
                 now,

@@ -8,8 +8,16 @@ says which values go together.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+SHARED_NAME: Final = "outbox-leader"
+"""Topic and group of an election where nobody named them and several databases make
+up one outbox; with the start of an outbox's identity behind it, the names of one
+database's election."""
+
+IDENTITY_DIGITS: Final = 12
+"""Hexadecimal digits of the identity in a name: 48 bits that no two outboxes share."""
 
 LEDGER_SUFFIX: Final = ".ledger"
 """Ends the names of ledger topics. All of them are reserved, those of other outboxes,
@@ -28,11 +36,13 @@ class OutboxSettings:
     """Name of this outbox in the headers; empty = the leader group. The same in all
     clusters, as are the next two."""
 
-    LEADER_TOPIC: str = "outbox-leader"
-    """Topic of NELI's heartbeats; one for each database that is harvested. Clusters
-    but the first add `-<CLUSTER_ID>`."""
-    LEADER_GROUP: str = "outbox-leader"
-    """Consumer group of NELI; one for each database that is harvested. Clusters but
+    LEADER_TOPIC: str = ""
+    """Topic of NELI's heartbeats; one for each database that is harvested. Empty: made
+    of LEADER_GROUP or, when both are empty, of the outbox's identity. Clusters but the
+    first add `-<CLUSTER_ID>`."""
+    LEADER_GROUP: str = ""
+    """Consumer group of NELI; one for each database that is harvested. Empty: the
+    leader topic or, when both are empty, made of the outbox's identity. Clusters but
     the first add `-<CLUSTER_ID>`."""
     CREATE_LEADER_TOPIC: bool = True
     """Create the leader topic, and the ledger topic, when they are missing."""
@@ -146,10 +156,17 @@ class OutboxSettings:
     """Settings of `manage.py outbox_pipeline`, in the names of its TOML file."""
 
     def __post_init__(self) -> None:
-        """Derive what was left at 0 from what was given."""
+        """Derive what was left at 0, or empty, from what was given."""
         poll = self.MAX_POLL_INTERVAL or 2.5 * self.SESSION_TIMEOUT
         drain = self.DRAIN_TIMEOUT or min(5.0, poll / 3)
+        topic, group = self.LEADER_TOPIC, self.LEADER_GROUP
+        if self.CLUSTERS_COUNT > 1 and not (topic or group):
+            # Each cluster's database has an identity of its own.
+            topic = group = SHARED_NAME
         derived = {
+            # Two outboxes that share one of the names share both, and hear it.
+            "LEADER_TOPIC": topic or (f"neli.{group}" if group else ""),
+            "LEADER_GROUP": group or topic,
             "MAX_POLL_INTERVAL": poll,
             "DRAIN_TIMEOUT": drain,
             "REVOKE_TIMEOUT": self.REVOKE_TIMEOUT
@@ -165,9 +182,19 @@ class OutboxSettings:
         return self.MAX_IN_FLIGHT_BYTES // 2
 
     @property
+    def is_named(self) -> bool:
+        """Whether topic and group of the election are known."""
+        return bool(self.LEADER_TOPIC)
+
+    def named(self, outbox: str) -> OutboxSettings:
+        """Name topic and group after an outbox's identity, a UUID as text."""
+        name = f"{SHARED_NAME}-{outbox.replace('-', '')[:IDENTITY_DIGITS]}"
+        return replace(self, LEADER_TOPIC=name, LEADER_GROUP=name)
+
+    @property
     def leader_topic(self) -> str:
         """The leader topic of this cluster."""
-        return _of_cluster(self.LEADER_TOPIC, self.CLUSTER_ID)
+        return _of_cluster(self._known("LEADER_TOPIC"), self.CLUSTER_ID)
 
     @property
     def leader_group(self) -> str:
@@ -176,7 +203,7 @@ class OutboxSettings:
 
     def leader_group_of(self, origin: int) -> str:
         """Return the leader group of a cluster."""
-        return _of_cluster(self.LEADER_GROUP, origin)
+        return _of_cluster(self._known("LEADER_GROUP"), origin)
 
     @property
     def source(self) -> str:
@@ -190,7 +217,7 @@ class OutboxSettings:
 
     def source_of(self, origin: int) -> str:
         """What the header says of a cluster's records, whoever relays them."""
-        source = self.SOURCE or self.LEADER_GROUP
+        source = self.SOURCE or self._known("LEADER_GROUP")
         return f"{source}/{origin}" if self.CLUSTERS_COUNT > 1 else source
 
     @property
@@ -200,7 +227,7 @@ class OutboxSettings:
 
     def ledger_topic_of(self, origin: int) -> str:
         """Return the ledger topic of a cluster's records, whoever relays them."""
-        return f"{_of_cluster(self.LEADER_TOPIC, origin)}{LEDGER_SUFFIX}"
+        return f"{_of_cluster(self._known('LEADER_TOPIC'), origin)}{LEDGER_SUFFIX}"
 
     @property
     def is_exactly_once(self) -> bool:
@@ -211,12 +238,21 @@ class OutboxSettings:
         """Topics that no message may name: a row could forge a heartbeat."""
         return frozenset(
             name
-            for cluster in range(self.CLUSTERS_COUNT)
+            for cluster in range(self.CLUSTERS_COUNT if self.is_named else 0)
             for name in (
                 _of_cluster(self.LEADER_TOPIC, cluster),
                 self.ledger_topic_of(cluster),
             )
         )
+
+    def _known(self, setting: str) -> str:
+        name: str = getattr(self, setting)
+        if not name:
+            raise LookupError(
+                f"{setting} is made of the identity in the outbox's database, which "
+                "was not asked for it: use django_outbox.naming.named_settings()."
+            )
+        return name
 
 
 def _of_cluster(name: str, cluster_id: int) -> str:

@@ -12,13 +12,17 @@ from typing import Protocol, TypeAlias
 
 from .events import Event
 from .lines import Closable, Line, Listening
-from .records import Identity
+from .records import Identity, Numbering
 from .relay.meter import Meter
 from .relay.ports import Gauge, Leadership
 from .relay.release import Releaser
 
 Observer: TypeAlias = Callable[[Event], None]
 """Told of every event on the thread where it happens; must return at once."""
+
+
+Learn: TypeAlias = Callable[[Identity | None], object]
+"""Takes what the database says of the outbox; raises what must end the process."""
 
 
 class Election(Protocol):
@@ -34,8 +38,11 @@ class Election(Protocol):
 class Table(Gauge, Closable, Protocol):
     """A table that can be measured and closed."""
 
-    def identity(self) -> Identity | None:
+    def numbering(self) -> Numbering | None:
         """Read what makes rows and ids one cluster's own; None: nothing does."""
+
+    def identity(self) -> Identity | None:
+        """Read which outbox this is; None: it has no identity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,3 +68,5 @@ class Parts:
     releaser: Releaser
     listener: Listening | None
     """None: new rows are found by polling alone."""
+    learn: Learn | None = None
+    """Gets what the leader's database says, from time to time."""

@@ -45,9 +45,11 @@ def grants(
         consumer: The role of `runconsumer` and of everything that calls `once()`.
         operator: The role of the admin site and of `manage.py outbox`.
     """
-    outbox, parked, archive, staged, series, ids = (
+    outbox, parked, archive, staged, series, identity, ids = (
         quoted(table + suffix)
-        for suffix in ("", "_parked", "_archive", "_staged", "_series", "_id_seq")
+        for suffix in (
+            *("", "_parked", "_archive", "_staged", "_series", "_identity", "_id_seq"),
+        )
     )
     processed, offsets, tend = (
         quoted(table + suffix) for suffix in ("_processed", "_offsets", "_archive_tend")
@@ -79,8 +81,11 @@ def grants(
         yield f"GRANT UPDATE (not_before) ON {staged} TO {role};"
         # Not the column `response`, which is a consumer's own.
         yield f"GRANT SELECT ({_PRUNED}), DELETE ON {processed} TO {role};"
+        yield f"GRANT SELECT ON {identity} TO {role};"
     if consumer:
         role = quoted(consumer)
+        # A handler may ask which outbox a message is from.
+        yield f"GRANT SELECT ON {identity} TO {role};"
         yield f"GRANT SELECT, INSERT, UPDATE (response) ON {processed} TO {role};"
         yield f"GRANT SELECT, INSERT, UPDATE ON {offsets} TO {role};"
     if operator:
@@ -90,6 +95,8 @@ def grants(
         yield f"GRANT SELECT, UPDATE (state, closed_at) ON {series} TO {role};"
         yield f"GRANT SELECT, DELETE ON {processed} TO {role};"
         yield f"GRANT SELECT ON {offsets} TO {role};"
+        yield f"GRANT SELECT, INSERT (is_only) ON {identity} TO {role};"
+        yield f"GRANT UPDATE (outbox, created_at) ON {identity} TO {role};"
 
 
 def quoted(name: str) -> str:

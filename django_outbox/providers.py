@@ -20,6 +20,7 @@ from .kafka.transactions import KafkaTransactions
 from .kafka.validation import check_properties
 from .ledger.ports import Transactions
 from .lines import Listening
+from .naming import KnownOutbox
 from .options import OutboxSettings
 from .parts import Table
 from .postgres.connection import Database, Params
@@ -29,6 +30,7 @@ from .postgres.staging import PostgresStaging
 from .postgres.table import Table as PostgresTable
 from .postgres.takeover import Scope
 from .postgres.unmarked import RememberedOutbox, UnmarkedOutbox
+from .records import Identity
 from .relay.ports import Outbox, Producer, SettledTable, Staging, UnmarkedTable
 
 
@@ -45,7 +47,12 @@ AdapterT = TypeVar("AdapterT", bound=PostgresTable)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Providers:
-    """How a harvester gets its collaborators; each call makes a new one."""
+    """
+    How a harvester gets its collaborators; each call makes a new one.
+
+    Until `learn` was called, only tables can be made: what speaks to Kafka needs
+    names that the database may have to give.
+    """
 
     table: Callable[[str], HarvestedTable]
     """Given the concern it serves, for the connection's application name."""
@@ -61,6 +68,9 @@ class Providers:
     """None: nothing is ever staged."""
     listener: Callable[[], Listening | None] = lambda: None
     """None: nobody notifies."""
+    learn: Callable[[Identity | None], OutboxSettings] | None = None
+    """Take what the database says of the outbox; see `KnownOutbox`. None: whoever
+    made the collaborators has no use for it."""
     database: str = ""
     """Django's alias of the table's database, for those who receive signals."""
 
@@ -87,6 +97,7 @@ class Providers:
             ConfigurationError: a property in KAFKA is wrong.
         """
         check_properties(options)
+        known = KnownOutbox(options, table=table)
 
         def adapt(
             adapter: type[AdapterT], concern: str, origin: int = options.CLUSTER_ID
@@ -100,7 +111,8 @@ class Providers:
             return adapter(
                 database,
                 table=table,
-                source=options.source,
+                # Where it is not known yet, no record is read.
+                source=known.options.source if known.options.is_named else "",
                 has_archive=options.ARCHIVE,
                 scope=_scope_of(options, origin),
                 page_bytes=options.page_bytes,
@@ -109,10 +121,15 @@ class Providers:
         def make_transactions(membership: Membership, origin: int) -> Transactions:
             member = membership if isinstance(membership, KafkaMembership) else None
             return KafkaTransactions(
-                options,
+                known.options,
                 credential=(lambda: member.credential) if member else None,
                 name=name,
                 origin=origin,
+            )
+
+        def make_membership() -> Membership:
+            return KafkaMembership(
+                known.options, name=name, identity=lambda: known.identity
             )
 
         def make_staging() -> Staging:
@@ -135,11 +152,10 @@ class Providers:
             unmarked=partial(adapt, UnmarkedOutbox),
             staging=make_staging,
             listener=make_listener,
-            producer=lambda: KafkaProducer(options, name=name),
+            producer=lambda: KafkaProducer(known.options, name=name),
             transactions=make_transactions,
-            membership=(
-                SoloMembership if solo else lambda: KafkaMembership(options, name=name)
-            ),
+            membership=SoloMembership if solo else make_membership,
+            learn=known.learn,
         )
 
 

@@ -110,26 +110,27 @@ class SettingsOfFile:
     def _name_election(self) -> None:
         topic_key = self._harvest.key("leaderTopic")
         group_key = self._harvest.key("leaderGroupID")
-        topic = self._harvest.text("leaderTopic")
-        group = self._harvest.text("leaderGroupID")
-        if not group:
-            group = topic or _DEFAULTS.LEADER_GROUP
+        topic = self._harvest.text("leaderTopic") or ""
+        group = self._harvest.text("leaderGroupID") or ""
+        self._keys |= {"LEADER_TOPIC": topic_key, "LEADER_GROUP": group_key}
+        named = OutboxSettings(LEADER_TOPIC=topic, LEADER_GROUP=group)
+        if not group and named.is_named:
+            group = named.LEADER_GROUP
             self.warn(
                 group_key,
-                f"is not set, {group!r} is used; name one for each outbox table, or "
-                "only one of two tables is harvested",
+                f"is not set, {group!r} is used; name one for each outbox table",
             )
-        if not topic:
-            is_default = group == _DEFAULTS.LEADER_GROUP
-            topic = _DEFAULTS.LEADER_TOPIC if is_default else f"neli.{group}"
+        if not topic and named.is_named:
+            topic = named.LEADER_TOPIC
             self.warn(topic_key, f"is not set, {topic!r} is used")
         if topic.startswith("__"):
             raise ConfigurationError(
                 f"{topic_key}: {topic!r} is Kafka's own; name a topic to which "
                 "heartbeats can be written."
             )
-        self._set("LEADER_TOPIC", topic_key, topic)
-        self._set("LEADER_GROUP", group_key, group)
+        if named.is_named:
+            self._set("LEADER_TOPIC", topic_key, topic)
+            self._set("LEADER_GROUP", group_key, group)
 
     def _time_election(self) -> None:
         """Keep the rules that keep two leaders apart, whichever keys are given."""

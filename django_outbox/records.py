@@ -177,7 +177,7 @@ class Waiting(NamedTuple):
     """Seconds since the oldest was created; None: none has a finite time."""
 
 
-class Identity(NamedTuple):
+class Numbering(NamedTuple):
     """What makes the rows and the ids of a table one cluster's own."""
 
     default: str | None
@@ -189,6 +189,15 @@ class Identity(NamedTuple):
     increment: int | None
     last_id: int | None
     """The last that was drawn, or the first that will be."""
+
+
+class Identity(NamedTuple):
+    """Which outbox this is, and where it lies."""
+
+    outbox: str
+    """UUID as text: made once, goes wherever the data goes."""
+    system: str
+    """The server's system identifier and the database's oid: another one in a copy."""
 
 
 class Agenda(NamedTuple):

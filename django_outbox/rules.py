@@ -197,8 +197,13 @@ def _check_names(settings: OutboxSettings) -> Iterator[Problem]:
             "TABLE",
             f"{settings.TABLE!r} must be a plain SQL name of at most 48 characters.",
         )
-    for name in ("LEADER_TOPIC", "LEADER_GROUP"):
-        if not TOPIC_NAME.match(value := getattr(settings, name)):
+    names = ["LEADER_TOPIC", "LEADER_GROUP"]
+    if settings.LEADER_TOPIC == f"neli.{settings.LEADER_GROUP}":
+        # Only the group was named.
+        names.reverse()
+    for name in names:
+        value = getattr(settings, name)
+        if settings.is_named and not TOPIC_NAME.match(value):
             yield Problem(
                 Rule.VALUE,
                 name,

@@ -17,15 +17,15 @@ from dataclasses import replace
 from typing import Final
 
 from . import clusters
-from .events import Stopped, boottime
+from .events import Stopped
 from .exceptions import ConfigurationError, DatabaseError
 from .harvester import Harvester
+from .naming import until_answered
 from .observability.presentation import present
 from .options import OutboxSettings
 from .parts import Observer
 from .providers import HarvestedTable
 from .records import Backlog
-from .relay.outage import Outage
 from .stopping import StopSignals, exit_at_once
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,8 @@ def run(
         drain: end when the table is empty.
 
     Raises:
-        ConfigurationError: before anything was started.
+        ConfigurationError: before anything was led, or because another outbox leads
+            under the same names.
     """
     with ExitStack() as stack:
         wanted = stack.enter_context(StopSignals())
@@ -88,7 +89,8 @@ def run(
             return _tell_stopped(harvester, observers)
         stack.enter_context(_quick_threads())
         stack.enter_context(spared_collector())
-        harvester.start()
+        # Whoever calls this says what was wrong.
+        harvester.start(logs_refusal=False)
         if table is not None:
             with _bar() if is_watched else _lines() as show:
                 _wait_until_empty(table, harvester, wanted.stop, show)
@@ -103,6 +105,8 @@ def _end(harvester: Harvester, observers: Sequence[Observer]) -> int:
     try:
         if harvester.join(timeout):
             return 0
+    except ConfigurationError:
+        raise
     except Exception:
         logger.exception("The harvester ended by an error")
         return 1
@@ -133,20 +137,12 @@ def _is_own(harvester: Harvester, stop: threading.Event) -> bool:
     Raises:
         ConfigurationError: it is another's, or nobody's.
     """
-    chosen, outage = harvester.options, Outage()
-    table = harvester.provide().table("identity")
-    with closing(table):
-        while not stop.is_set():
-            try:
-                identity = table.identity()
-            except DatabaseError as error:
-                now = boottime()
-                stop.wait(outage.lost(error, now) - now)
-                continue
-            outage.reached(boottime())
-            clusters.check(identity, chosen)
-            return True
-    return False
+    with closing(harvester.provide().table("numbering")) as table:
+        answer = until_answered(table.numbering, stop)
+    if answer is None:
+        return False
+    clusters.check(answer[0], harvester.options)
+    return True
 
 
 def _wait_until_empty(

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..events import Event, Ready
-from ..exceptions import OutboxError
+from ..exceptions import OutboxError, WrongOutbox
 from .leadership import Leadership
 from .neli import Neli, State
 from .ports import JoinLater, Membership
@@ -81,7 +81,12 @@ class Elector:
         return self._neli.state
 
     def step(self, timeout: float = LONGEST_POLL) -> None:
-        """Do what is due, then serve the group for up to `timeout` seconds."""
+        """
+        Do what is due, then serve the group for up to `timeout` seconds.
+
+        Raises:
+            WrongOutbox: this process must not lead; `stop` it.
+        """
         if self._has_joined and (reason := self._reason_to_retire()):
             self._retire(reason)
         if not self._has_joined:
@@ -92,13 +97,12 @@ class Elector:
 
     def stop(self) -> None:
         """Hand leadership over and leave the group; safe to call twice."""
-        if self._has_joined:
-            self._has_joined = False
-            try:
-                self._membership.leave()
-            finally:
-                # A group that cannot be reached takes nothing back.
-                self._neli.lost()
+        self._has_joined = False
+        try:
+            self._membership.leave()
+        finally:
+            # A group that cannot be reached takes nothing back.
+            self._neli.lost()
 
     def _try_to_join(self, timeout: float) -> None:
         if (early := self._join_at - self._clock()) > 0:
@@ -125,7 +129,7 @@ class Elector:
             if not self._can_join():
                 return "the database does not answer"
             self._membership.join(self._neli)
-        except JoinLater:
+        except (JoinLater, WrongOutbox):
             raise
         except OutboxError as error:
             return str(error)

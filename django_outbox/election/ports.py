@@ -28,6 +28,12 @@ class Heartbeat:
     """UUID of the assignment under which it was written; never reused."""
     sent_at: float
     """The writer's own boot-time clock just before the write, in seconds."""
+    outbox: str = ""
+    """UUID of the outbox that the writer harvests; empty: it has none."""
+    system: str = ""
+    """Where that outbox lies: see `records.Identity`."""
+    age: float = 0.0
+    """Seconds since the group gave the partition to the writer."""
 
 
 class Listener(Protocol):
@@ -58,7 +64,7 @@ class Membership(Protocol):
     One consumer in the leader group; one object serves one thread.
 
     Once joined, no method raises because a broker is away: it logs and goes on
-    trying.
+    trying. A member that does not own the partition hears its leader all the same.
     """
 
     def join(self, listener: Listener) -> None:
@@ -69,6 +75,7 @@ class Membership(Protocol):
             TopicMissing: there is nothing to join, and it may not be made.
             KafkaUnavailable: no broker answers; call again later.
             JoinLater: the group had better be left alone; call again soon.
+            WrongOutbox: another outbox leads under these names.
         """
 
     @property
@@ -76,7 +83,12 @@ class Membership(Protocol):
         """What keeps anybody from leading until this member has joined again."""
 
     def poll(self, timeout: float) -> None:
-        """Serve callbacks for up to `timeout` seconds."""
+        """
+        Serve callbacks for up to `timeout` seconds.
+
+        Raises:
+            WrongOutbox: another outbox leads under these names.
+        """
 
     def send(self, heartbeat: Heartbeat) -> None:
         """Write it to the leader partition; do not wait."""

@@ -161,6 +161,23 @@ def consumer_config(options: OutboxSettings) -> KafkaConfig:
     }
 
 
+def watch_config(options: OutboxSettings) -> KafkaConfig:
+    """Properties of the consumer that hears who leads, and is no member."""
+    return {
+        **_DEFAULTS,
+        **options.KAFKA,
+        # Never joined: the partition is assigned by hand, nothing is committed.
+        "group.id": options.leader_group,
+        "enable.auto.commit": False,
+        # Heartbeats need not come one by one: this is how often it is asked for them.
+        "fetch.min.bytes": 100_000,
+        "queued.max.messages.kbytes": 1024,
+        "auto.offset.reset": "latest",
+        "isolation.level": "read_uncommitted",
+        "allow.auto.create.topics": False,
+    }
+
+
 def group_config(options: OutboxSettings, group: str) -> KafkaConfig:
     """Properties of a consumer of `runconsumer`."""
     return {

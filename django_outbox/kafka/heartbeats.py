@@ -8,13 +8,17 @@ parse is no heartbeat, and is passed over in silence.
 from __future__ import annotations
 
 import json
+import re
 from math import isfinite
-from typing import Final
+from typing import Any, Final, TypeGuard
 
 from ..election.ports import Heartbeat
 
 LONGEST: Final = 4096
 """Bytes: a longer message is nobody's heartbeat."""
+
+_OUTBOX: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SYSTEM: Final = re.compile(r"[0-9]{1,20}/[0-9]{1,10}")
 
 
 def encode(heartbeat: Heartbeat) -> bytes:
@@ -24,6 +28,12 @@ def encode(heartbeat: Heartbeat) -> bytes:
         "nonce": heartbeat.nonce,
         "sent_at": heartbeat.sent_at,
     }
+    if heartbeat.outbox:
+        fields |= {
+            "outbox": heartbeat.outbox,
+            "system": heartbeat.system,
+            "age": heartbeat.age,
+        }
     return json.dumps(fields).encode()
 
 
@@ -40,6 +50,20 @@ def decode(value: bytes | None) -> Heartbeat | None:
     node, nonce, sent_at = (fields.get(f) for f in ("node", "nonce", "sent_at"))
     if not isinstance(node, str) or not isinstance(nonce, str):
         return None
-    if not isinstance(sent_at, float) or not isfinite(sent_at):
+    if not _is_finite(sent_at):
         return None
-    return Heartbeat(node=node, nonce=nonce, sent_at=sent_at)
+    return Heartbeat(node=node, nonce=nonce, sent_at=sent_at, **_outbox(fields))
+
+
+def _outbox(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return what a heartbeat says of its outbox; nothing unless all of it is right."""
+    outbox, system, age = (fields.get(f) for f in ("outbox", "system", "age"))
+    is_outbox = isinstance(outbox, str) and _OUTBOX.fullmatch(outbox)
+    is_system = isinstance(system, str) and _SYSTEM.fullmatch(system)
+    if not (is_outbox and is_system and _is_finite(age)):
+        return {}
+    return {"outbox": outbox, "system": system, "age": age}
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, float) and isfinite(value)

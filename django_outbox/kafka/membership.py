@@ -3,7 +3,8 @@ NELI's membership in a Kafka consumer group: the adapter of `election.ports`.
 
 One consumer, whose rebalance callbacks are the barrier and whose commits are
 the proofs, and one small producer for heartbeats. Both are made at `join` and
-dropped at `leave`, so that nothing exists when a process forks.
+dropped at `leave`, so that nothing exists when a process forks. Whoever does not
+own the partition listens to it through a third client (`lookout.py`).
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from confluent_kafka import (
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import Producer as DriverProducer
 
-from ..election.ports import Heartbeat, Listener
+from ..election.ports import Heartbeat, JoinLater, Listener
 from ..options import OutboxSettings
+from ..records import Identity
 from . import heartbeats
 from .config import admin_config, consumer_config, heartbeat_config, redacted
 from .credential import Credential
 from .groups import Doorstep
 from .logs import CLIENT_LOG
+from .lookout import Lookout
 from .topics import ensure_topic, leader_topic
 from .trouble import Trouble
 
@@ -64,10 +67,17 @@ class KafkaMembership:
         options: the settings of the outbox.
         name: the process, as `client.id` shows it to operators.
         shard: the partition whose owner leads.
+        identity: which outbox this is; None: it has no identity, and other outboxes
+            under its names go unnoticed.
     """
 
     def __init__(
-        self, options: OutboxSettings, *, name: str = "", shard: int = 0
+        self,
+        options: OutboxSettings,
+        *,
+        name: str = "",
+        shard: int = 0,
+        identity: Callable[[], Identity | None] = lambda: None,
     ) -> None:
         self._options = options
         self._client_id = {"client.id": name} if name else {}
@@ -77,6 +87,9 @@ class KafkaMembership:
             admin_config(options) | self._client_id,
             group=options.leader_group,
             session_timeout=options.SESSION_TIMEOUT,
+        )
+        self._lookout = Lookout(
+            options, shard=shard, identity=identity, client_id=self._client_id
         )
         self.credential: Credential | None = None
         """Shown in transactions; None when this member does not own the partition, or
@@ -88,6 +101,7 @@ class KafkaMembership:
         self._consumer: Consumer | None = None
         self._producer: DriverProducer | None = None
         self._is_owner = False
+        self._is_leaving = False
         self._is_settled = False
         """Whether the group has answered the join."""
         self._joined_at = 0.0
@@ -95,14 +109,18 @@ class KafkaMembership:
 
     def join(self, listener: Listener) -> None:
         """See to the leader topic, then subscribe with new clients."""
-        self.leave()
+        self._leave()
         if not self._doorstep.is_waiting:
             ensure_topic(
                 admin_config(self._options) | self._client_id,
                 leader_topic(self._options, self._shard),
                 may_create=self._options.CREATE_LEADER_TOPIC,
             )
-        self._doorstep.enter()
+        try:
+            self._doorstep.enter()
+        except JoinLater:
+            self._lookout.look()
+            raise
         common = self._client_id | {
             "error_cb": self._trouble.note,
             "logger": CLIENT_LOG,
@@ -144,6 +162,10 @@ class KafkaMembership:
             self._on_message(message)
             timeout = 0
         self._renew_credential()
+        if self._is_owner:
+            self._lookout.close()
+        elif self._is_settled and not self._is_leaving:
+            self._lookout.look()
 
     def send(self, heartbeat: Heartbeat) -> None:
         """Write it to the leader partition; do not wait."""
@@ -153,7 +175,7 @@ class KafkaMembership:
             self._producer.produce(
                 self._topic,
                 partition=self._shard,
-                value=heartbeats.encode(heartbeat),
+                value=heartbeats.encode(self._lookout.signed(heartbeat)),
                 on_delivery=self._on_delivery,
             )
             self._producer.poll(0)
@@ -174,6 +196,11 @@ class KafkaMembership:
 
     def leave(self) -> None:
         """Give the partition up, leave the group, drop the clients."""
+        self._lookout.close()
+        self._leave()
+
+    def _leave(self) -> None:
+        self._is_leaving = True
         self._stay(until=lambda: self._is_owner)
         try:
             # Not in the callback that close() serves: from there on librdkafka
@@ -188,6 +215,7 @@ class KafkaMembership:
                 producer.purge()
                 producer.flush(0)
             self._listener = None
+            self._is_leaving = False
 
     def _stay(self, *, until: Callable[[], bool]) -> None:
         """Poll until something is so, or until the shortest stay is over."""
@@ -211,6 +239,7 @@ class KafkaMembership:
         self._is_settled = True
         if self._listener is not None and self._has_shard(partitions):
             self._is_owner = True
+            self._lookout.owns()
             self._member_id = consumer.memberid()
             self._listener.assigned()
 
@@ -276,6 +305,8 @@ class KafkaMembership:
         if message.partition() != self._shard or heartbeat is None or offset is None:
             return
         self._position = offset + 1
+        if self._is_owner and not self._is_leaving:
+            self._lookout.heard(heartbeat)
         if self._listener is not None:
             self._listener.heard(heartbeat, offset)
 

@@ -21,6 +21,7 @@ from .config import (
     producer_config,
     transactional_config,
     transform_config,
+    watch_config,
 )
 
 _MADE_OF: Final = {
@@ -40,6 +41,9 @@ def check_properties(options: OutboxSettings) -> None:
         ConfigurationError: in one line, with librdkafka's words, which name the
             property, and the setting from which it comes.
     """
+    if not options.is_named:
+        # Any name will do where nothing is connected.
+        options = options.named("check")
     try:
         Producer(_unconnected(producer_config(options)))
         Producer(_unconnected(transform_config(options, "check")))
@@ -47,6 +51,7 @@ def check_properties(options: OutboxSettings) -> None:
             Producer(_unconnected(transactional_config(options, shard=0)))
             Consumer(_unconnected(ledger_consumer_config(options))).close()
         Consumer(_unconnected(consumer_config(options))).close()
+        Consumer(_unconnected(watch_config(options))).close()
         Consumer(_unconnected(group_config(options, "check"))).close()
     except (KafkaException, TypeError, ValueError) as error:
         reason = error.args[0]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from django.core.management.base import CommandError
 from django.db import connections, transaction
 
-from ..clusters import NEXT_STEP, misfits, read_identity, statements
+from ..clusters import NEXT_STEP, misfits, read_numbering, statements
 from ..conf import settings
 from ..models import OutboxRecord
-from ..records import Identity
+from ..records import Numbering
 
 
 def init(alias: str, *, above: int = 0) -> Iterator[str]:
@@ -38,7 +38,7 @@ def check(alias: str) -> Iterator[str]:
         CommandError: it is not this cluster's.
     """
     found = misfits(
-        _identity(alias),
+        _numbering(alias),
         cluster=settings.CLUSTER_ID,
         count=settings.CLUSTERS_COUNT,
     )
@@ -49,7 +49,7 @@ def check(alias: str) -> Iterator[str]:
 
 def describe(alias: str) -> Iterator[str]:
     """Say which cluster this is and how its ids go on."""
-    found = _identity(alias)
+    found = _numbering(alias)
     cluster, count = settings.CLUSTER_ID, settings.CLUSTERS_COUNT
     yield f"cluster  {cluster} of {count} in the database {alias!r}"
     yield f"rows     cluster_id {found.default} by default"
@@ -59,12 +59,12 @@ def describe(alias: str) -> Iterator[str]:
 def _statements(alias: str, above: int) -> list[str]:
     return statements(
         OutboxRecord._meta.db_table,
-        _identity(alias),
+        _numbering(alias),
         cluster=settings.CLUSTER_ID,
         count=settings.CLUSTERS_COUNT,
         above=above,
     )
 
 
-def _identity(alias: str) -> Identity:
-    return read_identity(connections[alias], OutboxRecord._meta.db_table)
+def _numbering(alias: str) -> Numbering:
+    return read_numbering(connections[alias], OutboxRecord._meta.db_table)

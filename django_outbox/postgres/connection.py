@@ -62,7 +62,7 @@ _HINTS: Final = {
     "3F000": "Run `manage.py migrate`, or correct the name in TABLE.",
     "42501": "GRANT this role what `manage.py outbox grants --harvester ROLE` prints: "
     "SELECT, UPDATE and DELETE on the outbox table, INSERT on its parked and archive "
-    "tables, and what it needs for staged messages.",
+    "tables, SELECT on its identity, and what it needs for staged messages.",
     "42703": "Run `manage.py migrate`: the table is of another version.",
     "42P01": "Run `manage.py migrate`, or correct the name in TABLE.",
 }

@@ -436,7 +436,7 @@ DELETE FROM {series} AS s
 USING old
 WHERE s.id = old.id
 
--- name: identity
+-- name: numbering
 -- What makes the rows and the ids of this table one cluster's own.
 SELECT
     (
@@ -462,3 +462,35 @@ SELECT
     )
 FROM (SELECT pg_get_serial_sequence(%(table)s, 'id')::regclass AS drawn) AS ids
 LEFT JOIN pg_sequence ON seqrelid = ids.drawn
+
+-- name: has_identity
+-- Whether this outbox has a table of its identity, and whether it has our columns:
+-- goharvest's table has neither.
+SELECT
+    to_regclass(%(identity)s) IS NOT NULL,
+    EXISTS (
+        SELECT
+        FROM pg_attribute
+        WHERE
+            attrelid = %(table)s::regclass
+            AND attname = 'message_id'
+            AND NOT attisdropped
+    )
+
+-- name: identity
+-- Which outbox this is, and where it lies: a copy has the same identity in another
+-- database. A database keeps its oid when it is renamed and on standbys.
+SELECT
+    i.outbox::text,
+    c.system_identifier || '/' || d.oid
+FROM {identity} AS i
+CROSS JOIN pg_catalog.pg_control_system() AS c
+JOIN pg_catalog.pg_database AS d ON d.datname = current_database()
+
+-- name: new_identity
+-- Make this outbox another one than that of which it is a copy.
+INSERT INTO {identity} AS i (is_only)
+VALUES (true)
+ON CONFLICT (is_only) DO UPDATE
+SET outbox = gen_random_uuid(), created_at = now()
+RETURNING i.outbox::text

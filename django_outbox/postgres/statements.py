@@ -133,6 +133,7 @@ def compose(
         "parked": _escaped(table, suffix="_parked"),
         "staged": _escaped(table, suffix="_staged"),
         "series": _escaped(table, suffix="_series"),
+        "identity": _escaped(table, suffix="_identity"),
         "channel": _escaped(channel_of(table)),
         "created_at": sql.SQL(_CREATED_AT),
     }

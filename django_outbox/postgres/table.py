@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, LiteralString
 
+from ..exceptions import DatabaseError
 from ..options import OutboxSettings
-from ..records import Backlog, Failure, Identity, Record
+from ..records import Backlog, Failure, Identity, Numbering, Record
 from .connection import Connection, Database
 from .statements import MARKED, compose, identifier, queries
 from .takeover import Scope
@@ -32,6 +33,8 @@ _KEPT_IDS: Final = 200
 """A purge of so many rows at most is kept, too: for 30 of them that saves a fifth of
 its time. With a plan for any values the server compares each message id with all the
 others, which for a thousand costs more than to plan."""
+
+MIGRATE: Final = "Run `manage.py migrate`."
 
 _NOTED: Final = frozenset({"attempts", "last_error"})
 _VALUE: Final = Record._fields.index("value")
@@ -111,15 +114,38 @@ class Table:
         records, age = row or (0, None)
         return Backlog(records, records >= BACKLOG_CAP, age or 0.0)
 
-    def identity(self) -> Identity:
+    def numbering(self) -> Numbering:
         """Read what makes the rows and the ids one cluster's own."""
         values = {
             "table": self._quoted,
             "staged": identifier(self._table, suffix="_staged").as_string(None),
         }
         with self._database.session() as connection:
-            row = connection.execute(queries()["identity"], values).fetchone()
+            row = connection.execute(queries()["numbering"], values).fetchone()
         assert row is not None
+        return Numbering(*row)
+
+    def identity(self) -> Identity | None:
+        """
+        Read which outbox this is; None: it has no identity, as goharvest's.
+
+        Raises:
+            DatabaseError: it should have one, and `migrate` has not given it yet.
+        """
+        name = identifier(self._table, suffix="_identity").as_string(None)
+        values = {"identity": name, "table": self._quoted}
+        with self._database.session() as connection:
+            row = connection.execute(queries()["has_identity"], values).fetchone()
+            if row == (False, False):
+                return None
+            if row == (False, True):
+                raise DatabaseError(f"There is no table {name}. {MIGRATE}")
+            statement = self._statements(connection)["identity"]
+            row = connection.execute(statement).fetchone()
+        if row is None:
+            raise DatabaseError(
+                f"The table {name} is empty. Run `manage.py outbox identity --new`."
+            )
         return Identity(*row)
 
     def close(self) -> None:

@@ -17,7 +17,16 @@ from uuid import uuid4
 
 from ..exceptions import DatabaseUnavailable
 from ..options import OutboxSettings
-from ..records import Backlog, Failure, Held, Identity, Record, Sweep, size_of
+from ..records import (
+    Backlog,
+    Failure,
+    Held,
+    Identity,
+    Numbering,
+    Record,
+    Sweep,
+    size_of,
+)
 
 CAP = 100_000
 """Rows after which `backlog()` stops counting."""
@@ -55,6 +64,7 @@ class InMemoryOutbox:
         """What was set aside, attempts counted, with the error."""
         self.archived: list[Record] = []
         """What was purged, when the table has an archive."""
+        self._identity = Identity(str(uuid4()), "0/0")
         self._has_archive = has_archive
         self._page_bytes = page_bytes
         self._clock = clock
@@ -201,8 +211,13 @@ class InMemoryOutbox:
             age = max(0.0, self._clock() - created_at)
             return Backlog(min(count, CAP), is_capped=count >= CAP, oldest_age=age)
 
-    def identity(self) -> Identity | None:
+    def numbering(self) -> Numbering | None:
         """Say nothing: whoever fills this table chooses clusters and ids."""
+
+    def identity(self) -> Identity:
+        """Say which outbox this is: no other."""
+        with self._reached():
+            return self._identity
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

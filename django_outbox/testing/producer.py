@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..exceptions import DeliveryFailed, ProducerQueueFull, RecordPoisoned
 from ..kafka.envelope import Envelope, Headers
-from ..options import OutboxSettings
+from ..options import SHARED_NAME, OutboxSettings
 from ..records import Record
 from ..relay.ports import Settled
 
@@ -109,7 +109,7 @@ class InMemoryProducer:
         max_queued: int = 100_000,
     ) -> None:
         self._log = log
-        self._envelope = Envelope(options or OutboxSettings())
+        self._envelope = Envelope(named(options or OutboxSettings()))
         self._max_queued = max_queued
         self._queue: deque[Queued] = deque()
 
@@ -195,3 +195,8 @@ def partition_of(record: Record, topic: InMemoryTopic | None) -> int:
 
 def _bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
+
+
+def named(options: OutboxSettings) -> OutboxSettings:
+    """Name the election where nobody did: there is no database to ask."""
+    return options if options.is_named else replace(options, LEADER_TOPIC=SHARED_NAME)

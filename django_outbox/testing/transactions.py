@@ -19,7 +19,7 @@ from ..options import OutboxSettings
 from ..records import Record
 from .coordinator import Coordinator
 from .membership import FakeCredential
-from .producer import InMemoryLog, Queued, partition_of, refusal
+from .producer import InMemoryLog, Queued, named, partition_of, refusal
 from .transactor import Transactor
 
 
@@ -56,7 +56,7 @@ class InMemoryTransactions:
         self._credential = credential
         self._group = group
         self._shard = shard
-        options = options or OutboxSettings()
+        options = named(options or OutboxSettings())
         origin = options.CLUSTER_ID if origin is None else origin
         self._id = f"{options.leader_group_of(origin)}.{shard}"
         self._topic = options.ledger_topic_of(origin)

@@ -13,7 +13,7 @@ from decimal import Decimal
 from shop.orders import ORDERS
 
 from django_outbox import ConsumedMessage, consumer
-from django_outbox.conf import settings
+from django_outbox.naming import named_settings
 
 from . import accounts
 
@@ -21,7 +21,7 @@ from . import accounts
 @consumer(ORDERS, group="billing")
 def keep_accounts(message: ConsumedMessage) -> None:
     """Charge orders that are placed; settle those that are paid or cancelled."""
-    if message.source not in settings.sources:
+    if message.source not in named_settings().sources:
         # Another shop's, in the same topic: its orders have numbers of their own.
         return
     order = int(message.key_text())

@@ -17,9 +17,9 @@ from shop import orders
 from shop.models import Order, Status
 
 from django_outbox import ConsumedMessage, signals
-from django_outbox.conf import settings
 from django_outbox.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from django_outbox.models import OutboxRecord
+from django_outbox.naming import named_settings
 
 from .accounts import ACCOUNTS
 from .consumers import keep_accounts
@@ -93,7 +93,7 @@ def told(order: int, event: dict[str, str] | None) -> ConsumedMessage:
         topic=orders.ORDERS,
         key=str(order).encode(),
         value=None if event is None else json.dumps(event).encode(),
-        headers=(("outbox-source", settings.source.encode()),),
+        headers=(("outbox-source", named_settings().source.encode()),),
     )
 
 

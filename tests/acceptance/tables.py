@@ -39,17 +39,35 @@ class Server:
         self._url = url
         self._templates: dict[str, str] = {}
 
-    def create(self, *, table: str = "outbox") -> OutboxTable:
+    def create(self, *, table: str = "outbox", name: str = "") -> OutboxTable:
         """Make a database with empty tables, the outbox under this name."""
         if table not in self._templates:
             self._templates[table] = self._make_template(table)
-        name = f"acceptance_{uuid4().hex}"
+        name = name or new_name()
         self._administer("CREATE DATABASE {} TEMPLATE {}", name, self._templates[table])
-        return OutboxTable(self._url_of(name), table)
+        made = OutboxTable(self._url_of(name), table)
+        # Another outbox than that of every other test.
+        made.execute("UPDATE {identity} SET outbox = gen_random_uuid()")
+        return made
+
+    def missing(self, *, table: str = "outbox") -> OutboxTable:
+        """Name a database that does not exist yet."""
+        return OutboxTable(self._url_of(new_name()), table)
+
+    def copy(self, table: OutboxTable) -> OutboxTable:
+        """Copy a database to which nobody is connected, as a restored dump would be."""
+        name = new_name()
+        self._administer("CREATE DATABASE {} TEMPLATE {}", name, table.database)
+        return OutboxTable(self._url_of(name), table.name)
+
+    def rename(self, table: OutboxTable) -> OutboxTable:
+        """Rename a database to which nobody is connected."""
+        name = new_name()
+        self._administer("ALTER DATABASE {} RENAME TO {}", table.database, name)
+        return OutboxTable(self._url_of(name), table.name)
 
     def drop(self, table: OutboxTable) -> None:
-        name = urlsplit(table.url).path.strip("/")
-        self._administer("DROP DATABASE {} WITH (FORCE)", name)
+        self._administer("DROP DATABASE IF EXISTS {} WITH (FORCE)", table.database)
 
     def close(self) -> None:
         for name in self._templates.values():
@@ -80,12 +98,28 @@ class Server:
         return urlunsplit(urlsplit(self._url)._replace(path=f"/{name}"))
 
 
+def new_name() -> str:
+    """Name a database that nobody has."""
+    return f"acceptance_{uuid4().hex}"
+
+
 class OutboxTable:
     """One outbox table, as plain SQL sees it."""
 
     def __init__(self, url: str, name: str) -> None:
         self.url = url
         self.name = name
+
+    @property
+    def database(self) -> str:
+        """The name of its database."""
+        return urlsplit(self.url).path.strip("/")
+
+    @property
+    def identity(self) -> str:
+        """Which outbox it is: the digits that stand in names."""
+        ((outbox,),) = self.execute("SELECT outbox FROM {identity}")
+        return str(outbox.hex[:12])
 
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.url, autocommit=True, connect_timeout=5)
@@ -99,6 +133,7 @@ class OutboxTable:
             outbox=sql.Identifier(self.name),
             parked=sql.Identifier(f"{self.name}_parked"),
             archive=sql.Identifier(f"{self.name}_archive"),
+            identity=sql.Identifier(f"{self.name}_identity"),
         )
         with self.connect() as connection:
             cursor = connection.execute(composed, values)

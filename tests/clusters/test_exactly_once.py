@@ -11,7 +11,7 @@ import pytest
 from django.db import connections
 from django.db.transaction import atomic
 
-from django_outbox.clusters import read_identity, statements
+from django_outbox.clusters import read_numbering, statements
 from django_outbox.harvester import Harvester
 from django_outbox.options import OutboxSettings
 
@@ -28,9 +28,9 @@ Row = tuple[int, str]
 def belong(alias: str, *, cluster: int, count: int) -> None:
     """Make a database that of a cluster, as `outbox cluster init` does."""
     connection = connections[alias]
-    identity = read_identity(connection, "outbox")
+    numbering = read_numbering(connection, "outbox")
     with atomic(using=alias), connection.cursor() as cursor:
-        for statement in statements("outbox", identity, cluster=cluster, count=count):
+        for statement in statements("outbox", numbering, cluster=cluster, count=count):
             cursor.execute(statement)
 
 

@@ -17,7 +17,7 @@ from django_outbox.kafka.transactions import KafkaTransactions
 from django_outbox.ledger.ports import Transactions
 from django_outbox.options import OutboxSettings
 from django_outbox.records import Record
-from django_outbox.testing.producer import InMemoryLog, InMemoryTopic, Queued
+from django_outbox.testing.producer import InMemoryLog, InMemoryTopic, Queued, named
 from django_outbox.testing.transactions import InMemoryTransactions
 from django_outbox.testing.transactor import Transactor
 from tests.services import Topics
@@ -35,7 +35,7 @@ class MemoryTransactions:
         self.log = InMemoryLog(has_auto_create=False)
         self._transactor = Transactor()
         self._count = 0
-        self.log.create(OutboxSettings().ledger_topic)
+        self.log.create(named(OutboxSettings()).ledger_topic)
 
     def create(self, *, max_message_bytes: int = 1_048_588) -> str:
         self._count += 1

@@ -3,15 +3,53 @@
 from __future__ import annotations
 
 import pytest
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_outbox import stash
 from django_outbox.conf import OutboxImproperlyConfigured
 from django_outbox.harvester import Harvester
 from django_outbox.models import OutboxRecord
+from django_outbox.naming import read_identity
 
 from ..services import Topics
 from .harvesting import Witness, eventually, fast_options
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_two_databases_have_two_leaders_with_default_names(
+    bootstrap_servers: str, topics: Topics
+) -> None:
+    aliases, topic = ("default", "other"), topics.create()
+    options = fast_options(bootstrap_servers, LEADER_TOPIC="", LEADER_GROUP="")
+    witness = Witness()
+    harvesters = [
+        Harvester(name=alias, database=alias, options=options, observers=[witness])
+        for alias in aliases
+    ]
+    for alias in aliases:
+        with transaction.atomic(using=alias):
+            stash(topic, key="key", value=alias, using=alias)
+
+    with harvesters[0], harvesters[1]:
+        for alias in aliases:
+            witness.wait_for("leader_acquired", name=alias)
+        eventually(lambda: not any(map(waits, aliases)))
+
+    sent = {m.value(): dict(m.headers())["outbox-source"] for m in topics.read(topic)}
+    assert sent == {alias.encode(): source(alias) for alias in aliases}
+    assert sent[b"default"] != sent[b"other"]
+
+
+def waits(alias: str) -> bool:
+    """Whether a record is left in a database."""
+    return OutboxRecord.objects.using(alias).exists()
+
+
+def source(alias: str) -> bytes:
+    """What the header says of a database's outbox."""
+    identity = read_identity(connections[alias], "outbox")
+    assert identity is not None
+    return b"outbox-leader-" + identity.outbox.replace("-", "")[:12].encode()
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])

@@ -34,7 +34,8 @@ from tests.contracts.clusters import Reports
 from tests.unit.samples import record
 
 servers, topic = sys.argv[1:]
-producer = KafkaProducer(OutboxSettings(KAFKA={"bootstrap.servers": servers}))
+kafka = {"bootstrap.servers": servers}
+producer = KafkaProducer(OutboxSettings(SOURCE="test", KAFKA=kafka))
 reports = Reports()
 producer.produce(record(1, topic=topic), "leader", reports)
 reports.wait(producer, 1)
@@ -52,7 +53,10 @@ reports.wait(producer, 2)
 
 def make(servers: str, **properties: object) -> KafkaProducer:
     return KafkaProducer(
-        OutboxSettings(KAFKA={"bootstrap.servers": servers, **properties}), name="test"
+        OutboxSettings(
+            SOURCE="test", KAFKA={"bootstrap.servers": servers, **properties}
+        ),
+        name="test",
     )
 
 
@@ -62,7 +66,7 @@ def test_a_fatal_error_breaks_the_producer_and_not_the_harvester(
 ) -> None:
     """A number out of order; a right that is missing. The next producer goes on."""
     broker = MockBroker()
-    options = OutboxSettings(KAFKA={"bootstrap.servers": broker.servers})
+    options = OutboxSettings(SOURCE="test", KAFKA={"bootstrap.servers": broker.servers})
     outbox, made = InMemoryOutbox(), []
 
     def produce() -> KafkaProducer:
@@ -162,7 +166,9 @@ def test_a_topic_that_was_missing_is_found_once_it_exists(
 def test_a_cluster_that_is_away_fails_the_record_and_blames_it_not(
     reports: Reports,
 ) -> None:
-    options = OutboxSettings(KAFKA={"bootstrap.servers": NOWHERE}, DELIVERY_TIMEOUT=0.5)
+    options = OutboxSettings(
+        SOURCE="test", KAFKA={"bootstrap.servers": NOWHERE}, DELIVERY_TIMEOUT=0.5
+    )
     producer = KafkaProducer(options)
 
     started = time.monotonic()
@@ -226,7 +232,10 @@ def test_a_child_process_makes_its_own_client_and_ends_well(
 def test_a_record_that_failed_goes_by_its_former_client(reports: Reports) -> None:
     """Another one would not know its late copy for one."""
     options = OutboxSettings(
-        KAFKA={"bootstrap.servers": NOWHERE}, DELIVERY_TIMEOUT=0.2, SESSION_TIMEOUT=6.0
+        SOURCE="test",
+        KAFKA={"bootstrap.servers": NOWHERE},
+        DELIVERY_TIMEOUT=0.2,
+        SESSION_TIMEOUT=6.0,
     )
     producer = KafkaProducer(options)
     records = [record(n, key=str(n)) for n in range(MANY + 1)]

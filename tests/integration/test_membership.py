@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,9 +15,10 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from django_outbox.election.ports import Heartbeat, JoinLater, Membership
-from django_outbox.exceptions import KafkaUnavailable, TopicMissing
-from django_outbox.kafka.config import consumer_config
+from django_outbox.exceptions import KafkaUnavailable, TopicMissing, WrongOutbox
+from django_outbox.kafka.config import consumer_config, watch_config
 from django_outbox.kafka.groups import Doorstep
+from django_outbox.kafka.heartbeats import encode
 from django_outbox.kafka.membership import KafkaMembership
 from django_outbox.kafka.topics import (
     OwnTopic,
@@ -24,7 +26,9 @@ from django_outbox.kafka.topics import (
     leader_topic,
     ledger_topic,
 )
+from django_outbox.kafka.watch import Watch
 from django_outbox.options import OutboxSettings
+from django_outbox.records import Identity
 from tests.contracts.groups import Group, KafkaGroup, Recorder
 from tests.services import Topics
 
@@ -160,7 +164,7 @@ def test_a_broker_that_is_away_is_reported_in_time(name: str) -> None:
 
 
 def test_joining_without_a_broker_can_be_tried_again() -> None:
-    member = KafkaMembership(OutboxSettings(KAFKA=NOWHERE))
+    member = KafkaMembership(OutboxSettings(LEADER_TOPIC="x", KAFKA=NOWHERE))
 
     for _ in range(2):
         with pytest.raises(KafkaUnavailable):
@@ -273,3 +277,98 @@ def test_newcomers_one_after_the_other_hardly_silence_the_leader(
     silences = [longest_silence(bootstrap_servers) for _ in range(3)]
 
     assert median(silences) < 0.75, silences
+
+
+def test_heartbeats_of_the_past_are_not_heard(config: dict[str, str]) -> None:
+    """An hour of them may lie there, of a database that was dropped."""
+    group = KafkaGroup(config["bootstrap.servers"])
+    ensure_topic(config, leader_topic(group.options))
+    group.write(encode(Heartbeat(node="gone", nonce="n", sent_at=1.0)))
+    topic = group.options.leader_topic
+    watch = Watch(watch_config(group.options), topic=topic, shard=0)
+    heard: list[str] = []
+
+    def hears_the_next() -> bool:
+        group.write(encode(Heartbeat(node="present", nonce="n", sent_at=1.0)))
+        heard.extend(heartbeat.node for heartbeat in watch.heard())
+        return bool(heard)
+
+    try:
+        eventually(hears_the_next)
+    finally:
+        watch.close()
+    assert set(heard) == {"present"}
+
+
+def outboxes() -> list[Identity]:
+    """Two that have nothing in common."""
+    return [Identity(str(uuid4()), f"1/{number}") for number in (1, 2)]
+
+
+def test_a_newcomer_that_hears_another_outbox_never_joins(
+    config: dict[str, str],
+) -> None:
+    group = KafkaGroup(config["bootstrap.servers"])
+    here, there = outboxes()
+    leader = KafkaMembership(group.options, name="a", identity=lambda: here)
+    late = KafkaMembership(group.options, name="b", identity=lambda: there)
+    heard = Recorder()
+    group.join_and_own(leader, heard)
+
+    def refuses() -> bool:
+        leader.send(Heartbeat(node="a", nonce="n", sent_at=1.0))
+        leader.poll(0.05)
+        try:
+            late.join(Recorder())
+        except JoinLater:
+            return False
+        except WrongOutbox:
+            return True
+        raise AssertionError("it joined")
+
+    try:
+        group.wait(refuses)
+        name = group.options.leader_group
+        admin = AdminClient(config)
+        found = admin.describe_consumer_groups([name])[name].result(5)
+        assert [member.client_id for member in found.members] == ["a"]
+        assert heard.told == ["assigned"]
+    finally:
+        late.leave()
+        leader.leave()
+
+
+def test_a_standby_that_hears_another_outbox_refuses(config: dict[str, str]) -> None:
+    """Both found the group empty, so that neither waited."""
+    group = KafkaGroup(config["bootstrap.servers"])
+    here, there = outboxes()
+    one = KafkaMembership(group.options, name="a", identity=lambda: here)
+    other = KafkaMembership(group.options, name="b", identity=lambda: there)
+    recorders = {one: Recorder(), other: Recorder()}
+    joining = [
+        threading.Thread(target=member.join, args=(recorder,))
+        for member, recorder in recorders.items()
+    ]
+    for thread in joining:
+        thread.start()
+    for thread in joining:
+        thread.join()
+    refused: list[KafkaMembership] = []
+
+    def one_refuses() -> bool:
+        for member, recorder in recorders.items():
+            if "assigned" in recorder.told:
+                member.send(Heartbeat(node="x", nonce="n", sent_at=1.0))
+            try:
+                member.poll(0.05)
+            except WrongOutbox:
+                refused.append(member)
+        return bool(refused)
+
+    try:
+        group.wait(one_refuses)
+        (standby,) = refused
+        assert recorders[standby].told == []
+    finally:
+        other.leave()
+        one.leave()

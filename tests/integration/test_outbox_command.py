@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from django_outbox import Message, open_series, stash_many
+from django_outbox.management.identity import report
 from django_outbox.management.series import close_series
 from django_outbox.models import (
     ArchivedRecord,
@@ -73,6 +74,7 @@ def test_status_for_people() -> None:
 def test_status_for_machines() -> None:
     shown = json.loads(run("status", "--format", "json"))
     assert 5 <= shown["backlog"].pop("oldest_age") < 60
+    assert shown.pop("identity") == report("default")
     assert shown == {
         "database": "default",
         "table": "outbox",

@@ -161,7 +161,7 @@ def test_the_harvester_needs_no_more_than_its_grants(
     table.reset(LEADER, [Held(second.lane, 1)])
     assert table.park(LEADER, [Failure(third, "MSG_SIZE_TOO_LARGE")]) == 1
     assert table.backlog().records == 2
-    assert table.identity().increment == 1
+    assert table.numbering().increment == 1
     left = OutboxRecord.objects.order_by("id").values_list("id", flat=True)
     assert list(left) == [second.id, fourth.id]
     assert ParkedRecord.objects.get().id == third.id

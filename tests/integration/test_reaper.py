@@ -195,6 +195,19 @@ def test_rows_of_plain_sql_reach_kafka_in_order(
     assert any("sendConcurrency means nothing here" in line for line in process.log)
 
 
+def test_a_table_without_an_identity_needs_names(
+    reap: Callable[..., Harvester], table: sql.Identifier, file: Path
+) -> None:
+    text = re.sub(r"  leader(Topic|GroupID): .*\n", "", file.read_text("utf-8"))
+    file.write_text(text, "utf-8")
+    process = reap()
+
+    assert process.exit_code() == 2
+    (line,) = [line for line in process.log if not line.startswith("{")]
+    assert "harvest.leaderTopic and harvest.leaderGroupID are not set" in line
+    assert "Sidecar.outbox_identity" in line
+
+
 def test_a_second_process_takes_over(
     reap: Callable[..., Harvester],
     postgres: psycopg.Connection,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.clusters import misfits, statements
-from django_outbox.records import Identity
+from django_outbox.records import Numbering
 
-RIGHT = Identity("1", "'1'::smallint", "outbox_id_seq", 3, 40)
+RIGHT = Numbering("1", "'1'::smallint", "outbox_id_seq", 3, 40)
 
 
 def test_a_table_that_fits_is_left_alone() -> None:

@@ -17,6 +17,7 @@ from django_outbox.exceptions import (
     KafkaUnavailable,
     OutboxError,
     TopicMissing,
+    WrongOutbox,
 )
 from django_outbox.testing.membership import FakeGroup, FakeMembership
 from django_outbox.testing.timeline import Timeline
@@ -188,6 +189,21 @@ def test_a_group_that_asks_for_patience_is_asked_again_soon(
 
     assert process.asked_at == pytest.approx([1000.0 + i * 0.2 for i in range(20)])
     assert caplog.records == []
+
+
+def test_another_outbox_in_the_group_ends_it_before_it_joins(process: Process) -> None:
+    process.membership.obstacle = WrongOutbox()
+    with pytest.raises(WrongOutbox):
+        run(1.0, process)
+    assert process.kinds == []
+
+
+def test_another_outbox_is_heard_when_the_own_one_was_replaced(
+    process: Process,
+) -> None:
+    process.trouble = WrongOutbox()
+    with pytest.raises(WrongOutbox):
+        run(1.0, process)
 
 
 def test_a_second_process_leaves_the_leader_alone(group: FakeGroup) -> None:

@@ -48,7 +48,7 @@ MAX_STATEMENTS = {"at-least-once": 7.0, "exactly-once": 2.0}
 """Statements for a thousand records, with a table that answers at once: one that
 takes its time is given more records at a time."""
 
-OPTIONS = OutboxSettings(KAFKA={"bootstrap.servers": "nowhere:1"})
+OPTIONS = OutboxSettings(LEADER_TOPIC="x", KAFKA={"bootstrap.servers": "nowhere:1"})
 RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=3)
 
 

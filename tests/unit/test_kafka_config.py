@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,10 +22,12 @@ from django_outbox.kafka.validation import check_properties
 from django_outbox.options import OutboxSettings
 from django_outbox.owned_keys import OWNED_KAFKA_KEYS
 
+named = partial(OutboxSettings, LEADER_TOPIC="leaders")
+
 
 def test_seconds_become_milliseconds() -> None:
     config = consumer_config(
-        OutboxSettings(
+        named(
             SESSION_TIMEOUT=3.0,
             HEARTBEAT_TIMEOUT=1.0,
             HEARTBEAT_INTERVAL=0.5,
@@ -43,7 +46,7 @@ def test_a_duration_is_never_rounded_down_to_nothing() -> None:
 
 
 def test_the_group_is_classic_and_sticky_and_commits_only_on_purpose() -> None:
-    config = consumer_config(OutboxSettings())
+    config = consumer_config(named())
 
     assert config["group.protocol"] == "classic"
     assert config["partition.assignment.strategy"] == "cooperative-sticky"
@@ -53,7 +56,7 @@ def test_the_group_is_classic_and_sticky_and_commits_only_on_purpose() -> None:
 
 
 def test_records_are_sent_idempotently_with_javas_partitioner() -> None:
-    config = producer_config(OutboxSettings(DELIVERY_TIMEOUT=4.0))
+    config = producer_config(named(DELIVERY_TIMEOUT=4.0))
 
     assert config["acks"] == "all"
     assert config["enable.idempotence"] is True
@@ -62,14 +65,14 @@ def test_records_are_sent_idempotently_with_javas_partitioner() -> None:
 
 
 def test_a_stale_heartbeat_is_dropped_unsent() -> None:
-    config = heartbeat_config(OutboxSettings(HEARTBEAT_TIMEOUT=1.0))
+    config = heartbeat_config(named(HEARTBEAT_TIMEOUT=1.0))
 
     assert config["message.timeout.ms"] == 1000
     assert config["linger.ms"] == 0
 
 
 def test_the_projects_properties_reach_every_client() -> None:
-    options = OutboxSettings(KAFKA={"bootstrap.servers": "kafka:1", "client.id": "x"})
+    options = named(KAFKA={"bootstrap.servers": "kafka:1", "client.id": "x"})
     makers = (admin_config, producer_config, heartbeat_config, consumer_config)
 
     for make in makers:
@@ -79,7 +82,7 @@ def test_the_projects_properties_reach_every_client() -> None:
 
 
 def test_properties_of_the_producer_reach_no_other_client() -> None:
-    options = OutboxSettings(PRODUCER_KAFKA={"compression.type": "zstd"})
+    options = named(PRODUCER_KAFKA={"compression.type": "zstd"})
 
     assert producer_config(options)["compression.type"] == "zstd"
     for make in (admin_config, heartbeat_config, consumer_config):
@@ -89,8 +92,8 @@ def test_properties_of_the_producer_reach_no_other_client() -> None:
 @pytest.mark.parametrize("key", sorted(OWNED_KAFKA_KEYS))
 def test_what_the_promises_rest_on_cannot_be_overridden(key: str) -> None:
     """rules.py refuses these keys already; here they are without effect."""
-    options = OutboxSettings(KAFKA={key: "bad"}, PRODUCER_KAFKA={key: "bad"})
-    plain = OutboxSettings()
+    options = named(KAFKA={key: "bad"}, PRODUCER_KAFKA={key: "bad"})
+    plain = named()
 
     for make in (producer_config, consumer_config):
         if key in make(plain):
@@ -98,7 +101,7 @@ def test_what_the_promises_rest_on_cannot_be_overridden(key: str) -> None:
 
 
 def test_librdkafka_knows_every_property() -> None:
-    options = OutboxSettings(KAFKA={"bootstrap.servers": "127.0.0.1:1"})
+    options = named(KAFKA={"bootstrap.servers": "127.0.0.1:1"})
     quiet = {"log_level": 0}
 
     Consumer(consumer_config(options) | quiet).close()

@@ -98,7 +98,7 @@ def report(
 
 
 def test_an_acknowledgement_without_an_offset_is_a_failure() -> None:
-    producer = KafkaProducer(OutboxSettings())
+    producer = KafkaProducer(OutboxSettings(SOURCE="test"))
 
     refused = report(producer, None, offset=-1001)
 
@@ -108,7 +108,7 @@ def test_an_acknowledgement_without_an_offset_is_a_failure() -> None:
 
 
 def test_a_client_that_met_a_fatal_error_breaks_every_record_after_it() -> None:
-    producer = KafkaProducer(OutboxSettings())
+    producer = KafkaProducer(OutboxSettings(SOURCE="test"))
     fatal = KafkaError(KafkaError.UNKNOWN_PRODUCER_ID, "a gap", fatal=True)
     producer._trouble.note(fatal)
 
@@ -122,7 +122,7 @@ def test_a_client_that_met_a_fatal_error_breaks_every_record_after_it() -> None:
 def test_a_trouble_is_told_once_until_a_record_arrives(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    producer = KafkaProducer(OutboxSettings())
+    producer = KafkaProducer(OutboxSettings(SOURCE="test"))
     away = KafkaError(KafkaError._ALL_BROKERS_DOWN)
     refused = KafkaError(KafkaError._TRANSPORT)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from django_outbox.election.ports import Heartbeat
@@ -12,6 +14,49 @@ def test_a_heartbeat_survives_the_wire() -> None:
     heartbeat = Heartbeat(node="höst-1", nonce="n", sent_at=12345.678901)
 
     assert decode(encode(heartbeat)) == heartbeat
+    assert b"outbox" not in encode(heartbeat)
+
+
+OUTBOX = "3f2a9c1b-7d4e-4f00-8000-000000000001"
+
+
+def test_it_says_which_outbox_is_led_where_and_since_when() -> None:
+    heartbeat = Heartbeat(
+        node="a",
+        nonce="n",
+        sent_at=1.5,
+        outbox=OUTBOX,
+        system="7711455915790997796/16385",
+        age=2.5,
+    )
+
+    assert decode(encode(heartbeat)) == heartbeat
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"outbox": "another"},
+        {"outbox": OUTBOX + "\n"},
+        {"outbox": 1},
+        {"outbox": OUTBOX.upper()},
+        {"system": ""},
+        {"system": "1/2\nforged"},
+        {"system": None},
+        {"age": "old"},
+        {"age": float("inf")},
+        {"age": True},
+    ],
+)
+def test_what_it_says_of_its_outbox_counts_as_a_whole_or_not(
+    forged: dict[str, object],
+) -> None:
+    """It is shown in an error, and whoever may write can write anything."""
+    right = {"outbox": OUTBOX, "system": "1/2", "age": 1.0}
+    plain = {"node": "a", "nonce": "n", "sent_at": 1.5}
+
+    assert decode(json.dumps(plain | right | forged).encode()) == Heartbeat(**plain)
+    assert decode(json.dumps(plain | right).encode()) == Heartbeat(**plain, **right)
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,12 @@ from django_outbox.relay.handoff import Post
 from django_outbox.relay.pace import SWEEP_INTERVAL
 from django_outbox.relay.poison import RetryPolicy
 from django_outbox.relay.settle import Settler
-from django_outbox.testing.producer import InMemoryLog
+from django_outbox.testing.producer import InMemoryLog, named
 from django_outbox.testing.transactions import InMemoryTransactions
 from django_outbox.testing.transactor import Transactor
 from django_outbox.testing.unmarked import InMemoryUnmarked
 
-LEDGER_TOPIC = OutboxSettings().ledger_topic
+LEDGER_TOPIC = named(OutboxSettings()).ledger_topic
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ QUIET = 10.0
 
 ORIGIN = 0
 
-LEDGER_TOPIC = OutboxSettings().ledger_topic_of(ORIGIN)
+LEDGER_TOPIC = OutboxSettings(CLUSTERS_COUNT=3).ledger_topic_of(ORIGIN)
 
 
 class Site(Cluster):

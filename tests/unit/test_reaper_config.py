@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from django_outbox.exceptions import ConfigurationError
+from django_outbox.naming import name
 from django_outbox.options import OutboxSettings
 from django_outbox.reaper_config import ReaperConfig, configure
 
@@ -53,16 +54,16 @@ def test_an_empty_file_has_goharvests_data_source_and_table() -> None:
     assert config.options == OutboxSettings(HEARTBEAT_INTERVAL=0.5)
 
 
-def test_the_names_of_an_election_that_is_not_named_earn_a_warning() -> None:
-    """They are those of a Django project's harvester, and of every other file's."""
+def test_names_that_are_not_given_are_left_to_the_database() -> None:
+    """goharvest's table has none, and the error names the file's keys."""
     config = configure({})
-    assert config.options.LEADER_TOPIC == "outbox-leader"
-    assert config.options.LEADER_GROUP == "outbox-leader"
-    assert warnings(config) == {
-        "leaderGroupID": "is not set, 'outbox-leader' is used; name one for each "
-        "outbox table, or only one of two tables is harvested",
-        "leaderTopic": "is not set, 'outbox-leader' is used",
-    }
+    assert not config.options.is_named
+    assert not {"leaderGroupID", "leaderTopic"} & set(warnings(config))
+    with pytest.raises(ConfigurationError) as caught:
+        name(config.options, None, table="outbox")
+    assert config.in_words_of_the_file(str(caught.value)).startswith(
+        "leaderTopic and leaderGroupID are not set, and 'outbox' has no identity"
+    )
 
 
 def test_the_leader_topic_follows_the_group_as_in_goneli() -> None:

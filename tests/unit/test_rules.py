@@ -67,7 +67,7 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
         ("CLUSTERS_COUNT", 33),
         ("MAXIMUM_DELAY", -1.0),
         ("LEADER_TOPIC", "with space"),
-        ("LEADER_GROUP", ""),
+        ("LEADER_GROUP", "x" * 250),
         ("METRICS_ADDRESS", "9187"),
         ("METRICS_ADDRESS", "host:99999"),
         ("METRICS_ADDRESS", "host:³"),

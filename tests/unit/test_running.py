@@ -19,12 +19,12 @@ import pytest
 from django_outbox import running
 from django_outbox.election.solo import SoloMembership
 from django_outbox.events import Event, LeaderAcquired, Ready
-from django_outbox.exceptions import ConfigurationError
+from django_outbox.exceptions import ConfigurationError, WrongOutbox
 from django_outbox.harvester import Harvester
 from django_outbox.options import OutboxSettings
 from django_outbox.parts import Observer
 from django_outbox.providers import Providers
-from django_outbox.records import Backlog, Identity
+from django_outbox.records import Backlog, Identity, Numbering
 from django_outbox.relay.outage import Outage
 from django_outbox.running import run, spared_collector
 from django_outbox.stopping import StopSignals
@@ -126,9 +126,9 @@ def test_a_signal_ends_it_in_order(
 class OtherOutbox(InMemoryOutbox):
     """A table that says which cluster's it is, if it can be reached."""
 
-    found = Identity("0", "0", "outbox_id_seq", 1, 1)
+    found = Numbering("0", "0", "outbox_id_seq", 1, 1)
 
-    def identity(self) -> Identity:
+    def numbering(self) -> Numbering:
         self.ping()
         return self.found
 
@@ -146,7 +146,7 @@ def test_a_database_that_is_the_clusters_is_harvested(
     worker: Worker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worker.outbox = outbox = OtherOutbox()
-    outbox.found = Identity("1", "1", "outbox_id_seq", 2, 3)
+    outbox.found = Numbering("1", "1", "outbox_id_seq", 2, 3)
     worker.on_event = send_on(LeaderAcquired, signal.SIGTERM)
     assert worker.run(CLUSTER_ID=1, CLUSTERS_COUNT=2) == 0
     assert kinds(capsys)[:2] == ["ready", "leader_acquired"]
@@ -184,6 +184,104 @@ def test_a_signal_ends_the_wait_for_a_database(
     monkeypatch.setattr(Outage, "lost", lost_and_stopped)
     assert worker.run(CLUSTERS_COUNT=2) == 0
     assert kinds(capsys) == ["stopped"]
+
+
+def test_a_database_that_is_away_is_waited_for_until_it_says_which_outbox_it_is(
+    worker: Worker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker.outbox.is_down = True
+    lost = Outage.lost
+
+    def lost_once(self: Outage, *arguments: Any) -> float:
+        worker.outbox.is_down = False
+        return lost(self, *arguments)
+
+    monkeypatch.setattr(Outage, "lost", lost_once)
+    worker.on_event = send_on(LeaderAcquired, signal.SIGTERM)
+    assert worker.run() == 0
+    assert kinds(capsys) == ["ready", "leader_acquired", "leader_revoked", "stopped"]
+
+
+def test_a_signal_ends_the_wait_for_a_name(
+    worker: Worker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker.outbox.is_down = True
+    lost = Outage.lost
+
+    def lost_and_stopped(self: Outage, *arguments: Any) -> float:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return lost(self, *arguments)
+
+    monkeypatch.setattr(Outage, "lost", lost_and_stopped)
+    assert worker.run() == 0
+    assert kinds(capsys) == ["stopped"]
+
+
+class Nameless(InMemoryOutbox):
+    """A table as goharvest makes it."""
+
+    def identity(self) -> None:  # type: ignore[override]
+        """Say nothing."""
+
+
+def test_a_table_that_gives_no_names_ends_it_with_one_line(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker.outbox = Nameless()
+    with pytest.raises(ConfigurationError, match=r"^LEADER_TOPIC and LEADER_GROUP are"):
+        worker.run()
+    assert "LEADER_TOPIC" not in caplog.text
+    worker.on_event = send_on(LeaderAcquired, signal.SIGTERM)
+    assert worker.run(LEADER_TOPIC="leaders") == 0
+
+
+class Replaced(InMemoryOutbox):
+    """A database that holds another outbox after some time."""
+
+    def backlog(self) -> Backlog:
+        self._identity = Identity("aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee", "0/0")
+        return super().backlog()
+
+
+def test_an_outbox_that_became_another_one_is_led_no_more(
+    worker: Worker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker.outbox = Replaced()
+    with pytest.raises(WrongOutbox, match="Start this process again"):
+        worker.run(METER_INTERVAL=0.1)
+    assert kinds(capsys)[-2:] == ["leader_revoked", "stopped"]
+
+
+def test_an_application_starts_at_once_while_its_database_is_away(
+    worker: Worker,
+) -> None:
+    worker.outbox.is_down = True
+    leads = threading.Event()
+    worker.on_event = lambda event: (
+        leads.set() if isinstance(event, LeaderAcquired) else None
+    )
+    with worker.make([], OutboxSettings()) as harvester:
+        assert harvester.is_alive
+        assert not leads.is_set()
+        worker.outbox.is_down = False
+        assert leads.wait(30)
+
+
+def test_an_application_finds_the_reason_in_its_log(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker.outbox = Nameless()
+    harvester = worker.make([], OutboxSettings())
+    harvester.start()
+    with pytest.raises(ConfigurationError):
+        harvester.join(20)
+    (line,) = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert "LEADER_TOPIC and LEADER_GROUP are not set" in line.getMessage()
+    assert line.exc_info is None
 
 
 def test_a_signal_before_it_has_started_ends_it_in_order(

@@ -22,7 +22,7 @@ from ...models import (
 )
 from ...privileges import grants
 from ...routing import outbox_database
-from .. import cluster, origins
+from .. import cluster, identity, origins
 from ..series import close_series, list_series
 
 BLOCKED_SHOWN: Final = 20
@@ -70,7 +70,13 @@ class Command(BaseCommand):
             "--check", action="store_true", help="only say whether it has run"
         )
         instead.add_argument("--dry-run", action="store_true", help="only print SQL")
-        for verb in (status, release, series, prune, roles, clusters):
+        which = verbs.add_parser("identity", help="which outbox this is")
+        which.add_argument(
+            "--new",
+            action="store_true",
+            help="make it another outbox, when its database is a copy of another's",
+        )
+        for verb in (status, release, series, prune, roles, clusters, which):
             verb.add_argument("--database", metavar="ALIAS", help="where the outbox is")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -99,10 +105,12 @@ class Command(BaseCommand):
             .values("id", "kafka_topic", "attempts", "last_error")[:BLOCKED_SHOWN]
         )
         clusters = origins.report(alias) if settings.CLUSTERS_COUNT > 1 else None
+        which = identity.report(alias)
         if options["format"] == "json":
             report = {
                 "database": alias,
                 "table": OutboxRecord._meta.db_table,
+                "identity": which,
                 "backlog": backlog._asdict(),
                 "staged": staged,
                 "parked": parked,
@@ -111,6 +119,8 @@ class Command(BaseCommand):
             }
             self.stdout.write(json.dumps(report))
             return
+        for line in identity.describe(which):
+            self.stdout.write(line)
         at_least = "at least " if backlog.is_capped else ""
         waiting = f"{at_least}{backlog.records:,}, oldest {backlog.oldest_age:.1f} s"
         self.stdout.write(f"waiting  {waiting}")
@@ -179,6 +189,12 @@ class Command(BaseCommand):
         else:
             lines = cluster.init(alias, above=options["above"])
         for line in lines:
+            self.stdout.write(line)
+
+    def identity(self, alias: str, options: dict[str, Any]) -> None:
+        """Say which outbox this is, or make it another one."""
+        known = identity.describe(identity.report(alias))
+        for line in identity.renew(alias) if options["new"] else known:
             self.stdout.write(line)
 
 

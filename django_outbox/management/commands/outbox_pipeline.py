@@ -8,10 +8,13 @@ from urllib.parse import quote
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
+from django.db import DatabaseError, connections
 from django.utils.connection import ConnectionDoesNotExist
 
 from ...conf import settings
+from ...exceptions import ConfigurationError
+from ...naming import named_settings
+from ...options import OutboxSettings
 from ...pipeline.__main__ import main
 from ...pipeline.config import merge
 from ...routing import outbox_database
@@ -56,12 +59,21 @@ def defaults() -> dict[str, Any]:
         "kafka": {"bootstrap.servers": servers} if servers else {},
         "database_url": url,
         "table": chosen.TABLE,
-        "source": chosen.source,
+        "source": _source(chosen),
     }
     if chosen.CLUSTERS_COUNT > 1:
         # The others' databases nobody but the user knows.
         known["clusters"] = {**dict.fromkeys(chosen.sources, ""), chosen.source: url}
     return merge(known, chosen.PIPELINE)
+
+
+def _source(chosen: OutboxSettings) -> str:
+    """Return this outbox's name in messages; empty where nobody can say it now."""
+    try:
+        return (chosen if chosen.SOURCE else named_settings()).source
+    except (DatabaseError, ConfigurationError):
+        # Most commands have no use for it, and the others say that it is missing.
+        return ""
 
 
 def _url(database: dict[str, Any]) -> str:

@@ -1,0 +1,103 @@
+"""
+Hear other outboxes under the names of this one, as a member or before that.
+
+The owner of the partition reads it anyway. A standby is assigned nothing, and a
+newcomer is not even a member: these listen through `Watch`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from ..election.ports import Heartbeat
+from ..election.strangers import Strangers
+from ..options import OutboxSettings
+from ..records import Identity
+from .config import watch_config
+from .watch import Watch
+
+
+class Lookout:
+    """
+    Signs a process's heartbeats, and checks those of others; for one thread.
+
+    Args:
+        options: the settings of the outbox.
+        shard: the partition whose owner leads.
+        identity: which outbox this is; None: nothing is signed or checked.
+        client_id: the property of that name, or nothing.
+    """
+
+    def __init__(
+        self,
+        options: OutboxSettings,
+        *,
+        shard: int,
+        identity: Callable[[], Identity | None],
+        client_id: Mapping[str, str],
+    ) -> None:
+        self._options = options
+        self._shard = shard
+        self._identity = identity
+        self._client_id = client_id
+        self._strangers = Strangers(
+            identity,
+            topic=options.leader_topic,
+            group=options.leader_group,
+            margin=options.HEARTBEAT_TIMEOUT,
+        )
+        self._watch: Watch | None = None
+        self._owner_since = 0.0
+        self._nonce = ""
+
+    def owns(self) -> None:
+        """Note that the group has given the partition to this process."""
+        self._owner_since = time.monotonic()
+
+    def signed(self, heartbeat: Heartbeat) -> Heartbeat:
+        """Say in an own heartbeat which outbox is led, and since when."""
+        self._nonce = heartbeat.nonce
+        identity = self._identity()
+        if identity is None:
+            return heartbeat
+        return replace(heartbeat, **identity._asdict(), age=self._age())
+
+    def heard(self, heartbeat: Heartbeat) -> None:
+        """
+        Check what the owner of the partition has read there.
+
+        Raises:
+            WrongOutbox: another outbox was there first.
+        """
+        # What this process wrote before its database moved is no copy's.
+        if heartbeat.nonce != self._nonce:
+            self._strangers.check(heartbeat, age=self._age())
+
+    def look(self) -> None:
+        """
+        Check what is new in the partition, as one who does not own it.
+
+        Raises:
+            WrongOutbox: another outbox leads.
+        """
+        if self._identity() is None:
+            return
+        if self._watch is None:
+            self._watch = Watch(
+                {**watch_config(self._options), **self._client_id},
+                topic=self._options.leader_topic,
+                shard=self._shard,
+            )
+        for heartbeat in self._watch.heard():
+            self._strangers.check(heartbeat)
+
+    def close(self) -> None:
+        """Stop to listen; safe to call twice."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
+
+    def _age(self) -> float:
+        return time.monotonic() - self._owner_since

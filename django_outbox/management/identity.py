@@ -1,0 +1,42 @@
+"""What `manage.py outbox` says of which outbox this is, and of its names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.db import connections
+
+from ..conf import settings
+from ..models import OutboxRecord
+from ..naming import read_identity, renew_identity
+
+
+def report(alias: str) -> dict[str, Any]:
+    """Return the identity of the outbox in a database, and the election's names."""
+    identity = read_identity(connections[alias], OutboxRecord._meta.db_table)
+    options = settings.snapshot()
+    if identity is not None and not options.is_named:
+        options = options.named(identity.outbox)
+    return {
+        "outbox": identity.outbox if identity else None,
+        "system": identity.system if identity else None,
+        "leader_topic": options.leader_topic if options.is_named else None,
+        "leader_group": options.leader_group if options.is_named else None,
+    }
+
+
+def describe(identity: dict[str, Any]) -> Iterator[str]:
+    """Say what was reported in lines."""
+    if identity["outbox"] is None:
+        yield "outbox   has no identity; run `manage.py migrate`"
+    else:
+        yield "outbox   {outbox} in the database {system}".format(**identity)
+    if identity["leader_topic"] is not None:
+        yield "leader   topic {leader_topic}, group {leader_group}".format(**identity)
+
+
+def renew(alias: str) -> Iterator[str]:
+    """Give the outbox another identity, and so other names; say which."""
+    renew_identity(connections[alias], OutboxRecord._meta.db_table)
+    yield from describe(report(alias))

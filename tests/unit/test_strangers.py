@@ -1,0 +1,86 @@
+"""Who has to go when two outboxes meet under one name."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from django_outbox.election.ports import Heartbeat
+from django_outbox.election.strangers import Strangers
+from django_outbox.exceptions import WrongOutbox
+from django_outbox.records import Identity
+
+HERE = Identity("3f2a9c1b-7d4e-4f00-8000-000000000001", "7711455915790997796/16385")
+OTHER = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
+OWN = Heartbeat(
+    node="x", nonce="n", sent_at=1.0, outbox=HERE.outbox, system=HERE.system, age=9.0
+)
+
+
+def strangers(identity: Identity | None = HERE) -> Strangers:
+    return Strangers(lambda: identity, topic="leaders", group="group", margin=2.5)
+
+
+def test_another_member_of_the_same_outbox_is_no_stranger() -> None:
+    strangers().check(OWN)
+    strangers().check(OWN, age=1.0)
+
+
+def test_another_outbox_is_named_with_what_to_set() -> None:
+    with pytest.raises(WrongOutbox) as caught:
+        strangers().check(replace(OWN, outbox=OTHER))
+    assert str(caught.value) == (
+        "LEADER_TOPIC and LEADER_GROUP: outbox aaaaaaaabbbb leads under the names of "
+        "this one, 3f2a9c1b7d4e (topic 'leaders', group 'group'). Set both to names "
+        "that no other outbox has."
+    )
+
+
+def test_a_copy_is_named_with_the_command() -> None:
+    with pytest.raises(WrongOutbox) as caught:
+        strangers().check(replace(OWN, system="7711455915790997796/20000"))
+    text = str(caught.value)
+    assert (
+        "outbox 3f2a9c1b7d4e is led in the database 7711455915790997796/20000" in text
+    )
+    assert HERE.system in text
+    assert "manage.py outbox identity --new" in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("outbox", ["", OTHER])
+def test_who_has_no_identity_tells_nobody_apart(outbox: str) -> None:
+    strangers(None).check(replace(OWN, outbox=outbox))
+
+
+def test_a_heartbeat_without_an_identity_proves_nothing() -> None:
+    strangers().check(replace(OWN, outbox="", system=""))
+
+
+@pytest.mark.parametrize(
+    ("mine", "its", "stays"),
+    [(100.0, 0.1, True), (3.1, 0.5, True), (3.0, 0.5, False), (0.1, 100.0, False)],
+)
+def test_the_one_that_came_later_has_to_go(
+    caplog: pytest.LogCaptureFixture, mine: float, its: float, stays: bool
+) -> None:
+    heartbeat = replace(OWN, outbox=OTHER, age=its)
+    here = strangers()
+    if not stays:
+        with pytest.raises(WrongOutbox):
+            here.check(heartbeat, age=mine)
+        return
+    with caplog.at_level(logging.WARNING):
+        here.check(heartbeat, age=mine)
+        here.check(heartbeat, age=mine + 1)
+    (told,) = caplog.records
+    assert "aaaaaaaabbbb" in told.getMessage()
+
+
+def test_of_two_that_came_at_once_neither_stays() -> None:
+    """Whoever starts again first leads; both going on would be noticed by nobody."""
+    for mine, its in ((1.0, 1.2), (1.2, 1.0)):
+        with pytest.raises(WrongOutbox):
+            strangers().check(replace(OWN, outbox=OTHER, age=its), age=mine)
