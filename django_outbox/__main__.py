@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from .exceptions import ConfigurationError
+from .exceptions import ConfigurationError, install_command
 
 PROGRAM: Final = "python -m django_outbox"
 
@@ -84,7 +84,7 @@ def _reap(chosen: Namespace) -> int:
         if error.name != "yaml":
             raise
         raise ConfigurationError(
-            "the package PyYAML is missing: pip install 'django-outbox[reaper]'."
+            f"the package PyYAML is missing: {install_command('reaper')}."
         ) from None
     return reap(
         chosen.file,

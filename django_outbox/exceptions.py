@@ -31,7 +31,15 @@ OutboxError
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+DISTRIBUTION: Final = "django-outbox-kafka"
+"""The name under which pip knows the package `django_outbox`."""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs what a feature needs, for a message."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 class OutboxError(Exception):

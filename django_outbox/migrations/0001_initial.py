@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.db import migrations, models, router
 from django.db.models.functions import Now
@@ -13,6 +12,7 @@ from django.db.models.lookups import Exact, LessThanOrEqual
 from django.db.utils import NotSupportedError
 
 from django_outbox.conf import schema_settings
+from django_outbox.models.arrays import TextArrayField
 
 TABLE: Final = schema_settings().TABLE
 CLUSTER_ID: Final = schema_settings().CLUSTER_ID
@@ -96,7 +96,7 @@ class RequirePostgreSQL(migrations.operations.base.Operation):
 
 def columns(**own: models.Field[Any, Any]) -> list[tuple[str, models.Field[Any, Any]]]:
     """Return the fields of a table: its own, then what all three have."""
-    empty = models.Value([], output_field=ArrayField(models.TextField()))
+    empty = models.Value([], output_field=TextArrayField())
     shared: dict[str, models.Field[Any, Any]] = {
         "create_time": models.DateTimeField(
             "created at",
@@ -114,14 +114,12 @@ def columns(**own: models.Field[Any, Any]) -> list[tuple[str, models.Field[Any, 
             null=True,
             db_comment="Text value; null with a null kafka_value_bytes is a tombstone.",
         ),
-        "kafka_header_keys": ArrayField(
-            models.TextField(),
+        "kafka_header_keys": TextArrayField(
             verbose_name="header names",
             db_default=empty,
             db_comment="Names of the headers, in their order.",
         ),
-        "kafka_header_values": ArrayField(
-            models.TextField(),
+        "kafka_header_values": TextArrayField(
             verbose_name="header values",
             db_default=empty,
             db_comment="Values of the headers; as many as names.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.db import migrations, models
 from django.db.models.deletion import PROTECT
@@ -13,6 +12,7 @@ from django.db.models.functions import Now
 from django.db.models.lookups import Exact, LessThanOrEqual
 
 from django_outbox.conf import schema_settings
+from django_outbox.models.arrays import TextArrayField
 
 TABLE: Final = schema_settings().TABLE
 CLUSTER_ID: Final = schema_settings().CLUSTER_ID
@@ -115,7 +115,7 @@ def date_in_range(field: str) -> models.Q:
 
 def empty_array() -> models.Value:
     """Return the default of the headers."""
-    return models.Value([], output_field=ArrayField(models.TextField()))
+    return models.Value([], output_field=TextArrayField())
 
 
 class Migration(migrations.Migration):
@@ -297,8 +297,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "kafka_header_keys",
-                    ArrayField(
-                        models.TextField(),
+                    TextArrayField(
                         verbose_name="header names",
                         db_default=empty_array(),
                         db_comment="Names of the headers, in their order.",
@@ -306,8 +305,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "kafka_header_values",
-                    ArrayField(
-                        models.TextField(),
+                    TextArrayField(
                         verbose_name="header values",
                         db_default=empty_array(),
                         db_comment="Values of the headers; as many as names.",

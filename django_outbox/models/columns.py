@@ -10,7 +10,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models import F, Func, Q, Value
@@ -25,6 +24,7 @@ from ..rules import LARGEST_VALUE, MAX_HEADERS, MAX_HEADERS_BYTES
 FIRST_DATE: Final = datetime.min.replace(tzinfo=UTC)
 LAST_DATE: Final = datetime.max.replace(tzinfo=UTC)
 """Between these a date is one that Python, Kafka and arithmetic can hold."""
+from .arrays import TextArrayField
 
 
 class MessageColumns(models.Model):
@@ -46,16 +46,14 @@ class MessageColumns(models.Model):
         null=True,
         db_comment="Text value; null with a null kafka_value_bytes is a tombstone.",
     )
-    kafka_header_keys = ArrayField(
-        models.TextField(),
+    kafka_header_keys = TextArrayField(
         verbose_name=_("header names"),
-        db_default=Value([], output_field=ArrayField(models.TextField())),
+        db_default=Value([], output_field=TextArrayField()),
         db_comment="Names of the headers, in their order.",
     )
-    kafka_header_values = ArrayField(
-        models.TextField(),
+    kafka_header_values = TextArrayField(
         verbose_name=_("header values"),
-        db_default=Value([], output_field=ArrayField(models.TextField())),
+        db_default=Value([], output_field=TextArrayField()),
         db_comment="Values of the headers; as many as names.",
     )
     kafka_value_bytes = models.BinaryField(

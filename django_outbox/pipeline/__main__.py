@@ -13,7 +13,7 @@ from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ..exceptions import ConfigurationError, OutboxError
+from ..exceptions import ConfigurationError, OutboxError, install_command
 from .commands import audit, backfill, counts, doctor, jars, maintain, replay, run
 
 PROGRAM: Final = "python -m django_outbox.pipeline"
@@ -49,7 +49,7 @@ def main(
         if error.name not in NEEDED:
             raise
         code = 2
-        line = f"{error.name} is missing: pip install 'django-outbox[spark]'."
+        line = f"{error.name} is missing: {install_command('spark')}."
     except Exception as error:
         # PySpark's errors cannot be named where it may not be installed.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):

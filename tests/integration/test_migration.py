@@ -279,9 +279,12 @@ def test_every_postgres_alias_has_the_tables() -> None:
 
 
 @pytest.fixture
-def sqlite(django_db_blocker: DjangoDbBlocker) -> Iterator[BaseDatabaseWrapper]:
+def sqlite(
+    django_db_blocker: DjangoDbBlocker, tmp_path: Path
+) -> Iterator[BaseDatabaseWrapper]:
     """An empty database that is not PostgreSQL."""
-    engine = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+    # A file: Django never closes a connection to a database in memory.
+    engine = {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "lite"}
     handler = ConnectionHandler({"default": {}, "lite": engine})
     connections["lite"] = handler["lite"]
     with django_db_blocker.unblock():

@@ -440,4 +440,4 @@ def test_a_missing_extra_is_named(
         check({"payments": encoded})
     said = str(caught.value)
     assert said.startswith(f"schemas: payments: {package} is missing: pip install")
-    assert "django-outbox[registry]" in said
+    assert "django-outbox-kafka[registry]" in said

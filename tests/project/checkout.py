@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 UNTRACKED = {
-    *(".git", ".venv", "build", "dist", "django_outbox.egg-info"),
+    *(".git", ".venv", "build", "dist", "django_outbox_kafka.egg-info"),
     *("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"),
 }
 

@@ -88,7 +88,7 @@ def test_without_pyyaml_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert refused(capsys, "reap", "-f", file) == (
         "python -m django_outbox reap: the package PyYAML is missing: "
-        "pip install 'django-outbox[reaper]'.\n"
+        "pip install 'django-outbox-kafka[reaper]'.\n"
     )
 
 

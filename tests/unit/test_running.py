@@ -418,7 +418,7 @@ def test_metrics_without_their_package_say_what_to_install(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "django_outbox.observability.metrics", None)
-    with pytest.raises(ConfigurationError, match=r"django-outbox\[metrics\]"):
+    with pytest.raises(ConfigurationError, match=r"django-outbox-kafka\[metrics\]"):
         worker.run(METRICS_ADDRESS="127.0.0.1:0")
     assert worker.seen is None
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ...exceptions import ConfigurationError
+from ...exceptions import ConfigurationError, install_command
 from .declared import Encoded
 from .registry import Writers
 
@@ -61,7 +61,7 @@ def make_decoder(encoded: Encoded, writers: Writers = ()) -> Decoder:
             importlib.import_module(package)
         except ModuleNotFoundError as error:
             raise ConfigurationError(
-                f"{package} is missing: pip install 'django-outbox[registry]', here"
+                f"{package} is missing: {install_command('registry')}, here"
                 " and where Spark's workers run."
             ) from error
     if encoded.format == "avro":

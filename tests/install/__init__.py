@@ -1,0 +1,1 @@
+"""What a stranger does: build, install, and follow the pages, in fresh environments."""

@@ -1,0 +1,162 @@
+"""The quickstart, followed to the letter on each Python with each Django."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from django_outbox.devstack import Stack
+
+from .conftest import BUILD, QUICKSTART
+from .interpreters import Combination, combinations
+from .page import Addition, Command, matches, steps
+from .terminal import BASH, Terminal, environment
+
+IN_A_SECOND_TERMINAL: Final = "python -m django_outbox.devstack"
+
+INSTALL: Final = "pip install "
+
+
+class Follower:
+    """
+    Follows the page in a folder of its own.
+
+    Environments are made side by side. From there on one follower at a time
+    works: all use the topic and the groups that the page names.
+    """
+
+    def __init__(self, services: Stack, wheels: Path) -> None:
+        self._services = services
+        self._wheels = wheels
+        self._turn = Lock()
+
+    def follow(self, combination: Combination, folder: Path) -> None:
+        """Do what the page says; raise AssertionError where that fails."""
+        folder.mkdir()
+        shutil.copytree(self._wheels, folder / "wheels")
+        constraint = folder / "constraint.txt"
+        constraint.write_text(f"Django=={combination.django}.*\n", "utf-8")
+        variables = environment(
+            python=combination.python.path,
+            folder=folder,
+            PIP_CONSTRAINT=str(constraint),
+        )
+        todo = list(steps(QUICKSTART))
+        installed = 1 + next(
+            number
+            for number, step in enumerate(todo)
+            if isinstance(step, Command) and step.text.startswith(INSTALL)
+        )
+        with Terminal(folder, variables) as terminal:
+            for step in todo[:installed]:
+                self._do(step, folder, terminal, variables)
+            (version,) = terminal.run("python -m django --version")
+            assert version.startswith(f"{combination.django}.")
+            with self._turn, self._database(folder.name) as url:
+                services = {
+                    **variables,
+                    "DATABASE_URL": url,
+                    "KAFKA_BOOTSTRAP_SERVERS": self._services.bootstrap_servers,
+                }
+                for step in todo[installed:]:
+                    self._do(step, folder, terminal, services)
+
+    def _do(
+        self,
+        step: Command | Addition,
+        folder: Path,
+        terminal: Terminal,
+        services: dict[str, str],
+    ) -> None:
+        if isinstance(step, Addition):
+            with (folder / step.path).open("a", encoding="utf-8") as file:
+                file.write(f"\n{step.code}")
+        elif step.text.startswith(BUILD):
+            pass  # the fixture has, by this very command
+        elif step.text == IN_A_SECOND_TERMINAL:
+            for line in self._ask_devstack(step, folder, services):
+                terminal.run(line)
+        else:
+            printed = terminal.run(step.text)
+            for shown in step.shown:
+                assert any(matches(shown, line) for line in printed), (
+                    f"$ {step.text}\ndid not print\n{shown}\nbut\n" + "\n".join(printed)
+                )
+
+    def _ask_devstack(
+        self, step: Command, folder: Path, services: dict[str, str]
+    ) -> list[str]:
+        """Run the devstack, which finds the session's services; return its lines."""
+        with subprocess.Popen(
+            [BASH, "-c", f". .venv/bin/activate; exec {step.text}"],
+            cwd=folder,
+            env=services,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                assert process.stdout is not None
+                printed = [process.stdout.readline().strip() for _ in step.shown]
+            finally:
+                process.terminate()
+        assert all(map(matches, step.shown, printed)), printed
+        return printed
+
+    @contextmanager
+    def _database(self, name: str) -> Iterator[str]:
+        """Make an empty database for one follower, and return its URL."""
+        url = self._services.database_url
+        server = conninfo_to_dict(url)
+        create = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+        drop = sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(create)
+            try:
+                yield (
+                    f"postgres://{server['user']}:{server.get('password', '')}"
+                    f"@{server['host']}:{server.get('port', 5432)}/{name}"
+                )
+            finally:
+                connection.execute(drop)
+
+
+@pytest.fixture(scope="module")
+def followed(
+    request: pytest.FixtureRequest,
+    services: Stack,
+    wheels: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, Future[None]]]:
+    """What became of each combination that was asked for."""
+    asked = [
+        item.callspec.params["combination"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.function is test_the_quickstart_works_as_printed
+    ]
+    folder = tmp_path_factory.mktemp("quickstart")
+    follower = Follower(services, wheels)
+    with ThreadPoolExecutor(min(len(asked), os.cpu_count() or 1)) as executor:
+        follow = partial(executor.submit, follower.follow)
+        yield {str(one): follow(one, folder / str(one)) for one in asked}
+        executor.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("combination", combinations(), ids=str)
+def test_the_quickstart_works_as_printed(
+    combination: Combination, followed: dict[str, Future[None]]
+) -> None:
+    followed[str(combination)].result()

@@ -1,0 +1,42 @@
+"""The README is read on the package index too, where nothing lies beside it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from .checkout import ROOT
+
+README = (ROOT / "README.md").read_text("utf-8")
+
+TARGETS = [
+    *re.findall(r"\]\(([^)]+)\)", README),
+    *re.findall(r"^\[[^\]]+\]: (\S+)$", README, re.MULTILINE),
+]
+
+
+def homepage() -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return str(project["urls"]["Homepage"])
+
+
+def test_every_link_is_absolute() -> None:
+    assert TARGETS
+    assert [target for target in TARGETS if not target.startswith("https://")] == []
+
+
+def test_every_link_to_the_repository_leads_to_a_file() -> None:
+    files = f"{homepage()}/blob/main/"
+    paths = [
+        target.removeprefix(files).partition("#")[0]
+        for target in TARGETS
+        if target.startswith(homepage())
+    ]
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
+def test_every_reference_has_its_target() -> None:
+    text = re.sub(r"```.*?```|`[^`]*`", "", README, flags=re.DOTALL)
+    used = set(re.findall(r"\[([^\]]+)\](?![(:])", text))
+    assert used == set(re.findall(r"^\[([^\]]+)\]: ", README, re.MULTILINE))
