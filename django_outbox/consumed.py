@@ -119,6 +119,17 @@ class Letter(NamedTuple):
     """None: where the key belongs."""
 
 
+class PartitionState(NamedTuple):
+    """What Kafka has of a partition."""
+
+    topic_id: str
+    """Differs between topics of one name; "" from brokers before 2.8."""
+    low: int
+    """The first offset that is still there."""
+    high: int
+    """The offset behind the last message."""
+
+
 def _decoded(value: bytes | None) -> str | None:
     try:
         return None if value is None else value.decode()

@@ -14,6 +14,7 @@ OutboxError
 ├── ConsumingError                a message cannot be consumed as asked
 │   ├── InvalidKey                what should be unique is empty or too long
 │   ├── AlreadyOpen               the same key is being processed further out
+│   ├── StaleOffset               a stored offset would skip messages silently
 │   └── RepeatUnnoticed           a block ran again and did not ask whether it may
 ├── RegistryUnavailable           the schema registry gives no schema now (retriable)
 ├── DatabaseError                 the outbox table did not do what was asked
@@ -102,6 +103,10 @@ class RepeatUnnoticed(ConsumingError):
 
 class ErrorSwallowed(ConsumingError):
     """The transaction was spoilt by an error that was caught: it was rolled back."""
+
+
+class StaleOffset(ConsumingError):
+    """A stored offset does not belong to its partition: messages would be skipped."""
 
 
 class RegistryUnavailable(OutboxError):

@@ -94,7 +94,8 @@ def grants(
         yield f"GRANT SELECT, DELETE ON {parked}, {archive}, {staged} TO {role};"
         yield f"GRANT SELECT, UPDATE (state, closed_at) ON {series} TO {role};"
         yield f"GRANT SELECT, DELETE ON {processed} TO {role};"
-        yield f"GRANT SELECT ON {offsets} TO {role};"
+        rewound = "next_offset, topic_id, updated_at"
+        yield f"GRANT SELECT, UPDATE ({rewound}) ON {offsets} TO {role};"
         yield f"GRANT SELECT, INSERT (is_only) ON {identity} TO {role};"
         yield f"GRANT UPDATE (outbox, created_at) ON {identity} TO {role};"
 

@@ -1,43 +1,128 @@
 """
-What becomes of a message that keeps failing: a letter that says why.
+What becomes of a message that keeps failing: a dead letter that says why.
 
 It keeps its key, value and headers, so that it can be sent again: its message
 id is still its own, and has not been claimed by the consumer that gave it up.
+
+A topic may refuse a message of that size or form for good, and then the message
+would block its partition forever. So there are smaller versions of each dead
+letter: one without the value, and one of about a kilobyte, which leaves the
+message's own headers out, too. They name the size and the SHA-256 digest of
+what they leave out; the message itself is where `outbox-dlt-offset` says.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Final, TypeAlias
 
 from ..consumed import ConsumedMessage, Letter
-
-LONGEST_REASON: Final = 1000
-"""Characters of the exception's text that are kept."""
+from ..exceptions import RecordPoisoned
+from .reasons import bounded, reason
 
 PREFIX: Final = "outbox-dlt-"
 """Of the headers that say why; those of an earlier failure are replaced."""
 
+LONGEST_REASON: Final = 1000
+"""Bytes of the exception's text that a dead letter keeps; a tenth of it in the
+smallest version."""
 
-def dead_letter(
+LONGEST_KEY: Final = 512
+"""Bytes of a key that the smallest version keeps."""
+
+_OF_THE_TOPIC: Final = frozenset(
+    {
+        "TOPIC_AUTHORIZATION_FAILED",
+        "TOPIC_EXCEPTION",
+        "UNKNOWN_TOPIC_OR_PART",
+        "_UNKNOWN_PARTITION",
+        "_UNKNOWN_TOPIC",
+    }
+)
+"""Refusals that are the same for a message of any size."""
+
+_Headers: TypeAlias = list[tuple[str, str | bytes | None]]
+
+
+def dead_letters(
     message: ConsumedMessage,
     *,
     topic: str,
     group: str,
     error: BaseException,
     attempts: int,
-) -> Letter:
-    """Return what to write to the dead letter topic."""
+) -> tuple[Letter, ...]:
+    """Return what to write to the dead letter topic: whole, and ever smaller."""
+    text = reason(error)
     why = {
         "group": group,
         "topic": message.topic,
         "partition": str(message.partition),
         "offset": str(message.offset),
         "attempts": str(attempts),
-        "error": type(error).__qualname__,
-        "reason": str(error)[:LONGEST_REASON].encode(errors="replace").decode(),
+        "error": bounded(type(error).__qualname__, 255),
+        "reason": bounded(text, LONGEST_REASON),
     }
-    kept: list[tuple[str, str | bytes | None]] = [
+    short = {**why, "reason": bounded(text, LONGEST_REASON // 10)}
+    kept: _Headers = [
         (name, value) for name, value in message.headers if not name.startswith(PREFIX)
     ]
-    told = [(PREFIX + name, text) for name, text in why.items()]
-    return Letter(topic, message.key, message.value, [*kept, *told])
+    whole = Letter(topic, message.key, message.value, [*kept, *_named(why)])
+    smallest = Letter(
+        topic,
+        _short_key(message),
+        # Sent again, a tombstone would delete what the message was to change.
+        None if message.is_tombstone else b"",
+        [
+            *_identity(message),
+            *_named(short),
+            *_named(dict(_left_out("value", message.value))),
+            *_named(dict(_headers_left_out(message))),
+            *_named(dict(_key_left_out(message))),
+        ],
+    )
+    if not message.value:
+        return whole, smallest
+    digest = _named(dict(_left_out("value", message.value)))
+    without_value = whole._replace(value=b"", headers=[*whole.headers, *digest])
+    return whole, without_value, smallest
+
+
+def is_about_the_letter(refusal: RecordPoisoned) -> bool:
+    """Whether a smaller dead letter may be taken where this one was refused."""
+    return refusal.is_certain and refusal.code not in _OF_THE_TOPIC
+
+
+def _named(texts: dict[str, str]) -> _Headers:
+    return [(PREFIX + name, text) for name, text in texts.items()]
+
+
+def _left_out(name: str, data: bytes | None) -> Iterator[tuple[str, str]]:
+    if data:
+        yield f"{name}-size", str(len(data))
+        yield f"{name}-sha256", sha256(data).hexdigest()
+
+
+def _headers_left_out(message: ConsumedMessage) -> Iterator[tuple[str, str]]:
+    if message.headers:
+        sizes = [len(n.encode()) + len(v or b"") for n, v in message.headers]
+        yield "headers-count", str(len(sizes))
+        yield "headers-size", str(sum(sizes))
+
+
+def _key_left_out(message: ConsumedMessage) -> Iterator[tuple[str, str]]:
+    if len(message.key or b"") > LONGEST_KEY:
+        yield from _left_out("key", message.key)
+
+
+def _short_key(message: ConsumedMessage) -> bytes:
+    """Return the key, or a name of the message: a compacted topic needs one."""
+    if message.key is None or len(message.key) > LONGEST_KEY:
+        return f"{message.topic}/{message.partition}/{message.offset}".encode()
+    return message.key
+
+
+def _identity(message: ConsumedMessage) -> _Headers:
+    message_id = message.message_id
+    return [] if message_id is None else [("outbox-message-id", message_id)]

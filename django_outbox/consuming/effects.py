@@ -8,17 +8,19 @@ refused; Kafka gets a copy for those who watch the group there.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from django.db import Error, InterfaceError, OperationalError
 
 from ..consumed import BEGINNING, ConsumedMessage, Place
-from ..exceptions import ConsumingError
+from ..exceptions import ConsumingError, KafkaError
 from ..models import ConsumerOffset, OffsetQuerySet
 from .idempotence import Once
+from .ports import PartitionStates
 from .registry import Group, Subscription
+from .stored_offsets import StoredOffset, start_of
 
 _ABSENT: Final = frozenset(
     {
@@ -49,13 +51,22 @@ class Effects:
         group: whose handlers.
         alias: the database.
         keeps_offsets: whether offsets are kept there, too.
+        partitions: asked whether stored offsets still belong to their partitions.
         silence: seconds for which a handler may ask nothing of the database;
             then its process counts as frozen, or its machine as gone.
     """
 
     def __init__(
-        self, group: Group, *, alias: str, keeps_offsets: bool, silence: float
+        self,
+        group: Group,
+        *,
+        alias: str,
+        keeps_offsets: bool,
+        partitions: PartitionStates,
+        silence: float,
     ) -> None:
+        self._partitions = partitions
+        self._topic_ids: dict[str, str] = {}
         self._silence = silence
         self._group = group
         self._alias = alias
@@ -78,6 +89,7 @@ class Effects:
                     _require_done(subscription, subscription.handle(message))
                 return run.is_first
         except _Passed:
+            self._require_rival(message)
             return False
 
     def skip(self, message: ConsumedMessage) -> None:
@@ -86,11 +98,40 @@ class Effects:
             self._step_past(message)
 
     def starts(self, places: Sequence[Place]) -> dict[Place, int]:
-        """Where to start, for those of these places that have a stored offset."""
+        """
+        Where to start, for those of these places that have a stored offset.
+
+        Raises:
+            StaleOffset: one of them does not belong to its partition any more.
+        """
         if not self._keeps_offsets:
             return {}
+        found = self._partitions.look(places)
+        self._topic_ids.update({place[0]: found[place].topic_id for place in found})
         stored = self._offsets().positions(self._group.name)
-        return {place: stored[place] for place in places if place in stored}
+        return {
+            place: start_of(
+                place,
+                StoredOffset(*stored[place]),
+                found.get(place),
+                group=self._group.name,
+            )
+            for place in places
+            if place in stored
+        }
+
+    def settle(self, ends: Mapping[Place, int]) -> None:
+        """
+        Store the ends of partitions that have been read and done completely.
+
+        Behind the last message may be marks of transactions. Once Kafka has deleted
+        both, the offset behind the message would look like one of a loss.
+        """
+        if not self._keeps_offsets:
+            return
+        for (topic, partition), end in ends.items():
+            if end > 0:
+                self._advance(topic, partition, end - 1)
 
     def rewind(self, places: Sequence[Place]) -> dict[Place, int]:
         """Let these places be read from their beginnings; return those starts."""
@@ -105,10 +146,25 @@ class Effects:
 
     def _step_past(self, message: ConsumedMessage) -> None:
         place = (message.topic, message.partition, message.offset)
-        if self._keeps_offsets and not self._offsets().advance(
-            self._group.name, *place
-        ):
+        if self._keeps_offsets and not self._advance(*place):
             raise _Passed
+
+    def _require_rival(self, message: ConsumedMessage) -> None:
+        """
+        Raise unless it may be another process that has gone past this message.
+
+        Raises:
+            StaleOffset: it was none; the topic was created again while it was read.
+        """
+        # When the cluster does not answer: the next assignment asks again.
+        with suppress(KafkaError):
+            self.starts([message.place])
+
+    def _advance(self, topic: str, partition: int, offset: int) -> bool:
+        topic_id = self._topic_ids.get(topic, "")
+        return self._offsets().advance(
+            self._group.name, topic, partition, offset, topic_id=topic_id
+        )
 
     def _offsets(self) -> OffsetQuerySet:
         return ConsumerOffset.objects.using(self._alias)
@@ -124,6 +180,9 @@ class NoDatabase:
     def rewind(self, places: Sequence[Place]) -> dict[Place, int]:
         """Start at the beginnings."""
         return dict.fromkeys(places, BEGINNING)
+
+    def settle(self, ends: Mapping[Place, int]) -> None:
+        """Nothing is stored here."""
 
     def ping(self) -> None:
         """There is nothing to reach."""

@@ -8,7 +8,7 @@ from threading import Event as Flag
 
 from ..consumed import ConsumedMessage, Letter
 from .attempts import Patience
-from .dead_letters import dead_letter
+from .dead_letters import dead_letters
 from .ports import Source
 from .progress import Progress
 from .registry import Group
@@ -46,23 +46,34 @@ class Job:
         )
         self.wait(outages)
 
+    def cut(self, message: ConsumedMessage, error: Exception) -> None:
+        """Say that a dead letter was refused, and that a smaller one is sent."""
+        logger.warning(
+            "The dead letter of message %s/%d at offset %d was refused: %s. It goes "
+            "without what is too large or not allowed there; its headers give sizes "
+            "and digests",
+            *(message.topic, message.partition, message.offset),
+            error,
+            extra={"action": "dead_letter_cut"},
+        )
+
     def refuse(self, message: ConsumedMessage, error: Exception, tries: int) -> None:
-        """Say that a message cannot become a dead letter until somebody helps; wait."""
+        """Say that no dead letter is accepted until somebody helps; wait."""
         logger.error(
-            "Message %s/%d at offset %d cannot become a dead letter: %s. Let its dead "
-            "letter topic take it (its name, rights and max.message.bytes, and "
-            "message.max.bytes in PRODUCER_KAFKA); it waits, and its partitions do",
+            "Message %s/%d at offset %d cannot become a dead letter: %s. Check that "
+            "its dead letter topic exists and that this consumer may write to it. The "
+            "partitions of this process wait until then",
             *(message.topic, message.partition, message.offset),
             error,
             extra={"action": "dead_letter_refused"},
         )
         self.wait(tries)
 
-    def dead_letter(
+    def dead_letters(
         self, message: ConsumedMessage, error: Exception, attempts: int
-    ) -> Letter:
-        """Return what to write to the dead letter topic."""
-        return dead_letter(
+    ) -> tuple[Letter, ...]:
+        """Return what to write to the dead letter topic: whole, and ever smaller."""
+        return dead_letters(
             message,
             topic=self.group.dead_letter_topic(message.topic, self.suffix),
             group=self.group.name,

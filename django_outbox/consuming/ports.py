@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from ..consumed import ConsumedMessage, Letter, Place
+from ..consumed import ConsumedMessage, Letter, PartitionState, Place
 
 
 class Source(Protocol):
@@ -59,11 +59,26 @@ class Source(Protocol):
     def places(self) -> tuple[Place, ...]:
         """The partitions that are ours."""
 
+    def ends(self) -> Mapping[Place, int]:
+        """Where partitions end of which every message has been read and is done."""
+
     def lag(self) -> int:
         """About how many messages of our partitions are not read yet."""
 
     def close(self) -> None:
         """Commit what is done, and leave the group."""
+
+
+class PartitionStates(Protocol):
+    """What the cluster knows of partitions."""
+
+    def look(self, places: Sequence[Place]) -> Mapping[Place, PartitionState]:
+        """
+        Return the state of these partitions, of those that exist.
+
+        Raises:
+            KafkaError: the cluster does not answer; call it again.
+        """
 
 
 class DeadLetters(Protocol):

@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..exceptions import StaleOffset
 from ..kafka.consumption import KafkaSource
 from ..kafka.letters import KafkaDeadLetters, KafkaTransforms
+from ..kafka.partitions import KafkaPartitions
 from ..kafka.validation import check_properties
 from ..observability.presentation import present_consumer
 from ..options import OutboxSettings
@@ -58,6 +60,7 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
 
     Raises:
         ConfigurationError: before anything was started.
+        StaleOffset: a stored offset does not belong to its partition; it has ended.
     """
     with StopSignals() as wanted:
         check_properties(options)
@@ -74,6 +77,8 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
             ).start()
             try:
                 _consume(plan, options, progress, wanted.stop)
+            except StaleOffset:
+                raise
             except Exception:
                 logger.exception("The consumer ended by an error")
                 return 1
@@ -107,6 +112,7 @@ def _consume(
         plan.group,
         alias=plan.alias,
         keeps_offsets=options.OFFSETS == "database",
+        partitions=KafkaPartitions(options, name=plan.name),
         silence=options.CONSUMER_SILENCE,
     )
     positions: Positions = NoDatabase() if plan.group.transforms else effects

@@ -1,14 +1,13 @@
 """
 What a consumer tells about its work: counts, failures, how much is left.
 
-No word of it shows a key, a value or the text of an exception, in which a
-value may stand.
+Neither log nor events show a key, a value or a header. The log does show the
+exception of a handler with its text, which is the application's own.
 """
 
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -22,6 +21,7 @@ from ..events import (
     WorkerEvent,
 )
 from .ports import Source
+from .reasons import summary
 
 logger = logging.getLogger(__name__)
 
@@ -71,13 +71,12 @@ class Progress:
     ) -> None:
         """Count and log an attempt that failed."""
         self.failures += 1
-        frames = traceback.format_tb(error.__traceback__)
         logger.warning(
-            "Attempt %d on %s/%d at offset %d failed: %s\n%s",
+            "Attempt %d on %s/%d at offset %d (message id %s) failed: %s",
             attempts,
-            *(message.topic, message.partition, message.offset),
-            type(error).__qualname__,
-            "".join(frames),
+            *(message.topic, message.partition, message.offset, message.message_id),
+            summary(error),
+            exc_info=error,
             extra={"action": "attempt_failed"},
         )
 
@@ -108,10 +107,12 @@ class Progress:
             PartitionsChanged(name=self._name, group=self._group, partitions=partitions)
         )
 
-    def tick(self, source: Source) -> None:
-        """Publish a reading if it is due."""
-        if self._clock() - self._read_at >= self._interval:
+    def tick(self, source: Source) -> bool:
+        """Publish a reading if it is due; return whether it was."""
+        is_due = self._clock() - self._read_at >= self._interval
+        if is_due:
             self.read(source)
+        return is_due
 
     def read(self, source: Source) -> None:
         """Publish a reading."""

@@ -8,13 +8,14 @@ something is waited for, so that a slow database costs no partition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event as Flag
 from typing import Final, Protocol
 
 from django.db import Error, close_old_connections
 
 from ..consumed import ConsumedMessage, Place
+from ..exceptions import KafkaError
 from .attempts import Patience
 from .ports import Source
 from .progress import Progress
@@ -51,13 +52,16 @@ class Positions(Protocol):
     def rewind(self, places: Sequence[Place]) -> dict[Place, int]:
         """Forget how far they were; return their beginnings."""
 
+    def settle(self, ends: Mapping[Place, int]) -> None:
+        """Store the ends of partitions that have been read and done completely."""
+
     def ping(self) -> None:
         """Raise unless the database answers."""
 
 
 class Starts:
     """
-    Says where partitions start, however long the database is away.
+    Says where partitions start, however long database or broker are away.
 
     Args:
         from_beginning: read each partition from its beginning, until a message of it
@@ -82,10 +86,11 @@ class Starts:
         starts: dict[Place, int] = {}
 
         def ask() -> None:
-            starts.update(self._positions.starts(places))
+            rewound: dict[Place, int] = {}
             if self._from_beginning:
                 fresh = [place for place in places if place not in self._begun]
-                starts.update(self._positions.rewind(fresh))
+                rewound = self._positions.rewind(fresh)
+            starts.update({**self._positions.starts(places), **rewound})
 
         self._insist(ask)
         return starts
@@ -93,6 +98,14 @@ class Starts:
     def begun(self, messages: Sequence[ConsumedMessage]) -> None:
         """Take note of messages that are done: their partitions go on from there."""
         self._begun.update(message.place for message in messages)
+
+    def settle(self, ends: Mapping[Place, int]) -> None:
+        """Store how far partitions have been read that are done completely."""
+        try:
+            close_old_connections()
+            self._positions.settle(ends)
+        except Error as error:
+            logger.debug("The ends of partitions were not stored: %s", error)
 
     def wait_for_database(self) -> None:
         """Return when the database answers, or when the process is to end."""
@@ -104,11 +117,11 @@ class Starts:
             try:
                 close_old_connections()
                 ask()
-            except Error as error:
+            except (Error, KafkaError) as error:
                 tries += 1
                 logger.log(
                     logging.WARNING if tries == 1 else logging.DEBUG,
-                    "The database cannot be used, trying on: %s",
+                    "Database or broker cannot be used, trying on: %s",
                     str(error).partition("\n")[0],
                     extra={"action": "consumer_waits"},
                 )
@@ -135,9 +148,11 @@ def consume(
             worker.work(messages)
             starts.begun([message for message in messages if source.owns(message)])
             source.commit()
-            progress.tick(source)
+            if progress.tick(source):
+                starts.settle(source.ends())
             if until_end and not messages and source.is_at_end:
                 break
+        starts.settle(source.ends())
     finally:
         progress.read(source)
         worker.close()

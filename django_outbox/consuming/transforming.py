@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from ..consumed import ConsumedMessage, Letter
 from ..exceptions import KafkaError, RecordPoisoned
+from .dead_letters import is_about_the_letter
 from .job import Job
 from .output import Output
 from .ports import Transactions
@@ -35,8 +36,10 @@ class _Trial(NamedTuple):
     message: ConsumedMessage
     attempts: int
     error: Exception
-    letter: Letter | None
-    """The dead letter, once its attempts are spent."""
+    letters: tuple[Letter, ...] = ()
+    """The dead letter, once its attempts are spent, and what may go instead."""
+    refusals: int = 0
+    """How often no version of the dead letter was accepted."""
 
 
 class TransformWorker:
@@ -109,30 +112,47 @@ class TransformWorker:
         return len(chunk)
 
     def _letters(self, message: ConsumedMessage) -> list[Letter]:
-        trial = self._trial
-        if trial and trial.letter and trial.message == message:
-            return [trial.letter]
+        if (trial := self._dying(message)) is not None:
+            return [trial.letters[0]]
         return self._output.letters(self._job.group.of(message.topic), message)
 
+    def _dying(self, message: ConsumedMessage) -> _Trial | None:
+        """Return the trial of a message that is to become a dead letter."""
+        trial = self._trial
+        is_dying = trial and trial.letters and trial.message == message
+        return trial if is_dying else None
+
     def _failed(self, message: ConsumedMessage, error: Exception) -> None:
+        if (dying := self._dying(message)) is not None:
+            self._trial = self._refused(dying, error)
+            return
         trial = self._trial
         attempts = 1
         if trial and trial.message == message:
             attempts += trial.attempts
         self._job.progress.failed(message, error, attempts)
-        letter: Letter | None = None
+        letters: tuple[Letter, ...] = ()
         if self._job.patience.is_spent(attempts):
-            reason = trial.error if trial and trial.letter else error
-            letter = self._job.dead_letter(message, reason, attempts)
-        self._trial = _Trial(message, attempts, error, letter)
-        is_first_try_of_letter = letter and not (trial and trial.letter)
-        if not is_first_try_of_letter:
+            letters = self._job.dead_letters(message, error, attempts)
+        self._trial = _Trial(message, attempts, error, letters)
+        if not letters:
             self._job.wait(attempts)
+
+    def _refused(self, trial: _Trial, error: Exception) -> _Trial:
+        """Go on with a smaller dead letter, or wait until this one is accepted."""
+        _, *smaller = trial.letters
+        is_poison = isinstance(error, RecordPoisoned) and is_about_the_letter(error)
+        if smaller and is_poison:
+            self._job.cut(trial.message, error)
+            return trial._replace(letters=tuple(smaller))
+        refusals = trial.refusals + 1
+        self._job.refuse(trial.message, error, refusals)
+        return trial._replace(refusals=refusals)
 
     def _count(self, chunk: Sequence[ConsumedMessage]) -> None:
         trial, self._trial = self._trial, None
         for message in chunk:
-            if trial and trial.letter and trial.message == message:
+            if trial and trial.letters and trial.message == message:
                 self._job.progress.set_aside(message, trial.error, trial.attempts)
             else:
                 self._job.progress.did(is_first=True)

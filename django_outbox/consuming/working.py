@@ -14,7 +14,8 @@ from typing import Final
 from django.db import close_old_connections
 
 from ..consumed import ConsumedMessage
-from ..exceptions import KafkaError, RecordPoisoned
+from ..exceptions import KafkaError, RecordPoisoned, StaleOffset
+from .dead_letters import is_about_the_letter
 from .effects import Effects, is_away
 from .job import Job
 from .ports import DeadLetters
@@ -51,6 +52,8 @@ class EffectsWorker:
             close_old_connections()
             try:
                 is_first = self._effects.apply(message)
+            except StaleOffset:
+                raise
             except Exception as error:  # noqa: BLE001  # handlers raise anything
                 if is_away(error):
                     outages += 1
@@ -71,7 +74,7 @@ class EffectsWorker:
     def _set_aside(
         self, message: ConsumedMessage, error: Exception, attempts: int
     ) -> None:
-        letter = self._job.dead_letter(message, error, attempts)
+        letter, *smaller = self._job.dead_letters(message, error, attempts)
         outages = 0
         while self._job.goes_on_with(message):
             close_old_connections()
@@ -79,6 +82,10 @@ class EffectsWorker:
                 self._dead_letters.send(letter)
                 self._effects.skip(message)
             except RecordPoisoned as refusal:
+                if smaller and is_about_the_letter(refusal):
+                    self._job.cut(message, refusal)
+                    letter = smaller.pop(0)
+                    continue
                 outages += 1
                 self._job.refuse(message, refusal, outages)
             except Exception as trouble:

@@ -61,6 +61,12 @@ class EmbeddedKafka(Service):
         self._java = [java, *JAVA_OPTIONS, "-cp", class_path]
         self._process = KeptProcess("kafka", ending=signal.SIGKILL)
         self._settings_file = self._process.folder / "server.properties"
+        listeners = listener_settings(
+            self.address, port=self._port, controller_port=self._controller_port
+        )
+        data = {"log.dirs": str(self._process.folder / "data")}
+        self.settings = SETTINGS | listeners | data
+        """Its server.properties, which may be changed before the first start."""
 
     def start(self) -> None:
         if not self._settings_file.exists():
@@ -83,14 +89,8 @@ class EmbeddedKafka(Service):
         self._process.close()
 
     def _format(self) -> None:
-        listeners = listener_settings(
-            self.address, port=self._port, controller_port=self._controller_port
-        )
-        settings = (
-            SETTINGS | listeners | {"log.dirs": str(self._process.folder / "data")}
-        )
         self._settings_file.write_text(
-            "".join(f"{name}={value}\n" for name, value in settings.items())
+            "".join(f"{name}={value}\n" for name, value in self.settings.items())
         )
         cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         self._process.run(

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError as DriverError
 from ..consumed import ConsumedMessage, Place
 from ..exceptions import KafkaUnavailable
 from ..options import OutboxSettings
+from .clients import make
 from .config import group_config, redacted
 from .incoming import consumed
 from .logs import CLIENT_LOG
@@ -81,7 +82,10 @@ class KafkaSource:
         self._member_id = ""
         self._taken: set[Place] = set()
         """Places that went away since the last poll."""
-        self._at_end: set[Place] = set()
+        self._at_end: dict[Place, int] = {}
+        """Where partitions end that have been read so far."""
+        self._at_work: dict[Place, int] = {}
+        """Offsets of the last messages that were handed out and are not done."""
         self._done: dict[Place, int] = {}
         """Offsets to commit."""
         self._is_committing = False
@@ -103,12 +107,13 @@ class KafkaSource:
         if not self._owned:
             # Whoever joins others gets nothing at first, and then what they give up.
             return time.monotonic() - self._joined_at >= self._settling
-        return self._owned <= self._at_end
+        return self._owned <= self._at_end.keys()
 
     def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
         self._taken.clear()
         self._collect(limit, timeout)
         taken, self._buffer = self._buffer[:limit], self._buffer[limit:]
+        self._at_work.update({message.place: message.offset for message in taken})
         return taken
 
     def serve(self) -> None:
@@ -129,6 +134,12 @@ class KafkaSource:
     def done(self, message: ConsumedMessage) -> None:
         if self.owns(message):
             self._done[message.place] = message.offset + 1
+            if self._at_work.get(message.place) == message.offset:
+                del self._at_work[message.place]
+
+    def ends(self) -> dict[Place, int]:
+        unread = {message.place for message in self._buffer} | self._at_work.keys()
+        return {at: end for at, end in self._at_end.items() if at not in unread}
 
     def commit(self) -> None:
         is_due = time.monotonic() - self._committed_at >= COMMIT_INTERVAL
@@ -154,7 +165,7 @@ class KafkaSource:
     def lag(self) -> int:
         if self._consumer is None:
             return 0
-        behind = [TopicPartition(*place) for place in self._owned - self._at_end]
+        behind = [TopicPartition(*place) for place in self._owned - self._at_end.keys()]
         total = 0
         try:
             for partition in self._consumer.position(behind):
@@ -187,13 +198,14 @@ class KafkaSource:
     def _connected(self) -> Consumer:
         if self._consumer is None:
             logger.debug("Consuming with %s", redacted(self._config))
-            self._consumer = Consumer(
+            self._consumer = make(
+                Consumer,
                 {
                     **self._config,
                     "error_cb": self._trouble.note,
                     "on_commit": self._on_commit,
                     "logger": CLIENT_LOG,
-                }
+                },
             )
             self._consumer.subscribe(
                 self._topics,
@@ -213,6 +225,9 @@ class KafkaSource:
         """Poll once; return whether something came."""
         try:
             message = self._connected().poll(timeout)
+        except KafkaUnavailable as error:
+            logger.warning("Consumer unavailable, retrying: %s", error)
+            return False
         except KafkaException as error:
             self._report(error.args[0])
             return False
@@ -224,10 +239,10 @@ class KafkaSource:
         place = (message.topic() or "", message.partition() or 0)
         if (error := message.error()) is None:
             self._trouble.end()
-            self._at_end.discard(place)
+            self._at_end.pop(place, None)
             self._buffer.append(consumed(message))
         elif error.code() == DriverError._PARTITION_EOF:
-            self._at_end.add(place)
+            self._at_end[place] = message.offset() or 0
         else:
             self._report(error)
 
@@ -257,11 +272,11 @@ class KafkaSource:
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = {(p.topic, p.partition) for p in partitions}
         self._owned -= gone
-        self._at_end -= gone
         self._taken |= gone
         self._buffer = [m for m in self._buffer if m.place not in gone]
         for place in gone:
-            self._done.pop(place, None)
+            for known in (self._done, self._at_end, self._at_work):
+                known.pop(place, None)
         consumer.incremental_unassign(partitions)
         self._on_change()
 

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError as DriverError
 from confluent_kafka.admin import AdminClient
 
 from ..election.ports import JoinLater
+from .clients import make
 from .config import KafkaConfig
 from .logs import CLIENT_LOG
 
@@ -65,7 +66,7 @@ class Doorstep:
         """
         if self._admin is None:
             client_config: KafkaConfig = {**self._config, "logger": CLIENT_LOG}
-            self._admin = AdminClient(client_config)
+            self._admin = make(AdminClient, client_config)
             self._came_at = time.monotonic()
         patience = self._session_timeout + SETTLING
         is_patient = time.monotonic() - self._came_at < patience

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from operator import methodcaller
 from typing import Final, cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
 from ..consumed import ConsumedMessage
+
+logger = logging.getLogger(__name__)
+
+_ask_headers: Final = methodcaller("headers")
+"""
+Calls `message.headers()`, and notices an error in any case.
+
+A plain call, once Python has specialised it, may go on with what the driver has left
+half done: an error that comes up anywhere later, and pairs without a name.
+"""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -37,8 +49,19 @@ def _moment(milliseconds: int) -> datetime:
 
 
 def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    try:
+        found = _ask_headers(message)
+    except SystemError:
+        # The driver fails on a name that is not UTF-8. To ask again would crash it.
+        logger.warning(
+            "The headers of message %s/%s at offset %s cannot be read: the name of one "
+            "is not UTF-8. The message is taken for one without headers",
+            *(message.topic(), message.partition(), message.offset()),
+            extra={"action": "headers_unreadable"},
+        )
+        return ()
     # The driver's types allow for what is given to a producer, too.
-    pairs = cast("Sequence[tuple[str, str | bytes | None]]", message.headers() or ())
+    pairs = cast("Sequence[tuple[str, str | bytes | None]]", found or ())
     return tuple((name, _bytes(value)) for name, value in pairs)
 
 

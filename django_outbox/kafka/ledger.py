@@ -43,6 +43,7 @@ from ..exceptions import KafkaError, KafkaUnavailable, LedgerInvalid
 from ..ledger.ports import Ledger
 from ..ledger.relayed import MAX_RANGES, Range, fault_of
 from ..records import Record
+from .clients import make
 from .config import KafkaConfig
 from .envelope import MESSAGE_ID, Headers, texts
 from .logs import CLIENT_LOG
@@ -206,7 +207,7 @@ def read_last(
         KafkaError: a later version has written it.
     """
     client_config: KafkaConfig = {**config, "logger": CLIENT_LOG}
-    consumer = Consumer(client_config)
+    consumer = make(Consumer, client_config)
     deadline = time.monotonic() + timeout
     try:
         partition = TopicPartition(topic, shard)

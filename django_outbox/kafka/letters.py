@@ -22,6 +22,7 @@ from confluent_kafka import Producer as Client
 from ..consumed import Letter, Place
 from ..exceptions import KafkaUnavailable
 from ..options import OutboxSettings
+from .clients import make
 from .config import KafkaConfig, producer_config, transform_config
 from .destinations import Destinations
 from .failures import failure, no_offset
@@ -31,8 +32,17 @@ from .trouble import Trouble, drop, unavailable
 PATIENCE: Final = 10.0
 """Seconds for one step of a transaction."""
 
-LARGEST: Final = 100_000_000
-"""Bytes of a dead letter, unless PRODUCER_KAFKA says otherwise."""
+LARGEST: Final = 10 * 1024 * 1024
+"""Bytes of a dead letter before it is compressed, unless `message.max.bytes` says
+otherwise: more could not always be sent within the delivery timeout."""
+
+_FOR_DEAD_LETTERS: Final[KafkaConfig] = {
+    # The client accepts 1 MB by default, and a broker may accept more.
+    "message.max.bytes": LARGEST,
+    # A topic's limit counts compressed bytes, and what came may have been compressed.
+    "compression.type": "gzip",
+}
+"""Defaults that PRODUCER_KAFKA and KAFKA may override."""
 
 
 class Member(Protocol):
@@ -46,11 +56,7 @@ class KafkaDeadLetters:
     """An idempotent producer for single letters; made at first use."""
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
-        # A broker takes larger ones than the client does by itself.
-        self._config: KafkaConfig = {
-            "message.max.bytes": LARGEST,
-            **producer_config(options),
-        }
+        self._config = _FOR_DEAD_LETTERS | producer_config(options)
         if name:
             self._config["client.id"] = name
         self._patience = options.DELIVERY_TIMEOUT + 1.0
@@ -60,7 +66,7 @@ class KafkaDeadLetters:
     def send(self, letter: Letter) -> None:
         if self._client is None:
             callbacks = {"error_cb": self._trouble.note, "logger": CLIENT_LOG}
-            self._client = Client({**self._config, **callbacks})
+            self._client = make(Client, {**self._config, **callbacks})
         client, self._client = self._client, None
         try:
             _deliver(client, [letter], self._patience)
@@ -88,7 +94,10 @@ class KafkaTransforms:
     def __init__(
         self, options: OutboxSettings, *, transactional_id: str, member: Member
     ) -> None:
-        self._config = transform_config(options, transactional_id)
+        self._config = {
+            "message.max.bytes": LARGEST,
+            **transform_config(options, transactional_id),
+        }
         self._member = member
         self._patience = options.DELIVERY_TIMEOUT + 1.0
         self._trouble = Trouble("producer of transformed messages", action="consume")
@@ -135,7 +144,7 @@ class KafkaTransforms:
 
     def _made(self) -> tuple[Client, Destinations]:
         callbacks = {"error_cb": self._trouble.note, "logger": CLIENT_LOG}
-        client = Client({**self._config, **callbacks})
+        client = make(Client, {**self._config, **callbacks})
         try:
             client.init_transactions(PATIENCE)
         except KafkaException as error:

@@ -28,6 +28,7 @@ from ..election.ports import Heartbeat, JoinLater, Listener
 from ..options import OutboxSettings
 from ..records import Identity
 from . import heartbeats
+from .clients import make
 from .config import admin_config, consumer_config, heartbeat_config, redacted
 from .credential import Credential
 from .groups import Doorstep
@@ -129,8 +130,8 @@ class KafkaMembership:
         logger.debug("Joining the leader group with %s", redacted(config))
         self._listener = listener
         self._is_settled, self.reason_to_rejoin = False, None
-        self._producer = DriverProducer(heartbeat_config(self._options) | common)
-        self._consumer = Consumer(config | {"on_commit": self._on_commit})
+        self._producer = make(DriverProducer, heartbeat_config(self._options) | common)
+        self._consumer = make(Consumer, config | {"on_commit": self._on_commit})
         self._consumer.subscribe(
             [self._topic],
             on_assign=self._on_assign,

@@ -33,6 +33,7 @@ from confluent_kafka import Producer as Client
 
 from ..exceptions import (
     DeliveryFailed,
+    KafkaUnavailable,
     ProducerBroken,
     ProducerQueueFull,
     RecordPoisoned,
@@ -40,6 +41,7 @@ from ..exceptions import (
 from ..options import OutboxSettings
 from ..records import Record
 from ..relay.ports import Settled
+from .clients import make
 from .config import KafkaConfig, producer_config, redacted
 from .envelope import Envelope
 from .failures import failure, no_offset
@@ -167,7 +169,11 @@ class KafkaProducer:
         config = self._config | _OWN[way]
         logger.debug("Producing with %s", redacted(config))
         trouble = self._trouble
-        client = Client(config | {"error_cb": trouble.note, "logger": CLIENT_LOG})
+        callbacks = {"error_cb": trouble.note, "logger": CLIENT_LOG}
+        try:
+            client = make(Client, config | callbacks)
+        except KafkaUnavailable as error:
+            raise DeliveryFailed(str(error), code="NO_CLIENT") from error
         self._clients[way] = client
         return client
 

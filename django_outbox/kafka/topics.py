@@ -23,6 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from ..exceptions import KafkaUnavailable, TopicMissing
 from ..options import OutboxSettings
+from .clients import make
 from .config import KafkaConfig, milliseconds
 from .logs import CLIENT_LOG
 
@@ -111,7 +112,7 @@ def ensure_topic(
         KafkaUnavailable: call again later.
     """
     client_config: KafkaConfig = {**config, "logger": CLIENT_LOG}
-    admin = AdminClient(client_config)
+    admin = make(AdminClient, client_config)
     deadline = time.monotonic() + timeout
     has_asked = False
     while True:

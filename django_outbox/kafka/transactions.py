@@ -30,6 +30,7 @@ from ..ledger.ports import Fault, Ledger
 from ..options import OutboxSettings
 from ..records import Record
 from . import ledger as ledgers
+from .clients import make
 from .config import admin_config, ledger_consumer_config, redacted, transactional_config
 from .credential import Credential
 from .destinations import Destinations
@@ -95,8 +96,9 @@ class KafkaTransactions:
         self.close()
         self._ensure_topic()
         logger.debug("Opening transactions with %s", redacted(self._config))
-        self._client = client = Client(
-            self._config | {"error_cb": self._trouble.note, "logger": self._log}
+        self._client = client = make(
+            Client,
+            self._config | {"error_cb": self._trouble.note, "logger": self._log},
         )
         self._destinations = Destinations(client)
         try:

@@ -7,6 +7,7 @@ check its configuration; without an address, a client connects to nothing.
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -33,6 +34,10 @@ _MADE_OF: Final = {
 """Properties that are made of a setting."""
 
 
+TOKENS_IN_BACKGROUND: Final = (2, 13)
+"""The first confluent-kafka that calls `oauth_cb` while a call waits for the broker."""
+
+
 def check_properties(options: OutboxSettings) -> None:
     """
     Make each kind of client once and drop it.
@@ -44,6 +49,7 @@ def check_properties(options: OutboxSettings) -> None:
     if not options.is_named:
         # Any name will do where nothing is connected.
         options = options.named("check")
+    _check_callbacks(options, version("confluent-kafka"))
     try:
         Producer(_unconnected(producer_config(options)))
         Producer(_unconnected(transform_config(options, "check")))
@@ -60,6 +66,17 @@ def check_properties(options: OutboxSettings) -> None:
         raise ConfigurationError(f"{_setting(options, words)}: {words}.") from error
 
 
+def _check_callbacks(options: OutboxSettings, driver: str) -> None:
+    """Refuse a callback for tokens that most clients would never call."""
+    installed = tuple(int(part) for part in driver.split(".")[:2])
+    for name in ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"):
+        if "oauth_cb" in getattr(options, name) and installed < TOKENS_IN_BACKGROUND:
+            raise ConfigurationError(
+                f"{name}: 'oauth_cb' needs confluent-kafka 2.13, and {driver} is "
+                "installed. Install that, or use 'sasl.oauthbearer.method': 'oidc'."
+            )
+
+
 def _setting(options: OutboxSettings, words: str) -> str:
     """Return the setting whose property librdkafka names."""
     for name in ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"):
@@ -69,6 +86,8 @@ def _setting(options: OutboxSettings, words: str) -> str:
 
 
 def _unconnected(config: KafkaConfig) -> KafkaConfig:
-    # Without an address librdkafka would warn, and nobody would want to know.
-    kept = {key: value for key, value in config.items() if "servers" not in key}
+    # Without an address librdkafka would warn, and nobody would want to know. With a
+    # callback for tokens the driver would wait for one.
+    left_out = ("bootstrap.servers", "metadata.broker.list", "oauth_cb")
+    kept = {key: value for key, value in config.items() if key not in left_out}
     return kept | {"log_level": 0}

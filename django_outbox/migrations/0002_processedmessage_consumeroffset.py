@@ -116,7 +116,19 @@ class Migration(migrations.Migration):
                     "next_offset",
                     models.BigIntegerField(
                         "next offset",
-                        db_comment="The first offset that is not processed yet.",
+                        db_comment="The first offset that is not processed yet; 0 = "
+                        "from the beginning.",
+                    ),
+                ),
+                (
+                    "topic_id",
+                    models.CharField(
+                        "topic id",
+                        max_length=36,
+                        blank=True,
+                        db_default="",
+                        db_comment="Kafka's id of the topic, which another topic of "
+                        "its name lacks.",
                     ),
                 ),
                 (

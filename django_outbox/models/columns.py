@@ -20,11 +20,11 @@ from django.utils.translation import gettext_lazy as _
 from ..conf import schema_settings
 from ..options import LEDGER_SUFFIX
 from ..rules import LARGEST_VALUE, MAX_HEADERS, MAX_HEADERS_BYTES
+from .arrays import TextArrayField
 
 FIRST_DATE: Final = datetime.min.replace(tzinfo=UTC)
 LAST_DATE: Final = datetime.max.replace(tzinfo=UTC)
 """Between these a date is one that Python, Kafka and arithmetic can hold."""
-from .arrays import TextArrayField
 
 
 class MessageColumns(models.Model):

@@ -36,10 +36,11 @@ ON CONFLICT DO NOTHING"""
 
 _ADVANCE: Final = """\
 -- outbox: advance
-INSERT INTO {table} AS stored (group_id, topic, partition, next_offset)
-VALUES (%(group_id)s, %(topic)s, %(partition)s, %(offset)s + 1)
+INSERT INTO {table} AS stored (group_id, topic, partition, next_offset, topic_id)
+VALUES (%(group_id)s, %(topic)s, %(partition)s, %(offset)s + 1, %(topic_id)s)
 ON CONFLICT (group_id, topic, partition) DO UPDATE
-SET next_offset = EXCLUDED.next_offset, updated_at = statement_timestamp()
+SET next_offset = EXCLUDED.next_offset, topic_id = EXCLUDED.topic_id,
+updated_at = statement_timestamp()
 WHERE stored.next_offset <= %(offset)s"""
 
 
@@ -112,7 +113,15 @@ class ProcessedMessage(models.Model):
 class OffsetQuerySet(models.QuerySet["ConsumerOffset"]):
     """What can be done with stored offsets."""
 
-    def advance(self, group_id: str, topic: str, partition: int, offset: int) -> bool:
+    def advance(
+        self,
+        group_id: str,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        topic_id: str = "",
+    ) -> bool:
         """
         Step past this offset in the open transaction; False when that is done.
 
@@ -121,23 +130,29 @@ class OffsetQuerySet(models.QuerySet["ConsumerOffset"]):
         """
         place = {"group_id": group_id, "topic": topic, "partition": partition}
         self._for_write = True
-        values = {**place, "offset": offset}
+        values = {**place, "offset": offset, "topic_id": topic_id}
         return _execute(self.db, self.model, _ADVANCE, values) == 1
 
-    def positions(self, group_id: str) -> dict[tuple[str, int], int]:
-        """Where this group goes on: the next offset of each (topic, partition)."""
+    def positions(self, group_id: str) -> dict[tuple[str, int], tuple[int, str]]:
+        """Where a group goes on: next offset and topic id of each partition."""
         rows = self.filter(group_id=group_id)
         return {
-            (topic, partition): offset
-            for topic, partition, offset in rows.values_list(
-                "topic", "partition", "next_offset"
+            (topic, partition): (offset, topic_id)
+            for topic, partition, offset, topic_id in rows.values_list(
+                "topic", "partition", "next_offset", "topic_id"
             )
         }
 
-    def rewind(self, group_id: str, topic: str, partition: int) -> None:
-        """Let this group read a partition from its beginning again."""
-        place = {"group_id": group_id, "topic": topic, "partition": partition}
-        self.filter(**place).update(next_offset=Value(0), updated_at=Now())
+    def rewind(self, group_id: str, topic: str, partition: int | None = None) -> int:
+        """
+        Let a group read a topic, or one partition, from its beginning again.
+
+        Return how many partitions had a stored offset.
+        """
+        rows = self.filter(group_id=group_id, topic=topic)
+        if partition is not None:
+            rows = rows.filter(partition=partition)
+        return rows.update(next_offset=Value(0), topic_id=Value(""), updated_at=Now())
 
 
 class ConsumerOffset(models.Model):
@@ -150,7 +165,17 @@ class ConsumerOffset(models.Model):
     topic = models.CharField(_("topic"), max_length=249, db_comment="The topic.")
     partition = models.IntegerField(_("partition"), db_comment="Its partition.")
     next_offset = models.BigIntegerField(
-        _("next offset"), db_comment="The first offset that is not processed yet."
+        _("next offset"),
+        db_comment=(
+            "The first offset that is not processed yet; 0 = from the beginning."
+        ),
+    )
+    topic_id = models.CharField(
+        _("topic id"),
+        max_length=36,
+        blank=True,
+        db_default="",
+        db_comment="Kafka's id of the topic, which another topic of its name lacks.",
     )
     updated_at = models.DateTimeField(
         _("updated at"), db_default=Now(), db_comment="When it last moved."

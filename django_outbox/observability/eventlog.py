@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from ..events import WorkerEvent
+from .textlog import shortened
 
 logger = logging.getLogger(__name__)
 
@@ -80,5 +81,5 @@ class JsonFormatter(logging.Formatter):
         }
         line |= {k: v for k, v in vars(record).items() if k not in _PLAIN}
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = shortened(self.formatException(record.exc_info))
         return json.dumps(line, default=str)

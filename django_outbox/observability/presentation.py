@@ -17,6 +17,7 @@ from typing import Any
 from ..events import WorkerEvent
 from ..parts import Observer
 from .eventlog import JsonFormatter, JsonLines, LogLines
+from .textlog import TextFormatter
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
 """Log level for each value of `--verbosity`."""
@@ -63,12 +64,13 @@ def _present(*, log_format: str, level: int, line: str | None) -> Iterator[list[
 
         console = Console()
         handler = RichHandler(console=console, show_path=False)
+        handler.setFormatter(TextFormatter("%(message)s"))
         shown = getattr(terminal, line)(console)
         with _logging_to(handler, level), shown:
             yield [LogLines(has_line=True), shown]
     else:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(TextFormatter("%(asctime)s %(levelname)s %(message)s"))
         with _logging_to(handler, level):
             yield [LogLines()]
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
+from hashlib import sha256
 from pathlib import Path
 from signal import SIGKILL
 from uuid import uuid4
@@ -210,7 +211,7 @@ def test_a_message_that_keeps_failing_becomes_a_dead_letter(
 ) -> None:
     topic = topics.create()
     topics.create(f"{topic}.dlt")
-    texts = ["1", "fail and tell no secret", "2"]
+    texts = ["1", "fail and tell why", "2"]
     send(testapp["KAFKA_BOOTSTRAP_SERVERS"], topic, texts)
     with consuming({**testapp, "TESTAPP_TOPIC": topic}) as consumers:
         process = consumers.start("--until-end")
@@ -222,11 +223,80 @@ def test_a_message_that_keeps_failing_becomes_a_dead_letter(
     assert effects == [("1",), ("2",)]
     (letter,) = topics.read(f"{topic}.dlt", at_least=1)
     headers = dict(letter.headers() or [])
-    assert letter.value() == b"fail and tell no secret"
+    assert letter.value() == b"fail and tell why"
     assert headers["outbox-dlt-reason"] == letter.value()
     assert headers["outbox-dlt-error"] == b"LookupError"
     assert headers["outbox-dlt-offset"] == b"1"
-    assert "secret" not in json.dumps(process.events) + "".join(process.log)
+    message_id = headers["outbox-message-id"].decode()
+    line = process.wait_for_log(f"{topic}/0 at offset 1 (message id {message_id})")
+    told = json.loads(line)
+    assert told["message"].endswith("failed: LookupError: fail and tell why")
+    assert "tests/testapp/consumers.py" in told["exception"]
+    assert "tell why" not in json.dumps(process.events)
+
+
+def test_no_message_is_too_large_to_become_a_dead_letter(
+    testapp: dict[str, str], topics: Topics, postgres: psycopg.Connection
+) -> None:
+    """A value that was small while it was compressed, and a bomb of headers."""
+    topic = topics.create(config={"max.message.bytes": "30000000"})
+    # It accepts no message without a key, and no large one.
+    limits = {"cleanup.policy": "compact", "max.message.bytes": "4000"}
+    topics.create(f"{topic}.dlt", config=limits)
+    large = "fail " + "x" * 20_000_000
+    servers = testapp["KAFKA_BOOTSTRAP_SERVERS"]
+    producer = Producer(
+        {
+            "bootstrap.servers": servers,
+            "compression.type": "gzip",
+            "message.max.bytes": 30_000_000,
+        }
+    )
+    producer.produce(topic, large, "k1", headers=[("a", "1")])
+    producer.produce(topic, "1", "k2")
+    bomb = [(f"header-{n}", os.urandom(1000)) for n in range(1000)]
+    producer.produce(topic, "fail with headers", headers=bomb)
+    producer.produce(topic, "2", "k4")
+    assert producer.flush(60) == 0
+    with consuming({**testapp, "TESTAPP_TOPIC": topic}) as consumers:
+        process = consumers.start("--until-end")
+        assert process.exit_code(PATIENCE) == 0
+    effects = postgres.execute("SELECT text FROM testapp_effect ORDER BY id").fetchall()
+    assert effects == [("1",), ("2",)]
+    first, second = topics.read(f"{topic}.dlt", at_least=2)
+    headers = dict(first.headers() or [])
+    assert (first.key(), first.value(), headers["a"]) == (b"k1", b"", b"1")
+    assert headers["outbox-dlt-value-size"] == str(len(large)).encode()
+    digest = sha256(large.encode()).hexdigest()
+    assert headers["outbox-dlt-value-sha256"] == digest.encode()
+    assert len(headers["outbox-dlt-reason"]) <= 1000
+    headers = dict(second.headers() or [])
+    assert (second.key(), second.value()) == (f"{topic}/0/2".encode(), b"")
+    assert headers["outbox-dlt-headers-count"] == b"1000"
+    assert headers["outbox-dlt-value-size"] == str(len("fail with headers")).encode()
+    # Nor does its text fill the log.
+    assert sum(map(len, process.log)) < 500_000
+
+
+def test_a_large_message_that_can_be_compressed_is_kept_whole(
+    testapp: dict[str, str], topics: Topics
+) -> None:
+    topic = topics.create()
+    topics.create(f"{topic}.dlt")
+    large = "fail " + "x" * 9_000_000
+    producer = Producer(
+        {
+            "bootstrap.servers": testapp["KAFKA_BOOTSTRAP_SERVERS"],
+            "compression.type": "gzip",
+            "message.max.bytes": 10_000_000,
+        }
+    )
+    producer.produce(topic, large, "k")
+    assert producer.flush(60) == 0
+    with consuming({**testapp, "TESTAPP_TOPIC": topic}) as consumers:
+        assert consumers.start("--until-end").exit_code(PATIENCE) == 0
+    (letter,) = topics.read(f"{topic}.dlt", at_least=1)
+    assert (letter.value() or b"").decode() == large
 
 
 def test_what_is_away_is_waited_for_and_what_is_wrong_is_named(

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any
@@ -11,9 +18,10 @@ import pytest
 from django.db import DatabaseError, connections
 
 from django_outbox import ConsumedMessage, ConsumingError
-from django_outbox.consumed import BEGINNING
+from django_outbox.consumed import BEGINNING, PartitionState, Place
 from django_outbox.consuming.effects import Effects
 from django_outbox.consuming.registry import Group, Subscription
+from django_outbox.exceptions import KafkaUnavailable, StaleOffset
 from django_outbox.models import ConsumerOffset, ProcessedMessage
 from tests.testapp.models import Effect
 
@@ -24,18 +32,38 @@ def note(message: ConsumedMessage) -> None:
     Effect.objects.create(text=str(message.offset))
 
 
+class Partitions:
+    """What Kafka would say of partitions."""
+
+    def __init__(self) -> None:
+        self.states: dict[Place, PartitionState] = {}
+        self.is_away = False
+
+    def look(self, places: Sequence[Place]) -> Mapping[Place, PartitionState]:
+        if self.is_away:
+            raise KafkaUnavailable
+        return {place: self.states[place] for place in places if place in self.states}
+
+
 def effects_of(
     handle: Callable[[ConsumedMessage], Any] = note,
     *,
     keeps_offsets: bool = True,
     key: Callable[[ConsumedMessage], str] | None = None,
     silence: float = 60.0,
+    partitions: Partitions | None = None,
 ) -> Effects:
     subscription = Subscription(
         topics=("orders",), group="billing", handle=handle, name="note", key=key
     )
     group = Group("billing", (subscription,))
-    return Effects(group, alias="default", keeps_offsets=keeps_offsets, silence=silence)
+    return Effects(
+        group,
+        alias="default",
+        keeps_offsets=keeps_offsets,
+        partitions=partitions or Partitions(),
+        silence=silence,
+    )
 
 
 def at(offset: int, message_id: str = "") -> ConsumedMessage:
@@ -141,6 +169,64 @@ def test_other_groups_have_offsets_of_their_own() -> None:
     ConsumerOffset.objects.all().advance("search", "orders", 0, 100)
     assert effects_of().apply(at(4))
     assert sorted(stored()) == [5, 101]
+
+
+PLACE = ("orders", 0)
+
+
+def partitions_with(topic_id: str, low: int, high: int) -> Partitions:
+    partitions = Partitions()
+    partitions.states[PLACE] = PartitionState(topic_id, low, high)
+    return partitions
+
+
+def test_a_topic_that_was_created_again_is_refused_though_it_is_longer_now() -> None:
+    partitions = partitions_with("one", 0, 8)
+    effects = effects_of(partitions=partitions)
+    effects.starts([PLACE])
+    effects.apply(at(7))
+    assert effects_of(partitions=partitions).starts([PLACE]) == {PLACE: 8}
+    later = effects_of(partitions=partitions_with("another", 0, 100))
+    with pytest.raises(StaleOffset, match="created again since"):
+        later.starts([PLACE])
+    assert later.rewind([PLACE]) == {PLACE: BEGINNING}
+    assert later.starts([PLACE]) == {PLACE: BEGINNING}
+    assert later.apply(at(0))
+    assert effects_of(partitions=partitions).starts([("orders", 1)]) == {}
+
+
+def test_a_topic_that_is_created_again_while_it_is_read_is_refused() -> None:
+    """Its messages would count as done by another process."""
+    partitions = partitions_with("one", 0, 8)
+    effects = effects_of(partitions=partitions)
+    effects.starts([PLACE])
+    effects.apply(at(7))
+    partitions.states[PLACE] = PartitionState("another", 0, 10)
+    with pytest.raises(StaleOffset, match="rewind billing orders"):
+        effects.apply(at(0))
+    assert done() == ["7"]
+
+
+def test_who_has_lost_the_partition_is_refused_though_kafka_is_away() -> None:
+    partitions = partitions_with("one", 0, 10)
+    effects = effects_of(partitions=partitions)
+    effects.skip(at(9))
+    assert not effects.apply(at(4))
+    partitions.is_away = True
+    assert not effects.apply(at(5))
+
+
+def test_the_end_of_a_partition_is_stored_behind_marks_of_transactions() -> None:
+    effects = effects_of(partitions=partitions_with("one", 0, 6))
+    effects.starts([PLACE])
+    effects.apply(at(4))
+    effects.settle({PLACE: 6, ("orders", 1): 0})
+    assert stored() == [6]
+    effects.settle({PLACE: 5})
+    assert stored() == [6]
+    # Kafka has deleted the message and the mark.
+    later = effects_of(partitions=partitions_with("one", 6, 6))
+    assert later.starts([PLACE]) == {PLACE: 6}
 
 
 def test_a_frozen_process_holds_its_successor_up_for_a_while_only() -> None:

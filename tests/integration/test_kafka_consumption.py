@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,6 +27,7 @@ from django_outbox.options import OutboxSettings
 from tests.services import Topics
 
 from .harvesting import eventually, has_assigned
+from .mockbroker import produce_with_header_name
 
 PATIENCE = 30.0
 
@@ -123,6 +125,24 @@ def test_a_message_is_read_as_it_was_sent(
     assert message.headers == (("a", b"1"), ("a", None))
     assert message.timestamp is not None
     assert abs(message.timestamp.timestamp() - time.time()) < 300
+
+
+def test_headers_whose_names_are_no_text_stop_nobody(
+    sources: Any,
+    topic: str,
+    bootstrap_servers: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The driver fails on them; often, since Python soon stops to check such calls."""
+    for number in range(30):
+        name = b"\xff\xfe"
+        produce_with_header_name(bootstrap_servers, topic, b"forged", name)
+        send(bootstrap_servers, topic, 1, first=number)
+    messages = take(sources(), 60)
+    assert {m.headers for m in messages[::2]} == {()}
+    assert {m.headers for m in messages[1::2]} == {(("a", b"1"), ("a", None))}
+    assert texts(messages[1::2]) == [str(number) for number in range(30)]
+    assert f"The headers of message {topic}/0 at offset 0 cannot be read" in caplog.text
 
 
 def test_stored_offsets_win_over_those_of_the_group(
@@ -280,7 +300,8 @@ def test_a_letter_that_is_too_large_is_poison(
     # A broker that was never written to takes its time.
     letters = KafkaDeadLetters(replace(options, DELIVERY_TIMEOUT=PATIENCE))
     with pytest.raises(RecordPoisoned):
-        letters.send(letter(small, "x" * 2000))
+        # More than fits, compressed too.
+        letters.send(letter(small, os.urandom(2000).hex()))
     letters.send(letter(small, "y"))
     (message,) = topics.read(small, at_least=1)
     assert message.value() == b"y"

@@ -16,6 +16,7 @@ from django_outbox.management.identity import report
 from django_outbox.management.series import close_series
 from django_outbox.models import (
     ArchivedRecord,
+    ConsumerOffset,
     OutboxRecord,
     ParkedRecord,
     ProcessedMessage,
@@ -245,3 +246,30 @@ def test_a_table_that_is_missing_is_one_line() -> None:
     with pytest.raises(CommandError, match="'default' refused: relation") as caught:
         run("prune", "--older-than", "1d")
     assert "\n" not in str(caught.value)
+
+
+def test_a_group_reads_the_topics_that_are_named_from_their_beginning() -> None:
+    offsets = ConsumerOffset.objects.all()
+    for topic, partition in (("orders", 0), ("orders", 1), ("payments", 0)):
+        offsets.advance("billing", topic, partition, 6, topic_id="one")
+    offsets.advance("search", "orders", 0, 6)
+    assert run("rewind", "billing", "orders") == (
+        "billing reads orders from its beginning: 2 partitions\n"
+    )
+    assert offsets.positions("billing") == {
+        ("orders", 0): (0, ""),
+        ("orders", 1): (0, ""),
+        ("payments", 0): (7, "one"),
+    }
+    assert offsets.positions("search") == {("orders", 0): (7, "")}
+
+
+def test_a_group_or_topic_that_has_no_offsets_is_named() -> None:
+    ConsumerOffset.objects.all().advance("billing", "orders", 0, 6)
+    with pytest.raises(
+        CommandError, match=r"no stored offset of order; it has .*orders"
+    ):
+        run("rewind", "billing", "orders", "order")
+    with pytest.raises(CommandError, match="groups with offsets: billing"):
+        run("rewind", "biling", "orders")
+    assert ConsumerOffset.objects.get().next_offset == 7

@@ -53,7 +53,7 @@ def test_a_consumer_needs_no_more_than_its_grants(
             run.respond("done")
         with once("a key", consumer=group) as run:
             assert not run.is_first
-        assert ConsumerOffset.objects.all().positions(group) == {(topic, 0): 5}
+        assert ConsumerOffset.objects.all().positions(group) == {(topic, 0): (5, "")}
         ConsumerOffset.objects.all().rewind(group, topic, 0)
         with pytest.raises(ProgrammingError, match="denied"), transaction.atomic():
             ProcessedMessage.objects.all().delete()

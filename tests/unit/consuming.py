@@ -80,6 +80,9 @@ class FakeSource:
     def places(self) -> tuple[Place, ...]:
         return (("orders", 0),)
 
+    def ends(self) -> dict[Place, int]:
+        return {} if self.to_come else dict(self.positions)
+
     def lag(self) -> int:
         return len(self.to_come)
 
@@ -130,6 +133,9 @@ class FakeDeadLetters:
         if self.failures:
             raise self.failures.pop(0)
         self.letters.append(letter)
+
+    def values(self) -> list[str | bytes | None]:
+        return [letter.value for letter in self.letters]
 
     def close(self) -> None:
         """There is no client."""

@@ -15,7 +15,7 @@ from django_outbox.consuming.attempts import Patience
 from django_outbox.consuming.runner import Starts, consume
 from django_outbox.consuming.working import EffectsWorker
 from django_outbox.events import ConsumerRead, DeadLettered
-from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned
+from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned, StaleOffset
 
 from .consuming import FakeDeadLetters, FakeSource, Watch, group_of, job_of, messages
 
@@ -141,12 +141,37 @@ def test_a_dead_letter_that_is_refused_is_told_and_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     it = Consumption(Failing(*[LookupError()] * 3))
-    it.letters.failures = [RecordPoisoned("too large", code="MSG_SIZE_TOO_LARGE")] * 2
+    it.letters.failures = [RecordPoisoned("no right", code="TOPIC_EXCEPTION")] * 2
     it.worker.work(messages("a"))
-    assert len(it.letters.letters) == 1
+    assert it.letters.values() == [b"a"]
     told = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert len(told) == 2
     assert "orders/0 at offset 0 cannot become a dead letter" in told[0].getMessage()
+
+
+@pytest.mark.parametrize(
+    "code", ["MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "POLICY_VIOLATION"]
+)
+def test_a_smaller_dead_letter_goes_where_a_whole_one_is_refused(
+    code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    it = Consumption(Failing(*[LookupError()] * 3))
+    it.letters.failures = [RecordPoisoned("refused", code=code)]
+    it.worker.work(messages("a", "b"))
+    assert it.letters.values() == [b""]
+    assert it.source.positions == {("orders", 0): 2}
+    assert it.source.waits == [0.1, 0.2]
+    assert "dead letter of message orders/0 at offset 0 was refused" in caplog.text
+
+
+def test_the_smallest_dead_letter_waits_until_it_is_accepted() -> None:
+    it = Consumption(Failing(*[LookupError()] * 3))
+    it.letters.failures = [RecordPoisoned("no", code="MSG_SIZE_TOO_LARGE")] * 4
+    it.worker.work(messages("a", "b"))
+    (letter,) = it.letters.letters
+    assert letter.key == b"orders/0/0"
+    assert it.source.waits == [0.1, 0.2, 0.1, 0.2]
+    assert it.source.positions == {("orders", 0): 2}
 
 
 def test_a_partition_that_goes_takes_its_message_along() -> None:
@@ -165,11 +190,25 @@ def test_no_attempt_follows_a_stop() -> None:
     assert it.source.positions == {}
 
 
-def test_the_log_tells_where_and_not_what(caplog: pytest.LogCaptureFixture) -> None:
-    it = Consumption(Failing(LookupError("a secret")))
+def test_the_log_tells_what_the_handler_says_and_shows_no_payload(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    it = Consumption(Failing(LookupError("no account 7")))
+    message = ConsumedMessage(
+        topic="orders",
+        key=b"a secret",
+        value=b"a secret",
+        headers=(("outbox-message-id", b"id-1"), ("other", b"a secret")),
+    )
     with caplog.at_level(logging.DEBUG, "django_outbox"):
-        it.worker.work(messages("a secret"))
-    assert "orders/0 at offset 0 failed: LookupError" in caplog.text
+        it.worker.work([message])
+    (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert record.getMessage() == (
+        "Attempt 1 on orders/0 at offset 0 (message id id-1) failed: "
+        "LookupError: no account 7"
+    )
+    assert "test_consuming_effects_worker.py" in caplog.text
+    assert "raise self.errors.pop(0)" in caplog.text
     assert "a secret" not in caplog.text
 
 
@@ -189,12 +228,44 @@ def test_the_loop_ends_at_the_end_and_leaves_the_group() -> None:
     assert "stopped" in it.watch.kinds()
 
 
+def test_a_stored_offset_that_would_skip_messages_ends_the_consumer() -> None:
+    it = Consumption(Failing(StaleOffset("orders/0")))
+    it.source.to_come = messages("a")
+    with pytest.raises(StaleOffset):
+        consume(
+            it.source,
+            it.worker,
+            it.job.progress,
+            starts=starts_of(Positions()),
+            stop=it.job.stop,
+            until_end=True,
+        )
+    assert it.source.is_closed
+    assert it.source.positions == {}
+
+
+@pytest.mark.usefixtures("_no_connections")
+def test_ends_are_stored_when_all_has_been_done() -> None:
+    it, positions = Consumption(Failing()), Positions()
+    it.source.to_come = messages("a", "b")
+    consume(
+        it.source,
+        it.worker,
+        it.job.progress,
+        starts=starts_of(positions),
+        stop=it.job.stop,
+        until_end=True,
+    )
+    assert positions.settled == {("orders", 0): 2}
+
+
 class Positions:
     """Stored offsets, after as many failures as a test wants."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
         self.rewound: list[tuple[str, int]] = []
+        self.settled: dict[tuple[str, int], int] = {}
 
     def starts(self, places: Any) -> dict[tuple[str, int], int]:
         if self.errors:
@@ -204,6 +275,9 @@ class Positions:
     def rewind(self, places: Any) -> dict[tuple[str, int], int]:
         self.rewound += places
         return dict.fromkeys(places, -2)
+
+    def settle(self, ends: Any) -> None:
+        self.settled = ends
 
     def ping(self) -> None:
         """It answers."""
@@ -223,8 +297,8 @@ PLACES = [("orders", 0), ("orders", 1)]
 
 
 @pytest.mark.usefixtures("_no_connections")
-def test_partitions_start_where_the_database_says_once_it_answers() -> None:
-    positions = Positions(OperationalError(), OperationalError())
+def test_partitions_start_where_the_database_says_once_all_answer() -> None:
+    positions = Positions(OperationalError(), KafkaUnavailable())
     assert starts_of(positions)(PLACES) == {("orders", 0): 7}
     assert positions.errors == []
 

@@ -149,6 +149,37 @@ def test_a_dead_letter_goes_out_in_the_transaction_of_its_offset() -> None:
     assert it.source.waits == [0.1, 0.2]
 
 
+def test_a_smaller_dead_letter_goes_where_a_whole_one_is_refused() -> None:
+    def fail(message: ConsumedMessage) -> Message:
+        if message.text() == "b":
+            raise LookupError
+        return shout(message)
+
+    def refuse(letter: Letter) -> Exception | None:
+        is_whole = letter.value == b"b"
+        return RecordPoisoned("no", code="MSG_SIZE_TOO_LARGE") if is_whole else None
+
+    it = Transformation(fail)
+    it.transactions.refuses = refuse
+    it.worker.work(messages("a", "b", "c"))
+    assert it.values() == [["A"], [b""], ["C"]]
+    assert it.watch.kinds().count("dead_lettered") == 1
+    assert it.source.waits == [0.1, 0.2]
+
+
+def test_the_smallest_dead_letter_waits_until_it_is_accepted() -> None:
+    refusals = [RecordPoisoned("no", code="MSG_SIZE_TOO_LARGE")] * 4
+
+    def fail(message: ConsumedMessage) -> Message:
+        raise LookupError
+
+    it = Transformation(fail)
+    it.transactions.refuses = lambda _: refusals.pop() if refusals else None
+    it.worker.work(messages("a"))
+    assert it.values() == [[b""]]
+    assert it.source.waits == [0.1, 0.2, 0.1, 0.2]
+
+
 @pytest.mark.parametrize(
     ("moment", "transactions"), [("before", [["A"]]), ("after", [["A"]])]
 )

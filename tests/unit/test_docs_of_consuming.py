@@ -11,7 +11,7 @@ import pytest
 
 import django_outbox
 from django_outbox import ConsumedMessage
-from django_outbox.consuming.dead_letters import dead_letter
+from django_outbox.consuming.dead_letters import dead_letters
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/howto/consuming.md").read_text("utf-8")
@@ -43,9 +43,12 @@ def test_every_part_of_a_message_is_named() -> None:
 
 
 def test_every_header_of_a_dead_letter_is_named() -> None:
-    message = ConsumedMessage(topic="orders")
-    letter = dead_letter(
+    message = ConsumedMessage(
+        topic="orders", key=b"k" * 1000, value=b"v", headers=(("a", b"1"),)
+    )
+    letters = dead_letters(
         message, topic="orders.dlt", group="g", error=LookupError(), attempts=1
     )
-    for name, _value in letter.headers:
+    names = {name for letter in letters for name, _ in letter.headers}
+    for name in names - {"a"}:
         assert f"`{name.removeprefix('outbox-dlt')}`" in PAGE or f"`{name}`" in PAGE

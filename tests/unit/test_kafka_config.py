@@ -18,9 +18,10 @@ from django_outbox.kafka.config import (
     producer_config,
     redacted,
 )
-from django_outbox.kafka.validation import check_properties
+from django_outbox.kafka.validation import _check_callbacks, check_properties
 from django_outbox.options import OutboxSettings
 from django_outbox.owned_keys import OWNED_KAFKA_KEYS
+from django_outbox.rules import problems
 
 named = partial(OutboxSettings, LEADER_TOPIC="leaders")
 
@@ -126,6 +127,25 @@ def test_what_librdkafka_refuses_is_one_line_that_names_the_setting(
         check_properties(OutboxSettings(**chosen))
     assert "\n" not in str(caught.value)
     assert "\\n" not in str(caught.value)
+
+
+def token(config: str) -> tuple[str, float]:
+    raise AssertionError("Settings are checked without an identity provider.")
+
+
+def test_a_callback_for_tokens_is_accepted_and_not_called() -> None:
+    chosen = {"sasl.mechanisms": "OAUTHBEARER", "security.protocol": "SASL_SSL"}
+    options = OutboxSettings(KAFKA={**chosen, "oauth_cb": token})
+    assert list(problems({"KAFKA": options.KAFKA})) == []
+    check_properties(options)
+
+
+@pytest.mark.parametrize("name", ["KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"])
+def test_a_driver_that_would_not_call_it_is_refused(name: str) -> None:
+    options = OutboxSettings(**{name: {"oauth_cb": token}})
+    with pytest.raises(ConfigurationError, match=f"{name}: .*2.13, and 2.12.1 is"):
+        _check_callbacks(options, "2.12.1")
+    _check_callbacks(options, "2.13.0rc1")
 
 
 def test_long_timeouts_are_none_that_librdkafka_refuses() -> None:

@@ -23,6 +23,7 @@ from ...models import (
 from ...privileges import grants
 from ...routing import outbox_database
 from .. import cluster, identity, origins
+from ..offsets import rewind_topics
 from ..series import close_series, list_series
 
 BLOCKED_SHOWN: Final = 20
@@ -55,6 +56,11 @@ class Command(BaseCommand):
             action="store_true",
             help="of the processed keys instead: such messages count as new again",
         )
+        rewind = verbs.add_parser(
+            "rewind", help="let a consumer group read topics from their beginning"
+        )
+        rewind.add_argument("group", metavar="GROUP")
+        rewind.add_argument("topics", nargs="+", metavar="TOPIC")
         roles = verbs.add_parser("grants", help="print the least privileges as SQL")
         roles.add_argument("--app", metavar="ROLE", help="role that stashes")
         roles.add_argument("--harvester", metavar="ROLE", help="role that harvests")
@@ -76,7 +82,7 @@ class Command(BaseCommand):
             action="store_true",
             help="make it another outbox, when its database is a copy of another's",
         )
-        for verb in (status, release, series, prune, roles, clusters, which):
+        for verb in (status, release, series, prune, rewind, roles, clusters, which):
             verb.add_argument("--database", metavar="ALIAS", help="where the outbox is")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -171,6 +177,11 @@ class Command(BaseCommand):
         for deleted in old.prune():
             total += deleted
             self.stdout.write(f"{total:,} pruned")
+
+    def rewind(self, alias: str, options: dict[str, Any]) -> None:
+        """Let a consumer group read topics from their beginning."""
+        for line in rewind_topics(alias, options["group"], options["topics"]):
+            self.stdout.write(line)
 
     def grants(self, alias: str, options: dict[str, Any]) -> None:
         """Print the least privileges of the roles that are named."""

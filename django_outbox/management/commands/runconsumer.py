@@ -13,7 +13,7 @@ from ...conf import settings
 from ...consuming.idempotence import alias_for
 from ...consuming.process import Plan, run
 from ...consuming.registry import find_group
-from ...exceptions import ConfigurationError
+from ...exceptions import ConfigurationError, StaleOffset
 from ...harvester import default_name
 from ...observability.presentation import LEVELS
 
@@ -75,7 +75,7 @@ class Command(BaseCommand):
                 log_format=options["log_format"],
                 level=LEVELS[options["verbosity"]],
             )
-        except (ConfigurationError, ImproperlyConfigured) as error:
+        except (ConfigurationError, ImproperlyConfigured, StaleOffset) as error:
             raise CommandError(str(error), returncode=2) from error
         if code:
             raise SystemExit(code)

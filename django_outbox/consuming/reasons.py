@@ -1,0 +1,40 @@
+"""
+Why a handler failed, in words that are safe to show.
+
+The text of an exception is the application's own and may quote a message. It is
+shown, since nobody can fix what nobody can read, but on one line and bounded in
+size, so that a message cannot forge lines of a log or fill it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LONGEST_TEXT: Final = 1000
+"""Bytes of an exception's text in the log."""
+
+
+def reason(error: BaseException) -> str:
+    """Return the text of an exception; empty when it cannot tell one."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # an exception's own __str__ may raise anything
+        return ""
+    return text.encode(errors="replace").decode()
+
+
+def bounded(text: str, limit: int) -> str:
+    """Return the text, or as much of its start as fits into so many bytes."""
+    # What is cut off must not be encoded first: it may be very long.
+    data = text[: limit + 1].encode(errors="replace")
+    if len(data) <= limit:
+        return data.decode()
+    return data[: limit - 3].decode(errors="ignore") + "…"
+
+
+def summary(error: BaseException) -> str:
+    """Return the type and the text of an exception, on one line."""
+    text = bounded(reason(error), LONGEST_TEXT)
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    name = type(error).__qualname__
+    return f"{name}: {line}" if line else name

@@ -1,0 +1,92 @@
+"""
+What Kafka has of partitions: their topic's id, their first and their last offset.
+
+A client is made for each question, since they are asked only when partitions
+are assigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from ..consumed import PartitionState, Place
+from ..exceptions import KafkaUnavailable
+from ..options import OutboxSettings
+from .clients import make
+from .config import KafkaConfig, admin_config
+from .logs import CLIENT_LOG
+from .trouble import unavailable
+
+TIMEOUT: Final = 5.0
+"""Seconds for one question to the cluster."""
+
+_FIRST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_BEHIND_LAST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+"""How sixteen zero bytes read: a broker without topic ids."""
+
+_UNKNOWN: Final = frozenset(
+    {"UNKNOWN_TOPIC_OR_PART", "_NOENT", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
+)
+"""Errors of a topic or partition that does not exist, or has no leader."""
+
+
+class KafkaPartitions:
+    """Asks the cluster about partitions; the adapter of `PartitionStates`."""
+
+    def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
+        self._config: KafkaConfig = {**admin_config(options), "logger": CLIENT_LOG}
+        if name:
+            self._config["client.id"] = name
+
+    def look(self, places: Sequence[Place]) -> Mapping[Place, PartitionState]:
+        if not places:
+            return {}
+        admin = make(AdminClient, self._config)
+        names = sorted({topic for topic, _ in places})
+        asked = admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT)
+        ids = {name: _id(found) for name, found in _known(asked.items())}
+        lows = _offsets(admin, places, _FIRST)
+        highs = _offsets(admin, places, _BEHIND_LAST)
+        known = [place for place in places if place[0] in ids]
+        if any(place not in lows or place not in highs for place in known):
+            raise KafkaUnavailable("A partition has no leader now.")
+        return {
+            place: PartitionState(ids[place[0]], lows[place], highs[place])
+            for place in known
+        }
+
+
+def _offsets(
+    admin: AdminClient, places: Sequence[Place], spec: OffsetSpec
+) -> dict[Place, int]:
+    asked = {TopicPartition(*place): spec for place in places}
+    answers = admin.list_offsets(asked, request_timeout=TIMEOUT)
+    return {(at.topic, at.partition): f.offset for at, f in _known(answers.items())}
+
+
+def _known(
+    answers: Iterable[tuple[Any, Future[Any]]],
+) -> Iterable[tuple[Any, Any]]:
+    """Yield what was found; leave out what the cluster does not know."""
+    for asked, future in answers:
+        try:
+            yield asked, future.result(TIMEOUT + 0.5)
+        except FutureTimeout as error:
+            raise KafkaUnavailable from error
+        except KafkaException as error:
+            if error.args[0].name() not in _UNKNOWN:
+                raise unavailable(error) from error
+
+
+def _id(description: Any) -> str:
+    text = str(description.topic_id or "")
+    return "" if text == _NO_ID else text

@@ -1,0 +1,139 @@
+"""Dead letters: whole, and in versions that every topic can take."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pytest
+
+from django_outbox import ConsumedMessage
+from django_outbox.consumed import Letter
+from django_outbox.consuming.dead_letters import dead_letters, is_about_the_letter
+from django_outbox.consuming.reasons import bounded, summary
+from django_outbox.exceptions import RecordPoisoned
+
+LARGE = b"v" * 20_000_000
+
+
+def letters_of(message: ConsumedMessage, error: str = "why") -> tuple[Letter, ...]:
+    return dead_letters(
+        message,
+        topic="orders.dlt",
+        group="billing",
+        error=LookupError(error),
+        attempts=5,
+    )
+
+
+def told(letter: Letter) -> dict[str, str | bytes | None]:
+    return {
+        name.removeprefix("outbox-dlt-"): value
+        for name, value in letter.headers
+        if name.startswith("outbox-dlt-")
+    }
+
+
+def size(letter: Letter) -> int:
+    parts = [letter.key, letter.value, *(part for h in letter.headers for part in h)]
+    return sum(len(p.encode() if isinstance(p, str) else p or b"") for p in parts)
+
+
+def test_a_whole_letter_keeps_all_and_replaces_an_earlier_reason() -> None:
+    message = ConsumedMessage(
+        topic="orders",
+        key=b"k",
+        value=b"v",
+        headers=(("a", b"1"), ("outbox-dlt-reason", b"old"), ("a", None)),
+    )
+    whole, *_ = letters_of(message)
+    assert (whole.topic, whole.key, whole.value) == ("orders.dlt", b"k", b"v")
+    assert whole.headers[:2] == [("a", b"1"), ("a", None)]
+    assert told(whole) == {
+        "group": "billing",
+        "topic": "orders",
+        "partition": "0",
+        "offset": "0",
+        "attempts": "5",
+        "error": "LookupError",
+        "reason": "why",
+    }
+
+
+def test_the_second_gives_size_and_digest_in_the_place_of_the_value() -> None:
+    message = ConsumedMessage(
+        topic="orders", key=b"k", value=LARGE, headers=(("a", b"1"),)
+    )
+    _, second, _ = letters_of(message)
+    assert (second.key, second.value) == (b"k", b"")
+    assert ("a", b"1") in second.headers
+    assert told(second)["value-size"] == "20000000"
+    assert told(second)["value-sha256"] == sha256(LARGE).hexdigest()
+    assert size(second) < 1000
+
+
+def test_the_smallest_is_small_whatever_the_message_holds() -> None:
+    """Bombs of headers, keys, names and texts included."""
+    headers = [(f"h{n}" * 100, b"x" * 1000) for n in range(5000)]
+    message = ConsumedMessage(
+        topic="t" * 249,
+        key=LARGE,
+        value=LARGE,
+        headers=(*headers, ("outbox-message-id", b"i" * 255)),
+    )
+    *_, smallest = letters_of(message, "é" * 1_000_000)
+    assert size(smallest) < 2500
+    assert ("outbox-message-id", "i" * 255) in smallest.headers
+    assert told(smallest)["headers-count"] == "5001"
+    count = sum(len(n) + len(v) for n, v in message.headers if v is not None)
+    assert told(smallest)["headers-size"] == str(count)
+    assert told(smallest)["key-size"] == str(len(LARGE))
+    assert told(smallest)["key-sha256"] == sha256(LARGE).hexdigest()
+    assert smallest.key == f"{'t' * 249}/0/0".encode()
+
+
+def test_a_tombstone_stays_one_and_a_value_never_becomes_one() -> None:
+    """Sent back to its topic, it would delete what it should have changed."""
+    tombstones = letters_of(ConsumedMessage(topic="orders", key=b"k"))
+    assert [letter.value for letter in tombstones] == [None, None]
+    values = letters_of(ConsumedMessage(topic="orders", key=b"k", value=b"v"))
+    assert [letter.value for letter in values] == [b"v", b"", b""]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_certain", "expected"),
+    [
+        ("MSG_SIZE_TOO_LARGE", True, True),
+        ("MSG_SIZE_TOO_LARGE", False, False),
+        ("INVALID_RECORD", True, True),
+        ("UNKNOWN_TOPIC_OR_PART", True, False),
+        ("TOPIC_AUTHORIZATION_FAILED", True, False),
+    ],
+)
+def test_a_letter_shrinks_only_where_that_can_help(
+    code: str, is_certain: bool, expected: bool
+) -> None:
+    refusal = RecordPoisoned("no", code=code, is_certain=is_certain)
+    assert is_about_the_letter(refusal) is expected
+
+
+def test_a_text_is_cut_between_characters() -> None:
+    assert bounded("abc", 3) == "abc"
+    assert bounded("abcdef", 5) == "ab…"
+    assert len(bounded("é" * 1000, 100).encode()) <= 100
+    assert bounded("\ud800", 10) == "?"
+
+
+def test_a_text_cannot_forge_lines_or_colours() -> None:
+    error = LookupError("a\n2026-01-01 INFO leader_acquired \x1b[31m")
+    assert summary(error) == (
+        "LookupError: a\\n2026-01-01 INFO leader_acquired \\x1b[31m"
+    )
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_an_exception_that_cannot_be_shown_stops_nothing() -> None:
+    assert summary(Unspeakable()) == "Unspeakable"
