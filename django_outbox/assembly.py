@@ -15,7 +15,7 @@ from .election.elector import Elector
 from .election.ports import Membership
 from .election.settings import ElectionSettings
 from .events import boottime
-from .exceptions import DatabaseUnavailable
+from .exceptions import DatabaseBusy, DatabaseUnavailable
 from .ledger.dispatch import LedgerDispatcher
 from .ledger.finder import Finder
 from .ledger.settings import LedgerSettings
@@ -211,6 +211,10 @@ class _Probe:
         except DatabaseUnavailable as error:
             self._outage.lost(error, boottime())
             return False
+        except DatabaseBusy:
+            # It answers. But rows of clusters that collide could be lost.
+            if self._options.CLUSTERS_COUNT > 1:
+                raise
         finally:
             self._table.close()
         self._outage.reached(boottime())

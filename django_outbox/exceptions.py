@@ -18,7 +18,8 @@ OutboxError
 │   └── RepeatUnnoticed           a block ran again and did not ask whether it may
 ├── RegistryUnavailable           the schema registry gives no schema now (retriable)
 ├── DatabaseError                 the outbox table did not do what was asked
-│   └── DatabaseUnavailable       ... and may do it later (retriable)
+│   ├── DatabaseUnavailable       ... and may do it later (retriable)
+│   └── DatabaseBusy              ... since a lock was in the way (retriable)
 └── KafkaError                    the cluster did not do what was asked
     ├── KafkaUnavailable          no broker answers (retriable)
     ├── TopicMissing              a topic of ours does not exist
@@ -118,9 +119,18 @@ class RegistryUnavailable(OutboxError):
 class DatabaseError(OutboxError):
     """The outbox table did not do what was asked."""
 
+    waited: float = 0.0
+    """Seconds that the call had lasted when it failed."""
+
 
 class DatabaseUnavailable(DatabaseError):
     """The database cannot be reached now; the outcome of the call is unknown."""
+
+    retriable = True
+
+
+class DatabaseBusy(DatabaseError):
+    """Another session holds a lock; the database answers, and nothing was done."""
 
     retriable = True
 

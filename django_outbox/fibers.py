@@ -72,36 +72,10 @@ class Fiber(greenlet):
         """Go on at so many boot-time seconds."""
         self._rest(_never, until=at)
 
-    def call(
-        self, work: Callable[[], ResultT], *, discard: Callable[[ResultT], object]
-    ) -> ResultT:
-        """
-        Wait for what only a thread of its own can wait for.
-
-        Args:
-            discard: called, on that thread, with a result that nobody waits for
-                any more.
-        """
-        outcome: Future[ResultT] = Future()
-
-        def work_apart() -> None:
-            try:
-                outcome.set_result(work())
-            except BaseException as error:  # noqa: BLE001 (raised by result())
-                outcome.set_exception(error)
-            self._fibers.wake()
-
-        def throw_away(ended: Future[ResultT]) -> None:
-            if not ended.exception():
-                discard(ended.result())
-
-        threading.Thread(target=work_apart, name="outbox-call", daemon=True).start()
-        try:
-            self._rest(outcome.done)
-        except GreenletExit:
-            outcome.add_done_callback(throw_away)
-            raise
-        return outcome.result()
+    def wait_until_done(self, outcome: Future[Any], *, until: float) -> None:
+        """Wait for what another thread does, at most until then (boot-time seconds)."""
+        outcome.add_done_callback(lambda _: self._fibers.wake())
+        self._rest(outcome.done, until=until)
 
     def _live(self) -> None:
         while True:
@@ -127,6 +101,45 @@ def here() -> Fiber | None:
     """Return the fiber in which this is called, if it is one."""
     current = getcurrent()
     return current if isinstance(current, Fiber) else None
+
+
+def call(
+    work: Callable[[], ResultT],
+    *,
+    discard: Callable[[ResultT], object],
+    timeout: float,
+) -> ResultT:
+    """
+    Do on a thread of its own what blocks, and wait for it, in a fiber or a thread.
+
+    Args:
+        discard: called, on that thread, with a result that comes too late.
+        timeout: seconds to wait at most.
+
+    Raises:
+        TimeoutError: the work goes on, and its result will be discarded.
+    """
+    outcome: Future[ResultT] = Future()
+
+    def work_apart() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # noqa: BLE001 (raised by result())
+            outcome.set_exception(error)
+
+    def throw_away(ended: Future[ResultT]) -> None:
+        if not ended.exception():
+            discard(ended.result())
+
+    threading.Thread(target=work_apart, name="outbox-call", daemon=True).start()
+    try:
+        if fiber := here():
+            fiber.wait_until_done(outcome, until=boottime() + timeout)
+        return outcome.result(0.0 if fiber else timeout)
+    except BaseException:
+        # Without effect on work that has failed.
+        outcome.add_done_callback(throw_away)
+        raise
 
 
 def this() -> Fiber:
@@ -209,10 +222,8 @@ class Fibers:
 
     def expect(self, fiber: Fiber, socket: int, events: int) -> None:
         """Let a fiber go on when a socket is ready."""
-        wanted = select.POLLIN if events & READABLE else 0
-        wanted |= select.POLLOUT if events & WRITABLE else 0
         self._expected[socket] = fiber
-        self._sockets.register(socket, wanted)
+        self._sockets.register(socket, _wanted(events))
 
     def forget(self, socket: int) -> None:
         """Expect nothing more of a socket."""
@@ -238,9 +249,26 @@ class Fibers:
         self._sockets.register(self._bell, select.POLLIN)
 
     def _milliseconds(self, timeout: float | None) -> int | None:
-        if self._is_woken or timeout == 0:
-            return 0
-        return None if timeout is None else max(1, round(1000 * timeout))
+        return 0 if self._is_woken else _milliseconds(timeout)
+
+
+def poll(socket: int, events: int, *, timeout: float) -> int:
+    """Wait for a socket where there is no fiber; return as `wait_for` does."""
+    waiting = select.poll()
+    waiting.register(socket, _wanted(events))
+    found = waiting.poll(_milliseconds(None if timeout == inf else timeout))
+    return _ready(found[0][1]) if found else 0
+
+
+def _milliseconds(timeout: float | None) -> int | None:
+    if not timeout:
+        return None if timeout is None else 0
+    return max(1, round(1000 * timeout))
+
+
+def _wanted(events: int) -> int:
+    wanted = select.POLLIN if events & READABLE else 0
+    return wanted | (select.POLLOUT if events & WRITABLE else 0)
 
 
 def _ready(events: int) -> int:

@@ -23,7 +23,7 @@ from .lines import Listening
 from .naming import KnownOutbox
 from .options import OutboxSettings
 from .parts import Table
-from .postgres.connection import Database, Params
+from .postgres.connection import Database, Limits, Params
 from .postgres.listening import Listener
 from .postgres.outbox import PostgresOutbox
 from .postgres.staging import PostgresStaging
@@ -98,18 +98,22 @@ class Providers:
         """
         check_properties(options)
         known = KnownOutbox(options, table=table)
+        limits = Limits.within(options.DATABASE_DEADLINE)
+
+        def connect(concern: str) -> Database:
+            return Database(
+                conninfo,
+                application_name=f"outbox {concern} {name}",
+                limits=limits,
+                # A mark that a crash takes back is made again; a purge is not.
+                is_durable=concern != "mark",
+            )
 
         def adapt(
             adapter: type[AdapterT], concern: str, origin: int = options.CLUSTER_ID
         ) -> AdapterT:
-            database = Database(
-                conninfo,
-                application_name=f"outbox {concern} {name}",
-                # A mark that a crash takes back is made again; a purge is not.
-                is_durable=concern != "mark",
-            )
             return adapter(
-                database,
+                connect(concern),
                 table=table,
                 # Where it is not known yet, no record is read.
                 source=known.options.source if known.options.is_named else "",
@@ -133,15 +137,13 @@ class Providers:
             )
 
         def make_staging() -> Staging:
-            database = Database(conninfo, application_name=f"outbox stage {name}")
             retention = options.SERIES_RETENTION
-            return PostgresStaging(database, table=table, retention=retention)
+            return PostgresStaging(connect("stage"), table=table, retention=retention)
 
         def make_listener() -> Listening | None:
             if not options.NOTIFY:
                 return None
-            database = Database(conninfo, application_name=f"outbox listen {name}")
-            return Listener(database, table=table)
+            return Listener(connect("listen"), table=table)
 
         return cls(
             table=(

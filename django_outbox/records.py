@@ -126,7 +126,9 @@ class Claim:
     records: list[Record] = field(default_factory=list)
     """What was marked, in id order."""
     retry_at: float | None = None
-    """Boot-time seconds to try again at; the outcome of this try is unknown."""
+    """Boot-time seconds to retry at, when this try has failed."""
+    is_uncertain: bool = False
+    """Whether a try that failed may have changed the table."""
 
 
 @dataclass(slots=True, kw_only=True)

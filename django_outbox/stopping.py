@@ -19,7 +19,12 @@ _SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
 class StopSignals:
-    """The first one asks to stop, the second one exits at once."""
+    """
+    The first one asks to stop, the second one exits at once.
+
+    SIGINT counts even where it was ignored from the start, as in the background
+    jobs of a script: who sends it to a worker wants its end.
+    """
 
     def __init__(self) -> None:
         self.stop = threading.Event()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import NoReturn
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -22,13 +22,16 @@ from django_outbox.conf import settings as outbox_settings
 from django_outbox.devstack import DevstackError, Stack, devstack
 from django_outbox.devstack.stack import PRIVATE
 
+from .machine import do_without
 from .services import Topics
 
 
 @pytest.fixture(scope="session")
 def services(request: pytest.FixtureRequest) -> Iterator[Stack]:
     """A Postgres and a Kafka for the whole session, shared by all tests."""
-    yield from _provide(request)
+    for started in _provide(request):
+        with _alone(started):
+            yield started
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +110,21 @@ def other_postgres(other_database_url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
+@contextmanager
+def _alone(services: Stack) -> Iterator[None]:
+    """Use the servers for one run at a time: another would drop its test database."""
+    # No test forks with it, and the lock goes with the connection.
+    with psycopg.connect(services.database_url, autocommit=True) as connection:
+        locked = "SELECT pg_try_advisory_lock(hashtext('django-outbox tests'))"
+        if connection.execute(locked).fetchone() != (True,):
+            pytest.exit(
+                "Another test run uses the server that DATABASE_URL names. Wait for its"
+                " end, or unset DATABASE_URL: then this run starts its own servers.",
+                returncode=pytest.ExitCode.USAGE_ERROR,
+            )
+        yield
+
+
 def _provide(
     request: pytest.FixtureRequest, **options: tuple[str, ...]
 ) -> Iterator[Stack]:
@@ -121,18 +139,12 @@ def _provide(
         stack = devstack(progress=progress, **options)
         started = stack.__enter__()
     except DevstackError as error:
-        _do_without(str(error))
+        do_without(str(error))
     try:
         yield started
     finally:
         connections.close_all()
         stack.__exit__(None, None, None)
-
-
-def _do_without(reason: str) -> NoReturn:
-    if os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 def _url_of(alias: str) -> str:

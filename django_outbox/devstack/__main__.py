@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 
-from . import DevstackError, devstack
+from . import DevstackError, Stack, devstack
 from .published import published
 
 
@@ -16,8 +16,10 @@ def main() -> int:
         prog="python -m django_outbox.devstack",
         description="Run a Postgres and a Kafka in the foreground, until Ctrl-C.",
     ).parse_args()
-    # Stop in good order when a supervisor asks for it, as on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Stop in good order when a supervisor asks for it, as on Ctrl-C; also in the
+    # background of a script, where SIGINT is ignored from the start.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     try:
         with devstack(progress=_say) as stack, published(stack.environment) as is_first:
             for name, value in stack.environment.items():
@@ -28,7 +30,7 @@ def main() -> int:
                     "Another devstack runs, and it is the one that is found without"
                     " variables. Export the lines above to use this one."
                 )
-            _say("Running; Ctrl-C ends both and their data.")
+            _say(_ending(stack))
             signal.pause()
     except KeyboardInterrupt:
         return 0
@@ -36,6 +38,15 @@ def main() -> int:
         _say(str(error))
         return 1
     return 0
+
+
+def _ending(stack: Stack) -> str:
+    """Say what Ctrl-C ends: what the environment names is not ours."""
+    services = {"Postgres": stack.postgres, "Kafka": stack.kafka}
+    ours = [name for name, one in services.items() if one.source != "environment"]
+    if not ours:
+        return "Both servers are named by the environment; Ctrl-C leaves them running."
+    return f"Running; Ctrl-C ends {' and '.join(ours)}, with all data."
 
 
 def _say(line: str) -> None:

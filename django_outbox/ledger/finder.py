@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ..exceptions import DatabaseError
+from ..exceptions import DatabaseBusy, DatabaseError
 from ..relay.memory import Shown
 from ..relay.outage import Outage
 from ..relay.ports import UnmarkedTable
@@ -50,7 +50,8 @@ class Finder:
             look.history = self._table.history()
         except DatabaseError as error:
             look.retry_at = self.outage.lost(error, self._clock())
-            # Part of it may have been shown and is lost with the look.
-            self._run = None
+            if not isinstance(error, DatabaseBusy) or look.records:
+                # Part of it may have been shown and is lost with the look.
+                self._run = None
             return
         self.outage.reached(self._clock())

@@ -1,9 +1,10 @@
 """
-One connection to Postgres for one thread or fiber, made anew after it broke.
+One connection to Postgres for one thread or fiber, replaced after it broke.
 
-`outbox.py` opens a session for each statement. Nothing here waits for ever:
-connecting, statements, locks and a silent peer all have their limits. The
-driver's errors become ours in one place, `translated`.
+`outbox.py` opens a session for each statement. Every wait has a limit, in a
+fiber and in a thread alike: for a connection, a statement, a lock, an answer.
+`Limits` derives them from one deadline. The driver's errors become ours in one
+place, `translated`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ from psycopg.waiting import Ready
 
 from .. import fibers
 from ..events import boottime
-from ..exceptions import ConfigurationError, DatabaseError, DatabaseUnavailable
+from ..exceptions import (
+    ConfigurationError,
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseUnavailable,
+)
 from .statements import queries
 
 
@@ -32,24 +38,34 @@ class Connection(psycopg.Connection[TupleRow]):
     """Where a fiber uses it, that fiber waits and not its thread."""
 
     patience = math.inf
-    """Seconds for one answer, after which the connection is of no further use: neither
+    """Seconds without a byte, after which the connection is of no further use: neither
     the server's limits nor TCP's help against a pooler whose server is silent."""
 
     def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
-        fiber = fibers.here()
-        if fiber is None:
-            return super().wait(gen, *arguments, **options)
-        socket, until = self.pgconn.socket, boottime() + self.patience
+        socket = self.pgconn.socket
         try:
             wanted = next(gen)
-            while ready := fiber.wait_for(socket, wanted, until=until):
+            while ready := self._wait_for(socket, wanted):
                 wanted = gen.send(Ready(ready))
         except StopIteration as end:
             result: RV = end.value
             return result
+        except KeyboardInterrupt:
+            # The answer to what was asked would be taken for that of the next.
+            self.close()
+            raise
         # Nothing that is asked now, a rollback say, would be answered either.
         self.close()
         raise psycopg.OperationalError(f"no answer for {self.patience:.1f} s")
+
+    def _wait_for(self, socket: int, events: int) -> int:
+        """Wait until a socket is ready; return for what, 0: it was not in time."""
+        fiber = fibers.here()
+        if fiber is None:
+            return fibers.poll(socket, events, timeout=self.patience)
+        ready = fiber.wait_for(socket, events, until=boottime() + self.patience)
+        # After a pause of the process the time is over, and the answer is there.
+        return ready or fibers.poll(socket, events, timeout=0.0)
 
 
 IF_ASKED: Final = sys.maxsize
@@ -57,6 +73,12 @@ IF_ASKED: Final = sys.maxsize
 
 _READ_ONLY: Final = "25006"
 """What a primary answers that has become a standby: a failover is under way."""
+
+_LOCKED: Final = frozenset({"40P01", "55P03"})
+"""A deadlock, and a lock that was not to be had within `lock_timeout`."""
+
+_CANCELED: Final = "57014"
+"""The statement's time-out; with a context it waited for a row's lock."""
 
 _HINTS: Final = {
     "3F000": "Run `manage.py migrate`, or correct the name in TABLE.",
@@ -88,16 +110,35 @@ _inherited: Final[list[Connection]] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long the database may keep a thread waiting. Durations are seconds."""
+    """
+    How long the database may keep a thread waiting. Durations are seconds.
 
+    A call ends within `statement` and `peer`, which leaves a sixth of the
+    deadline for another connection.
+    """
+
+    reach: float = 10.0
+    """To connect to any of the servers, with the look-up of their names."""
     connect: float = 3.0
-    """To connect; libpq counts whole seconds, and at least two."""
+    """To connect to one server; libpq counts whole seconds, and at least two."""
     statement: float = 5.0
-    """For one statement; with `peer`, the most that a call can take."""
+    """For one statement."""
     lock: float = 2.0
-    """For one lock, within the statement."""
-    peer: float = 5.0
+    """For one lock, within the statement: whoever needs a stronger lock on the table,
+    a migration for instance, waits behind us, and all writers behind that."""
+    peer: float = 10 / 3
     """A server that acknowledges nothing for so long is gone."""
+
+    @classmethod
+    def within(cls, deadline: float) -> Limits:
+        """Derive all limits from the time after which the database counts as away."""
+        return cls(
+            reach=deadline,
+            connect=0.3 * deadline,
+            statement=deadline / 2,
+            lock=min(deadline / 5, 2.0),
+            peer=deadline / 3,
+        )
 
 
 class Database:
@@ -135,7 +176,7 @@ class Database:
             "keepalives": 1,
             "keepalives_idle": max(1, round(limits.peer / 2)),
             "keepalives_interval": 1,
-            "keepalives_count": max(1, round(limits.peer / 2)),
+            "keepalives_count": max(2, round(limits.peer / 2)),
             "tcp_user_timeout": round(limits.peer * 1000),
         }
         self._application_name = application_name
@@ -147,6 +188,7 @@ class Database:
             "synchronous_commit": None if is_durable else "off",
             "role": given.get(_ROLE),
         }
+        self._reach = limits.reach
         self._patience = limits.statement + limits.peer
         self._connection: Connection | None = None
         self._pid = 0
@@ -160,9 +202,11 @@ class Database:
 
         Raises:
             DatabaseUnavailable: the outcome is unknown; the next session
-                connects anew.
+                makes a new connection.
+            DatabaseBusy: another session holds a lock; nothing was done.
             DatabaseError: no retry helps; its text says what does.
         """
+        began = boottime()
         try:
             connection = self._connected()
             if self.is_pooled:
@@ -172,10 +216,13 @@ class Database:
             else:
                 yield connection
         except psycopg.Error as error:
-            self.close()
+            ours = translated(error)
+            ours.waited = boottime() - began
+            if not isinstance(ours, DatabaseBusy):
+                self.close()
             # Their details quote the row.
             is_telling = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
-            raise translated(error) from (None if is_telling else error)
+            raise ours from (None if is_telling else error)
 
     def ping(self) -> None:
         """Ask the server for nothing, to learn whether it answers."""
@@ -201,11 +248,15 @@ class Database:
         return self._connection
 
     def _connect(self) -> Connection:
-        # To look a host's name up, and to reach it, blocks the thread.
-        fiber = fibers.here()
-        if fiber is None:
-            return self._connect_now()
-        return fiber.call(self._connect_now, discard=Connection.close)
+        # To look a host's name up blocks the thread, and has no limit of its own.
+        try:
+            return fibers.call(
+                self._connect_now, discard=Connection.close, timeout=self._reach
+            )
+        except TimeoutError as error:
+            raise psycopg.OperationalError(
+                f"no connection after {self._reach:.1f} s"
+            ) from error
 
     def _connect_now(self) -> Connection:
         try:
@@ -244,6 +295,9 @@ def _libpq(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def translated(error: psycopg.Error) -> DatabaseError:
     """Turn a driver's error into ours, without the values of any row."""
+    waited_for_row = error.sqlstate == _CANCELED and error.diag.context
+    if waited_for_row or error.sqlstate in _LOCKED:
+        return DatabaseBusy(_text(error))
     is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     if is_away or error.sqlstate == _READ_ONLY:
         return DatabaseUnavailable(_text(error))

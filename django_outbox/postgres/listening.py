@@ -49,6 +49,8 @@ class Listener:
                 try:
                     self._listen(hear)
                 except DatabaseError as error:
+                    # To hear of no commit is no outage, however long it lasts.
+                    error.waited = 0.0
                     this().sleep_until(self._outage.lost(error, boottime()))
                 else:
                     return

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ..exceptions import DatabaseBusy
 from ..records import Held, Record, Sweep
 from .table import Table
 
@@ -31,7 +32,11 @@ class PostgresOutbox(Table):
         reach = self._reach_of(leader_id, unseen=0)
         # Any row may be marked until the outcome is known.
         self._reach = leader_id, _HIGHEST_ID
-        records = self._read("mark", leader_id=leader_id, limit=limit)
+        try:
+            records = self._read("mark", leader_id=leader_id, limit=limit)
+        except DatabaseBusy:
+            self._reach = leader_id, reach
+            raise
         # An UPDATE returns its rows in any order.
         records.sort()
         self._reach = leader_id, max(reach, records[-1].id if records else 0)

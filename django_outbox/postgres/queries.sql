@@ -176,6 +176,30 @@ WHERE
     AND mode = 'RowExclusiveLock'
     AND granted
 
+-- name: holders
+-- Who keeps statements on these tables waiting: locks that conflict with reading or
+-- writing rows, and requests for one, which are served in their order. A prepared
+-- transaction has no process.
+SELECT
+    l.relation::regclass::text,
+    l.pid,
+    coalesce(a.application_name, ''),
+    l.mode
+FROM pg_locks AS l
+LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+WHERE
+    l.locktype = 'relation'
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND l.relation IN (
+        to_regclass(%(table)s), to_regclass(%(parked)s), to_regclass(%(archive)s)
+    )
+    AND l.pid IS DISTINCT FROM pg_backend_pid()
+    AND l.mode IN (
+        'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'
+    )
+ORDER BY l.granted DESC, l.pid
+LIMIT 1
+
 -- name: sweep
 -- Read rows from the head that nobody knows of: what lies up to a position, and
 -- what other clusters have left.

@@ -8,10 +8,11 @@ atomic by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Final, LiteralString
 
-from ..exceptions import DatabaseError
+from ..exceptions import DatabaseBusy, DatabaseError
 from ..options import OutboxSettings
 from ..records import Backlog, Failure, Identity, Numbering, Record
 from .connection import Connection, Database
@@ -103,7 +104,7 @@ class Table:
         return self._note("park", leader_id, failures)
 
     def ping(self) -> None:
-        with self._database.session() as connection:
+        with self._session("ping") as connection:
             connection.execute(self._statements(connection)["ping"], {})
 
     def backlog(self) -> Backlog:
@@ -168,20 +169,49 @@ class Table:
         )
 
     def _write(self, name: str, *, is_kept: bool = False, **values: Any) -> int:
-        with self._database.session() as connection:
+        with self._session(name) as connection:
             statement = self._statements(connection)[name]
             values |= self._constants
             return connection.execute(statement, values, prepare=is_kept).rowcount
 
     def _read(self, name: str, **values: Any) -> list[Record]:
         """Fetch the records that a statement returns, as the server orders them."""
-        with self._database.session() as connection:
+        with self._session(name) as connection:
             statement = self._statements(connection)[name]
             with connection.cursor(binary=True) as cursor:
                 values |= self._constants
                 cursor.execute(statement, values, prepare=name in _KEPT)
                 # All at once: the cursor's own iteration is Python for each row.
                 return [_to_record(row) for row in cursor.fetchall()]
+
+    @contextmanager
+    def _session(self, name: str) -> Iterator[Connection]:
+        """Lend the connection for a statement; say who holds what it waits for."""
+        try:
+            with self._database.session() as connection:
+                yield connection
+        except DatabaseBusy as error:
+            raise DatabaseBusy(f"{name} waits for {self._lock()}. {error}") from None
+
+    def _lock(self) -> str:
+        """Describe the lock that is in the way, if it can be seen."""
+        suffixes = {"table": "", "parked": "_parked", "archive": "_archive"}
+        names = {
+            name: identifier(self._table, suffix=suffix).as_string(None)
+            for name, suffix in suffixes.items()
+        }
+        try:
+            with self._database.session() as connection:
+                row = connection.execute(queries()["holders"], names).fetchone()
+        except DatabaseError:
+            row = None
+        if row is None:
+            return f"a lock in {self._table}"
+        relation, pid, application, mode = row
+        holder = f"pid {pid} ({application or 'no application_name'})"
+        if pid is None:
+            holder = "a prepared transaction"
+        return f"a lock on {relation}, held by {holder} as {mode}"
 
     def _statements(self, connection: Connection) -> Mapping[str, bytes]:
         """Compose the statements for the table as this connection sees it."""

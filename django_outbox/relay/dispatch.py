@@ -160,8 +160,9 @@ class Dispatcher(Handoff[Claim]):
         relay = self.relay
         if claim.retry_at is not None:
             self._pace.look_at = claim.retry_at
-            # Its outcome is unknown: the table may hold marks of ours.
-            relay.force_remark("the outcome of a mark or reset is unknown")
+            if claim.is_uncertain:
+                # The table may hold marks of ours.
+                relay.force_remark("the outcome of a mark or reset is unknown")
         elif relay.must_remark:
             if not relay.in_flight:
                 self._refresh(claim.leader_id, now)

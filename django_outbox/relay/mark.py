@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..exceptions import DatabaseError
+from ..exceptions import DatabaseBusy, DatabaseError
 from ..records import Claim
 from .outage import Outage
 from .ports import Outbox
@@ -52,5 +52,6 @@ class Marker:
                 )
         except DatabaseError as error:
             claim.retry_at = self.outage.lost(error, self._clock())
+            claim.is_uncertain = not isinstance(error, DatabaseBusy)
             return
         self.outage.reached(self._clock())

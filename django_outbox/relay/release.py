@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ..exceptions import DatabaseError
+from ..exceptions import DatabaseBusy, DatabaseError
 from ..records import Agenda, ExpiredSeries
 from .outage import Outage
 from .ports import Staging
@@ -82,7 +82,8 @@ class Releaser:
         try:
             wait = self._work(self._staging, leader_id)
         except DatabaseError as error:
-            self._chunk = max(1, self._chunk // 2)
+            if not isinstance(error, DatabaseBusy):
+                self._chunk = max(1, self._chunk // 2)
             self._look_at = self._outage.lost(error, self._clock())
             return
         self._chunk = min(CHUNK, self._chunk + GROWTH)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -14,6 +13,7 @@ import pytest
 
 from django_outbox.devstack import Stack
 
+from ..machine import SOAK
 from ..services import Topics
 from .auditing import Delivery, audit, deliveries
 from .harvesters import SESSION_TIMEOUT, Harvester, Harvesters, boottime_ns, eventually
@@ -21,7 +21,6 @@ from .standbys import LaggingStandby
 from .tables import OutboxTable, Server
 from .writing import Writers
 
-SOAK = float(os.environ.get("OUTBOX_TEST_SOAK", "25"))
 """Seconds under load and faults; 120 for a release."""
 
 TAKEOVER_NS = int((SESSION_TIMEOUT + 3) * 1e9)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import LiteralString
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,7 +15,13 @@ from django_outbox.devstack.postgres import is_postgres_there
 
 from ..services import Topics
 from .auditing import audit, deliveries
-from .harvesters import HEARTBEAT_TIMEOUT, Harvesters, boottime_ns
+from .harvesters import (
+    HEARTBEAT_TIMEOUT,
+    SESSION_TIMEOUT,
+    Harvesters,
+    boottime_ns,
+)
+from .proxies import SilentProxy
 from .tables import OutboxTable, Server
 from .writing import Writers
 
@@ -99,7 +107,7 @@ def test_a_database_that_restarts(
     with Writers(table, topic) as writers:
         writers.burst(1000)
         getattr(services.postgres, way)()
-        leader.wait_for_log("cannot be used")
+        leader.wait_for_log("unavailable, retrying")
         services.postgres.start()
         (newest,) = table.execute("SELECT coalesce(max(id), 0) FROM {outbox}")[0]
         # The bound is 2 s on a quiet machine; the writers compete.
@@ -112,7 +120,7 @@ def test_a_database_that_restarts(
     assert found.duplicates <= WINDOW
     assert leader.is_running
     assert standby.is_running
-    assert leader.wait_for_log("can be used again")
+    assert leader.wait_for_log("recovered after")
 
 
 def test_a_leader_without_its_database_resigns_and_comes_back(
@@ -136,6 +144,87 @@ def test_a_leader_without_its_database_resigns_and_comes_back(
     assert revoked["boottime_ns"] - stopped_at >= 1.5 * NS
     assert [d.id for d in deliveries(topics.read(topic))] == ids
     assert len(leader.all("ready")) == 1
+
+
+def test_a_silent_way_to_the_database_hands_leadership_over(
+    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+) -> None:
+    """Nothing arrives and TCP is alive: only a lack of answers tells of it."""
+    deadline = 3.0
+    server = urlsplit(table.url)
+    assert server.hostname
+    assert server.port
+    with SilentProxy(server.hostname, server.port) as proxy:
+        _, _, host = server.netloc.rpartition("@")
+        way = table.url.replace(f"@{host}/", f"@127.0.0.1:{proxy.port}/")
+        assert way != table.url
+        leader = harvesters.start(
+            DATABASE_URL=way, OUTBOX_DATABASE_DEADLINE=str(deadline)
+        )
+        leader.wait_for("leader_acquired")
+        standby = harvesters.start(OUTBOX_DATABASE_DEADLINE=str(deadline))
+        standby.wait_for("ready")
+        with Writers(table, topic) as writers:
+            writers.burst(1000)
+            cut_at = boottime_ns()
+            proxy.go_silent()
+            acquired = standby.wait_for("leader_acquired")
+            writers.wait_for(100)
+        table.wait_until_empty()
+        # It waits for its database, and not for ever for one answer.
+        leader.terminate()
+        assert leader.exit_code() == 0
+
+    vacancy = (acquired["boottime_ns"] - cut_at) / NS
+    assert vacancy <= deadline + SESSION_TIMEOUT + 3
+    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    assert found.broken == {}
+    assert found.duplicates <= WINDOW
+
+
+RELAYS = {
+    "memory": {"OUTBOX_MARKS": "memory"},
+    "table": {"OUTBOX_MARKS": "table"},
+    "ledger": {"OUTBOX_DELIVERY": "exactly-once"},
+}
+
+
+@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])
+@pytest.mark.parametrize("relay", RELAYS)
+def test_a_lock_is_no_outage(
+    harvesters: Harvesters,
+    table: OutboxTable,
+    topics: Topics,
+    topic: str,
+    relay: str,
+    mode: LiteralString,
+) -> None:
+    """A migration keeps all statements waiting, or an index only the purges."""
+    deadline = 1.0
+    options = {**RELAYS[relay], "OUTBOX_DATABASE_DEADLINE": str(deadline)}
+    leader = harvesters.start(**options)
+    leader.wait_for("leader_acquired")
+    standby = harvesters.start(**options)
+    standby.wait_for("ready")
+    with Writers(table, topic) as writers:
+        writers.burst(3000)
+        with table.connect() as other, other.transaction():
+            other.execute(f"LOCK TABLE outbox IN {mode} MODE")
+            leader.wait_for_log("waits for a lock on outbox, held by pid")
+            # Well beyond the deadline and all that could follow from it.
+            threading.Event().wait(5 * deadline)
+        writers.wait_for(100)
+    table.wait_until_empty()
+
+    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    assert found.broken == {}
+    assert found.duplicates == 0
+    events = [event["event"] for event in leader.events + standby.events]
+    assert set(events) <= {"ready", "leader_acquired", "meter_read"}
+    assert events.count("leader_acquired") == 1
+    told = [line for line in leader.log if "waits for a lock" in line]
+    # One of each connection: that which reads, that which settles.
+    assert len(told) <= 2
 
 
 def test_a_broker_that_is_away_for_a_while(

@@ -7,15 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from django_outbox.devstack import Stack
-from django_outbox.devstack.clock import libfaketime
 from tests.acceptance.auditing import PARTITIONS
 from tests.acceptance.harvesters import boottime_ns
 from tests.clusters.federation import Federation, federation, latencies
+from tests.machine import require_libfaketime
 from tests.services import Topics
-
-pytestmark = pytest.mark.skipif(
-    not libfaketime(), reason="libfaketime is not installed, or does not work here"
-)
 
 APART = 300.0
 """Seconds by which the last cluster's clock is ahead."""
@@ -26,6 +22,7 @@ REST = 6.0
 
 @pytest.fixture(scope="module")
 def clusters(services: Stack) -> Iterator[Federation]:
+    require_libfaketime()
     with federation(
         services,
         maximum_delay=APART + REST,

@@ -11,6 +11,7 @@ import pytest
 from django_outbox.devstack.clock import libfaketime
 from django_outbox.postgres.takeover import ELIGIBLE, parameters
 from tests.clusters.sites import Sites, sites
+from tests.machine import require_libfaketime
 
 ROWS = "SELECT id, cluster_id, kafka_value FROM outbox ORDER BY id"
 ADVANCE = 600.0
@@ -146,8 +147,8 @@ def test_init_leaves_a_cluster_as_it_is(clusters: Sites) -> None:
     assert "cluster  1 of 3" in shown
 
 
-@pytest.mark.skipif(not libfaketime(), reason="libfaketime is not installed")
 def test_a_clock_that_is_ahead_shortens_the_delay(clusters: Sites) -> None:
+    require_libfaketime()
     first, _, ahead = (
         moment for (moment,) in clusters.everywhere("SELECT clock_timestamp()")
     )

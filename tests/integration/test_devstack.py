@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 
 from django_outbox.devstack import Stack
 from django_outbox.jars.resolver import default_cache
+from tests.machine import IN_BACKGROUND
 from tests.services import Topics
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -99,12 +100,13 @@ def elsewhere(private_services: Stack, tmp_path: Path) -> Iterator[dict[str, str
         }
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_the_command_prints_the_variables_and_leaves_nothing_running(
     number: signal.Signals, elsewhere: dict[str, str]
 ) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "django_outbox.devstack"],
+        # In the background of a script, where SIGINT is ignored from the start.
+        [*IN_BACKGROUND, sys.executable, "-m", "django_outbox.devstack"],
         env=elsewhere,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

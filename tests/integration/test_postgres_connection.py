@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, LiteralString, cast
 from uuid import uuid4
 
 import psycopg
@@ -86,7 +87,7 @@ def test_names_itself_and_watches_over_its_peer(database: Database) -> None:
     assert found["keepalives_idle"] == "2"
     assert found["keepalives_interval"] == "1"
     assert found["keepalives_count"] == "2"
-    assert found["tcp_user_timeout"] == "5000"
+    assert found["tcp_user_timeout"] == "3333"
 
 
 def test_takes_the_parameters_of_djangos_own_connection(database_url: str) -> None:
@@ -241,39 +242,144 @@ def test_a_fiber_learns_that_there_is_no_server() -> None:
     assert "port 1" in caught[0]
 
 
+def in_a_fiber(body: Callable[[], None]) -> None:
+    """Run it in a fiber of this thread, to its end."""
+    fibers = Fibers()
+    ended: list[bool] = []
+
+    def run(_: None) -> None:
+        body()
+        ended.append(True)
+
+    fibers.serve(run)(None)
+    while not ended:
+        fibers.run(1.0)
+    fibers.close()
+
+
+def in_a_thread(body: Callable[[], None]) -> None:
+    body()
+
+
+ANYWHERE = pytest.mark.parametrize("carry_out", [in_a_fiber, in_a_thread])
+
+
+@ANYWHERE
 @pytest.mark.parametrize("is_pooled", [False, True])
-def test_a_fiber_does_not_wait_for_ever_for_a_silent_server(
-    database_url: str, request: pytest.FixtureRequest, *, is_pooled: bool
+def test_nobody_waits_forever_for_a_silent_server(
+    database_url: str,
+    postgres: psycopg.Connection,
+    request: pytest.FixtureRequest,
+    carry_out: Callable[[Callable[[], None]], None],
+    *,
+    is_pooled: bool,
 ) -> None:
     """Behind a pooler TCP stays well, whatever has become of the server."""
     if is_pooled:
         request.getfixturevalue("pooler")
-    fibers = Fibers()
-    caught: list[str] = []
+    caught: list[float] = []
     database = Database(
-        {"conninfo": database_url}, limits=Limits(statement=0.25, peer=0.25)
+        {"conninfo": database_url},
+        application_name="silent",
+        limits=Limits(statement=0.25, peer=0.25),
     )
     # The server's own limit is not to be what ends it.
     database._limits = {**database._limits, "statement_timeout": "30s"}
 
-    def ask(_: None) -> None:
+    def ask() -> None:
         with (
             pytest.raises(DatabaseUnavailable, match=r"no answer for 0\.5 s") as info,
             database.session() as connection,
         ):
             connection.execute("SELECT pg_sleep(20)")
-        caught.append(str(info.value))
+        caught.append(info.value.waited)
         database.ping()
-        caught.append("well again")
+
+    began = time.monotonic()
+    carry_out(ask)
+    database.close()
+    # It sleeps on, whoever listens.
+    end_of(postgres, "silent", "SELECT pg_terminate_backend(pid)")
+
+    assert time.monotonic() - began < 10.0
+    assert caught[0] >= 0.5
+
+
+@ANYWHERE
+def test_nobody_waits_forever_for_a_connection(
+    database_url: str,
+    postgres: psycopg.Connection,
+    carry_out: Callable[[Callable[[], None]], None],
+) -> None:
+    """What looks names up, or makes a token, has no limit of its own."""
+    may_go_on = threading.Event()
+
+    def params() -> Mapping[str, Any]:
+        if threading.current_thread() is not threading.main_thread():
+            assert may_go_on.wait(30.0)
+        return {"conninfo": database_url}
+
+    def ask() -> None:
+        with pytest.raises(DatabaseUnavailable, match=r"no connection after 0\.3 s"):
+            database.ping()
+        may_go_on.set()
+        database.ping()
+
+    database = Database(params, application_name="too late", limits=Limits(reach=0.3))
+    carry_out(ask)
+    database.close()
+
+    # The connection that came too late, too.
+    end_of(postgres, "too late")
+
+
+def test_an_answer_counts_that_came_while_the_process_stood_still(
+    database_url: str, postgres: psycopg.Connection
+) -> None:
+    database = Database(
+        {"conninfo": database_url},
+        application_name="paused",
+        limits=Limits(statement=0.1, peer=0.1),
+    )
+    database._limits = {**database._limits, "statement_timeout": "30s"}
+    database.ping()
+    fibers = Fibers()
+    answers: list[Any] = []
+
+    def ask(_: None) -> None:
+        with database.session() as connection:
+            row = connection.execute("SELECT 'answered' FROM pg_sleep(0.5)").fetchone()
+        answers.append(row)
 
     fibers.serve(ask)(None)
-    began = time.monotonic()
-    while len(caught) < 2:
+    fibers.run(0.0)
+    # Nothing goes on here until the answer has come, later than it is waited for.
+    eventually(
+        lambda: (
+            postgres.execute(
+                "SELECT FROM pg_stat_activity WHERE application_name = 'paused'"
+                " AND state = 'idle' AND query LIKE '%pg_sleep%'"
+            ).rowcount
+        ),
+        timeout=10.0,
+        what="the answer",
+    )
+    while not answers:
         fibers.run(1.0)
     fibers.close()
     database.close()
 
-    assert time.monotonic() - began < 10.0
+    assert answers == [("answered",)]
+
+
+@pytest.mark.parametrize("deadline", [1.0, 3.0, 10.0, 60.0])
+def test_all_limits_fit_into_the_deadline(deadline: float) -> None:
+    limits = Limits.within(deadline)
+
+    assert limits.statement + limits.peer < deadline
+    assert limits.lock < limits.statement
+    assert max(limits.connect, limits.reach) <= deadline
+    assert Limits.within(10.0) == Limits()
 
 
 @pytest.mark.parametrize("is_pooled", [False, True])
@@ -297,15 +403,7 @@ def test_a_statement_that_is_under_way_does_not_hold_up_the_end(
         fibers.close()
         database.close()
         other.execute("SELECT pg_advisory_unlock(8)")
-        eventually(
-            lambda: (
-                not other.execute(
-                    "SELECT FROM pg_stat_activity WHERE application_name = 'held up'"
-                ).rowcount
-            ),
-            timeout=10.0,
-            what="the end of the connection",
-        )
+        end_of(other, "held up")
 
 
 def test_pages_are_kept_by_the_server_and_sweeps_are_not(database: Database) -> None:
@@ -334,6 +432,18 @@ def test_behind_a_pooler_nothing_is_kept(database: Database, pooler: None) -> No
 
     assert database.is_pooled
     assert kept(database) == []
+
+
+def end_of(
+    postgres: psycopg.Connection, name: str, what: LiteralString = "SELECT"
+) -> None:
+    """Wait until no session has this name; each look may do something to those left."""
+    text = f"{what} FROM pg_stat_activity WHERE application_name = '{name}'"
+    eventually(
+        lambda: not postgres.execute(cast("LiteralString", text)).rowcount,
+        timeout=10.0,
+        what=f"the end of {name}",
+    )
 
 
 def kept(database: Database) -> list[str]:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from django_outbox.exceptions import DatabaseError, DatabaseUnavailable
+from django_outbox.exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
 from django_outbox.postgres.connection import Database, Limits
 from django_outbox.postgres.outbox import PostgresOutbox
 from django_outbox.postgres.table import Table
@@ -206,16 +206,68 @@ class TestOtherSessions:
         for page in pages:
             assert page == sorted(set(page))
 
-    def test_a_locked_table_makes_the_call_uncertain_within_the_limit(
+    def test_a_locked_table_is_busy_and_the_error_names_the_holder(
         self, database_url: str, postgres: psycopg.Connection, outbox: PostgresOutbox
     ) -> None:
         postgres.execute(FILL, [None, 1])
-        with psycopg.connect(database_url) as other:
+        with psycopg.connect(database_url, application_name="migration") as other:
             other.execute("LOCK TABLE outbox IN SHARE MODE")
-            with pytest.raises(DatabaseUnavailable, match="lock timeout"):
+            with pytest.raises(DatabaseBusy, match="lock timeout") as caught:
+                outbox.mark(ME, limit=10)
+            pid = other.info.backend_pid
+
+        assert (
+            "mark waits for a lock on outbox, "
+            f"held by pid {pid} (migration) as ShareLock"
+        ) in str(caught.value)
+        assert len(outbox.mark(ME, limit=10)) == 1
+
+    def test_a_reader_that_waits_behind_a_migration_names_the_migration(
+        self, database_url: str, postgres: psycopg.Connection, outbox: PostgresOutbox
+    ) -> None:
+        with (
+            psycopg.connect(database_url) as reader,
+            psycopg.connect(database_url, application_name="migration") as migration,
+            ThreadPoolExecutor() as threads,
+        ):
+            reader.execute("SELECT FROM outbox")
+            altering = threads.submit(
+                migration.execute, "ALTER TABLE outbox ADD COLUMN later integer"
+            )
+            wait_for_a_waiting_lock(postgres)
+            with pytest.raises(DatabaseBusy, match=r"\(migration\) as AccessExclusive"):
+                outbox.ping()
+            reader.rollback()
+            altering.result(timeout=10)
+            migration.rollback()
+
+        outbox.ping()
+
+    def test_a_statement_that_times_out_at_a_locked_row_is_busy(
+        self, database_url: str, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 1])
+        limits = Limits(statement=0.3, lock=30.0)
+        outbox = PostgresOutbox(Database({"conninfo": database_url}, limits=limits))
+        with psycopg.connect(database_url) as other:
+            other.execute("UPDATE outbox SET kafka_key = 'locked'")
+            with pytest.raises(DatabaseBusy, match="a lock in outbox"):
                 outbox.mark(ME, limit=10)
 
-        assert len(outbox.mark(ME, limit=10)) == 1
+        outbox.close()
+
+    def test_a_lock_leaves_the_connection_alone(
+        self, database_url: str, outbox: PostgresOutbox
+    ) -> None:
+        outbox.ping()
+        before = outbox._database._connection
+        with psycopg.connect(database_url) as other:
+            other.execute("LOCK TABLE outbox")
+            with pytest.raises(DatabaseBusy):
+                outbox.ping()
+        outbox.ping()
+
+        assert outbox._database._connection is before
 
     def test_a_backend_that_is_killed_during_a_call_makes_it_uncertain(
         self, database_url: str, postgres: psycopg.Connection
@@ -228,10 +280,7 @@ class TestOtherSessions:
             other.execute("LOCK TABLE outbox IN SHARE MODE")
             marking = threads.submit(outbox.mark, ME, limit=10)
             wait_for_a_waiting_lock(postgres)
-            postgres.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE application_name = 'victim'"
-            )
+            terminate(postgres, "victim")
             with pytest.raises(DatabaseUnavailable):
                 marking.result(timeout=10)
 
@@ -381,19 +430,49 @@ class TestRows:
         assert free_rows(postgres) == 2
 
     def test_reset_has_no_bound_after_a_mark_of_unknown_outcome(
-        self, database_url: str, outbox: PostgresOutbox, postgres: psycopg.Connection
+        self, database_url: str, postgres: psycopg.Connection
     ) -> None:
         postgres.execute(FILL, [None, 3])
-        with psycopg.connect(database_url) as other:
+        outbox = PostgresOutbox(
+            Database({"conninfo": database_url}, application_name="victim")
+        )
+        with ThreadPoolExecutor() as threads, psycopg.connect(database_url) as other:
             other.execute("LOCK TABLE outbox IN SHARE MODE")
+            marking = threads.submit(outbox.mark, ME, limit=1)
+            wait_for_a_waiting_lock(postgres)
+            terminate(postgres, "victim")
             with pytest.raises(DatabaseUnavailable):
-                outbox.mark(ME, limit=1)
+                marking.result(timeout=10)
         # As if that mark had been carried out.
         postgres.execute("UPDATE outbox SET leader_id = %s", [ME])
 
         assert outbox.mark(ME, limit=1) == []
         outbox.reset(ME, [Held(("t", "k3"), 1)])
+        outbox.close()
         assert free_rows(postgres) == 1
+
+    def test_a_lock_does_not_widen_what_a_reset_reads(
+        self, database_url: str, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 3])
+        outbox.mark(ME, limit=1)
+        with psycopg.connect(database_url) as other:
+            other.execute("LOCK TABLE outbox IN SHARE MODE")
+            with pytest.raises(DatabaseBusy):
+                outbox.mark(ME, limit=1)
+        beyond = "UPDATE outbox SET leader_id = %s WHERE leader_id IS NULL"
+        postgres.execute(beyond, [ME])
+
+        outbox.reset(ME, [Held(("t", "k3"), 0)])
+        assert free_rows(postgres) == 0
+
+
+def terminate(postgres: psycopg.Connection, application_name: str) -> None:
+    postgres.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = %s",
+        [application_name],
+    )
 
 
 def free_rows(postgres: psycopg.Connection) -> int:

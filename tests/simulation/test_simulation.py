@@ -6,9 +6,9 @@ Set OUTBOX_SIMULATION_HISTORIES to play more of them, or fewer.
 
 from __future__ import annotations
 
-import os
-
 import pytest
+
+from tests.machine import HISTORIES
 
 from .__main__ import main
 from .ahead import Histories
@@ -24,7 +24,9 @@ from .plan import (
 )
 from .tally import explain
 
-HISTORIES = int(os.environ.get("OUTBOX_SIMULATION_HISTORIES", "10000"))
+# A tenth of a second for each history, on a machine that does other things, too.
+pytestmark = pytest.mark.timeout(max(1200, HISTORIES // 10))
+
 MARKING, LEDGER, CLUSTERS = "at-least-once", "exactly-once", "several-clusters"
 PLAYED = {
     "marks-in-memory": HISTORIES // 2,

@@ -15,11 +15,14 @@ import pytest
 from django_outbox.devstack import DevstackError
 from django_outbox.devstack import kept as kept_module
 from django_outbox.devstack.kept import KeptProcess
+from tests.machine import IN_BACKGROUND
 
 FOREVER = ["sleep", "1000"]
 
 OWNER = """
 import os, signal, sys
+# A shell's background job ignores it, and so do its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from django_outbox.devstack.kept import KeptProcess
 kept = KeptProcess("test", ending=signal.SIGTERM)
 kept.start(["sleep", "1000"])
@@ -52,10 +55,12 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def start_owner(then: str = "") -> tuple[subprocess.Popen[str], int, Path, int]:
+def start_owner(
+    then: str = "", *, shell: tuple[str, ...] = ()
+) -> tuple[subprocess.Popen[str], int, Path, int]:
     """A process that owns a kept one; that one's pid and folder; a child's pid."""
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER.format(then=then)],
+        [*shell, sys.executable, "-c", OWNER.format(then=then)],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -65,11 +70,12 @@ def start_owner(then: str = "") -> tuple[subprocess.Popen[str], int, Path, int]:
     return owner, int(pid), Path(folder), int(child)
 
 
+@pytest.mark.parametrize("shell", [(), IN_BACKGROUND], ids=["", "in background"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_of_a_process_whose_owner_is_killed(
-    number: signal.Signals,
+    number: signal.Signals, shell: tuple[str, ...]
 ) -> None:
-    owner, pid, folder, _ = start_owner()
+    owner, pid, folder, _ = start_owner(shell=shell)
     owner.send_signal(number)
     owner.wait()
     wait_for(lambda: not is_running(pid) and not folder.exists())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from django_outbox.exceptions import (
+    DatabaseBusy,
     DatabaseUnavailable,
     DeliveryFailed,
     ProducerBroken,
@@ -59,6 +60,7 @@ class Table:
         self.resets: list[Lane] = []
         self.sweeps: list[Sweep] = []
         self.is_away = False
+        self.is_locked = False
 
     def mark(
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None
@@ -82,6 +84,8 @@ class Table:
     def ping(self) -> None:
         if self.is_away:
             raise DatabaseUnavailable("away")
+        if self.is_locked:
+            raise DatabaseBusy("a lock")
 
     def purge(self, leader_id: str, records: list[Record]) -> int:
         raise AssertionError("the marking side does not purge")
@@ -334,6 +338,26 @@ def test_a_leader_without_database_resigns_after_its_deadline(bench: Bench) -> N
     bench.step(after=0.2)
 
     assert "no database for 5.1 s" == bench.leadership.resigned
+
+
+def test_a_leader_behind_a_lock_leads_on_under_the_same_id(bench: Bench) -> None:
+    bench.leadership.term = Term(trusted_until=100.0)
+    bench.stash(record(1, "a"))
+    bench.step()
+    bench.table.is_locked = True
+    for _ in range(30):
+        bench.step(after=1.0)
+    bench.table.is_locked = False
+    bench.producers[0].report()
+    bench.step()
+    bench.settle()
+    bench.stash(record(2, "b"))
+    bench.step(after=1.0)
+    bench.step()
+
+    assert "" == bench.leadership.resigned
+    assert [1, 2] == bench.producers[0].sent
+    assert {2: "id-1"} == {i: bench.table.marks[i] for i in bench.table.rows}
 
 
 def test_an_outage_of_an_earlier_term_is_no_reason_to_resign(bench: Bench) -> None:

@@ -174,7 +174,7 @@ def test_what_blocks_is_called_on_another_thread(fibers: Fibers) -> None:
     threads: list[int] = []
 
     def call(_: None) -> None:
-        threads.append(this().call(threading.get_ident, discard=lambda _: None))
+        threads.append(module.call(threading.get_ident, discard=print, timeout=LONG))
 
     fibers.serve(call)(None)
     while not threads:
@@ -192,7 +192,7 @@ def test_what_the_call_raises_comes_back(fibers: Fibers) -> None:
 
     def call(_: None) -> None:
         try:
-            this().call(fail, discard=lambda _: None)
+            module.call(fail, discard=print, timeout=LONG)
         except OSError as error:
             caught.append(str(error))
 
@@ -215,7 +215,7 @@ def test_a_result_for_which_nobody_waits_any_more_is_discarded(fibers: Fibers) -
         discarded.append(result)
         has_ended.set()
 
-    fibers.serve(lambda _: this().call(connect, discard=discard))(None)
+    fibers.serve(lambda _: module.call(connect, discard=discard, timeout=LONG))(None)
     fibers.run(0.0)
     fibers.close()
     may_end.set()

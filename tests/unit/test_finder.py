@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NoReturn
 
+import pytest
+
+from django_outbox.exceptions import DatabaseBusy
 from django_outbox.ledger.finder import HELD_LIMIT, Finder
 from django_outbox.ledger.ports import Look
 from django_outbox.records import Held, Sweep
@@ -165,6 +169,25 @@ def test_a_look_at_held_lanes_says_how_far_it_came() -> None:
 
     assert len(look.found) == HELD_LIMIT
     assert look.found[-1].id == HELD_LIMIT
+
+
+def test_a_look_that_waits_for_a_lock_forgets_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def page(*_: object, **__: object) -> NoReturn:
+        raise DatabaseBusy
+
+    bench = Bench()
+    bench.table.insert("t", "k")
+    bench.look()
+    with monkeypatch.context() as locked:
+        locked.setattr(bench.table, "page", page)
+        look = bench.look()
+    assert look.retry_at is not None
+    assert bench.finder.outage.lasts(bench.now + 30.0) == 0.0
+
+    bench.table.insert("t", "k")
+    assert bench.ids() == [2]
 
 
 def test_a_look_that_fails_says_when_to_try_again_and_forgets_what_was_shown() -> None:

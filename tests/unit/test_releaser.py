@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.exceptions import DatabaseUnavailable
+from django_outbox.exceptions import DatabaseBusy, DatabaseUnavailable
 from django_outbox.records import Agenda, ExpiredSeries
 from django_outbox.relay.release import Releaser
 
@@ -113,6 +113,24 @@ def test_large_rows_are_moved_in_smaller_chunks() -> None:
         made.step("L")
         tables.now += 10.0
     assert limits == [1000, 500, 250, 300, 350, 400]
+
+
+def test_a_lock_says_nothing_of_the_size_of_rows() -> None:
+    tables = Tables(NOTHING._replace(due=0.0))
+    limits: list[int] = []
+
+    def release(*, limit: int) -> int:
+        limits.append(limit)
+        if len(limits) < 4:
+            raise DatabaseBusy
+        return limit
+
+    tables.release = release  # type: ignore[method-assign]
+    made = releaser(tables)
+    for _ in range(5):
+        made.step("L")
+        tables.now += 10.0
+    assert limits == [1000] * 5
 
 
 def test_a_long_step_is_followed_by_a_longer_rest() -> None:

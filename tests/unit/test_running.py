@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ from django_outbox.running import run, spared_collector
 from django_outbox.stopping import StopSignals
 from django_outbox.testing.outbox import InMemoryOutbox
 from django_outbox.testing.producer import InMemoryLog, InMemoryProducer
+from tests.machine import IN_BACKGROUND
 
 
 def _not_in_use(_: object) -> NoReturn:
@@ -110,6 +112,23 @@ def test_a_signal_while_the_event_is_locked_does_not_hang() -> None:
         with wanted.stop._cond:
             os.kill(os.getpid(), signal.SIGTERM)
         assert wanted.stop.wait(10)
+
+
+STOPPED_BY_INT = """
+import os, signal
+from django_outbox.stopping import StopSignals
+assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+with StopSignals() as wanted:
+    os.kill(os.getpid(), signal.SIGINT)
+    assert wanted.stop.wait(10)
+assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+"""
+
+
+def test_sigint_counts_where_it_was_ignored_from_the_start() -> None:
+    subprocess.run(
+        [*IN_BACKGROUND, sys.executable, "-c", STOPPED_BY_INT], check=True, timeout=60
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

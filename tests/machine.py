@@ -1,0 +1,36 @@
+"""What the tests know of the machine they run on, and what they are asked to do."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, NoReturn
+
+import pytest
+
+from django_outbox.devstack.clock import libfaketime
+
+# Taken out of the environment: child processes inherit it, and the example project
+# refuses variables OUTBOX_... that it does not know.
+HISTORIES: Final = int(os.environ.pop("OUTBOX_SIMULATION_HISTORIES", "10000"))
+"""Histories that the simulator plays."""
+SOAK: Final = float(os.environ.pop("OUTBOX_TEST_SOAK", "25"))
+"""Seconds of the exactly-once soak."""
+
+IN_BACKGROUND: Final = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
+"""Before a command: as a script's `command &`, which ignores SIGINT from the start."""
+
+
+def do_without(reason: str) -> NoReturn:
+    """End a test that this machine cannot run: a skip on a laptop, a failure in CI."""
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def require_libfaketime() -> None:
+    """End a test that needs a server whose clock is ahead, where there is none."""
+    if not libfaketime():
+        do_without(
+            "libfaketime is not installed, or does not load here: see"
+            " django_outbox/devstack/clock.py for where it is looked for."
+        )

@@ -1,0 +1,80 @@
+"""What counts as an outage of the table, and what is said of it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from django_outbox.assembly import _Probe
+from django_outbox.exceptions import DatabaseBusy, DatabaseUnavailable
+from django_outbox.options import OutboxSettings
+from django_outbox.relay.outage import FIRST_BACKOFF, LAST_BACKOFF, Outage
+from django_outbox.testing.outbox import InMemoryOutbox
+
+
+def unavailable(*, waited: float = 0.0) -> DatabaseUnavailable:
+    error = DatabaseUnavailable("no answer")
+    error.waited = waited
+    return error
+
+
+def test_an_answer_is_missing_since_it_was_asked_for() -> None:
+    outage = Outage()
+    outage.lost(unavailable(waited=2.0), 10.0)
+    outage.lost(unavailable(waited=1.0), 12.0)
+
+    assert outage.lasts(12.0) == 4.0
+    outage.reached(13.0)
+    assert outage.lasts(13.0) == 0.0
+
+
+def test_a_lock_is_no_outage_and_ends_one() -> None:
+    outage = Outage()
+    outage.lost(DatabaseBusy("a lock"), 10.0)
+    assert outage.lasts(99.0) == 0.0
+
+    outage.lost(unavailable(), 100.0)
+    outage.lost(DatabaseBusy("a lock"), 105.0)
+    assert outage.lasts(110.0) == 0.0
+
+
+def test_retries_come_later_and_later_up_to_a_bound() -> None:
+    outage = Outage()
+    pauses = [outage.lost(DatabaseBusy("a lock"), 0.0) for _ in range(9)]
+
+    assert pauses[0] == FIRST_BACKOFF
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == LAST_BACKOFF
+
+
+def test_a_lock_is_logged_once_until_it_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    outage = Outage()
+    for statement in ("page", "sweep", "page"):
+        outage.lost(DatabaseBusy(f"{statement} waits for a lock"), 1.0)
+    outage.reached(4.5)
+    outage.lost(DatabaseBusy("page waits for a lock"), 5.0)
+
+    assert caplog.messages == [
+        "The outbox table is unavailable, retrying: page waits for a lock",
+        "The outbox table recovered after 3.5 s",
+        "The outbox table is unavailable, retrying: page waits for a lock",
+    ]
+
+
+class LockedOutbox(InMemoryOutbox):
+    def ping(self) -> None:
+        raise DatabaseBusy
+
+
+def test_a_process_stands_for_election_while_the_table_is_locked() -> None:
+    assert _Probe(LockedOutbox(), OutboxSettings())()
+
+
+def test_which_clusters_rows_these_are_cannot_be_told_behind_a_lock() -> None:
+    probe = _Probe(LockedOutbox(), OutboxSettings(CLUSTERS_COUNT=2))
+    with pytest.raises(DatabaseBusy):
+        probe()
