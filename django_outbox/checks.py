@@ -20,6 +20,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from . import conf
 from .clusters import NEXT_STEP, misfits, read_numbering
+from .kafka_rules import missing_servers, risks
 from .models import (
     ArchivedRecord,
     ConsumerOffset,
@@ -29,14 +30,19 @@ from .models import (
     Series,
     StagedRecord,
 )
+from .options import OutboxSettings
 from .routing import outbox_database
-from .rules import Rule, problems
+from .rules import Problem, Rule, problems
 
 _HINTS: Final = {
     Rule.UNKNOWN: "Correct or remove the name; docs/reference/settings.md has all.",
     Rule.VALUE: "Correct the value; docs/reference/settings.md says what it means.",
     Rule.TIMING: "Change one of the two; docs/reference/checks.md explains the rule.",
     Rule.KAFKA_KEY: "docs/reference/checks.md has all properties that are owned.",
+    Rule.KAFKA_PROPERTY: "Correct or remove it; librdkafka's CONFIGURATION.md has all.",
+    Rule.KAFKA_SERVERS: "Set it; a harvester or a consumer will not start without it.",
+    Rule.TLS_VERIFICATION: "docs/reference/checks.md says when this is acceptable.",
+    Rule.CLEAR_TEXT: "docs/reference/checks.md says when this is acceptable.",
 }
 _MIGRATIONS: Final[dict[type[models.Model], str]] = {
     OutboxRecord: "0001_initial",
@@ -82,7 +88,7 @@ def register_all() -> None:
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
-    """E001 to E004: the settings break a rule of `rules.py`."""
+    """E001 to E004, E011, E012, W013, W014: the settings are wrong, or risky."""
     return list(_settings_messages())
 
 
@@ -92,12 +98,10 @@ def _settings_messages() -> Iterator[CheckMessage]:
     except conf.OutboxImproperlyConfigured as exc:
         yield Error(str(exc), hint=_HINTS[Rule.VALUE], id="django_outbox.E002")
         return
-    for problem in problems(values):
-        yield Error(
-            f"{conf.SETTING}: {problem.setting}: {problem.message}",
-            hint=_HINTS[problem.rule],
-            id=f"django_outbox.E{problem.rule.value:03d}",
-        )
+    found = list(problems(values))
+    yield from (_message(Error, "E", problem) for problem in found)
+    if not found:
+        yield from _kafka_messages(OutboxSettings(**values))
     serializer = values.get("SERIALIZER")
     try:
         if isinstance(serializer, str):
@@ -108,6 +112,28 @@ def _settings_messages() -> Iterator[CheckMessage]:
             hint=_HINTS[Rule.VALUE],
             id="django_outbox.E002",
         )
+
+
+def _message(
+    kind: type[Error | CheckWarning], letter: str, problem: Problem, hint: str = ""
+) -> CheckMessage:
+    return kind(
+        f"{conf.SETTING}: {problem.setting}: {problem.message}",
+        hint=_HINTS[problem.rule] + hint,
+        id=f"django_outbox.{letter}{problem.rule.value:03d}",
+    )
+
+
+def _kafka_messages(options: OutboxSettings) -> Iterator[CheckMessage]:
+    # Late: a process that only serves requests never loads the Kafka client.
+    from .kafka.validation import property_problems
+
+    for problem in property_problems(options):
+        yield _message(Error, "E", problem)
+    for problem in missing_servers(options):
+        yield _message(Error, "E", problem, conf.misnamed())
+    for problem in risks(options):
+        yield _message(CheckWarning, "W", problem)
 
 
 def check_routers(**_: Any) -> list[CheckMessage]:

@@ -23,6 +23,10 @@ SETTING: Final = "DJANGO_OUTBOX"
 """The one name in the project's settings module."""
 
 
+MISNAMED: Final = "OUTBOX"
+"""What people call it by mistake."""
+
+
 class OutboxImproperlyConfigured(ConfigurationError, ImproperlyConfigured):
     """A setting of django-outbox is wrong, in words that Django prints."""
 
@@ -98,6 +102,13 @@ def lenient(*names: str) -> OutboxSettings:
         return build({name: values[name] for name in names if name in values})
     except OutboxImproperlyConfigured:
         return OutboxSettings()
+
+
+def misnamed() -> str:
+    """Return a hint, if the project's dict has another name; else nothing."""
+    if hasattr(django_settings, SETTING) or not hasattr(django_settings, MISNAMED):
+        return ""
+    return f" The settings module has {MISNAMED}, and no {SETTING}: rename it."
 
 
 def schema_settings() -> OutboxSettings:

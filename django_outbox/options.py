@@ -52,8 +52,8 @@ class OutboxSettings:
     """The broker gives leadership away after this long without a sign."""
     HEARTBEAT_TIMEOUT: float = 2.5
     """A leader is trusted this long after it sent a heartbeat that came back."""
-    HEARTBEAT_INTERVAL: float = 0.5
-    """Between two heartbeats of a leader."""
+    HEARTBEAT_INTERVAL: float = 0.0
+    """Between two heartbeats of a leader; 0 = a fifth of HEARTBEAT_TIMEOUT."""
     MAX_POLL_INTERVAL: float = 0.0
     """A process that does not poll for this long leaves the group; 0 = 2.5 times
     SESSION_TIMEOUT."""
@@ -146,13 +146,13 @@ class OutboxSettings:
     ALLOWED_TOPICS: tuple[str, ...] = ()
     """Topics that may be written to; empty = all but the reserved ones."""
 
-    KAFKA: Mapping[str, Any] = field(default_factory=dict)
+    KAFKA: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """librdkafka properties for all clients, in librdkafka's own names."""
-    PRODUCER_KAFKA: Mapping[str, Any] = field(default_factory=dict)
+    PRODUCER_KAFKA: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """librdkafka properties for the producer of records only."""
-    CONSUMER_KAFKA: Mapping[str, Any] = field(default_factory=dict)
+    CONSUMER_KAFKA: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """librdkafka properties for the consumers of `runconsumer` only."""
-    PIPELINE: Mapping[str, Any] = field(default_factory=dict)
+    PIPELINE: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Settings of `manage.py outbox_pipeline`, in the names of its TOML file."""
 
     def __post_init__(self) -> None:
@@ -167,6 +167,7 @@ class OutboxSettings:
             # Two outboxes that share one of the names share both, and hear it.
             "LEADER_TOPIC": topic or (f"neli.{group}" if group else ""),
             "LEADER_GROUP": group or topic,
+            "HEARTBEAT_INTERVAL": self.HEARTBEAT_INTERVAL or self.HEARTBEAT_TIMEOUT / 5,
             "MAX_POLL_INTERVAL": poll,
             "DRAIN_TIMEOUT": drain,
             "REVOKE_TIMEOUT": self.REVOKE_TIMEOUT

@@ -13,6 +13,7 @@ import re
 from typing import Any, Final, NamedTuple
 
 from .exceptions import ConfigurationError
+from .kafka_rules import has_servers
 from .options import OutboxSettings
 from .owned_keys import OWNED_KAFKA_KEYS
 from .reaper_file import Section
@@ -57,6 +58,9 @@ _ELECTION: Final = {
 _DELIVERY: Final = ("delivery.timeout.ms", "message.timeout.ms")
 """librdkafka's two names of one property that is a setting here."""
 
+SERVERS: Final = {"bootstrap.servers": "localhost:9092"}
+"""Where Kafka is, unless the file says otherwise."""
+
 _SETTING_NAME: Final = re.compile(r"\b[A-Z]{3,}(?:_[A-Z]+)*\b")
 
 
@@ -93,7 +97,8 @@ class SettingsOfFile:
         self._name_election()
         self._time_election()
         self._limit()
-        self._values["KAFKA"] = self._kept(self._base, *_ELECTION, *_DELIVERY)
+        kafka = self._kept(self._base, *_ELECTION, *_DELIVERY)
+        self._values["KAFKA"] = kafka if has_servers(kafka) else {**SERVERS, **kafka}
         self._values["PRODUCER_KAFKA"] = self._kept(self._producer, *_DELIVERY)
         for problem in problems(self._values):
             message = f"{problem.setting}: {problem.message}"
@@ -162,8 +167,9 @@ class SettingsOfFile:
             key = self._limits.key("minPollInterval")
             interval = self._limits.duration("minPollInterval")
         if interval is None:
-            interval = min(_DEFAULTS.HEARTBEAT_INTERVAL, timeout / 4)
-        elif interval > timeout / 2:
+            self._keys["HEARTBEAT_INTERVAL"] = key
+            return
+        if interval > timeout / 2:
             interval = timeout / 2
             self.warn(key, f"is bounded to half the heartbeat timeout, {interval:g} s")
         self._set("HEARTBEAT_INTERVAL", key, interval)

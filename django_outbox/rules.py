@@ -47,6 +47,10 @@ class Rule(Enum):
     VALUE = 2
     TIMING = 3
     KAFKA_KEY = 4
+    KAFKA_PROPERTY = 11
+    KAFKA_SERVERS = 12
+    TLS_VERIFICATION = 13
+    CLEAR_TEXT = 14
 
 
 class Problem(NamedTuple):
@@ -100,7 +104,9 @@ def _check_type(name: str, value: Any, annotation: Any) -> Problem | None:
     is_bool_right = isinstance(value, bool) == (accepted == (bool,))
     if isinstance(value, accepted) and is_bool_right:
         return None
-    return Problem(Rule.VALUE, name, f"{value!r} is not of type {annotation}.")
+    # What should have been a mapping may hold passwords.
+    shown = f"a {type(value).__name__}" if accepted == (Mapping,) else repr(value)
+    return Problem(Rule.VALUE, name, f"{shown} is not of type {annotation}.")
 
 
 _CHOICES: Final = {
@@ -313,5 +319,6 @@ def _check_kafka(settings: OutboxSettings) -> Iterator[Problem]:
                     "Remove it.",
                 )
             elif isinstance(value, list | tuple):
-                words = f"{key!r}: {value!r} must be one text, with commas in it."
+                words = f"{key!r}: a {type(value).__name__} must be one text, with"
+                words += " commas in it."
                 yield Problem(Rule.VALUE, name, words)

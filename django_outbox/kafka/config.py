@@ -26,8 +26,7 @@ it fails; librdkafka's own default, 30, would outlast the delivery timeout."""
 LONGEST_SOCKET_TIMEOUT: Final = 300_000
 """Milliseconds: librdkafka takes no more."""
 
-_DEFAULTS: Final[KafkaConfig] = {
-    "bootstrap.servers": "localhost:9092",
+DEFAULTS: Final[KafkaConfig] = {
     "client.id": "django-outbox",
     # A broker that comes back is used again within about a second.
     "reconnect.backoff.ms": 50,
@@ -38,11 +37,12 @@ _DEFAULTS: Final[KafkaConfig] = {
     # A connection that swallows requests is given up after this long.
     "socket.timeout.ms": 10_000,
 }
+"""Of every client, unless the project says otherwise."""
 
 _SHOWN: Final = frozenset({"sasl.mechanism", "sasl.mechanisms"})
 """The only `sasl.` properties that a log may show."""
 
-_SECRETS: Final = ("sasl.", "password", "secret", "pem", "token", "ssl.key")
+_SECRETS: Final = ("sasl.", "password", "secret", "pem", "token", "ssl.key", "proxy")
 """Parts of the names of properties whose values no log may show."""
 
 
@@ -53,19 +53,24 @@ def milliseconds(seconds: float) -> int:
 
 def admin_config(options: OutboxSettings) -> KafkaConfig:
     """Properties of the client that looks after the leader topic."""
-    return {**_DEFAULTS, **options.KAFKA}
+    return {**DEFAULTS, **options.KAFKA}
 
 
 def producer_config(options: OutboxSettings) -> KafkaConfig:
     """Properties of the producer of records."""
+    # Batches form by themselves while earlier requests are under way.
+    return _producer_config(options, {"linger.ms": 0})
+
+
+def _producer_config(options: OutboxSettings, own: KafkaConfig) -> KafkaConfig:
+    """Lay a producer's own defaults below what the project says."""
     return {
-        **_DEFAULTS,
-        # Batches form by themselves while earlier requests are under way.
-        "linger.ms": 0,
+        **DEFAULTS,
         # A topic that nobody has created is told before its record times out.
         "topic.metadata.propagation.max.ms": milliseconds(
             min(UNKNOWN_TOPIC_TIMEOUT, options.DELIVERY_TIMEOUT / 2)
         ),
+        **own,
         **options.KAFKA,
         **options.PRODUCER_KAFKA,
         "acks": "all",
@@ -80,14 +85,15 @@ def transactional_config(
 ) -> KafkaConfig:
     """Properties of the producer of one shard's records, by default this cluster's."""
     origin = options.CLUSTER_ID if origin is None else origin
-    return {
-        **producer_config(options),
+    own = {
         # Batches form while the rest of a transaction is produced; the flush at
         # its end does not wait for this.
         "linger.ms": 5,
         # The broker refuses what comes while it still ends the last transaction.
         "retry.backoff.ms": 5,
-        **options.PRODUCER_KAFKA,
+    }
+    return {
+        **_producer_config(options, own),
         # All clusters that share this Kafka take it over from each other.
         "transactional.id": f"{options.leader_group_of(origin)}.{shard}",
         # What a dead leader left open hides later records from readers of
@@ -103,7 +109,7 @@ def transactional_config(
 def ledger_consumer_config(options: OutboxSettings) -> KafkaConfig:
     """Properties of the consumer that reads the last ledger."""
     return {
-        **_DEFAULTS,
+        **DEFAULTS,
         **options.KAFKA,
         # Never joined: partitions are assigned by hand, nothing is committed.
         "group.id": options.leader_group,
@@ -122,7 +128,7 @@ def ledger_consumer_config(options: OutboxSettings) -> KafkaConfig:
 def heartbeat_config(options: OutboxSettings) -> KafkaConfig:
     """Properties of the producer of NELI's heartbeats."""
     return {
-        **_DEFAULTS,
+        **DEFAULTS,
         **options.KAFKA,
         "acks": "all",
         "linger.ms": 0,
@@ -134,7 +140,7 @@ def heartbeat_config(options: OutboxSettings) -> KafkaConfig:
 def consumer_config(options: OutboxSettings) -> KafkaConfig:
     """Properties of the consumer that is a member of the leader group."""
     return {
-        **_DEFAULTS,
+        **DEFAULTS,
         **options.KAFKA,
         "group.id": options.leader_group,
         # Sessions, rebalances and fencing are reasoned for this protocol only.
@@ -143,7 +149,7 @@ def consumer_config(options: OutboxSettings) -> KafkaConfig:
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": milliseconds(options.SESSION_TIMEOUT),
         # A member learns of a rebalance by its next group heartbeat, and until
-        # all have, the leader can prove nothing.
+        # all have, the leader can prove nothing: never less often than by default.
         "heartbeat.interval.ms": milliseconds(
             min(options.HEARTBEAT_INTERVAL, options.HEARTBEAT_TIMEOUT / 5)
         ),
@@ -181,7 +187,7 @@ def watch_config(options: OutboxSettings) -> KafkaConfig:
 def group_config(options: OutboxSettings, group: str) -> KafkaConfig:
     """Properties of a consumer of `runconsumer`."""
     return {
-        **_DEFAULTS,
+        **DEFAULTS,
         "auto.offset.reset": "earliest",
         "isolation.level": "read_committed",
         # A topic, or a partition, that comes later is found after so long.
@@ -220,12 +226,13 @@ def transform_config(options: OutboxSettings, transactional_id: str) -> KafkaCon
 def redacted(config: Mapping[str, Any]) -> KafkaConfig:
     """Copy a configuration map for a log: no credentials, keys or callbacks."""
     return {
-        key: "[hidden]" if _is_secret(key) else value
+        key: "[hidden]" if is_secret(key) else value
         for key, value in config.items()
         if not callable(value)
     }
 
 
-def _is_secret(key: str) -> bool:
+def is_secret(key: str) -> bool:
+    """Whether the value of a property is none that a log or an error may show."""
     name = key.lower()
     return name not in _SHOWN and any(part in name for part in _SECRETS)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -22,13 +23,15 @@ from ..options import OutboxSettings
 from .clients import make
 from .config import group_config, redacted
 from .incoming import consumed
-from .logs import CLIENT_LOG
-from .trouble import Trouble, unavailable
+from .trouble import Trouble
 
 logger = logging.getLogger(__name__)
 
 COMMIT_INTERVAL: Final = 0.5
 """Seconds between two commits: a crash makes so much come again, as repeats."""
+
+QUESTION: Final = 0.2
+"""Seconds for a question to any broker, while some cannot be used."""
 
 PATIENCE: Final = 10.0
 """Seconds for one question to the group's coordinator."""
@@ -75,7 +78,9 @@ class KafkaSource:
         self._topics = list(topics)
         self._starts = starts
         self._on_change = on_change
-        self._trouble = Trouble(f"consumer group {group}", action="consume")
+        self._trouble = Trouble(
+            f"consumer group {group}", action="consume", config=self._config
+        )
         self._consumer: Consumer | None = None
         self._buffer: list[ConsumedMessage] = []
         self._owned: set[Place] = set()
@@ -90,6 +95,7 @@ class KafkaSource:
         """Offsets to commit."""
         self._is_committing = False
         self._committed_at = 0.0
+        self._ask_at = 0.0
         self.has_joined = False
         self._joined_at = 0.0
         """When partitions were last assigned."""
@@ -157,7 +163,7 @@ class KafkaSource:
         try:
             (answer,) = self._connected().committed(asked, timeout=PATIENCE)
         except KafkaException as error:
-            raise unavailable(error) from error
+            raise self._trouble.unavailable("The offset", error) from error
         if answer.error is not None:
             raise KafkaUnavailable(answer.error.str())
         return str(answer.metadata)
@@ -202,9 +208,8 @@ class KafkaSource:
                 Consumer,
                 {
                     **self._config,
-                    "error_cb": self._trouble.note,
+                    **self._trouble.callbacks,
                     "on_commit": self._on_commit,
-                    "logger": CLIENT_LOG,
                 },
             )
             self._consumer.subscribe(
@@ -233,12 +238,24 @@ class KafkaSource:
             return False
         if message is not None:
             self._take(message)
+        elif self._trouble.is_open:
+            self._ask_whether_it_ended()
         return message is not None
+
+    def _ask_whether_it_ended(self) -> None:
+        """Ask for an answer, now and then, where no message may come to be one."""
+        if time.monotonic() < self._ask_at:
+            return
+        with suppress(KafkaException):
+            self._connected().list_topics(self._topics[0], timeout=QUESTION)
+            self._trouble.end()
+        self._ask_at = time.monotonic() + COMMIT_INTERVAL
 
     def _take(self, message: Message) -> None:
         place = (message.topic() or "", message.partition() or 0)
         if (error := message.error()) is None:
-            self._trouble.end()
+            if self._trouble.is_open:
+                self._trouble.end()
             self._at_end.pop(place, None)
             self._buffer.append(consumed(message))
         elif error.code() == DriverError._PARTITION_EOF:

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from ..election.ports import JoinLater
 from .clients import make
 from .config import KafkaConfig
-from .logs import CLIENT_LOG
+from .trouble import Trouble
 
 LONGEST_LOOK = 1.0
 """Seconds that one look at a group may take."""
@@ -49,6 +49,7 @@ class Doorstep:
         self._config = config
         self._group = group
         self._session_timeout = session_timeout
+        self._trouble = Trouble("look at the group", action="join", config=config)
         self._admin: AdminClient | None = None
         self._came_at = 0.0
 
@@ -65,12 +66,15 @@ class Doorstep:
             JoinLater: wait a moment on the doorstep, and try again.
         """
         if self._admin is None:
-            client_config: KafkaConfig = {**self._config, "logger": CLIENT_LOG}
+            callbacks = self._trouble.callbacks
+            client_config: KafkaConfig = {**self._config, **callbacks}
             self._admin = make(AdminClient, client_config)
             self._came_at = time.monotonic()
         patience = self._session_timeout + SETTLING
         is_patient = time.monotonic() - self._came_at < patience
-        if is_patient and not _is_empty(self._admin, self._group):
+        is_free = not is_patient or _is_empty(self._admin, self._group)
+        self._admin.poll(0)
+        if not is_free:
             raise JoinLater
         self._admin = None
 

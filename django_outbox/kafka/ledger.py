@@ -46,7 +46,7 @@ from ..records import Record
 from .clients import make
 from .config import KafkaConfig
 from .envelope import MESSAGE_ID, Headers, texts
-from .logs import CLIENT_LOG
+from .trouble import Trouble, serve
 
 logger = logging.getLogger(__name__)
 
@@ -206,7 +206,8 @@ def read_last(
         KafkaUnavailable: the partition could not be read to its end.
         KafkaError: a later version has written it.
     """
-    client_config: KafkaConfig = {**config, "logger": CLIENT_LOG}
+    trouble = Trouble("reader of the ledger", action="read_ledger", config=config)
+    client_config: KafkaConfig = {**config, **trouble.callbacks}
     consumer = make(Consumer, client_config)
     deadline = time.monotonic() + timeout
     try:
@@ -222,7 +223,8 @@ def read_last(
                 return ledger
             step *= 8
     except KafkaException as error:
-        raise KafkaUnavailable(f"The ledger: {error.args[0].str()}.") from error
+        serve(consumer)
+        raise trouble.unavailable("The ledger", error) from error
     finally:
         consumer.close()
     return None

@@ -26,8 +26,7 @@ from .clients import make
 from .config import KafkaConfig, producer_config, transform_config
 from .destinations import Destinations
 from .failures import failure, no_offset
-from .logs import CLIENT_LOG
-from .trouble import Trouble, drop, unavailable
+from .trouble import Trouble, drop, serve
 
 PATIENCE: Final = 10.0
 """Seconds for one step of a transaction."""
@@ -60,13 +59,14 @@ class KafkaDeadLetters:
         if name:
             self._config["client.id"] = name
         self._patience = options.DELIVERY_TIMEOUT + 1.0
-        self._trouble = Trouble("producer of dead letters", action="consume")
+        self._trouble = Trouble(
+            "producer of dead letters", action="consume", config=self._config
+        )
         self._client: Client | None = None
 
     def send(self, letter: Letter) -> None:
         if self._client is None:
-            callbacks = {"error_cb": self._trouble.note, "logger": CLIENT_LOG}
-            self._client = make(Client, {**self._config, **callbacks})
+            self._client = make(Client, {**self._config, **self._trouble.callbacks})
         client, self._client = self._client, None
         try:
             _deliver(client, [letter], self._patience)
@@ -100,7 +100,9 @@ class KafkaTransforms:
         }
         self._member = member
         self._patience = options.DELIVERY_TIMEOUT + 1.0
-        self._trouble = Trouble("producer of transformed messages", action="consume")
+        self._trouble = Trouble(
+            "producer of transformed messages", action="consume", config=self._config
+        )
         self._open: tuple[Client, Destinations] | None = None
 
     def send(
@@ -125,7 +127,7 @@ class KafkaTransforms:
             client.commit_transaction(PATIENCE)
         except KafkaException as error:
             drop(client)
-            raise unavailable(error) from error
+            raise self._trouble.unavailable("The transaction", error) from error
         except SystemError as error:
             drop(client)
             raise KafkaUnavailable("The client met with a fatal error.") from error
@@ -143,12 +145,12 @@ class KafkaTransforms:
         self._open = None
 
     def _made(self) -> tuple[Client, Destinations]:
-        callbacks = {"error_cb": self._trouble.note, "logger": CLIENT_LOG}
-        client = make(Client, {**self._config, **callbacks})
+        client = make(Client, {**self._config, **self._trouble.callbacks})
         try:
             client.init_transactions(PATIENCE)
         except KafkaException as error:
-            raise unavailable(error) from error
+            serve(client)
+            raise self._trouble.unavailable("The transaction", error) from error
         return client, Destinations(client)
 
 

@@ -32,7 +32,6 @@ from .clients import make
 from .config import admin_config, consumer_config, heartbeat_config, redacted
 from .credential import Credential
 from .groups import Doorstep
-from .logs import CLIENT_LOG
 from .lookout import Lookout
 from .topics import ensure_topic, leader_topic
 from .trouble import Trouble
@@ -106,7 +105,9 @@ class KafkaMembership:
         self._is_settled = False
         """Whether the group has answered the join."""
         self._joined_at = 0.0
-        self._trouble = Trouble("leader group", action="elect")
+        self._trouble = Trouble(
+            "leader group", action="elect", config=admin_config(options)
+        )
 
     def join(self, listener: Listener) -> None:
         """See to the leader topic, then subscribe with new clients."""
@@ -122,10 +123,7 @@ class KafkaMembership:
         except JoinLater:
             self._lookout.look()
             raise
-        common = self._client_id | {
-            "error_cb": self._trouble.note,
-            "logger": CLIENT_LOG,
-        }
+        common = self._client_id | self._trouble.callbacks
         config = consumer_config(self._options) | common
         logger.debug("Joining the leader group with %s", redacted(config))
         self._listener = listener
@@ -301,6 +299,8 @@ class KafkaMembership:
                 # A cluster that came back without it: to join makes it again.
                 self.reason_to_rejoin = "the leader topic is gone"
             return
+        if self._trouble.is_open:
+            self._trouble.end()
         heartbeat = heartbeats.decode(message.value())
         offset = message.offset()
         if message.partition() != self._shard or heartbeat is None or offset is None:
@@ -319,7 +319,8 @@ class KafkaMembership:
                 if refusal.code() not in _ROUTINE:
                     self._trouble.note(refusal)
             elif partition.partition == self._shard and self._listener is not None:
-                self._trouble.end()
+                if self._trouble.is_open:
+                    self._trouble.end()
                 self._listener.confirmed(partition.offset - 1)
 
     def _on_delivery(self, error: DriverError | None, _: Message) -> None:

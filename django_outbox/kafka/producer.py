@@ -45,7 +45,6 @@ from .clients import make
 from .config import KafkaConfig, producer_config, redacted
 from .envelope import Envelope
 from .failures import failure, no_offset
-from .logs import CLIENT_LOG
 from .trouble import RAISED, Trouble, driver_error
 
 logger = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ class KafkaProducer:
         if name:
             self._config["client.id"] = name
         self._envelope = Envelope(options)
-        self._trouble = _Trouble("producer", action="produce")
+        self._trouble = _Trouble("producer", action="produce", config=self._config)
         self._clients: dict[Way, Client] = {}
         self._under_way = 0
         self._former: dict[str, Way] = {}
@@ -168,10 +167,8 @@ class KafkaProducer:
             raise self._trouble.fault
         config = self._config | _OWN[way]
         logger.debug("Producing with %s", redacted(config))
-        trouble = self._trouble
-        callbacks = {"error_cb": trouble.note, "logger": CLIENT_LOG}
         try:
-            client = make(Client, config | callbacks)
+            client = make(Client, config | self._trouble.callbacks)
         except KafkaUnavailable as error:
             raise DeliveryFailed(str(error), code="NO_CLIENT") from error
         self._clients[way] = client
@@ -187,7 +184,7 @@ class KafkaProducer:
     ) -> None:
         """Settle one record: librdkafka's delivery report, served by `poll()`."""
         if error is None and message.offset() is not None:
-            if self._trouble.told:
+            if self._trouble.is_open:
                 self._trouble.end()
             settled(record, None)
             return

@@ -22,10 +22,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ..exceptions import KafkaUnavailable, TopicMissing
+from ..kafka_rules import servers_of
 from ..options import OutboxSettings
 from .clients import make
 from .config import KafkaConfig, milliseconds
-from .logs import CLIENT_LOG
+from .trouble import Trouble, serve
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._topic import TopicDescription
@@ -111,8 +112,26 @@ def ensure_topic(
         TopicMissing: with the command line that makes it right.
         KafkaUnavailable: call again later.
     """
-    client_config: KafkaConfig = {**config, "logger": CLIENT_LOG}
+    trouble = Trouble(topic.kind, action="check_topic", config=config)
+    client_config: KafkaConfig = {**config, **trouble.callbacks}
     admin = make(AdminClient, client_config)
+    try:
+        _ensure(admin, topic, config, may_create=may_create, timeout=timeout)
+    except KafkaException as error:
+        serve(admin)
+        what = f"The {topic.kind} {topic.name!r} cannot be looked up or made"
+        raise trouble.unavailable(what, error) from error
+    trouble.end()
+
+
+def _ensure(
+    admin: AdminClient,
+    topic: OwnTopic,
+    config: KafkaConfig,
+    *,
+    may_create: bool,
+    timeout: float,
+) -> None:
     deadline = time.monotonic() + timeout
     has_asked = False
     while True:
@@ -147,10 +166,7 @@ def _describe(admin: AdminClient, topic: OwnTopic, deadline: float) -> Any:
     except KafkaException as error:
         if error.args[0].code() == DriverError.UNKNOWN_TOPIC_OR_PART:
             return None
-        raise KafkaUnavailable(
-            f"The {topic.kind} {topic.name!r} cannot be looked up: "
-            f"{error.args[0].str()}."
-        ) from error
+        raise
 
 
 def _warn_of_more(description: TopicDescription, topic: OwnTopic) -> None:
@@ -191,9 +207,7 @@ def _create(
         if code in _DENIED:
             raise _missing(topic, config, f"was refused ({text})") from error
         if code != DriverError.TOPIC_ALREADY_EXISTS:
-            raise KafkaUnavailable(
-                f"The {topic.kind} {topic.name!r} cannot be created now: {text}."
-            ) from error
+            raise
     else:
         logger.info(
             "Created the %s %s",
@@ -207,7 +221,7 @@ def _result(future: Future[Any], timeout: float) -> Any:
     try:
         return future.result(timeout + 0.5)
     except FutureTimeout as error:
-        raise KafkaUnavailable from error
+        raise KafkaException(DriverError(DriverError._TIMED_OUT)) from error
 
 
 def _missing(topic: OwnTopic, config: KafkaConfig, why: str) -> TopicMissing:
@@ -218,7 +232,7 @@ def _missing(topic: OwnTopic, config: KafkaConfig, why: str) -> TopicMissing:
 
 
 def _command(verb: str, topic: OwnTopic, config: KafkaConfig) -> str:
-    servers = config.get("bootstrap.servers", "localhost:9092")
+    servers = servers_of(config)
     command = (
         f"kafka-topics.sh --bootstrap-server {servers} {verb} --topic {topic.name} "
         f"--partitions {topic.partitions}"

@@ -22,7 +22,6 @@ from confluent_kafka import Producer as Client
 
 from ..exceptions import (
     DeliveryFailed,
-    KafkaUnavailable,
     LedgerRefused,
     ProducerBroken,
 )
@@ -35,10 +34,9 @@ from .config import admin_config, ledger_consumer_config, redacted, transactiona
 from .credential import Credential
 from .destinations import Destinations
 from .envelope import Envelope, Headers
-from .logs import WatchedLog
 from .reports import Reports
 from .topics import ensure_topic, ledger_topic
-from .trouble import RAISED, Trouble, driver_error, drop
+from .trouble import RAISED, Trouble, driver_error, drop, serve
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +84,9 @@ class KafkaTransactions:
         self._envelope = Envelope(options)
         self._client: Client | None = None
         self._destinations: Destinations | None = None
-        self._trouble = Trouble("producer of transactions", action="transaction")
-        self._log = WatchedLog()
+        self._trouble = Trouble(
+            "producer of transactions", action="transaction", config=self._config
+        )
         # Of the present transaction:
         self._reports = Reports()
         self._is_late = False
@@ -96,10 +95,7 @@ class KafkaTransactions:
         self.close()
         self._ensure_topic()
         logger.debug("Opening transactions with %s", redacted(self._config))
-        self._client = client = make(
-            Client,
-            self._config | {"error_cb": self._trouble.note, "logger": self._log},
-        )
+        self._client = client = make(Client, self._config | self._trouble.callbacks)
         self._destinations = Destinations(client)
         try:
             # A client that knows no broker yet asks for its coordinator only after
@@ -107,8 +103,9 @@ class KafkaTransactions:
             client.list_topics(self._topic, timeout=self._timeout)
             client.init_transactions(2 * self._timeout)
         except KafkaException as error:
-            raise KafkaUnavailable(
-                f"Transactions cannot begin: {error.args[0].str()}."
+            serve(client)
+            raise self._trouble.unavailable(
+                "Transactions cannot begin", error
             ) from error
         return self._read_ledger()
 
@@ -133,7 +130,7 @@ class KafkaTransactions:
             # Nothing has begun yet.
             return faults
         self._reports, self._is_late = Reports(), False
-        troubles = self._troubles
+        troubles = self._trouble.count
         is_committed = False
         try:
             client.begin_transaction()
@@ -148,7 +145,7 @@ class KafkaTransactions:
         except RAISED as error:
             self._give_up(client, driver_error(error), is_committed=is_committed)
             is_committed = False
-        if troubles != self._troubles:
+        if troubles != self._trouble.count:
             # Perhaps librdkafka has asked twice: the second request could end
             # the next transaction.
             raise ProducerBroken(
@@ -178,11 +175,6 @@ class KafkaTransactions:
         if client is not None:
             # What is queued belongs to a transaction that nobody will commit.
             drop(client)
-
-    @property
-    def _troubles(self) -> int:
-        """How often something has failed, a connection that was closed included."""
-        return self._trouble.count + self._log.failures
 
     def _ensure_topic(self) -> None:
         ensure_topic(

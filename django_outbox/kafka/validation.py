@@ -1,23 +1,32 @@
 """
-Finds properties that librdkafka does not know, before anything is started.
+Finds what librdkafka refuses, before anything is started.
 
-`providers.py` calls it once. Making a client is what librdkafka offers to
-check its configuration; without an address, a client connects to nothing.
+Making a client is what librdkafka offers to check its configuration; without
+an address, a client connects to nothing. `checks.py` asks for one problem
+after the other, `providers.py` and `consuming/process.py` for the first.
 """
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from ..exceptions import ConfigurationError
+from ..kafka_rules import ADDRESSES, KAFKA_SETTINGS, missing_servers
 from ..options import OutboxSettings
+from ..rules import Problem, Rule
 from .config import (
+    DEFAULTS,
     KafkaConfig,
     consumer_config,
     group_config,
+    is_secret,
     ledger_consumer_config,
     producer_config,
     transactional_config,
@@ -32,6 +41,38 @@ _MADE_OF: Final = {
     "transaction.timeout.ms": "DELIVERY_TIMEOUT",
 }
 """Properties that are made of a setting."""
+
+_PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+
+_LOCAL: Final = (".location", "plugin.library.paths")
+"""Ends of the names of properties whose files another machine may have."""
+
+_SHORTEST_SECRET: Final = 4
+"""Characters: what is shorter stands in other words by chance."""
+
+
+def property_problems(options: OutboxSettings) -> Iterator[Problem]:
+    """
+    Yield which properties librdkafka refuses, and why.
+
+    It opens no file, asks for no token and connects to nothing, so that a check
+    needs none of what the harvester has.
+    """
+    for setting in KAFKA_SETTINGS:
+        properties = _without_surroundings(getattr(options, setting))
+        if not properties or not (whole := _refusal({**DEFAULTS, **properties})):
+            continue
+        # librdkafka names a property as it likes, and the first one only.
+        refused = [
+            (name, words)
+            for name, value in properties.items()
+            if (words := _refusal({name: value}))
+        ]
+        for name, words in refused:
+            message = f"{name!r}: {_explained(name, words)}"
+            yield Problem(Rule.KAFKA_PROPERTY, setting, _redacted(message, options))
+        if not refused:
+            yield Problem(Rule.KAFKA_PROPERTY, setting, _redacted(f"{whole}.", options))
 
 
 TOKENS_IN_BACKGROUND: Final = (2, 13)
@@ -50,6 +91,8 @@ def check_properties(options: OutboxSettings) -> None:
         # Any name will do where nothing is connected.
         options = options.named("check")
     _check_callbacks(options, version("confluent-kafka"))
+    for problem in (*property_problems(options), *missing_servers(options)):
+        raise ConfigurationError(f"{problem.setting}: {problem.message}")
     try:
         Producer(_unconnected(producer_config(options)))
         Producer(_unconnected(transform_config(options, "check")))
@@ -60,10 +103,53 @@ def check_properties(options: OutboxSettings) -> None:
         Consumer(_unconnected(watch_config(options))).close()
         Consumer(_unconnected(group_config(options, "check"))).close()
     except (KafkaException, TypeError, ValueError) as error:
-        reason = error.args[0]
-        text = reason.str() if isinstance(error, KafkaException) else str(reason)
-        words = " ".join(text.split()).rstrip(" .")
-        raise ConfigurationError(f"{_setting(options, words)}: {words}.") from error
+        words = _words(error)
+        text = _redacted(f"{_setting(options, words)}: {words}.", options)
+        # The driver's error has the values in its own words.
+        raise ConfigurationError(text) from None
+
+
+def _refusal(properties: Mapping[str, Any]) -> str:
+    """Return why librdkafka refuses properties; empty: it takes them."""
+    config: KafkaConfig = {**properties, "log_level": 0}
+    try:
+        Producer(config)
+    except (KafkaException, TypeError, ValueError) as error:
+        return _words(error)
+    return ""
+
+
+def _explained(name: str, words: str) -> str:
+    """Say what librdkafka minds in one property."""
+    if not words.startswith("No such configuration property"):
+        return f"{words}."
+    wanted = str(name).lower().replace("_", ".").replace("-", ".")
+    near = difflib.get_close_matches(wanted, _known(), n=1, cutoff=0.7)
+    hint = f'; did you mean "{near[0]}"?' if near else "."
+    return f"no such librdkafka property{hint}"
+
+
+@cache
+def _known() -> list[str]:
+    """Return librdkafka's names: for hints, since it has no way to ask for them."""
+    text = (resources.files(__package__) / "properties.txt").read_text("utf-8")
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def _words(error: Exception) -> str:
+    reason = error.args[0]
+    text = reason.str() if isinstance(error, KafkaException) else str(reason)
+    return " ".join(text.split()).rstrip(" .")
+
+
+def _redacted(text: str, options: OutboxSettings) -> str:
+    """Leave the values of passwords and keys out of a text."""
+    for setting in KAFKA_SETTINGS:
+        for name, value in getattr(options, setting).items():
+            secret = " ".join(str(value).split())
+            if is_secret(str(name)) and len(secret) >= _SHORTEST_SECRET:
+                text = text.replace(secret, "[hidden]")
+    return text
 
 
 def _check_callbacks(options: OutboxSettings, driver: str) -> None:
@@ -79,15 +165,33 @@ def _check_callbacks(options: OutboxSettings, driver: str) -> None:
 
 def _setting(options: OutboxSettings, words: str) -> str:
     """Return the setting whose property librdkafka names."""
-    for name in ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"):
+    for name in KAFKA_SETTINGS:
         if any(key in words for key in getattr(options, name)):
             return name
     return next((name for key, name in _MADE_OF.items() if key in words), "KAFKA")
 
 
-def _unconnected(config: KafkaConfig) -> KafkaConfig:
-    # Without an address librdkafka would warn, and nobody would want to know. With a
-    # callback for tokens the driver would wait for one.
-    left_out = ("bootstrap.servers", "metadata.broker.list", "oauth_cb")
-    kept = {key: value for key, value in config.items() if key not in left_out}
+def _unconnected(config: Mapping[str, Any]) -> KafkaConfig:
+    # Without an address librdkafka would warn, and nobody would want to know. A
+    # callback for tokens would be asked for one.
+    kept = {
+        name: value
+        for name, value in config.items()
+        if name not in ADDRESSES and not callable(value)
+    }
     return kept | {"log_level": 0}
+
+
+def _without_surroundings(properties: Mapping[str, Any]) -> KafkaConfig:
+    """Leave out what needs files, a login or a network."""
+    kept = {
+        name: value
+        for name, value in properties.items()
+        if name not in ADDRESSES
+        and not callable(value)
+        and not str(name).endswith(_LOCAL)
+    }
+    # A client that needs neither TLS nor a login looks at no more than the values.
+    if str(kept.get("security.protocol")).lower() in _PROTOCOLS:
+        del kept["security.protocol"]
+    return kept

@@ -38,7 +38,7 @@ class PipelineSettings:
 
     lake: str
     """Folder or URI of the tables and checkpoints; one pipeline for each."""
-    kafka: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Client properties as Java knows them, `bootstrap.servers` among them."""
     topics: tuple[str, ...] = ()
     """The topics to keep."""
@@ -58,7 +58,7 @@ class PipelineSettings:
     """URL of the schema registry that knows the ids in Confluent's wire format."""
     registry_auth: str = field(default="", repr=False)
     """User and password for it, with a colon between them."""
-    database_url: str = ""
+    database_url: str = field(default="", repr=False)
     """The outbox's database, for `audit` and `doctor`; empty without one."""
     table: str = "outbox"
     """The outbox table."""
@@ -71,7 +71,7 @@ class PipelineSettings:
     """Of this machine, when Spark runs in this process."""
     memory: str = "2g"
     """Of the driver, when Spark runs in this process."""
-    spark: Mapping[str, str] = field(default_factory=dict)
+    spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Further Spark properties."""
     bronze_days: int = 0
     """Days that `maintain` keeps what refine has read of bronze; 0 is for ever."""
@@ -209,7 +209,9 @@ _ACCEPTED: Final[dict[str, tuple[type, ...]]] = {
 def _check_type(name: str, value: Any, annotation: str) -> None:
     is_bool_right = isinstance(value, bool) == (annotation == "bool")
     if not isinstance(value, _ACCEPTED[annotation]) or not is_bool_right:
-        raise ConfigurationError(f"{name}: {value!r} is not of type {annotation}.")
+        # Never the value: it may be a password, or an URL with one.
+        shown = type(value).__name__
+        raise ConfigurationError(f"{name}: a {shown} is not of type {annotation}.")
 
 
 def _check(settings: PipelineSettings) -> None:
@@ -240,7 +242,8 @@ def _check_kafka(kafka: Mapping[str, Any]) -> None:
             )
         if isinstance(value, list | tuple):
             raise ConfigurationError(
-                f"kafka: {key!r}: {value!r} must be one text, with commas in it."
+                f"kafka: {key!r}: a {type(value).__name__} must be one text, with"
+                " commas in it."
             )
 
 

@@ -311,7 +311,9 @@ def test_what_is_away_is_waited_for_and_what_is_wrong_is_named(
     ):
         waiting = [without_kafka.start(), without_db.start()]
         mistaken = wrong.start("--group", "biling")
-        waiting[0].wait_for_log("is in trouble")
+        waiting[0].wait_for_log(
+            f"Kafka at {nowhere} cannot be used: connection refused"
+        )
         waiting[1].wait_for_log("cannot be used, trying on")
         for process in waiting:
             process.terminate()

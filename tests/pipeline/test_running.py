@@ -278,7 +278,7 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
     ("values", "message"),
     [
         ({"laek": "x"}, "laek: there is no such setting. Did you mean 'lake'?"),
-        ({"lake": "x", "batch_files": "8"}, "batch_files: '8' is not of type int."),
+        ({"lake": "x", "batch_files": "8"}, "batch_files: a str is not of type int."),
         ({"lake": "x", "batch_files": 0}, "batch_files: must be at least 1."),
         (
             {"lake": "x", "clusters": {"shop/0": "", "shop": ""}},

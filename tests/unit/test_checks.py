@@ -18,6 +18,7 @@ from django_outbox.models import OutboxRecord
 from tests.testapp.models import Order
 
 ROOT = Path(__file__).resolve().parents[2]
+KAFKA = {"bootstrap.servers": "kafka:9092"}
 
 
 def ids(messages: list[CheckMessage]) -> list[str]:
@@ -51,12 +52,150 @@ def test_django_runs_the_checks(settings: Settings) -> None:
 def test_a_wrong_setting_is_an_error_with_a_hint(
     settings: Settings, values: Any, expected: str
 ) -> None:
+    if "SERIALIZER" in values:
+        values = {**values, "KAFKA": KAFKA}
     settings.DJANGO_OUTBOX = values
     (message,) = check_settings()
     assert ids([message]) == [expected]
     assert message.is_serious()
     assert message.hint
     assert message.msg.startswith("DJANGO_OUTBOX")
+
+
+@pytest.mark.parametrize("values", [{}, {"KAFKA": {}}, {"KAFKA": {"client.id": "x"}}])
+def test_an_outbox_without_a_kafka_is_an_error(settings: Settings, values: Any) -> None:
+    settings.DJANGO_OUTBOX = values
+    (message,) = check_settings()
+    assert ids([message]) == ["E012"]
+    assert message.is_serious()
+    assert "bootstrap.servers" in message.msg
+    assert "rename" not in str(message.hint)
+
+
+def test_librdkafkas_other_name_of_the_address_will_do(settings: Settings) -> None:
+    settings.DJANGO_OUTBOX = {"KAFKA": {"metadata.broker.list": "kafka:9092"}}
+    assert check_settings() == []
+
+
+def test_a_dict_of_another_name_is_found(settings: Settings) -> None:
+    del settings.DJANGO_OUTBOX
+    settings.OUTBOX = {"KAFKA": KAFKA}
+    (message,) = check_settings()
+    assert ids([message]) == ["E012"]
+    assert "has OUTBOX, and no DJANGO_OUTBOX: rename it" in str(message.hint)
+
+
+@pytest.mark.parametrize("setting", ["KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"])
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        (
+            {"bootstrap_servers": "kafka:9092"},
+            "'bootstrap_servers': no such librdkafka property; did you mean "
+            '"bootstrap.servers"?',
+        ),
+        (
+            {"compresion.type": "zstd"},
+            "'compresion.type': no such librdkafka property; did you mean "
+            '"compression.type"?',
+        ),
+        ({"nonsense": "x"}, "'nonsense': no such librdkafka property."),
+        ({"security.protocol": "tls"}, "'security.protocol': Invalid value \"tls\""),
+        ({"linger.ms": "soon"}, "'linger.ms': Invalid value"),
+        ({"linger.ms": -1}, "outside allowed range"),
+        ({"enable.ssl.certificate.verification": "nope"}, "Expected bool value"),
+    ],
+)
+def test_what_librdkafka_refuses_is_an_error(
+    settings: Settings, setting: str, properties: Any, words: str
+) -> None:
+    settings.DJANGO_OUTBOX = {"KAFKA": KAFKA} | {setting: KAFKA | properties}
+    (message,) = check_settings()
+    assert ids([message]) == ["E011"]
+    assert message.msg.startswith(f"DJANGO_OUTBOX: {setting}: ")
+    assert words in message.msg
+    assert "\n" not in message.msg
+
+
+def test_each_property_that_is_refused_is_named(settings: Settings) -> None:
+    wrong = {"nonsense": "1", "linger.ms": "soon", "acks.": "x"}
+    settings.DJANGO_OUTBOX = {"KAFKA": KAFKA | wrong}
+    assert ids(check_settings()) == ["E011"] * 3
+
+
+def test_two_properties_that_do_not_go_together_are_an_error(
+    settings: Settings,
+) -> None:
+    both = {"reconnect.backoff.ms": 500, "reconnect.backoff.max.ms": 100}
+    settings.DJANGO_OUTBOX = {"KAFKA": KAFKA | both}
+    (message,) = check_settings()
+    assert ids([message]) == ["E011"]
+    assert "reconnect.backoff.max.ms" in message.msg
+
+
+def test_a_check_needs_no_file_no_token_and_no_library(settings: Settings) -> None:
+    """They are where the harvester runs, not where `migrate` does."""
+    settings.DJANGO_OUTBOX = {
+        "KAFKA": KAFKA
+        | {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": "/there/ca.pem",
+            "ssl.key.location": "/there/key.pem",
+            "sasl.mechanisms": "OAUTHBEARER",
+            "oauth_cb": pytest.fail,
+        }
+    }
+    assert check_settings() == []
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        (
+            {
+                "security.protocol": "SSL",
+                "enable.ssl.certificate.verification": False,
+            },
+            ["W013"],
+        ),
+        (
+            {
+                "security.protocol": "sasl_ssl",
+                "enable.ssl.certificate.verification": "false",
+                "ssl.endpoint.identification.algorithm": "none",
+            },
+            ["W013"],
+        ),
+        (
+            {
+                "security.protocol": "ssl",
+                "ssl.endpoint.identification.algorithm": "none",
+            },
+            ["W013"],
+        ),
+        ({"security.protocol": "SASL_PLAINTEXT"}, ["W014"]),
+        ({"security.protocol": "SASL_SSL"}, []),
+        (
+            {
+                "security.protocol": "SSL",
+                "enable.ssl.certificate.verification": True,
+                "ssl.endpoint.identification.algorithm": "https",
+            },
+            [],
+        ),
+        # Without TLS there is nothing to verify.
+        ({"enable.ssl.certificate.verification": False}, []),
+    ],
+)
+@pytest.mark.parametrize("setting", ["KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"])
+def test_what_others_could_read_is_a_warning(
+    settings: Settings, setting: str, properties: Any, expected: list[str]
+) -> None:
+    settings.DJANGO_OUTBOX = {"KAFKA": KAFKA} | {setting: KAFKA | properties}
+    messages = check_settings()
+    assert ids(messages) == expected
+    assert all(f": {setting}: " in message.msg for message in messages)
+    assert not any(message.is_serious() for message in messages)
 
 
 def test_all_wrong_settings_are_shown_at_once(settings: Settings) -> None:

@@ -17,6 +17,7 @@ from django_outbox.kafka.config import (
     milliseconds,
     producer_config,
     redacted,
+    transactional_config,
 )
 from django_outbox.kafka.validation import _check_callbacks, check_properties
 from django_outbox.options import OutboxSettings
@@ -24,6 +25,8 @@ from django_outbox.owned_keys import OWNED_KAFKA_KEYS
 from django_outbox.rules import problems
 
 named = partial(OutboxSettings, LEADER_TOPIC="leaders")
+
+KAFKA = {"bootstrap.servers": "kafka:9092"}
 
 
 def test_seconds_become_milliseconds() -> None:
@@ -90,6 +93,28 @@ def test_properties_of_the_producer_reach_no_other_client() -> None:
         assert "compression.type" not in make(options)
 
 
+@pytest.mark.parametrize("setting", ["KAFKA", "PRODUCER_KAFKA"])
+@pytest.mark.parametrize("name", ["linger.ms", "retry.backoff.ms", "compression.type"])
+def test_what_the_project_chooses_holds_for_both_promises(
+    setting: str, name: str
+) -> None:
+    chosen: Any = "lz4" if name == "compression.type" else 77
+    options = OutboxSettings(**{setting: {name: chosen}})
+
+    assert producer_config(options)[name] == chosen
+    assert transactional_config(options, shard=0)[name] == chosen
+
+
+def test_properties_of_the_producer_go_before_those_of_all_clients() -> None:
+    options = OutboxSettings(
+        KAFKA={"linger.ms": 1}, PRODUCER_KAFKA={"linger.ms": 2, "acks": 1}
+    )
+
+    assert producer_config(options)["linger.ms"] == 2
+    assert transactional_config(options, shard=0)["linger.ms"] == 2
+    assert transactional_config(options, shard=0)["acks"] == "all"
+
+
 @pytest.mark.parametrize("key", sorted(OWNED_KAFKA_KEYS))
 def test_what_the_promises_rest_on_cannot_be_overridden(key: str) -> None:
     """rules.py refuses these keys already; here they are without effect."""
@@ -114,7 +139,13 @@ def test_librdkafka_knows_every_property() -> None:
 @pytest.mark.parametrize(
     ("chosen", "line"),
     [
+        ({"KAFKA": {}}, r'KAFKA: "bootstrap.servers" is missing'),
         ({"KAFKA": {"nonsense": "x"}}, r"KAFKA: .*nonsense"),
+        ({"KAFKA": {"bootstrap_servers": "x"}}, r'.*did you mean "bootstrap.servers"'),
+        (
+            {"KAFKA": {**KAFKA, "security.protocol": "ssl", "ssl.ca.location": "/x"}},
+            r"KAFKA: .*ssl.ca.location",
+        ),
         ({"PRODUCER_KAFKA": {"nonsense": "x"}}, r"PRODUCER_KAFKA: .*nonsense"),
         ({"CONSUMER_KAFKA": {"nonsense": "x"}}, r"CONSUMER_KAFKA: .*nonsense"),
         ({"SESSION_TIMEOUT": 6000.0}, r"SESSION_TIMEOUT: .*session.timeout.ms"),
@@ -124,7 +155,7 @@ def test_what_librdkafka_refuses_is_one_line_that_names_the_setting(
     chosen: dict[str, Any], line: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=f"^{line}") as caught:
-        check_properties(OutboxSettings(**chosen))
+        check_properties(OutboxSettings(**{"KAFKA": KAFKA, **chosen}))
     assert "\n" not in str(caught.value)
     assert "\\n" not in str(caught.value)
 
@@ -152,6 +183,7 @@ def test_long_timeouts_are_none_that_librdkafka_refuses() -> None:
     check_properties(
         OutboxSettings(
             DELIVERY="exactly-once",
+            KAFKA=KAFKA,
             SESSION_TIMEOUT=250.0,
             MAX_POLL_INTERVAL=300.0,
             DELIVERY_TIMEOUT=200.0,
@@ -172,6 +204,7 @@ def test_long_timeouts_are_none_that_librdkafka_refuses() -> None:
         "ssl.keystore.password",
         "ssl.certificate.pem",
         "SASL.Password",
+        "https.proxy",
     ],
 )
 def test_a_log_shows_no_credentials(key: str) -> None:

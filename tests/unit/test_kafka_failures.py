@@ -123,20 +123,44 @@ def test_a_trouble_is_told_once_until_a_record_arrives(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     producer = KafkaProducer(OutboxSettings(SOURCE="test"))
-    away = KafkaError(KafkaError._ALL_BROKERS_DOWN)
-    refused = KafkaError(KafkaError._TRANSPORT)
+    denied = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    late = KafkaError(KafkaError._MSG_TIMED_OUT)
 
     with caplog.at_level(logging.INFO):
-        for error in (away, refused, away, refused):
+        for error in (denied, late, denied, late):
             producer._trouble.note(error)
         report(producer, None, offset=1)
         report(producer, None, offset=2)
-        producer._trouble.note(away)
+        producer._trouble.note(denied)
 
     told = [vars(entry).get("code", entry.getMessage()) for entry in caplog.records]
     assert told == [
-        "_ALL_BROKERS_DOWN",
-        "_TRANSPORT",
-        "The producer is well again",
-        "_ALL_BROKERS_DOWN",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "_MSG_TIMED_OUT",
+        "The producer has recovered",
+        "CLUSTER_AUTHORIZATION_FAILED",
+    ]
+
+
+def test_a_broker_that_is_away_is_told_once_for_all_clients(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = OutboxSettings(KAFKA={"bootstrap.servers": "kafka-9:1"})
+    producers = [KafkaProducer(options) for _ in range(3)]
+    unknown = KafkaError(
+        KafkaError._RESOLVE,
+        "kafka-9:1/bootstrap: Failed to resolve 'kafka-9:1': Name or service not known"
+        " (after 1ms in state CONNECT)",
+    )
+
+    with caplog.at_level(logging.INFO):
+        for producer in producers:
+            producer._trouble.note(unknown)
+            producer._trouble.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+        report(producers[0], None, offset=1)
+
+    assert [entry.getMessage() for entry in caplog.records] == [
+        "Kafka at kafka-9:1 cannot be used: DNS: the name is not known: Name or "
+        "service not known; retrying",
+        "Kafka at kafka-9:1 recovered",
     ]

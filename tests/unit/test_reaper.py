@@ -74,8 +74,8 @@ def test_a_property_that_kafka_does_not_know_is_told_in_the_files_words(
     """librdkafka names the property, the line its place in the file."""
     file.write_text(f"{text}\nlogging: {{level: Off}}")
     assert refused(capsys, "reap", "-f", file) == (
-        f"python -m django_outbox reap: {file}: {keys}: No such configuration "
-        'property: "bootstrap.server".\n'
+        f"python -m django_outbox reap: {file}: {keys}: 'bootstrap.server': no such "
+        'librdkafka property; did you mean "bootstrap.servers"?\n'
     )
 
 

@@ -12,6 +12,7 @@ from django_outbox.exceptions import ConfigurationError
 from django_outbox.naming import name
 from django_outbox.options import OutboxSettings
 from django_outbox.reaper_config import ReaperConfig, configure
+from django_outbox.reaper_options import SERVERS
 
 NAMED = {
     "leaderTopic": "orders",
@@ -51,7 +52,7 @@ def test_an_empty_file_has_goharvests_data_source_and_table() -> None:
         "host=localhost port=5432 user=postgres dbname=postgres sslmode=disable"
     )
     assert (config.table, config.name, config.level) == ("outbox", None, logging.INFO)
-    assert config.options == OutboxSettings(HEARTBEAT_INTERVAL=0.5)
+    assert config.options == OutboxSettings(KAFKA=SERVERS)
 
 
 def test_names_that_are_not_given_are_left_to_the_database() -> None:
@@ -221,7 +222,7 @@ def test_the_session_is_not_below_what_a_stock_broker_accepts() -> None:
     """A short heartbeat timeout still fences early."""
     options = of_limits({"heartbeatTimeout": "1s"}).options
     assert (options.HEARTBEAT_TIMEOUT, options.SESSION_TIMEOUT) == (1.0, 6.0)
-    assert options.HEARTBEAT_INTERVAL == 0.25
+    assert options.HEARTBEAT_INTERVAL == 0.2
 
 
 def test_a_session_timeout_of_kafkas_is_taken_over() -> None:
@@ -229,8 +230,8 @@ def test_a_session_timeout_of_kafkas_is_taken_over() -> None:
     config = of_base({"session.timeout.ms": "3000"})
     assert config.options.SESSION_TIMEOUT == 3.0
     assert config.options.HEARTBEAT_TIMEOUT == 1.0
-    assert config.options.HEARTBEAT_INTERVAL == 0.25
-    assert config.options.KAFKA == {}
+    assert config.options.HEARTBEAT_INTERVAL == 0.2
+    assert config.options.KAFKA == SERVERS
     assert infos(config) == {
         "baseKafkaConfig.session.timeout.ms": "is taken over as SESSION_TIMEOUT"
     }
@@ -271,14 +272,14 @@ def test_the_limit_goes_before_kafkas_heartbeat_interval() -> None:
     assert of_base(base).options.HEARTBEAT_INTERVAL == 0.8
     both = of_base(base, limits={"minPollInterval": "300ms"})
     assert both.options.HEARTBEAT_INTERVAL == 0.3
-    assert both.options.KAFKA == {}
+    assert both.options.KAFKA == SERVERS
 
 
 def test_a_poll_interval_of_kafkas_is_taken_over() -> None:
     """It is the time after which the broker gives up a hanging leader."""
     config = of_base({"max.poll.interval.ms": "30000"})
     assert config.options.MAX_POLL_INTERVAL == 30.0
-    assert config.options.KAFKA == {}
+    assert config.options.KAFKA == SERVERS
 
 
 @pytest.mark.parametrize("name", ["delivery.timeout.ms", "message.timeout.ms"])
@@ -339,7 +340,7 @@ def test_properties_that_the_promises_rest_on_are_ignored_with_the_reason() -> N
             "session.timeout.ms": "1",
         },
     )
-    assert (config.options.KAFKA, config.options.PRODUCER_KAFKA) == ({}, {})
+    assert (config.options.KAFKA, config.options.PRODUCER_KAFKA) == (SERVERS, {})
     assert warnings(config) == {
         "baseKafkaConfig.group.id": "is ignored: set leaderGroupID",
         "baseKafkaConfig.enable.idempotence": "is ignored: order and duplicates depend "

@@ -170,3 +170,10 @@ def test_consumers_may_set_what_matters_to_the_leader_only() -> None:
     assert problem.rule is Rule.KAFKA_KEY
     everywhere = the_problem(KAFKA={"auto.offset.reset": "latest"})
     assert everywhere.rule is Rule.KAFKA_KEY
+
+
+def test_the_interval_of_heartbeats_is_a_fifth_of_their_time_out() -> None:
+    assert OutboxSettings().HEARTBEAT_INTERVAL == 0.5
+    assert OutboxSettings(HEARTBEAT_TIMEOUT=1.0).HEARTBEAT_INTERVAL == 0.2
+    chosen = OutboxSettings(HEARTBEAT_TIMEOUT=1.0, HEARTBEAT_INTERVAL=0.4)
+    assert chosen.HEARTBEAT_INTERVAL == 0.4

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from ...conf import settings
+from ...conf import misnamed, settings
 from ...consuming.idempotence import alias_for
 from ...consuming.process import Plan, run
 from ...consuming.registry import find_group
@@ -76,7 +76,7 @@ class Command(BaseCommand):
                 level=LEVELS[options["verbosity"]],
             )
         except (ConfigurationError, ImproperlyConfigured, StaleOffset) as error:
-            raise CommandError(str(error), returncode=2) from error
+            raise CommandError(f"{error}{misnamed()}", returncode=2) from error
         if code:
             raise SystemExit(code)
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
-from ...conf import settings
+from ...conf import misnamed, settings
 from ...exceptions import ConfigurationError
 from ...harvester import Harvester
 from ...observability.presentation import LEVELS
@@ -64,7 +64,7 @@ class Command(BaseCommand):
                 drain=options["drain"],
             )
         except (ConfigurationError, ImproperlyConfigured) as error:
-            raise CommandError(str(error), returncode=2) from error
+            raise CommandError(f"{error}{misnamed()}", returncode=2) from error
         if code:
             raise SystemExit(code)
 

@@ -68,7 +68,8 @@ def find_registry(url: str, auth: str) -> Registry | None:
         return None
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigurationError(f"registry: {url!r} is no http:// or https:// URL.")
+        # Not the text: it may have a password in it.
+        raise ConfigurationError("registry: this is no http:// or https:// URL.")
     if "@" in parts.netloc:
         raise ConfigurationError(
             "registry: keep user and password out of it and in registry_auth"

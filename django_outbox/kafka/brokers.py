@@ -1,0 +1,142 @@
+"""
+What this process knows of the brokers of one Kafka: which fail, and why.
+
+Every client of the process reports here, so that a cause is logged once,
+however many clients meet it, and again with growing pauses while it lasts.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from threading import Lock
+from typing import Final
+
+from .causes import Failure
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE: Final = 60.0
+"""Seconds before a cause that lasts is logged again; doubles each time."""
+
+LONGEST_PAUSE: Final = 960.0
+"""Seconds between two log lines of one cause, at most."""
+
+QUIET: Final = 60.0
+"""Seconds without a failure after which one broker of several counts as recovered;
+librdkafka reports a lasting one at least every 30."""
+
+
+_UNKNOWN: Final = "no broker can be reached"
+
+RECENT: Final = 5.0
+"""Seconds for which a failure that nobody was told of may explain another error."""
+
+
+@dataclass(slots=True)
+class _Failing:
+    """What one broker fails with at present."""
+
+    last: float
+    """When it failed last."""
+    times: Counter[str] = field(default_factory=Counter)
+    """How often in a row, by who reports it: one failure may be reported twice."""
+    is_told: bool = False
+    tell_at: float = 0.0
+    pause: float = FIRST_PAUSE
+
+
+class Brokers:
+    """
+    The brokers of one Kafka; safe to use from every thread.
+
+    Args:
+        servers: the addresses in the settings.
+    """
+
+    def __init__(
+        self, servers: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._servers = servers
+        self._clock = clock
+        self._lock = Lock()
+        self._failing: dict[tuple[str, str], _Failing] = {}
+        """By broker and cause, the newest last."""
+        self._are_all_down = False
+        self.is_troubled = False
+        """Whether a success is news."""
+
+    def failed(self, failure: Failure, *, reporter: str) -> None:
+        """Note a failure; log it when its cause is news, or has lasted."""
+        broker, cause, confirmations = failure
+        with self._lock:
+            now = self._clock()
+            self.is_troubled = True
+            known = self._failing.pop((broker, cause), None)
+            if known is None or now - known.last > QUIET:
+                known = _Failing(now)
+            self._failing[broker, cause] = known
+            known.last = now
+            known.times[reporter] += 1
+            if known.times[reporter] < confirmations or now < known.tell_at:
+                return
+            known.is_told = True
+            known.tell_at = now + known.pause
+            known.pause = min(2 * known.pause, LONGEST_PAUSE)
+        logger.warning(
+            "%s; retrying",
+            _sentence(broker, cause),
+            extra={"action": "kafka_lost", "broker": broker},
+        )
+
+    def are_all_down(self, *, reporter: str) -> None:
+        """Note that a client has no broker left that it could use."""
+        with self._lock:
+            self._are_all_down = True
+            is_known = any(cause != _UNKNOWN for _, cause in self._failing)
+        if not is_known:
+            self.failed(Failure(self._servers, _UNKNOWN, 2), reporter=reporter)
+
+    def work(self) -> None:
+        """Note that a client got an answer; log which brokers have recovered."""
+        with self._lock:
+            now = self._clock()
+            # While others answer, one that is away is still away.
+            recovered = [
+                key
+                for key, known in self._failing.items()
+                if self._are_all_down or now - known.last > QUIET
+            ]
+            told = [key[0] for key in recovered if self._failing[key].is_told]
+            for key in recovered:
+                del self._failing[key]
+            self._are_all_down = False
+            self.is_troubled = bool(self._failing)
+        for broker in dict.fromkeys(told):
+            extra = {"action": "kafka_found", "broker": broker}
+            logger.info("Kafka at %s recovered", broker, extra=extra)
+
+    def explain(self) -> str:
+        """Say which brokers fail at present, and why; empty: none is known to."""
+        with self._lock:
+            now = self._clock()
+            failing = {
+                broker: cause
+                for (broker, cause), known in self._failing.items()
+                if known.is_told or now - known.last < RECENT
+            }
+        return "; ".join(_sentence(*both) for both in sorted(failing.items()))
+
+
+def _sentence(broker: str, cause: str) -> str:
+    return f"Kafka at {broker} cannot be used: {cause}"
+
+
+@cache
+def brokers_of(servers: str) -> Brokers:
+    """Return what all clients of these addresses share."""
+    return Brokers(servers)

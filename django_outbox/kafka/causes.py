@@ -1,0 +1,119 @@
+"""
+Why a broker cannot be used, in words for the person who set its address.
+
+librdkafka tells it in a line of its log, which begins with the broker. Some of
+those lines name a symptom only: a size that cannot be is the first bytes of
+another protocol, and a listener of another kind just hangs up.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+_LINE: Final = re.compile(
+    r"""
+    (?:\[thrd:[^]]*\]:\s)?                                # the thread, in log lines
+    (?:(?:GroupCoordinator|TxnCoordinator):\s)?
+    (?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?
+    (?P<broker>[^\s/]+:\d+)(?:/(?:bootstrap|-?\d+))?:\s
+    (?P<reason>.*?)
+    (?:\s\(after\s(?P<after>\d+)ms\ in\ state\ (?P<state>\w+)[^)]*\))?\s*
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+QUICK: Final = 1000
+"""Milliseconds: a connection that ends sooner was turned away, not left idle."""
+
+
+class Failure(NamedTuple):
+    """One connection that did not come about, or was turned away."""
+
+    broker: str
+    """`host:port`."""
+    cause: str
+    """What is wrong, and what to look at."""
+    confirmations: int = 1
+    """How often in a row it must happen before it says anything."""
+
+
+def read_failure(line: str) -> Failure | None:
+    """Read a line of librdkafka; None: it tells of no broker that cannot be used."""
+    if (found := _LINE.fullmatch(line)) is None:
+        return None
+    broker, reason, state = found["broker"], found["reason"], found["state"] or ""
+    if state == "UP" and int(found["after"]) >= QUICK:
+        # Brokers close connections that are idle, and all when they end.
+        return None
+    if size := re.search(r"Invalid response size (-?\d+)", reason):
+        return Failure(broker, _foreign(int(size[1])))
+    for pattern, cause, confirmations in _CAUSES:
+        if re.search(pattern, f"{reason} {state}"):
+            return Failure(broker, cause.format(_short(reason)), confirmations)
+    return Failure(broker, _short(reason), 2)
+
+
+_PLAIN: Final = (
+    "TLS: the listener does not speak TLS: set security.protocol to PLAINTEXT or "
+    "SASL_PLAINTEXT, or use the port of a TLS listener; or this is not Kafka"
+)
+
+_CAUSES: Final = (
+    # A host may have several addresses, and the next one answers.
+    ("Connection refused", "connection refused: nothing listens there", 2),
+    ("Failed to resolve", "DNS: the name is not known: {}", 1),
+    ("setup timed out.* SSL_HANDSHAKE$", _PLAIN, 1),
+    ("setup timed out", "nobody answers: a firewall, or a wrong address", 1),
+    ("ApiVersionRequest.*Timed out", "it does not answer: this may not be Kafka", 1),
+    (
+        "certificate verify failed",
+        "TLS: its certificate is not trusted: ssl.ca.location does not have its CA, "
+        "or it is not for this host name",
+        1,
+    ),
+    ("PLAINTEXT broker|wrong version number|SSL connection closed", _PLAIN, 1),
+    ("SSL_HANDSHAKE$", "TLS: {}", 1),
+    (
+        "not valid in current SASL state",
+        "authentication: the listener knows no SASL: set security.protocol to "
+        "PLAINTEXT or SSL, or use the port of a SASL listener",
+        1,
+    ),
+    ("SASL| AUTH", "authentication: {}", 1),
+    (
+        "Disconnected.* APIVERSION_QUERY$",
+        "it closes the connection at the first request: the listener wants TLS (set "
+        "security.protocol), or this is not Kafka",
+        2,
+    ),
+    (
+        "Disconnected.* UP$",
+        "it closes the connection after each request: the listener wants "
+        "authentication (set security.protocol and sasl.mechanisms)",
+        3,
+    ),
+)
+"""Parts of librdkafka's words and the connection's state, what they mean, and how
+often it must happen in a row."""
+
+
+def _foreign(size: int) -> str:
+    """Say what answered, by the four bytes that were taken for a size."""
+    start = size.to_bytes(4, "big", signed=size < 0)
+    if start == b"HTTP":
+        return "this is not Kafka: an HTTP server answers"
+    if start[:2] in (b"\x15\x03", b"\x16\x03"):
+        return "a TLS listener answers: set security.protocol to SSL or SASL_SSL"
+    if start[:1] == b"E":
+        return "this is not Kafka: a PostgreSQL server answers"
+    return f"this is not Kafka: it answers with {start!r}"
+
+
+def _short(reason: str) -> str:
+    """Leave out what is librdkafka's own: places in OpenSSL, the name it was given."""
+    reason = re.sub(r"error:[0-9A-F]+:[^:]*::?", "", reason)
+    reason = reason.removeprefix("SASL authentication error: ")
+    if named := re.fullmatch(r"Failed to resolve '[^']*': (.*)", reason):
+        reason = named[1]
+    return " ".join(reason.split()).rstrip(" .:")

@@ -1,0 +1,85 @@
+"""
+What is missing or risky in the Kafka settings, without a Kafka client.
+
+`checks.py` tells it before anything runs, `kafka/validation.py` when a process
+starts. What librdkafka itself refuses stands in `kafka/validation.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from .options import OutboxSettings
+from .rules import Problem, Rule
+
+ADDRESSES: Final = ("bootstrap.servers", "metadata.broker.list")
+"""librdkafka's two names of one property."""
+
+KAFKA_SETTINGS: Final = ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA")
+"""The settings that hold librdkafka's properties, the one of all clients first."""
+
+_FALSE: Final = frozenset({"false", "f", "0"})
+"""What librdkafka takes for no."""
+
+
+def servers_of(properties: Mapping[str, Any]) -> str:
+    """Return the addresses in librdkafka's properties; empty: there are none."""
+    return next((str(properties[n]) for n in ADDRESSES if properties.get(n)), "")
+
+
+def has_servers(properties: Mapping[str, Any]) -> bool:
+    """Whether librdkafka's properties say where Kafka is."""
+    return bool(servers_of(properties))
+
+
+def missing_servers(options: OutboxSettings) -> Iterator[Problem]:
+    """Yield that nobody has said where Kafka is."""
+    if not has_servers(options.KAFKA):
+        yield Problem(
+            Rule.KAFKA_SERVERS,
+            "KAFKA",
+            '"bootstrap.servers" is missing: say where Kafka is, for instance '
+            '"bootstrap.servers": "kafka-1:9092,kafka-2:9092".',
+        )
+
+
+def risks(options: OutboxSettings) -> Iterator[Problem]:
+    """Yield what lets others read or change what goes to Kafka."""
+    told: set[Rule] = set()
+    for name in KAFKA_SETTINGS:
+        properties = {**options.KAFKA, **getattr(options, name)}
+        for rule, message in _risks(properties):
+            # What KAFKA has said is so in the others, too.
+            if rule not in told:
+                told.add(rule)
+                yield Problem(rule, name, message)
+
+
+def _risks(properties: Mapping[str, Any]) -> Iterator[tuple[Rule, str]]:
+    protocol = _text(properties, "security.protocol")
+    off = [
+        name
+        for name, values in (
+            ("enable.ssl.certificate.verification", _FALSE),
+            ("ssl.endpoint.identification.algorithm", {"none"}),
+        )
+        if _text(properties, name) in values
+    ]
+    if protocol.endswith("ssl") and off:
+        yield (
+            Rule.TLS_VERIFICATION,
+            f"{' and '.join(off)} turn the verification of brokers off: whoever is "
+            "between them and this process can read and change everything. Remove "
+            "that, and name the brokers' CA in ssl.ca.location.",
+        )
+    if protocol == "sasl_plaintext":
+        yield (
+            Rule.CLEAR_TEXT,
+            "security.protocol SASL_PLAINTEXT sends credentials and messages without "
+            "encryption. Use SASL_SSL.",
+        )
+
+
+def _text(properties: Mapping[str, Any], name: str) -> str:
+    return str(properties.get(name, "")).lower()
