@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         SeriesError,
         SeriesUnknown,
         StashError,
+        TableMissing,
     )
     from .harvester import Harvester
     from .messages import Message
@@ -129,6 +130,7 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     "SeriesError",
     "SeriesUnknown",
     "StashError",
+    "TableMissing",
     # About
     "__version__",
 ]
@@ -187,6 +189,7 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "SeriesError",
         "SeriesUnknown",
         "StashError",
+        "TableMissing",
     ),
     "conf": ("OutboxImproperlyConfigured",),
 }

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import flatten_fieldsets
 from django.core.paginator import Paginator
 from django.db import transaction
 from django.db.models import Model, QuerySet
+from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -75,6 +77,19 @@ class _ViewAdmin(_ModelAdmin):
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
 
+    def lookup_allowed(
+        self, lookup: str, value: Any, request: HttpRequest | None = None
+    ) -> bool:
+        """Refuse filters on what is not shown: answers would spell it out."""
+        column = lookup.split(LOOKUP_SEP, 1)[0]
+        if request is None or column not in self.get_filterable(request):
+            return False
+        return super().lookup_allowed(lookup, value, request)
+
+    def get_filterable(self, request: HttpRequest) -> set[str]:
+        """Return the columns that a URL may filter by."""
+        return {"pk", *flatten_fieldsets(self.get_fieldsets(request))}
+
 
 class _RecordAdmin(_ViewAdmin):
     """What the pages of all tables of messages have in common."""
@@ -93,6 +108,12 @@ class _RecordAdmin(_ViewAdmin):
         if request.user.has_perm("django_outbox.view_payload"):
             return (*self.facts, *self.payload)
         return self.facts
+
+    def get_filterable(self, request: HttpRequest) -> set[str]:
+        """Return the columns that a URL may filter by; with view_payload, all."""
+        if request.user.has_perm("django_outbox.view_payload"):
+            return {"pk", *(field.name for field in self.opts.get_fields())}
+        return {"pk", *self.facts}
 
     @admin.display(description=_("headers"))
     def headers(self, obj: Any) -> str:
@@ -127,10 +148,14 @@ class OutboxRecordAdmin(_RecordAdmin):
 class ParkedRecordAdmin(_RecordAdmin):
     """What was set aside: to look at, to put back, to delete."""
 
-    list_display = ("id", "parked_at", "kafka_topic", "attempts", "last_error")
+    # The first is what `manage.py outbox status` lists and the URL names.
+    list_display = (
+        *("parked_id", "id", "parked_at", "kafka_topic", "attempts", "last_error"),
+    )
+    ordering = ("parked_id",)
     facts = (
-        *("id", "message_id", "create_time", "kafka_topic", "kafka_partition"),
-        *("cluster_id", "parked_at", "attempts", "last_error"),
+        *("parked_id", "id", "message_id", "create_time", "kafka_topic"),
+        *("kafka_partition", "cluster_id", "parked_at", "attempts", "last_error"),
     )
     actions = ("release",)
 

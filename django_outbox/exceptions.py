@@ -19,7 +19,8 @@ OutboxError
 ├── RegistryUnavailable           the schema registry gives no schema now (retriable)
 ├── DatabaseError                 the outbox table did not do what was asked
 │   ├── DatabaseUnavailable       ... and may do it later (retriable)
-│   └── DatabaseBusy              ... since a lock was in the way (retriable)
+│   ├── DatabaseBusy              ... since a lock was in the way (retriable)
+│   └── TableMissing              ... since `manage.py migrate` has not run there
 └── KafkaError                    the cluster did not do what was asked
     ├── KafkaUnavailable          no broker answers (retriable)
     ├── TopicMissing              a topic of ours does not exist
@@ -133,6 +134,10 @@ class DatabaseBusy(DatabaseError):
     """Another session holds a lock; the database answers, and nothing was done."""
 
     retriable = True
+
+
+class TableMissing(DatabaseError):
+    """A table of the outbox is missing: run `manage.py migrate`."""
 
 
 class KafkaError(OutboxError):

@@ -83,6 +83,7 @@ class Harvester:
         self._send = send or partial(signals.send, sender=type(self))
         self._machinery: Machinery | None = None
         self._pid = os.getpid()
+        self._purged = 0
 
     def start(self, *, logs_refusal: bool = True) -> None:
         """
@@ -133,6 +134,7 @@ class Harvester:
         if not machinery.join(timeout):
             return False
         self._machinery = None
+        self._purged = machinery.purged
         if machinery.failure is not None:
             raise machinery.failure
         return True
@@ -142,6 +144,12 @@ class Harvester:
         """Whether it runs in this process and every thread does its work."""
         machinery = self._running()
         return machinery is not None and machinery.is_alive
+
+    @property
+    def purged(self) -> int:
+        """Records that the present or last run in this process has sent and purged."""
+        machinery = self._running()
+        return self._purged if machinery is None else machinery.purged
 
     @property
     def has_failed(self) -> bool:

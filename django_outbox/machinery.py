@@ -121,6 +121,11 @@ class Machinery:
         """Whether every thread does its work."""
         return self.failure is None and self._threads["elect"].is_alive()
 
+    @property
+    def purged(self) -> int:
+        """Records that were sent and purged since the start."""
+        return self._parts.meter.purged
+
     # What the parts call back.
 
     def barrier(self, term: Term) -> None:

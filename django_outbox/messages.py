@@ -7,7 +7,7 @@ Nothing here knows Django.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from .limits import (
     split_headers,
 )
 from .options import OutboxSettings
+from .value_path import find_refused
 
 
 @dataclass(slots=True)
@@ -34,7 +35,8 @@ class Message:
     topic: str
     _: KW_ONLY
     key: str
-    value: object = None
+    value: object
+    """No default: a value that was forgotten would be a tombstone."""
     headers: Headers | None = None
     partition: int | None = None
 
@@ -99,14 +101,44 @@ class Rows:
             message.partition,
         )
 
+    def make_all(self, messages: Iterable[Message]) -> Iterator[Row]:
+        """
+        Make a row of each message, in their order.
+
+        Raises:
+            InvalidMessage: One breaks a limit, or is no message: the error names its
+                position.
+        """
+        if isinstance(messages, Message | str | bytes) or not isinstance(
+            messages, Iterable
+        ):
+            raise InvalidMessage(
+                "messages: must be an iterable of Message, not "
+                f"{type(messages).__name__}; pass a list."
+            )
+        for position, message in enumerate(messages):
+            if not isinstance(message, Message):
+                raise InvalidMessage(
+                    f"messages[{position}]: must be a Message, not "
+                    f"{type(message).__name__}; pass django_outbox.Message(topic, "
+                    "key=..., value=...)."
+                )
+            try:
+                row = self.make(message)
+            except InvalidMessage as exc:
+                raise InvalidMessage(f"messages[{position}]: {exc}") from exc
+            yield row
+
     def _text(self, value: object) -> str:
         name = self._settings.SERIALIZER
         try:
             text = self._serialize(value)
-        except (TypeError, ValueError) as exc:
+        except (TypeError, ValueError, RecursionError) as exc:
+            refused = find_refused(value, self._serialize)
             raise InvalidMessage(
-                f"value: SERIALIZER ({name}) cannot turn this {type(value).__name__} "
-                "into text. Pass str, bytes, or what it accepts."
+                f"{refused.path}: SERIALIZER ({name}) cannot turn this {refused.kind} "
+                "into text. Convert it first, or set SERIALIZER to a callable that "
+                "accepts it."
             ) from exc
         if not isinstance(text, str):
             raise StashError(

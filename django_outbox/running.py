@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from . import clusters
-from .events import Stopped
+from .events import Stopped, boottime
 from .exceptions import ConfigurationError, DatabaseError, install_command
 from .harvester import Harvester
 from .naming import until_answered
@@ -27,6 +27,7 @@ from .parts import Observer
 from .providers import HarvestedTable
 from .records import Backlog
 from .stopping import StopSignals, exit_at_once
+from .wording import count, duration
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +76,11 @@ def run(
     """
     with ExitStack() as stack:
         wanted = stack.enter_context(StopSignals())
-        shown = present(log_format=log_format, level=level, has_bar=drain)
-        observers = stack.enter_context(shown)
+        shown = present(log_format=log_format, level=level, drains=drain)
+        display = stack.enter_context(shown)
+        observers: list[Observer] = display.observers
         serve = _metrics(options, observers)
-        is_watched = log_format == "text" and sys.stdout.isatty()
-        if is_watched:
+        if display.is_live:
             # A line that people look at should not be five seconds old.
             options = replace(options, METER_INTERVAL=min(options.METER_INTERVAL, 1.0))
         harvester = make(observers, options)
@@ -89,15 +90,20 @@ def run(
             return _tell_stopped(harvester, observers)
         stack.enter_context(_quick_threads())
         stack.enter_context(spared_collector())
-        # Whoever calls this says what was wrong.
+        # The caller of this says what was wrong.
         harvester.start(logs_refusal=False)
-        if table is not None:
-            with _bar() if is_watched else _lines() as show:
-                _wait_until_empty(table, harvester, wanted.stop, show)
-        while not drain and harvester.is_alive and not wanted.stop.wait(LOOK):
-            pass
+        if table is None:
+            while harvester.is_alive and not wanted.stop.wait(LOOK):
+                pass
+            harvester.stop()
+            return _end(harvester, observers)
+        begun_at = boottime()
+        left = _wait_until_empty(table, harvester, wanted.stop, display.show_backlog)
+        elapsed = boottime() - begun_at
         harvester.stop()
-        return _end(harvester, observers)
+        code = _end(harvester, observers)
+        display.conclude(_summary(harvester.purged, elapsed, left))
+        return code
 
 
 def _end(harvester: Harvester, observers: Sequence[Observer]) -> int:
@@ -150,19 +156,41 @@ def _wait_until_empty(
     harvester: Harvester,
     stop: threading.Event,
     show: Callable[[Backlog], None],
-) -> None:
-    """Wait until no row is left, whoever leads, and show the progress."""
+) -> Backlog | None:
+    """
+    Wait until no row is left, whoever leads, and show the progress.
+
+    Returns what was left when it was last looked at; None: nobody could look.
+    """
     is_over = threading.Event()
+    left: Backlog | None = None
+
+    def note(backlog: Backlog) -> None:
+        nonlocal left
+        left = backlog
+        show(backlog)
+
     # A database that hangs must not hold up a signal.
     threading.Thread(
         target=_look_until_empty,
-        args=(table, show, is_over),
+        args=(table, note, is_over),
         name="outbox-drain",
         daemon=True,
     ).start()
     while harvester.is_alive and not stop.is_set() and not is_over.wait(GLANCE):
         pass
     is_over.set()
+    return left
+
+
+def _summary(purged: int, elapsed: float, left: Backlog | None) -> str:
+    """Say what a drain has done: `60,000 records in 3.8 s`."""
+    done = f"{count(purged, 'record')} in {duration(elapsed)}"
+    if left is None:
+        return f"{done}; the outbox could not be looked at"
+    if not left.records:
+        return done
+    return f"{done}; {count(left.records, 'record', is_capped=left.is_capped)} left"
 
 
 def _look_until_empty(
@@ -217,31 +245,6 @@ def spared_collector() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[Backlog], None]]:
-    """A progress bar, for a terminal."""
-    try:
-        from .observability.terminal import DrainBar
-    except ImportError:
-        logger.info("For a progress bar: %s", install_command("terminal"))
-        with _lines() as log:
-            yield log
-    else:
-        with DrainBar() as bar:
-            yield bar.update
-
-
-@contextmanager
-def _lines() -> Iterator[Callable[[Backlog], None]]:
-    """Progress in the log."""
-
-    def log(backlog: Backlog) -> None:
-        more = "+" if backlog.is_capped else ""
-        logger.debug("%s%s records left", backlog.records, more)
-
-    yield log
 
 
 def _metrics(

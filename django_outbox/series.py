@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from .exceptions import InvalidMessage, SeriesUnknown
 from .limits import shown
+from .missing_tables import OutboxCursor
 from .staging import SeriesRow, closed, join, look, release
 from .terms import Terms, check_name
 from .writing import Writer, current_writer, lock_lanes
@@ -100,7 +101,7 @@ def release_series(
     connection = writer.connection(using, caller="release_series")
     series = _locked(writer, connection, name)
     if ordered:
-        with connection.cursor() as cursor:
+        with OutboxCursor(connection) as cursor:
             cursor.execute(writer.statement(_LANES), [series.id])
             lanes = cursor.fetchall()
         lock_lanes(connection, lanes)
@@ -119,7 +120,7 @@ def discard_series(name: str, *, using: str | None = None) -> int:
     writer = current_writer()
     connection = writer.connection(using, caller="discard_series")
     series = _locked(writer, connection, name)
-    with connection.cursor() as cursor:
+    with OutboxCursor(connection) as cursor:
         cursor.execute(writer.statement(_DISCARD), {"series_id": series.id})
         return int(cursor.fetchone()[0])
 

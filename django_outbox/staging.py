@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from .exceptions import SeriesClosed, SeriesError
 from .limits import shown
 from .messages import Row
+from .missing_tables import OutboxCursor
 from .terms import Terms
 from .writing import Writer, chunks, identified
 
@@ -118,7 +119,7 @@ def join(
     timeout = options.SERIES_TIMEOUT if terms.timeout is None else terms.timeout
     on_timeout = on_timeout or options.SERIES_ON_TIMEOUT
     values = [name, terms.expected, count, timeout or None, on_timeout]
-    with connection.cursor() as cursor:
+    with OutboxCursor(connection) as cursor:
         cursor.execute(writer.statement(_JOIN), values)
         row = cursor.fetchone()
     if row is None:
@@ -135,7 +136,7 @@ def look(
 ) -> SeriesRow | None:
     """Read a series; to lock it waits for whoever writes to it or closes it."""
     statement = writer.statement(_LOOK) + (" FOR UPDATE" if lock else "")
-    with connection.cursor() as cursor:
+    with OutboxCursor(connection) as cursor:
         cursor.execute(statement, [name])
         row = cursor.fetchone()
     return SeriesRow(*row) if row else None
@@ -150,7 +151,7 @@ def release(
     The lock of the series must have been taken by an earlier statement: only
     then this one sees all that others have staged.
     """
-    with connection.cursor() as cursor:
+    with OutboxCursor(connection) as cursor:
         cursor.execute(writer.statement(_RELEASE), {"series_id": series_id})
         return [message_id for (message_id,) in cursor.fetchall()]
 
@@ -175,7 +176,7 @@ def _write(
 ) -> list[uuid.UUID]:
     message_ids: list[uuid.UUID] = []
     insert, row = writer.statement(_STAGE), writer.statement(_STAGED)
-    with connection.cursor() as cursor:
+    with OutboxCursor(connection) as cursor:
         for chunk in chunks(rows):
             ids, values = identified(chunk, series_id, terms.moment, terms.delay)
             cursor.execute(insert + ", ".join([row] * len(chunk)), values)

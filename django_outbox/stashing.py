@@ -22,6 +22,7 @@ from django.db import transaction
 
 from .limits import Headers
 from .messages import Message, Row
+from .missing_tables import OutboxCursor
 from .staging import stage
 from .terms import Terms
 from .writing import (
@@ -70,7 +71,7 @@ def stash(  # noqa: PLR0913  # each names one property of a message
     topic: str,
     *,
     key: str,
-    value: object = None,
+    value: object,
     headers: Headers | None = None,
     partition: int | None = None,
     using: str | None = None,
@@ -87,7 +88,8 @@ def stash(  # noqa: PLR0913  # each names one property of a message
         topic: The Kafka topic.
         key: Messages of one topic and key are sent one after the other.
         value: Text, bytes, None for a tombstone, or anything that the
-            serializer (setting SERIALIZER) turns into text.
+            serializer (setting SERIALIZER) turns into text. It has no default:
+            on a compacted topic a tombstone deletes what was sent before.
         headers: A mapping, or (name, value) pairs, of text.
         partition: Send there and not where the key belongs.
         using: Alias of the database of the open transaction; by default the
@@ -110,6 +112,7 @@ def stash(  # noqa: PLR0913  # each names one property of a message
         NotInTransaction: No `transaction.atomic` block is open there.
         InvalidMessage: The message breaks a limit.
         SeriesError: The series does not take it.
+        TableMissing: `manage.py migrate` has not run there.
     """
     writer = current_writer()
     connection = writer.connection(using)
@@ -122,7 +125,7 @@ def stash(  # noqa: PLR0913  # each names one property of a message
     if ordered:
         lock_lanes(connection, [(topic, key)])
     (message_id,), values = identified([row])
-    with connection.cursor() as cursor:
+    with OutboxCursor(connection) as cursor:
         cursor.execute(writer.statement(_STASH), values)
     return message_id
 
@@ -142,11 +145,12 @@ def stash_many(
 
     When one cannot be written, none is. `ordered=True` checks all messages
     and takes the locks of all keys before it writes the first. The other
-    arguments are those of `stash()`, for all of the messages.
+    arguments are those of `stash()`, for all of the messages, and so are the errors;
+    of a message that is refused they name the position, from 0.
     """
     writer = current_writer()
     connection = writer.connection(using, caller="stash_many")
-    rows: Iterable[Row] = map(writer.rows.make, messages)
+    rows: Iterable[Row] = writer.rows.make_all(messages)
     terms = Terms.of(series, expected, timeout, not_before, ordered=ordered)
     if terms:
         return stage(writer, connection, list(rows), terms)
@@ -160,7 +164,7 @@ def stash_many(
     guard: AbstractContextManager[object] = (
         nullcontext() if len(head) < 2 else transaction.atomic(connection.alias)
     )
-    with guard, connection.cursor() as cursor:
+    with guard, OutboxCursor(connection) as cursor:
         for chunk in chain(head, split):
             if len(chunk) < COPIED:
                 insert = writer.statement(_INSERT) + f", ({VALUES})" * (len(chunk) - 1)

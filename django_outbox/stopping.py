@@ -15,7 +15,8 @@ from types import FrameType
 from typing import Final, NoReturn
 
 _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
-_SHOW_CURSOR: Final = b"\x1b[?25h"
+_LEAVE_LINE: Final = b"\r\x1b[2K\x1b[?25h"
+"""Clears the line in which the cursor stands, and shows the cursor."""
 
 
 class StopSignals:
@@ -54,8 +55,8 @@ class StopSignals:
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """End the process whatever its threads do; leave a terminal with a cursor."""
+    """End the process whatever its threads do; leave a terminal as it was."""
     if os.isatty(1):
-        # The live line hides it, and has no time left to show it again.
-        os.write(1, _SHOW_CURSOR)
+        # The live line hides the cursor, and has no time left to go by itself.
+        os.write(1, _LEAVE_LINE)
     os._exit(code)

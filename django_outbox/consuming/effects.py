@@ -15,7 +15,8 @@ from typing import Final
 from django.db import Error, InterfaceError, OperationalError
 
 from ..consumed import BEGINNING, ConsumedMessage, Place
-from ..exceptions import ConsumingError, KafkaError
+from ..exceptions import ConsumingError, KafkaError, TableMissing
+from ..missing_tables import OutboxTables
 from ..models import ConsumerOffset, OffsetQuerySet
 from .idempotence import Once
 from .ports import PartitionStates
@@ -70,6 +71,7 @@ class Effects:
         self._silence = silence
         self._group = group
         self._alias = alias
+        self._tables = OutboxTables(alias)
         self._keeps_offsets = keeps_offsets
 
     def apply(self, message: ConsumedMessage) -> bool:
@@ -108,7 +110,8 @@ class Effects:
             return {}
         found = self._partitions.look(places)
         self._topic_ids.update({place[0]: found[place].topic_id for place in found})
-        stored = self._offsets().positions(self._group.name)
+        with self._tables:
+            stored = self._offsets().positions(self._group.name)
         return {
             place: start_of(
                 place,
@@ -136,13 +139,15 @@ class Effects:
     def rewind(self, places: Sequence[Place]) -> dict[Place, int]:
         """Let these places be read from their beginnings; return those starts."""
         if self._keeps_offsets:
-            for topic, partition in places:
-                self._offsets().rewind(self._group.name, topic, partition)
+            with self._tables:
+                for topic, partition in places:
+                    self._offsets().rewind(self._group.name, topic, partition)
         return dict.fromkeys(places, BEGINNING)
 
     def ping(self) -> None:
         """Raise unless the database answers."""
-        self._offsets().exists()
+        with self._tables:
+            self._offsets().exists()
 
     def _step_past(self, message: ConsumedMessage) -> None:
         place = (message.topic, message.partition, message.offset)
@@ -162,9 +167,10 @@ class Effects:
 
     def _advance(self, topic: str, partition: int, offset: int) -> bool:
         topic_id = self._topic_ids.get(topic, "")
-        return self._offsets().advance(
-            self._group.name, topic, partition, offset, topic_id=topic_id
-        )
+        with self._tables:
+            return self._offsets().advance(
+                self._group.name, topic, partition, offset, topic_id=topic_id
+            )
 
     def _offsets(self) -> OffsetQuerySet:
         return ConsumerOffset.objects.using(self._alias)
@@ -206,7 +212,9 @@ def is_away(error: BaseException) -> bool:
     """
     told: BaseException | None = error
     for _ in range(_DEEPEST):
-        if isinstance(told, Error) and _tells_of_absence(told):
+        if isinstance(told, TableMissing) or (
+            isinstance(told, Error) and _tells_of_absence(told)
+        ):
             return True
         told = told and (told.__cause__ or told.__context__)
     return False

@@ -23,6 +23,7 @@ from django.db import connections, router, transaction
 from ..conf import settings
 from ..consumed import ConsumedMessage
 from ..exceptions import AlreadyOpen, ConsumingError, InvalidKey
+from ..missing_tables import OutboxTables
 from ..models import ProcessedMessage, ProcessedQuerySet
 from .claims import Keyed, Run, checked_consumer, checked_key
 from .commits import require_unspoilt
@@ -123,7 +124,8 @@ class Once:
         self._atomic = atomic
         try:
             rows = ProcessedMessage.objects.using(alias)
-            is_first = rows.claim(self._consumer, self._key, silence=self._silence)
+            with OutboxTables(alias):
+                is_first = rows.claim(self._consumer, self._key, silence=self._silence)
             mine = rows.filter(consumer=self._consumer, key=self._key)
             self._run = Run(
                 is_first=is_first,
@@ -225,6 +227,7 @@ def once(
     Raises:
         InvalidKey: The key or the consumer is empty or too long.
         AlreadyOpen: The same is being done further out in this context.
+        TableMissing: `manage.py migrate` has not run there.
     """
     if message is not None:
         return Once(message, consumer=consumer, using=using)

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from django.db import Error, close_old_connections
 
 from ..consumed import ConsumedMessage, Place
-from ..exceptions import KafkaError
+from ..exceptions import KafkaError, TableMissing
 from .attempts import Patience
 from .ports import Source
 from .progress import Progress
@@ -117,7 +117,7 @@ class Starts:
             try:
                 close_old_connections()
                 ask()
-            except (Error, KafkaError) as error:
+            except (Error, KafkaError, TableMissing) as error:
                 tries += 1
                 logger.log(
                     logging.WARNING if tries == 1 else logging.DEBUG,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from django.core.management.base import CommandError
 from django.db import connections, transaction
 
@@ -11,49 +9,64 @@ from ..clusters import NEXT_STEP, misfits, read_numbering, statements
 from ..conf import settings
 from ..models import OutboxRecord
 from ..records import Numbering
+from .answer import Answer
 
 
-def init(alias: str, *, above: int = 0) -> Iterator[str]:
+def init(alias: str, answer: Answer, *, above: int = 0) -> None:
     """Make the outbox of a database this cluster's; say what was done."""
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         changes = _statements(alias, above)
         for statement in changes:
             cursor.execute(statement)
+    answer.document["statements"] = changes
     if not changes:
-        yield "nothing to do"
-    yield from describe(alias)
+        answer.say("nothing to do")
+    describe(alias, answer)
 
 
-def print_init(alias: str, *, above: int = 0) -> Iterator[str]:
+def print_init(alias: str, answer: Answer, *, above: int = 0) -> None:
     """Show the SQL that `init` would run now."""
     changes = _statements(alias, above)
-    yield from ["BEGIN;", *changes, "COMMIT;"] if changes else ["-- nothing to do"]
+    answer.document["statements"] = changes
+    answer.say_sql(["BEGIN;", *changes, "COMMIT;"] if changes else ["-- nothing to do"])
 
 
-def check(alias: str) -> Iterator[str]:
+def check(alias: str, answer: Answer) -> None:
     """
     Say what the outbox of a database is like.
 
     Raises:
         CommandError: it is not this cluster's.
     """
-    found = misfits(
-        _numbering(alias),
-        cluster=settings.CLUSTER_ID,
-        count=settings.CLUSTERS_COUNT,
+    describe(alias, answer)
+    found = list(
+        misfits(
+            _numbering(alias),
+            cluster=settings.CLUSTER_ID,
+            count=settings.CLUSTERS_COUNT,
+        )
     )
+    answer.document["mismatches"] = found
     if wrong := "; ".join(found):
         raise CommandError(f"In the database {alias!r}, {wrong}. {NEXT_STEP}")
-    yield from describe(alias)
 
 
-def describe(alias: str) -> Iterator[str]:
+def describe(alias: str, answer: Answer) -> None:
     """Say which cluster this is and how its ids go on."""
     found = _numbering(alias)
     cluster, count = settings.CLUSTER_ID, settings.CLUSTERS_COUNT
-    yield f"cluster  {cluster} of {count} in the database {alias!r}"
-    yield f"rows     cluster_id {found.default} by default"
-    yield f"ids      every {found.increment}, now at {found.last_id}"
+    answer.document |= {
+        "cluster": cluster,
+        "count": count,
+        "default": found.default,
+        "increment": found.increment,
+        "last_id": found.last_id,
+    }
+    answer.say(
+        f"cluster  {cluster} of {count} in the database {alias!r}",
+        f"rows     cluster_id {found.default} by default",
+        f"ids      every {found.increment}, now at {found.last_id}",
+    )
 
 
 def _statements(alias: str, above: int) -> list[str]:

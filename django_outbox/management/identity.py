@@ -36,7 +36,6 @@ def describe(identity: dict[str, Any]) -> Iterator[str]:
         yield "leader   topic {leader_topic}, group {leader_group}".format(**identity)
 
 
-def renew(alias: str) -> Iterator[str]:
-    """Give the outbox another identity, and so other names; say which."""
+def renew(alias: str) -> None:
+    """Give the outbox another identity, and so other names."""
     renew_identity(connections[alias], OutboxRecord._meta.db_table)
-    yield from describe(report(alias))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from django.core.management.base import CommandError
 from django.db import transaction
 
 from ..models import ConsumerOffset
+from ..wording import count
+from .answer import Answer
 
 
-def rewind_topics(alias: str, group: str, topics: Sequence[str]) -> Iterator[str]:
+def rewind_topics(
+    alias: str, group: str, topics: Sequence[str], answer: Answer
+) -> None:
     """
-    Let a group read these topics from their beginning, and yield a line for each.
+    Let a group read these topics from their beginning, and say so for each.
 
     Processes that run keep their place and store it again: stop the group first.
 
@@ -34,6 +38,7 @@ def rewind_topics(alias: str, group: str, topics: Sequence[str]) -> Iterator[str
         )
     with transaction.atomic(using=alias):
         counts = {topic: rows.rewind(group, topic) for topic in topics}
-    for topic, count in counts.items():
-        partitions = "1 partition" if count == 1 else f"{count} partitions"
-        yield f"{group} reads {topic} from its beginning: {partitions}"
+    answer.document |= {"group": group, "partitions": counts}
+    for topic, number in counts.items():
+        partitions = count(number, "partition")
+        answer.say(f"{group} reads {topic} from its beginning: {partitions}")

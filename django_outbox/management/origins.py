@@ -9,6 +9,7 @@ from ..conf import settings
 from ..models import OutboxRecord
 from ..records import Waiting
 from ..relay.takeover import distance, successors
+from ..wording import duration
 
 
 def report(alias: str) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def _waiting(origin: dict[str, Any], *, here: int) -> str:
     age = origin["oldest_age"]
     words = [
         f"{origin['records']:,}",
-        "without a time" if age is None else f"oldest {age:.1f} s",
+        "without a time" if age is None else f"oldest {duration(age)}",
         *(_turn(takeover, here=here) for takeover in origin["takeovers"]),
     ]
     return ", ".join(words)
@@ -75,5 +76,5 @@ def _waiting(origin: dict[str, Any], *, here: int) -> str:
 
 def _turn(takeover: dict[str, Any], *, here: int) -> str:
     who = f"{takeover['cluster']}{' (here)' if takeover['cluster'] == here else ''}"
-    when = f"in {takeover['left']:.1f} s" if takeover["left"] else "now"
+    when = f"in {duration(takeover['left'])}" if takeover["left"] else "now"
     return f"{who} takes over {when}"

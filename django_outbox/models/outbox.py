@@ -147,7 +147,8 @@ class ParkedRecord(RecordColumns):
     """A message that failed again and again, set aside until a person decides."""
 
     # Neither id nor message_id: plain SQL may use either twice, and a record
-    # that cannot be parked would hold up the harvest.
+    # that cannot be parked would hold up the harvest. So `manage.py outbox` and the
+    # admin call a parked record by this id, and show the other one beside it.
     parked_id = models.BigAutoField(primary_key=True)
     id = models.BigIntegerField(db_comment="The row's id in the outbox.")
     parked_at = models.DateTimeField(_("parked at"), db_default=Now())
@@ -162,6 +163,9 @@ class ParkedRecord(RecordColumns):
         ordering = ("id",)
         default_permissions = ("view", "delete")
         permissions = [("release_parkedrecord", _("Can release parked record"))]
+
+    def __str__(self) -> str:
+        return f"{self.parked_id} → {self.kafka_topic}"
 
 
 class ArchivedRecord(RecordColumns):

@@ -1,9 +1,11 @@
 """
+Events and the log as lines.
+
 One JSON object a line for each event: what acceptance tests and log shippers read.
 
 `runharvester --log-format json` writes events to standard output with
 `JsonLines`, and everything else that is logged to standard error with
-`JsonFormatter`, so that the two never mix.
+`JsonFormatter`, so that the two never mix. `LogLines` is the same for people.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from ..events import WorkerEvent
+from ..wording import printable
 from .textlog import shortened
 
 logger = logging.getLogger(__name__)
@@ -52,6 +55,9 @@ class LogLines:
     """
     Observer that writes each event as a log message for people.
 
+    Text of rows, like the name of a series, is escaped here and not only in
+    `TextFormatter`: a project's own LOGGING has a formatter of its own.
+
     Args:
         has_line: a live line shows a consumer's readings already.
     """
@@ -64,9 +70,20 @@ class LogLines:
         kind = values.pop("event")
         for common in ("name", "shard", "boottime_ns", "time"):
             values.pop(common, None)
-        details = " ".join(f"{key}={value}" for key, value in values.items())
+        details = [f"{k}={_shown(v)}" for k, v in values.items() if v not in {None, ""}]
         level = logging.DEBUG if kind in self._quiet else logging.INFO
-        logger.log(level, "%s %s", kind, details, extra={"action": kind})
+        logger.log(level, "%s", " ".join([kind, *details]), extra={"action": kind})
+
+
+def _shown(value: Any) -> str:
+    """Write a value so that it ends where it seems to end."""
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    if isinstance(value, tuple):
+        return ",".join(map(str, value)) or "none"
+    text = str(value)
+    is_quoted = bool(set(text) & set(' "='))
+    return printable(json.dumps(text, ensure_ascii=False) if is_quoted else text)
 
 
 class JsonFormatter(logging.Formatter):

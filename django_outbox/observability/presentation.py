@@ -1,9 +1,7 @@
 """
 Chooses how a command shows its worker: JSON lines, a live line or a log.
 
-`running.py` enters `present()` and gives its observers to the harvester,
-`consuming/process.py` enters `present_consumer()`; on leaving, the terminal and
-the loggers are as they were.
+On leaving, the terminal and the loggers are as they were.
 """
 
 from __future__ import annotations
@@ -12,32 +10,53 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from ..events import WorkerEvent
+from ..exceptions import install_command
 from ..parts import Observer
+from ..records import Backlog
+from ..wording import count
 from .eventlog import JsonFormatter, JsonLines, LogLines
 from .textlog import TextFormatter
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+logger = logging.getLogger(__name__)
 
 LEVELS = {0: logging.ERROR, 1: logging.INFO, 2: logging.DEBUG, 3: logging.DEBUG}
 """Log level for each value of `--verbosity`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Display:
+    """How a worker is shown."""
+
+    observers: list[Any]
+    is_live: bool = False
+    """Whether somebody looks at a line that should not be old."""
+    show_backlog: Callable[[Backlog], None]
+    """Takes what `--drain` still has to send."""
+    conclude: Callable[[str], None]
+    """Takes the sentence that a run ends with."""
+
+
 @contextmanager
-def present(
-    *, log_format: str, level: int, has_bar: bool = False
-) -> Iterator[list[Observer]]:
+def present(*, log_format: str, level: int, drains: bool = False) -> Iterator[Display]:
     """
     Show a harvester's events and the log of `django_outbox` until the block ends.
 
     Args:
         log_format: `json` writes events to standard output and the log to
             standard error, both as JSON; `text` is for people.
-        has_bar: another progress display has the terminal's line.
+        drains: the live line is a bar, for the backlog.
     """
-    line = None if has_bar else "StatusLine"
-    with _present(log_format=log_format, level=level, line=line) as observers:
-        yield observers
+    line = "DrainBar" if drains else "StatusLine"
+    with _present(log_format=log_format, level=level, line=line) as display:
+        yield display
 
 
 @contextmanager
@@ -45,56 +64,88 @@ def present_consumer(
     *, log_format: str, level: int
 ) -> Iterator[list[Callable[[WorkerEvent], None]]]:
     """Show a consumer's events and the log, as `present()` does a harvester's."""
-    with _present(log_format=log_format, level=level, line="ConsumerLine") as observers:
-        yield observers
+    with _present(log_format=log_format, level=level, line="ConsumerLine") as display:
+        yield display.observers
 
 
 @contextmanager
-def _present(*, log_format: str, level: int, line: str | None) -> Iterator[list[Any]]:
+def _present(*, log_format: str, level: int, line: str) -> Iterator[Display]:
     if log_format == "json":
-        handler: logging.Handler = logging.StreamHandler()
-        handler.setFormatter(JsonFormatter())
-        with _logging_to(handler, level):
-            yield [JsonLines(sys.stdout)]
-    elif line and sys.stdout.isatty() and _has_rich():
-        from rich.console import Console
-        from rich.logging import RichHandler
-
-        from . import terminal
-
-        console = Console()
-        handler = RichHandler(console=console, show_path=False)
-        handler.setFormatter(TextFormatter("%(message)s"))
-        shown = getattr(terminal, line)(console)
-        with _logging_to(handler, level), shown:
-            yield [LogLines(has_line=True), shown]
+        with _logging_to(logging.StreamHandler(), JsonFormatter(), level):
+            yield Display(
+                observers=[JsonLines(sys.stdout)],
+                show_backlog=_log_backlog,
+                conclude=logger.info,
+            )
+    elif console := _console():
+        with _on_terminal(console, line, level) as display:
+            yield display
     else:
-        handler = logging.StreamHandler()
-        handler.setFormatter(TextFormatter("%(asctime)s %(levelname)s %(message)s"))
-        with _logging_to(handler, level):
-            yield [LogLines()]
-
-
-def _has_rich() -> bool:
-    try:
-        import rich  # noqa: F401
-    except ImportError:
-        return False
-    return True
+        with _logging_to(logging.StreamHandler(), TextFormatter(), level):
+            if sys.stdout.isatty() and find_spec("rich") is None:
+                logger.info("For a live line: %s", install_command("terminal"))
+            yield Display(
+                observers=[LogLines()],
+                show_backlog=_log_backlog,
+                conclude=lambda text: print(text, flush=True),  # noqa: T201  # it is output
+            )
 
 
 @contextmanager
-def _logging_to(handler: logging.Handler, level: int) -> Iterator[None]:
+def _on_terminal(console: Console, line: str, level: int) -> Iterator[Display]:
+    from . import terminal
+    from .console import ConsoleHandler, handlers_through
+
+    shown = getattr(terminal, line)(console)
+    # Where standard error goes to a file, the log does.
+    shares = sys.stderr.isatty()
+    handler = ConsoleHandler(console) if shares else logging.StreamHandler()
+    with (
+        handlers_through(console),
+        _logging_to(handler, TextFormatter(), level),
+        shown,
+    ):
+        observers: list[Observer] = [LogLines(has_line=True), shown]
+        yield Display(
+            observers=observers,
+            is_live=True,
+            show_backlog=getattr(shown, "show_backlog", _log_backlog),
+            conclude=lambda text: console.print(text, highlight=False, soft_wrap=True),
+        )
+
+
+def _console() -> Console | None:
+    """Return a console that can redraw its last line, if there is one."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    console = Console()
+    return None if console.is_dumb_terminal else console
+
+
+def _log_backlog(backlog: Backlog) -> None:
+    left = count(backlog.records, "record", is_capped=backlog.is_capped)
+    logger.debug("%s left", left)
+
+
+@contextmanager
+def _logging_to(
+    handler: logging.Handler, formatter: logging.Formatter, level: int
+) -> Iterator[None]:
     """Send our log to this handler, unless the project has its own for it."""
-    logger = logging.getLogger("django_outbox")
-    if logger.hasHandlers():
+    ours = logging.getLogger("django_outbox")
+    if ours.hasHandlers():
         yield
         return
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(level)
+    handler.setFormatter(formatter)
+    before = ours.level
+    ours.addHandler(handler)
+    ours.setLevel(level)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
+        ours.removeHandler(handler)
+        ours.setLevel(before)

@@ -2,27 +2,24 @@
 The live lines of workers on a terminal, and the progress of `--drain`.
 
 All are observers fed by events; `rich` draws. Without a terminal none is
-used and events are logged instead.
+used and events are logged instead. A line never takes more than one row, tells
+when its numbers are old, and is gone when its worker has ended.
 """
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import Final, Self
 
 from rich.console import Console
 from rich.live import Live
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from ..events import ConsumerRead, Event, MeterRead, WorkerEvent
 from ..records import Backlog
+from ..wording import duration
 
 _STATES = {
     "ready": ("standing by", "yellow"),
@@ -42,11 +39,32 @@ _CONSUMER_STATES = {
 """What each event makes of a consumer."""
 
 
+STALE: Final = 3.0
+"""Seconds after which a reading says nothing about now."""
+
+_ECHO: Final = 5
+"""Columns left free: the terminal echoes a typed Ctrl-C as ^C where the line ends, and
+a line that this moved to the next row could not be cleared."""
+
+_NARROW: Final = 80
+"""Columns below which the bar is half as wide."""
+
+
 class _Line(ABC):
     """One line at the bottom of the terminal."""
 
+    _state: tuple[str, str]
+    """Words and colour."""
+
     def __init__(self, console: Console) -> None:
-        self._live = Live(self._render(), console=console, refresh_per_second=4)
+        self._read_at = 0.0
+        self._console = console
+        self._live = Live(
+            get_renderable=self._render,
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+        )
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -56,11 +74,33 @@ class _Line(ABC):
         self._live.stop()
 
     def _show(self) -> None:
-        self._live.update(self._render())
+        self._live.refresh()
+
+    def _has_read(self) -> None:
+        """Take note that the numbers are of now."""
+        self._read_at = time.monotonic()
+
+    def _render(self) -> Text:
+        """Say what the line says now."""
+        line = Text("● ", style=self._state[1])
+        line.append(f"{self._state[0]:<12}", style=f"bold {self._state[1]}")
+        if self._has_numbers:
+            age = time.monotonic() - self._read_at
+            if age > STALE:
+                line.append(f"no reading for {duration(age)}", style="yellow")
+            else:
+                self._append_numbers(line)
+        line.truncate(max(1, self._console.width - _ECHO), overflow="ellipsis")
+        return line
+
+    @property
+    @abstractmethod
+    def _has_numbers(self) -> bool:
+        """Whether there was a reading that concerns the present state."""
 
     @abstractmethod
-    def _render(self) -> Text:
-        """What the line says now."""
+    def _append_numbers(self, line: Text) -> None:
+        """Write the last reading, what matters most first: narrow terminals cut."""
 
 
 class StatusLine(_Line):
@@ -74,6 +114,7 @@ class StatusLine(_Line):
     def __call__(self, event: Event) -> None:
         if isinstance(event, MeterRead):
             self._meter = event
+            self._has_read()
         elif event.kind in _STATES:
             self._state = _STATES[event.kind]
             if event.kind not in ("leader_acquired", "leader_refreshed"):
@@ -81,19 +122,21 @@ class StatusLine(_Line):
                 self._meter = None
         self._show()
 
-    def _render(self) -> Text:
-        line = _headline(*self._state)
-        if self._meter is None:
-            return line
+    @property
+    def _has_numbers(self) -> bool:
+        return self._meter is not None
+
+    def _append_numbers(self, line: Text) -> None:
         meter = self._meter
+        assert meter is not None, "there was a reading"
         backlog = f"{meter.backlog:,}{'+' if meter.is_backlog_capped else ''}"
         line.append(
-            f"{meter.rate:>9,.0f} records/s   backlog {backlog:>8}   "
-            f"oldest {meter.oldest_age:6.1f} s   in flight {meter.in_flight:,}"
+            f"{meter.rate:>7,.0f} records/s   backlog {backlog:>7}   "
+            f"oldest {duration(meter.oldest_age):>7}"
         )
         if meter.blocked_keys:
             line.append(f"   blocked keys {meter.blocked_keys:,}", style="bold red")
-        return line
+        line.append(f"   in flight {meter.in_flight:,}")
 
 
 class ConsumerLine(_Line):
@@ -107,43 +150,45 @@ class ConsumerLine(_Line):
     def __call__(self, event: WorkerEvent) -> None:
         if isinstance(event, ConsumerRead):
             self._read = event
+            self._has_read()
         elif event.kind in _CONSUMER_STATES:
             self._state = _CONSUMER_STATES[event.kind]
         self._show()
 
-    def _render(self) -> Text:
-        line = _headline(*self._state)
-        if self._read is None:
-            return line
+    @property
+    def _has_numbers(self) -> bool:
+        return self._read is not None
+
+    def _append_numbers(self, line: Text) -> None:
         read = self._read
-        left = f"{read.lag / read.rate:,.0f} s" if read.rate and read.lag else "-"
+        assert read is not None, "there was a reading"
+        left = duration(read.lag / read.rate) if read.rate and read.lag else "-"
         line.append(
-            f"{read.rate:>9,.0f} messages/s   lag {read.lag:>8,}   left {left:>8}   "
-            f"processed {read.processed:,}   repeats {read.repeats:,}"
+            f"{read.rate:>7,.0f} messages/s   lag {read.lag:>7,}   left {left:>7}"
         )
         if trouble := read.failed:
             line.append(
                 f"   failed {trouble:,}   dead letters {read.dead_letters:,}",
                 style="bold red",
             )
-        return line
-
-
-def _headline(words: str, colour: str) -> Text:
-    return Text("● ", style=colour) + Text(f"{words:<12}", style=f"bold {colour}")
+        line.append(f"   processed {read.processed:,}   repeats {read.repeats:,}")
 
 
 class DrainBar:
-    """The progress of `--drain`: a bar with the time left."""
+    """Observer that shows the progress of `--drain`: a bar with the time left."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console) -> None:
         self._progress = Progress(
-            TextColumn("draining"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
+            TextColumn("[{task.fields[colour]}]●[/] {task.description}"),
+            BarColumn(bar_width=20 if console.width >= _NARROW else 10),
+            TextColumn("{task.fields[done]}"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            transient=True,
         )
-        self._task = self._progress.add_task("drain", total=None)
+        self._task = self._progress.add_task(
+            "starting", total=None, colour="yellow", done=""
+        )
         self._most = 0
 
     def __enter__(self) -> DrainBar:
@@ -153,9 +198,18 @@ class DrainBar:
     def __exit__(self, *exc: object) -> None:
         self._progress.stop()
 
-    def update(self, backlog: Backlog) -> None:
+    def __call__(self, event: Event) -> None:
+        if event.kind in _STATES:
+            words, colour = _STATES[event.kind]
+            self._progress.update(self._task, description=words, colour=colour)
+
+    def show_backlog(self, backlog: Backlog) -> None:
         """Show how much is left; rows that arrive meanwhile move the end."""
         self._most = max(self._most, backlog.records)
+        more = "+" if backlog.is_capped else ""
         self._progress.update(
-            self._task, total=self._most, completed=self._most - backlog.records
+            self._task,
+            total=self._most,
+            completed=self._most - backlog.records,
+            done=f"{self._most - backlog.records:,} of {self._most:,}{more}",
         )

@@ -1,31 +1,41 @@
 """
-The log as lines for people, in which exceptions cannot forge other lines.
+The log as lines for people, in which foreign text cannot forge other lines.
 
-The text of an exception may quote a message that somebody else has written. A
-traceback is therefore indented, free of control characters and bounded in size.
+Text of a row, or of an exception that quotes a message, may hold anything. So
+every character that could end a line or steer a terminal is escaped, further
+lines are indented, and a traceback is bounded in size.
 """
 
 from __future__ import annotations
 
 import logging
-from types import TracebackType
-from typing import Final, TypeAlias
+from datetime import UTC, datetime
+from typing import Final
+
+from ..wording import local_time, printable
 
 LONGEST_TRACEBACK: Final = 16_000
 """Characters of a traceback; the middle of a longer one is left out."""
 
-_ExcInfo: TypeAlias = (
-    tuple[type[BaseException], BaseException, TracebackType | None]
-    | tuple[None, None, None]
-)
-
 
 class TextFormatter(logging.Formatter):
-    """A formatter whose tracebacks look like nothing else in the log."""
+    """Log records for people: time, level, message; further lines are indented."""
 
-    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802  # logging's name
-        text = shortened(super().formatException(ei))
-        return "\n".join(f"    {_visible(line)}" for line in text.split("\n"))
+    def format(self, record: logging.LogRecord) -> str:
+        time = local_time(datetime.fromtimestamp(record.created, UTC))
+        first, *more = self._lines(record)
+        lines = [f"{time} {record.levelname} {printable(first)}"]
+        return "\n".join(lines + [f"    {printable(line)}" for line in more])
+
+    def _lines(self, record: logging.LogRecord) -> list[str]:
+        message = record.getMessage()
+        # Only who wrote the message may end a line, not what is put into it.
+        lines = message.split("\n") if "\n" in str(record.msg) else [message]
+        if record.exc_info:
+            lines += shortened(self.formatException(record.exc_info)).split("\n")
+        if record.stack_info:
+            lines += self.formatStack(record.stack_info).split("\n")
+        return lines
 
 
 def shortened(text: str) -> str:
@@ -34,7 +44,3 @@ def shortened(text: str) -> str:
         return text
     half = LONGEST_TRACEBACK // 2
     return f"{text[:half]}\n[…]\n{text[-half:]}"
-
-
-def _visible(line: str) -> str:
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)

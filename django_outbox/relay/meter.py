@@ -70,6 +70,11 @@ class Meter:
         self._read_at: float | None = None
         self._purged = 0
 
+    @property
+    def purged(self) -> int:
+        """Records purged since this process started."""
+        return self._relay.purged
+
     def wait(self, now: float) -> float:
         """Return the seconds until the next reading is due."""
         if self._read_at is None:

@@ -52,13 +52,19 @@ class App:
         ids = []
         for key in keys:
             with transaction.atomic():
-                ids.append(stash(self.topic, key=key, series=name, expected=expected))
+                ids.append(
+                    stash(
+                        self.topic, key=key, value=None, series=name, expected=expected
+                    )
+                )
         return ids
 
     def later(self, key: str, seconds: float) -> datetime:
         """Stage a message; the moment that the database worked out."""
         with transaction.atomic():
-            stash(self.topic, key=key, not_before=timedelta(seconds=seconds))
+            stash(
+                self.topic, key=key, value=None, not_before=timedelta(seconds=seconds)
+            )
         moment = StagedRecord.objects.get(kafka_key=key).not_before
         assert moment is not None
         return moment
@@ -88,7 +94,7 @@ def test_what_is_staged_arrives_in_its_time_also_after_a_crash(
     due = app.later("later", 1.5)
     ids = app.series("order-1", "b", "a", expected=4)
     with transaction.atomic():
-        stash(app.topic, key="b")
+        stash(app.topic, key="b", value=None)
     messages = topics.read(app.topic, at_least=2)
     assert keys(messages) == ["b", "later"]
     assert 0 <= lateness(messages, "later", due) < SOON

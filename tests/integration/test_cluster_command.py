@@ -88,8 +88,8 @@ def test_stash_leaves_the_cluster_to_the_database(become: Become) -> None:
     run()
     become(2)
     with transaction.atomic():
-        stash("t", key="k")
-        stash("t", key="k", series="later")
+        stash("t", key="k", value=None)
+        stash("t", key="k", value=None, series="later")
     assert OutboxRecord.objects.get().cluster_id == 1
     assert StagedRecord.objects.get().cluster_id == 1
 

@@ -46,7 +46,7 @@ def status(*arguments: str) -> str:
 
 
 def reported() -> dict[int, dict[str, Any]]:
-    clusters = json.loads(status("--format", "json"))["clusters"]
+    clusters = json.loads(status("--json"))["clusters"]
     assert (clusters["here"], clusters["count"]) == (1, 3)
     assert clusters["maximum_delay"] == 60.0
     return {origin.pop("origin"): origin for origin in clusters["origins"]}

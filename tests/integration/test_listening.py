@@ -80,7 +80,7 @@ def test_it_hears_of_each_commit(database: Database) -> None:
         assert hears(heard)
         for _ in range(3):
             with transaction.atomic():
-                stash("orders", key="1")
+                stash("orders", key="1", value=None)
             assert hears(heard)
         assert not heard.acquire(blocking=False)
 
@@ -92,7 +92,7 @@ def test_a_table_in_a_schema_has_the_channel_that_writers_know(
     with listening(database, table="public.outbox") as heard:
         assert hears(heard)
         with transaction.atomic():
-            stash("orders", key="1")
+            stash("orders", key="1", value=None)
         assert hears(heard)
 
 

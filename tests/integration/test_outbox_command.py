@@ -13,6 +13,8 @@ from django.db.models.functions import Now
 
 from django_outbox import Message, open_series, stash_many
 from django_outbox.management.identity import report
+from django_outbox.management.answer import Answer
+from django_outbox.management.commands.outbox import Command
 from django_outbox.management.series import close_series
 from django_outbox.models import (
     ArchivedRecord,
@@ -37,8 +39,8 @@ def run(*arguments: str) -> str:
 @pytest.fixture
 def some_of_each() -> None:
     """One row that waits, one that is blocked, two that are parked; three staged."""
-    stash_many([Message("t", key="secret")] * 2, series="order-17")
-    stash_many([Message("t", key="secret")], not_before=timedelta(hours=1))
+    stash_many([Message("t", key="secret", value=None)] * 2, series="order-17")
+    stash_many([Message("t", key="secret", value=None)], not_before=timedelta(hours=1))
     OutboxRecord.objects.create(
         id=9_000_010,
         kafka_topic="orders",
@@ -54,81 +56,237 @@ def some_of_each() -> None:
         last_error="TOPIC_AUTHORIZATION_FAILED\nfaked line",
     )
     for number in (7, 8):
-        ParkedRecord.objects.create(id=number, kafka_topic="t", kafka_key="secret")
+        ParkedRecord.objects.create(
+            parked_id=number,
+            id=number + 4_000,
+            kafka_topic="t",
+            kafka_key="secret",
+            attempts=number - 6,
+            last_error="" if number == 7 else "\x1b[31mMSG_SIZE_TOO_LARGE\nforged",
+            parked_at=Now() - timedelta(minutes=5),
+        )
 
 
 @pytest.mark.usefixtures("some_of_each")
 def test_status_for_people() -> None:
     shown = run("status")
-    assert "waiting  2, oldest 5." in shown
-    assert "staged   2 in 1 open series, 1 for later\n" in shown
-    assert "parked   2\n" in shown
-    assert "blocked  1\n" in shown
-    assert (
-        r"id 9000011 to orders, 4 attempts: 'TOPIC_AUTHORIZATION_FAILED\nfaked line'"
-        in shown
-    )
+    lines = shown.splitlines()
+    assert lines[0].startswith("waiting  2 records, oldest 5.")
+    assert lines[1:] == [
+        "staged   2 records in 1 open series, 1 for later",
+        "parked   2 records",
+        "  7  record 4007 to t, 1 attempt, parked 5 min ago: no error is known",
+        r"  8  record 4008 to t, 2 attempts, parked 5 min ago: "
+        r"\x1b[31mMSG_SIZE_TOO_LARGE\nforged",
+        "blocked  1 record",
+        r"  record 9000011 to orders, 4 attempts: TOPIC_AUTHORIZATION_FAILED\n"
+        "faked line",
+    ]
     assert "secret" not in shown
+
+
+def test_status_lists_a_bounded_number() -> None:
+    for number in range(37):
+        ParkedRecord.objects.create(id=number, kafka_topic="t", kafka_key="k")
+    for number in range(21):
+        OutboxRecord.objects.create(
+            id=9_000_000 + number, kafka_topic="t", kafka_key="k", attempts=1
+        )
+    lines = run("status").splitlines()
+    parked, blocked = lines.index("parked   37 records"), -22
+    assert lines[parked + 21] == "  and 17 more"
+    assert lines[blocked] == "blocked  20+ records"
+    assert lines[-1] == "  and more"
+    assert len(lines) == 2 + 22 + 22
 
 
 @pytest.mark.usefixtures("some_of_each")
 def test_status_for_machines() -> None:
-    shown = json.loads(run("status", "--format", "json"))
+    shown = json.loads(run("status", "--json"))
     assert 5 <= shown["backlog"].pop("oldest_age") < 60
     assert shown.pop("identity") == report("default")
+    assert [300 <= row.pop("age") < 360 for row in shown["parked"]["rows"]] == [
+        True
+    ] * 2
     assert shown == {
         "database": "default",
         "table": "outbox",
         "backlog": {"records": 2, "is_capped": False},
         "staged": {"series": 1, "in_series": 2, "delayed": 1},
-        "parked": 2,
-        "blocked": [
-            {
-                "id": 9_000_011,
-                "kafka_topic": "orders",
-                "attempts": 4,
-                "last_error": "TOPIC_AUTHORIZATION_FAILED\nfaked line",
-            }
-        ],
+        "parked": {
+            "records": 2,
+            "rows": [
+                {
+                    "parked_id": 7,
+                    "id": 4007,
+                    "kafka_topic": "t",
+                    "attempts": 1,
+                    "last_error": "",
+                },
+                {
+                    "parked_id": 8,
+                    "id": 4008,
+                    "kafka_topic": "t",
+                    "attempts": 2,
+                    "last_error": "\x1b[31mMSG_SIZE_TOO_LARGE\nforged",
+                },
+            ],
+        },
+        "blocked": {
+            "is_capped": False,
+            "rows": [
+                {
+                    "id": 9_000_011,
+                    "kafka_topic": "orders",
+                    "attempts": 4,
+                    "last_error": "TOPIC_AUTHORIZATION_FAILED\nfaked line",
+                }
+            ],
+        },
     }
 
 
 @pytest.mark.usefixtures("some_of_each")
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["release", "7"], {"released": 1, "wanted": 1}),
+        (
+            ["series"],
+            {
+                "is_capped": False,
+                "series": [
+                    {
+                        "name": "order-17",
+                        "staged": 2,
+                        "expected": None,
+                        "expires_at": None,
+                        "on_timeout": "park",
+                    }
+                ],
+            },
+        ),
+        (
+            ["series", "release", "order-17"],
+            {"action": "release", "series": [{"name": "order-17", "messages": 2}]},
+        ),
+        (
+            ["series", "discard", "order-17"],
+            {"action": "discard", "series": [{"name": "order-17", "messages": 2}]},
+        ),
+        (["prune", "--older-than", "1d"], {"table": "outbox_archive", "pruned": 0}),
+        (
+            ["prune", "--older-than", "1d", "--processed"],
+            {"table": "outbox_processed", "pruned": 0},
+        ),
+        (["cluster", "init", "--dry-run"], {"statements": []}),
+    ],
+)
+def test_each_verb_has_one_json_document(
+    arguments: list[str], expected: dict[str, object]
+) -> None:
+    assert json.loads(run(*arguments, "--json")) == {"database": "default"} | expected
+
+
+def test_grants_for_machines() -> None:
+    shown = json.loads(run("grants", "--app", "a", "--json"))
+    assert shown["statements"] == run("grants", "--app", "a").splitlines()
+
+
+@pytest.mark.parametrize("option", [[], ["--check"]])
+def test_a_cluster_for_machines(option: list[str]) -> None:
+    shown = json.loads(run("cluster", "init", *option, "--json"))
+    assert (shown["cluster"], shown["count"], shown["increment"]) == (0, 1, 1)
+
+
+@pytest.mark.usefixtures("some_of_each")
+def test_what_was_done_before_an_error_is_in_the_document() -> None:
+    out = StringIO()
+    with pytest.raises(CommandError, match="there is no 'nobody'"):
+        call_command(
+            *("outbox", "series", "release", "order-17", "nobody", "--json"), stdout=out
+        )
+    shown = json.loads(out.getvalue())
+    assert shown["series"] == [{"name": "order-17", "messages": 2}]
+    assert "there is no 'nobody'" in shown["error"]
+
+
+@pytest.mark.parametrize("verb", ["status", "series"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--verbosity", "2"],
+        ["-v", "0"],
+        ["--traceback"],
+        ["--no-color"],
+        ["--force-color"],
+        ["--skip-checks"],
+        ["--settings", "tests.settings"],
+        ["--pythonpath", "."],
+    ],
+)
+def test_options_of_django_stand_before_and_behind_a_verb(
+    verb: str, options: list[str]
+) -> None:
+    parser = Command().create_parser("manage.py", "outbox")
+    before = parser.parse_args([*options, verb])
+    behind = parser.parse_args([verb, *options])
+    assert before == behind
+    assert before != parser.parse_args([verb])
+    assert run(verb, *options)
+
+
+def test_an_option_before_the_verb_outlives_it() -> None:
+    parser = Command().create_parser("manage.py", "outbox")
+    assert parser.parse_args(["-v", "3", "status", "--no-color"]).verbosity == 3
+
+
+@pytest.mark.usefixtures("some_of_each")
+def test_a_forged_name_of_a_series_is_one_line() -> None:
+    forged = "a\n2026-11-23 leader_acquired\x1b[2J\u202e"
+    stash_many([Message("t", key="k", value=None)], series=forged)
+    escaped = r"'a\n2026-11-23 leader_acquired\x1b[2J\u202e'"
+    assert run("series").splitlines()[1] == f"{escaped}  1 staged, no time-out"
+    assert run("series", "release", forged) == f"{escaped}  1 message in the outbox\n"
+
+
+@pytest.mark.usefixtures("some_of_each")
 def test_release_of_one() -> None:
-    assert run("release", "7", "7") == "1 back in the outbox\n"
-    assert ParkedRecord.objects.get().id == 8
+    assert run("release", "7", "7") == "1 record back in the outbox\n"
+    assert ParkedRecord.objects.get().parked_id == 8
+    assert OutboxRecord.objects.filter(id=4007).exists()
 
 
 @pytest.mark.usefixtures("some_of_each")
 def test_release_of_all() -> None:
-    assert run("release", "--all") == "2 back in the outbox\n"
+    assert run("release", "--all") == "2 records back in the outbox\n"
     assert not ParkedRecord.objects.exists()
 
 
 @pytest.mark.usefixtures("some_of_each")
 def test_release_of_all_says_what_stays() -> None:
-    OutboxRecord.objects.create(id=7, kafka_topic="t", kafka_key="k")
-    with pytest.raises(CommandError, match="1 of 2 are not parked, or their id is"):
+    OutboxRecord.objects.create(id=4007, kafka_topic="t", kafka_key="k")
+    with pytest.raises(CommandError, match="1 of 2 are not parked, or the id of"):
         run("release", "--all")
-    assert ParkedRecord.objects.get().id == 7
+    assert ParkedRecord.objects.get().parked_id == 7
 
 
 @pytest.mark.usefixtures("some_of_each")
 def test_release_of_one_that_is_not_parked_says_so() -> None:
     with pytest.raises(CommandError, match="1 of 2 are not parked"):
         run("release", "7", "99")
-    assert OutboxRecord.objects.filter(id=7).exists()
+    assert OutboxRecord.objects.filter(id=4007).exists()
 
 
 @pytest.mark.parametrize("arguments", [["release"], ["release", "1", "--all"]])
 def test_release_needs_ids_or_all(arguments: list[str]) -> None:
-    with pytest.raises(CommandError, match="Name the ids of parked records, or --all"):
+    with pytest.raises(CommandError, match=r"Name the ids of parked .* or --all"):
         run(*arguments)
 
 
 @pytest.mark.usefixtures("some_of_each")
 def test_series_lists_those_that_are_open() -> None:
-    stash_many([Message("t", key="k")], series="done", expected=1)
+    stash_many([Message("t", key="k", value=None)], series="done", expected=1)
     open_series("later", expected=3, timeout=60, on_timeout="discard")
     first, second = run("series").splitlines()
     assert first == "'order-17'  2 staged, no time-out"
@@ -141,9 +299,11 @@ def test_series_without_any_says_so() -> None:
 
 @pytest.mark.usefixtures("some_of_each")
 def test_series_can_be_released_and_discarded() -> None:
-    stash_many([Message("t", key="k")], series="other")
-    assert run("series", "release", "order-17") == "'order-17'  2 in the outbox\n"
-    assert run("series", "discard", "other") == "'other'  1 discarded\n"
+    stash_many([Message("t", key="k", value=None)], series="other")
+    assert (
+        run("series", "release", "order-17") == "'order-17'  2 messages in the outbox\n"
+    )
+    assert run("series", "discard", "other") == "'other'  1 message discarded\n"
     assert (OutboxRecord.objects.count(), StagedRecord.objects.count()) == (4, 1)
     with pytest.raises(CommandError, match="'order-17' was released at"):
         run("series", "discard", "order-17")
@@ -169,9 +329,12 @@ def test_series_that_cannot_be_closed_are_one_line(
 def test_a_series_is_told_when_it_is_committed() -> None:
     with transaction.atomic():
         open_series("order-17")
-    closing = close_series("default", "release", ["order-17"])
-    assert next(closing) == "'order-17'  0 in the outbox"
-    assert not connection.in_atomic_block
+    said: list[tuple[str, bool]] = []
+    answer = Answer(
+        lambda line: said.append((line, connection.in_atomic_block)), is_json=False
+    )
+    close_series("default", "release", ["order-17"], answer)
+    assert said == [("'order-17'  0 messages in the outbox", False)]
 
 
 def test_prune_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +347,7 @@ def test_prune_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
             archived_at=Now() - timedelta(days=number),
         )
     shown = run("prune", "--older-than", "36h")
-    assert shown == "2 pruned\n3 pruned\n"
+    assert shown == "2 rows pruned\n3 rows pruned\n"
     assert ArchivedRecord.objects.count() == 2
 
 
@@ -197,7 +360,7 @@ def test_prune_of_processed_keys_leaves_the_archive() -> None:
         ProcessedMessage.objects.create(
             consumer="c", key=str(number), processed_at=moment
         )
-    assert run("prune", "--older-than", "36h", "--processed") == "1 pruned\n"
+    assert run("prune", "--older-than", "36h", "--processed") == "1 row pruned\n"
     assert [row.key for row in ProcessedMessage.objects.all()] == ["1"]
     assert ArchivedRecord.objects.count() == 1
 
@@ -231,8 +394,8 @@ def test_grants_needs_a_role() -> None:
 @pytest.mark.django_db(databases=["default", "other"])
 def test_another_database_can_be_meant() -> None:
     OutboxRecord.objects.using("other").create(kafka_topic="t", kafka_key="k")
-    assert "waiting  1" in run("status", "--database", "other")
-    assert "waiting  0" in run("status")
+    assert "waiting  1 record," in run("status", "--database", "other")
+    assert "waiting  0 records" in run("status")
 
 
 def test_an_unknown_database_is_one_line() -> None:
@@ -243,7 +406,9 @@ def test_an_unknown_database_is_one_line() -> None:
 def test_a_table_that_is_missing_is_one_line() -> None:
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE outbox_archive")
-    with pytest.raises(CommandError, match="'default' refused: relation") as caught:
+    with pytest.raises(
+        CommandError, match=r"Run `manage.py migrate --database=default`"
+    ) as caught:
         run("prune", "--older-than", "1d")
     assert "\n" not in str(caught.value)
 

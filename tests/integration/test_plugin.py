@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(databases=["default", "other"])
 def test_stashed_shows_what_waits_oldest_first(stashed: Stashed) -> None:
     stash("orders", key="1", value="a")
     stash("audit", key="1", value="b")
-    stash("orders", key="1")
+    stash("orders", key="1", value=None)
 
     assert ["a", "b", None] == [record.kafka_value for record in stashed()]
     assert ["a", None] == [record.kafka_value for record in stashed("orders")]
@@ -24,7 +24,7 @@ def test_stashed_shows_what_waits_oldest_first(stashed: Stashed) -> None:
 
 def test_stashed_forgets_what_was_rolled_back(stashed: Stashed) -> None:
     with transaction.atomic():
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
         transaction.set_rollback(True)
 
     assert [] == stashed()
@@ -32,7 +32,7 @@ def test_stashed_forgets_what_was_rolled_back(stashed: Stashed) -> None:
 
 def test_stashed_reads_another_database(stashed: Stashed) -> None:
     with transaction.atomic("other"):
-        stash("orders", key="1", using="other")
+        stash("orders", key="1", value=None, using="other")
 
     assert [] == stashed()
     assert 1 == len(stashed(using="other"))
@@ -43,7 +43,7 @@ def test_stashed_reads_the_database_of_the_setting(
 ) -> None:
     settings.DJANGO_OUTBOX = settings.DJANGO_OUTBOX | {"DATABASE": "other"}
     with transaction.atomic("other"):
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
 
     assert 1 == len(stashed())
     assert [] == stashed(using="default")

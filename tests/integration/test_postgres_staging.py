@@ -295,7 +295,7 @@ class TestSeries:
     ) -> None:
         overdue("a")
         with begun() as stager:
-            stager.do(stash, "t", key="b", series=S, expected=2)
+            stager.do(stash, "t", key="b", value=None, series=S, expected=2)
             assert staging.expire(limit=10) == 0
             assert staging.clear(limit=10) is None
             stager.commit()
@@ -305,7 +305,7 @@ class TestSeries:
     def test_what_was_staged_last_is_parked_too(self, staging: PostgresStaging) -> None:
         overdue("a")
         with begun() as stager:
-            stager.do(stash, "t", key="b", series=S)
+            stager.do(stash, "t", key="b", value=None, series=S)
             assert staging.expire(limit=10) == 0
             stager.commit()
         assert staging.expire(limit=10) == 1

@@ -49,7 +49,7 @@ def test_a_consumer_needs_no_more_than_its_grants(
         with once("a key", consumer=group) as run:
             assert run.is_first
             assert ConsumerOffset.objects.all().advance(group, topic, 0, 4)
-            stash("effects", key="k")
+            stash("effects", key="k", value=None)
             run.respond("done")
         with once("a key", consumer=group) as run:
             assert not run.is_first

@@ -59,7 +59,7 @@ def staged() -> list[str]:
 
 
 def add(key: str, **arguments: Any) -> uuid.UUID:
-    return stash("t", key=key, series=S, **arguments)
+    return stash("t", **({"key": key, "value": None, "series": S} | arguments))
 
 
 class TestOneAfterTheOther:
@@ -70,7 +70,7 @@ class TestOneAfterTheOther:
     def test_a_series_goes_as_a_whole_in_its_order_with_its_message_ids(self) -> None:
         first = add("b", value={"n": 1}, headers={"h": "1"}, partition=2)
         many = stash_many([Message("t", key=k, value=b"x") for k in "dac"], series=S)
-        before = stash("t", key="at once")
+        before = stash("t", key="at once", value=None)
         assert (sent(), staged()) == (["at once"], ["b", "d", "a", "c"])
         assert release_series(S) == [first, *many]
         assert (sent(), staged()) == (["at once", "b", "d", "a", "c"], [])
@@ -86,7 +86,7 @@ class TestOneAfterTheOther:
 
     def test_a_long_series_keeps_its_order(self) -> None:
         keys = [str(number) for number in range(2500)]
-        stash_many((Message("t", key=key) for key in keys), series=S)
+        stash_many((Message("t", key=key, value=None) for key in keys), series=S)
         assert len(release_series(S)) == 2500
         assert sent() == keys
 
@@ -107,7 +107,9 @@ class TestOneAfterTheOther:
         assert (sent(), staged()) == (["a", "b", "c"], [])
 
     def test_a_batch_can_complete_it(self) -> None:
-        stash_many([Message("t", key=key) for key in "abc"], series=S, expected=3)
+        stash_many(
+            [Message("t", key=key, value=None) for key in "abc"], series=S, expected=3
+        )
         assert sent() == ["a", "b", "c"]
 
     def test_the_number_may_be_told_last(self) -> None:
@@ -138,7 +140,7 @@ class TestOneAfterTheOther:
 
     def test_series_do_not_mix(self) -> None:
         add("a")
-        stash("t", key="b", series="other")
+        stash("t", key="b", value=None, series="other")
         release_series(S)
         assert (sent(), staged()) == (["a"], ["b"])
 
@@ -155,7 +157,7 @@ class TestOneAfterTheOther:
     def test_the_settings_give_the_time_out(self, settings: Settings) -> None:
         settings.DJANGO_OUTBOX = {"SERIES_TIMEOUT": 60, "SERIES_ON_TIMEOUT": "discard"}
         add("a")
-        stash("t", key="b", series="for ever", timeout=0)
+        stash("t", key="b", value=None, series="for ever", timeout=0)
         open_series("opened", timeout=5, on_timeout="park")
         found = {
             name: (end and (end - begin).total_seconds(), action)
@@ -171,8 +173,8 @@ class TestOneAfterTheOther:
 
     def test_a_date_stages_a_message(self) -> None:
         moment = timezone.now() + timedelta(hours=1)
-        stash("t", key="a", not_before=moment)
-        stash_many([Message("t", key="b")], not_before=timedelta(hours=2))
+        stash("t", key="a", value=None, not_before=moment)
+        stash_many([Message("t", key="b", value=None)], not_before=timedelta(hours=2))
         a, b = StagedRecord.objects.order_by("staged_id")
         assert (a.not_before, a.series) == (moment, None)
         assert b.not_before - b.create_time == timedelta(hours=2)
@@ -223,13 +225,23 @@ class TestOneAfterTheOther:
         with pytest.raises(SeriesError, match="it has 2 and would get 1 more"):
             add("c", expected=2)
         with pytest.raises(SeriesError, match="it has 0 and would get 2 more"):
-            stash_many([Message("t", key=k) for k in "cd"], series="new", expected=1)
+            stash_many(
+                [Message("t", key=k, value=None) for k in "cd"],
+                series="new",
+                expected=1,
+            )
         add("c", expected=3)
         assert sent() == ["a", "b", "c"]
 
     def test_a_message_that_breaks_a_limit_leaves_the_series_as_it_was(self) -> None:
         with pytest.raises(InvalidMessage):
-            stash_many([Message("t", key="a"), Message("__t", key="b")], series=S)
+            stash_many(
+                [
+                    Message("t", key="a", value=None),
+                    Message("__t", key="b", value=None),
+                ],
+                series=S,
+            )
         assert not Series.objects.exists()
 
     def test_the_app_needs_no_more_than_its_grants(self) -> None:
@@ -240,11 +252,11 @@ class TestOneAfterTheOther:
             cursor.execute("SET LOCAL ROLE outbox_test_app")
             add("a", expected=2, timeout=5)
             add("b")
-            stash("t", key="c", series="other")
+            stash("t", key="c", value=None, series="other")
             release_series("other", ordered=True)
             open_series("third")
             discard_series("third")
-            stash("t", key="d", not_before=timedelta(hours=1))
+            stash("t", key="d", value=None, not_before=timedelta(hours=1))
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             cursor.execute("RESET ROLE")
         assert (sent(), staged()) == (["a", "b", "c"], ["d"])
@@ -300,7 +312,7 @@ def test_a_savepoint_takes_back_its_part_of_a_series() -> None:
 def test_each_database_has_its_own_series() -> None:
     for alias in ("default", "other"):
         with transaction.atomic(using=alias):
-            stash("t", key=alias, series=S, using=alias)
+            stash("t", key=alias, value=None, series=S, using=alias)
     with transaction.atomic(using="other"):
         release_series(S, using="other")
     assert (sent(), staged()) == ([], ["default"])
@@ -312,8 +324,8 @@ def test_from_async_code() -> None:
     async def write() -> None:
         block = transaction.atomic()
         await sync_to_async(block.__enter__)()
-        await astash("t", key="a", series=S)
-        await astash_many([Message("t", key="b")], series=S)
+        await astash("t", key="a", value=None, series=S)
+        await astash_many([Message("t", key="b", value=None)], series=S)
         assert len(await arelease_series(S)) == 2
         await aopen_series("other")
         assert await adiscard_series("other") == 0
@@ -392,8 +404,10 @@ class TestAtTheSameTime:
 
     def test_a_series_that_rolled_back_counts_for_nobody(self) -> None:
         with begun() as first, begun() as second:
-            first.do(stash, "t", key="x", series="new", expected=1)
-            late = second.submit(stash, "t", key="y", series="new", expected=2)
+            first.do(stash, "t", key="x", value=None, series="new", expected=1)
+            late = second.submit(
+                stash, "t", key="y", value=None, series="new", expected=2
+            )
             wait_until_blocked()
             first.roll_back()
             late.result(15)

@@ -111,7 +111,7 @@ def test_choices_of_a_model_field_can_name_topics_and_keys() -> None:
 def test_a_rollback_takes_the_message_back() -> None:
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         Order.objects.create(number="1")
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
         raise ZeroDivisionError
     assert (Order.objects.count(), contents()) == (0, [])
 
@@ -119,18 +119,18 @@ def test_a_rollback_takes_the_message_back() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_savepoint_takes_back_only_its_own_messages() -> None:
     with transaction.atomic():
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
         with pytest.raises(ZeroDivisionError), transaction.atomic():
-            stash("orders", key="2")
+            stash("orders", key="2", value=None)
             raise ZeroDivisionError
-        stash("orders", key="3")
+        stash("orders", key="3", value=None)
     assert contents() == [("orders", "1", None), ("orders", "3", None)]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_outside_a_transaction_nothing_is_written() -> None:
     with pytest.raises(NotInTransaction, match=r"No transaction\.atomic"):
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
     assert contents() == []
 
 
@@ -140,7 +140,7 @@ def test_switched_off_autocommit_is_no_transaction_block() -> None:
     connection.set_autocommit(False)
     try:
         with pytest.raises(NotInTransaction):
-            stash("orders", key="1")
+            stash("orders", key="1", value=None)
     finally:
         connection.rollback()
         connection.set_autocommit(True)
@@ -152,14 +152,16 @@ def test_the_transaction_of_another_database_does_not_count() -> None:
         transaction.atomic(using="other"),
         pytest.raises(NotInTransaction, match=r"on 'other'.*pass using='other'"),
     ):
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 def test_using_writes_to_the_other_database() -> None:
     with transaction.atomic(using="other"):
-        stash("orders", key="1", using="other")
-        stash_many([Message("orders", key="2")], using="other", ordered=True)
+        stash("orders", key="1", value=None, using="other")
+        stash_many(
+            [Message("orders", key="2", value=None)], using="other", ordered=True
+        )
     assert contents() == []
     assert OutboxRecord.objects.using("other").count() == 2
 
@@ -167,7 +169,7 @@ def test_using_writes_to_the_other_database() -> None:
 @pytest.mark.django_db(databases=["default", "other"])
 def test_the_routers_choose_the_database(settings: Settings) -> None:
     settings.DATABASE_ROUTERS = [_ToOther()]
-    stash("orders", key="1")
+    stash("orders", key="1", value=None)
     assert OutboxRecord.objects.using("other").count() == 1
 
 
@@ -181,11 +183,11 @@ class InDjangosTestCase(TestCase):
 
     @classmethod
     def setUpTestData(cls) -> None:
-        stash("orders", key="of all")
+        stash("orders", key="of all", value=None)
 
     def test_stash_works(self) -> None:
-        stash("orders", key="of one")
-        stash_many([Message("orders", key="of many")])
+        stash("orders", key="of one", value=None)
+        stash_many([Message("orders", key="of many", value=None)])
         assert [row[1] for row in contents()] == ["of all", "of one", "of many"]
 
 
@@ -206,8 +208,8 @@ def test_a_message_that_breaks_a_limit_leaves_the_transaction_usable(
 ) -> None:
     """It is refused before the database sees it."""
     with pytest.raises(InvalidMessage):
-        stash(**({"topic": "orders", "key": "1"} | arguments))
-    stash("orders", key="2")
+        stash(**({"topic": "orders", "key": "1", "value": None} | arguments))
+    stash("orders", key="2", value=None)
     assert len(contents()) == 1
 
 
@@ -252,15 +254,15 @@ def test_what_is_copied_is_what_an_insert_writes() -> None:
 @pytest.mark.django_db
 def test_a_few_messages_take_one_statement() -> None:
     with CaptureQueriesContext(connection) as queries:
-        stash_many([Message("orders", key=str(n)) for n in range(1000)])
+        stash_many([Message("orders", key=str(n), value=None) for n in range(1000)])
     assert len(queries) == 1
 
 
 @pytest.mark.django_db
 def test_messages_may_be_made_of_rows_of_the_same_connection() -> None:
-    stash_many(Message("orders", key=str(n)) for n in range(MANY))
+    stash_many(Message("orders", key=str(n), value=None) for n in range(MANY))
     rows = OutboxRecord.objects.order_by("id").iterator(chunk_size=100)
-    stash_many(Message("copies", key=row.kafka_key) for row in rows)
+    stash_many(Message("copies", key=row.kafka_key, value=None) for row in rows)
     copies = OutboxRecord.objects.filter(kafka_topic="copies").order_by("id")
     assert [row.kafka_key for row in copies] == [str(n) for n in range(MANY)]
 
@@ -286,8 +288,8 @@ def test_when_one_of_many_is_refused_none_is_written() -> None:
     """Also not those of an earlier statement, if the caller goes on."""
 
     def messages() -> Iterator[Message]:
-        yield from (Message("orders", key=str(n)) for n in range(MANY))
-        yield Message("orders", key="k" * 256)
+        yield from (Message("orders", key=str(n), value=None) for n in range(MANY))
+        yield Message("orders", key="k" * 256, value=None)
 
     with pytest.raises(InvalidMessage):
         stash_many(messages())
@@ -298,7 +300,7 @@ def test_when_one_of_many_is_refused_none_is_written() -> None:
 def test_values_of_different_kinds_fit_into_one_statement() -> None:
     stash_many(
         [
-            Message("t", key="1"),
+            Message("t", key="1", value=None),
             Message("t", key="2", value="text", headers={"a": "b"}),
             Message("t", key="3", value=b"raw", partition=1),
         ]
@@ -314,7 +316,7 @@ def test_from_async_code_it_joins_the_transaction_of_djangos_thread() -> None:
         await astash("orders", key="1", value="a", ordered=True)
         await sync_to_async(block.__exit__)(None, None, None)
         with pytest.raises(NotInTransaction):
-            await astash("orders", key="2")
+            await astash("orders", key="2", value=None)
         await sync_to_async(connections.close_all)()
 
     asyncio.run(write())
@@ -324,7 +326,7 @@ def test_from_async_code_it_joins_the_transaction_of_djangos_thread() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_stash_in_async_code_says_what_to_call_instead() -> None:
     async def write() -> None:
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
 
     with transaction.atomic(), pytest.raises(NotInTransaction, match="await astash"):
         asyncio.run(write())
@@ -380,7 +382,9 @@ def test_ordered_batches_that_share_keys_do_not_deadlock() -> None:
         try:
             for _ in range(20):
                 with transaction.atomic():
-                    stash_many([Message("t", key=k) for k in order], ordered=True)
+                    stash_many(
+                        [Message("t", key=k, value=None) for k in order], ordered=True
+                    )
         finally:
             connections.close_all()
 
@@ -423,7 +427,9 @@ def test_the_app_needs_no_more_than_its_grants() -> None:
     """Not even to read what it wrote."""
     _act_as("app")
     stash("orders", key="1", value={"a": 1}, headers={"a": "b"}, ordered=True)
-    stash_many([Message("orders", key="2"), Message("orders", key="3", value=b"x")])
+    stash_many(
+        [Message("orders", key="2", value=None), Message("orders", key="3", value=b"x")]
+    )
     with connection.cursor() as cursor:
         cursor.execute("RESET ROLE")
     assert len(contents()) == 3
@@ -474,7 +480,7 @@ def test_bound_on_the_server_the_statements_work_too() -> None:
         stash("t", key="1", value={"a": 1}, headers={"a": "b"})
         stash("t", key="2", value=b"x", ordered=True)
         stash_many(
-            (Message("t", key=str(n), partition=n) for n in range(MANY)),
+            (Message("t", key=str(n), value=None, partition=n) for n in range(MANY)),
             ordered=True,
         )
         assert len(contents()) == MANY + 2

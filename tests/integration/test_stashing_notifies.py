@@ -56,16 +56,16 @@ def ear(postgres: psycopg.Connection) -> Ear:
 
 
 def many(count: int) -> list[Message]:
-    return [Message("orders", key=str(number)) for number in range(count)]
+    return [Message("orders", key=str(number), value=None) for number in range(count)]
 
 
 @pytest.mark.usefixtures("notifying")
 def test_each_transaction_that_stashes_tells_once(ear: Ear) -> None:
     for _ in range(2):
         with transaction.atomic():
-            stash("orders", key="1")
+            stash("orders", key="1", value=None)
             with transaction.atomic():
-                stash("orders", key="2")
+                stash("orders", key="2", value=None)
             stash_many(many(3))
 
     assert ear.heard() == 2
@@ -83,7 +83,7 @@ def test_many_messages_tell_once_however_they_are_written(ear: Ear, count: int) 
 @pytest.mark.usefixtures("notifying")
 def test_nothing_is_told_before_the_commit(ear: Ear) -> None:
     with transaction.atomic():
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
         stash_many(many(COPIED))
         assert ear.heard() == 0
 
@@ -91,11 +91,11 @@ def test_nothing_is_told_before_the_commit(ear: Ear) -> None:
 @pytest.mark.usefixtures("notifying")
 def test_a_rollback_tells_nothing(ear: Ear) -> None:
     with pytest.raises(ZeroDivisionError), transaction.atomic():
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
         stash_many(many(COPIED))
         raise ZeroDivisionError
     with transaction.atomic(), pytest.raises(ZeroDivisionError), transaction.atomic():
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
         raise ZeroDivisionError
 
     assert ear.heard() == 0
@@ -106,7 +106,7 @@ def test_from_async_code_it_is_told_too(ear: Ear) -> None:
     async def write() -> None:
         block = transaction.atomic()
         await sync_to_async(block.__enter__)()
-        await astash("orders", key="1")
+        await astash("orders", key="1", value=None)
         await sync_to_async(block.__exit__)(None, None, None)
         await sync_to_async(connections.close_all)()
 
@@ -118,8 +118,8 @@ def test_from_async_code_it_is_told_too(ear: Ear) -> None:
 @pytest.mark.usefixtures("notifying")
 def test_what_is_staged_tells_nothing(ear: Ear) -> None:
     with transaction.atomic():
-        stash("orders", key="1", not_before=timedelta(hours=1))
-        stash("orders", key="1", series="s")
+        stash("orders", key="1", value=None, not_before=timedelta(hours=1))
+        stash("orders", key="1", value=None, series="s")
 
     assert ear.heard() == 0
 
@@ -148,10 +148,10 @@ def test_an_empty_series_tells_nothing(ear: Ear) -> None:
 
 def test_without_the_setting_nothing_is_told(ear: Ear) -> None:
     with transaction.atomic(), CaptureQueriesContext(connection) as statements:
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
         stash_many(many(2))
         stash_many(many(COPIED))
-        stash("orders", key="1", series="s", expected=1)
+        stash("orders", key="1", value=None, series="s", expected=1)
 
     assert ear.heard() == 0
     assert len(statements) == 6
@@ -161,7 +161,7 @@ def test_without_the_setting_nothing_is_told(ear: Ear) -> None:
 @pytest.mark.usefixtures("notifying")
 def test_only_a_copy_takes_one_more_statement() -> None:
     with transaction.atomic(), CaptureQueriesContext(connection) as statements:
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
         stash_many(many(2))
     assert len(statements) == 2
 
@@ -177,7 +177,7 @@ def test_it_takes_no_privilege_more() -> None:
         for statement in grants("outbox", app="told_app"):
             cursor.execute(statement)
         cursor.execute('SET LOCAL ROLE "told_app"')
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
         stash_many(many(COPIED))
-        stash("orders", key="1", series="s", expected=1)
+        stash("orders", key="1", value=None, series="s", expected=1)
         transaction.set_rollback(True)

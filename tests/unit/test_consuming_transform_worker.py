@@ -101,7 +101,7 @@ def test_the_same_input_gives_the_same_message_ids() -> None:
 
 def test_headers_of_the_output_are_the_handlers_then_ours() -> None:
     it = Transformation(
-        lambda _: Message("t", key="k", headers=[("a", "1"), ("a", "2")])
+        lambda _: Message("t", key="k", value=None, headers=[("a", "1"), ("a", "2")])
     )
     it.worker.work(messages("a"))
     ((letter,),) = it.transactions.sent
@@ -113,7 +113,9 @@ def test_headers_of_the_output_are_the_handlers_then_ours() -> None:
     assert dict(letter.headers)["outbox-source"] == "billing"
 
 
-@pytest.mark.parametrize("wrong", ["text", {"a": 1}, 7, [Message("t", key="k"), 7]])
+@pytest.mark.parametrize(
+    "wrong", ["text", {"a": 1}, 7, [Message("t", key="k", value=None), 7]]
+)
 def test_other_output_than_messages_is_refused(wrong: Any) -> None:
     group = group_of(lambda _: wrong, transforms=True)
     with pytest.raises((ConsumingError, TypeError), match="Message"):

@@ -5,22 +5,26 @@ from __future__ import annotations
 import io
 import json
 import logging
-from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
-from rich.console import Console
 
 from django_outbox.events import (
     ConsumerRead,
-    ConsumerReady,
     LeaderAcquired,
     LeaderFenced,
     MeterRead,
+    PartitionsChanged,
     Ready,
+    RecordParked,
+    SeriesExpired,
 )
-from django_outbox.observability.eventlog import JsonFormatter, JsonLines, LogLines
-from django_outbox.observability.terminal import ConsumerLine
+from django_outbox.observability.eventlog import (
+    JsonFormatter,
+    JsonLines,
+    LogLines,
+)
+from django_outbox.observability.textlog import TextFormatter
 
 METER = MeterRead(
     name="n",
@@ -75,7 +79,7 @@ def test_people_read_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "django_outbox"):
         LogLines()(LeaderFenced(name="n", leader_id="a", reason="no proof"))
 
-    assert "leader_fenced leader_id=a reason=no proof" == caplog.messages[0]
+    assert 'leader_fenced leader_id=a reason="no proof"' == caplog.messages[0]
     assert "leader_fenced" == caplog.records[0].__dict__["action"]
 
 
@@ -130,17 +134,85 @@ def test_a_consumers_reading_is_logged_unless_a_line_shows_it(
     assert "lag=30" in caplog.text
 
 
-def test_the_live_line_of_a_consumer_shows_what_is_left() -> None:
-    console = Console(file=io.StringIO(), width=200)
-    line = ConsumerLine(console)
-    assert "joining" in str(line._render())
-    line(ConsumerReady(name="n", group="billing"))
-    line(READ)
-    shown = str(line._render())
-    assert "consuming" in shown
-    assert "10 messages/s" in shown
-    assert "lag       30" in shown
-    assert "3 s" in shown
-    assert "failed" not in shown
-    line(replace(READ, failed=2, dead_letters=1))
-    assert "dead letters 1" in str(line._render())
+def test_what_has_no_value_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "django_outbox"):
+        LogLines()(Ready(name="n"))
+        LogLines()(METER)
+    assert "ready" == caplog.messages[0]
+    assert "database" not in caplog.messages[1]
+    assert "failed=0" in caplog.messages[1]
+    assert "rate=1.5 " in caplog.messages[1]
+
+
+def test_partitions_read_as_a_list(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "django_outbox"):
+        for partitions in (("a/0", "a/1"), ()):
+            LogLines()(PartitionsChanged(name="n", group="g", partitions=partitions))
+    assert [
+        "partitions_changed group=g partitions=a/0,a/1",
+        "partitions_changed group=g partitions=none",
+    ] == caplog.messages
+
+
+FORGED = "x\n2026-11-23T20:00:00+00:00 INFO leader_acquired leader_id=\x1b[2Jb"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        SeriesExpired(
+            name="n", leader_id="a", series=FORGED, messages=1, action="park"
+        ),
+        RecordParked(
+            name="n", record_id=1, message_id="m", topic="t", attempts=1, error=FORGED
+        ),
+        RecordParked(
+            name="n", record_id=1, message_id="m", topic=FORGED, attempts=1, error="e"
+        ),
+    ],
+)
+def test_a_row_forges_no_line_whatever_formats_it(
+    event: SeriesExpired | RecordParked, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A project's own LOGGING escapes nothing."""
+    with caplog.at_level(logging.INFO, "django_outbox"):
+        LogLines()(event)
+    (text,) = caplog.messages
+    assert text.isprintable()
+    assert r'"x\n2026-11-23T20:00:00+00:00 INFO' in text
+    assert not text.startswith("2026")
+
+
+def formatted(message: str, *args: object, **attributes: object) -> str:
+    record = logging.makeLogRecord(
+        {"levelname": "WARNING", "msg": message, "args": args, "created": 0.0}
+        | attributes
+    )
+    return TextFormatter().format(record)
+
+
+def test_the_text_log_has_the_time_of_everything_else() -> None:
+    time, rest = formatted("%s rows", 3).split(" ", 1)
+    assert datetime.fromisoformat(time) == datetime.fromtimestamp(0, UTC)
+    assert "WARNING 3 rows" == rest
+
+
+def test_the_text_log_is_one_line_whatever_it_is_given() -> None:
+    text = formatted("Record %s failed: %s", 1, FORGED)
+    assert text.isprintable()
+    assert r"x\n2026-11-23T20:00:00+00:00 INFO" in text
+
+
+def test_a_traceback_is_indented_so_that_it_forges_no_line() -> None:
+    with pytest.raises(ValueError, match="leader_acquired") as caught:
+        raise ValueError(FORGED)
+    info = (caught.type, caught.value, caught.tb)
+    first, *more = formatted("It failed", exc_info=info).split("\n")
+    assert first.endswith("WARNING It failed")
+    assert "    Traceback (most recent call last):" == more[0]
+    assert all(line.startswith("    ") and line.isprintable() for line in more)
+
+
+def test_lines_that_the_program_writes_stay_lines() -> None:
+    text = formatted("Two lines:\n%s", "a\nb\x1b[2J")
+    assert ["    a", r"    b\x1b[2J"] == text.split("\n")[1:]

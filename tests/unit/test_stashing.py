@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
 import uuid
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +14,15 @@ import pytest
 from django.utils.translation import gettext_lazy
 from pytest_django import Settings
 
-from django_outbox import Message, NotInTransaction, StashError, stash, stash_many
+from django_outbox import (
+    InvalidMessage,
+    Message,
+    NotInTransaction,
+    StashError,
+    astash,
+    stash,
+    stash_many,
+)
 from django_outbox.stashing import to_json
 from django_outbox.writing import current_writer
 
@@ -45,9 +55,9 @@ def test_json_without_a_standard_form_is_refused() -> None:
 def test_outside_a_transaction_the_error_names_the_database() -> None:
     expected = r"atomic\(using='default'\)"
     with pytest.raises(NotInTransaction, match=expected):
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
     with pytest.raises(NotInTransaction, match=expected):
-        stash_many([Message("orders", key="1")])
+        stash_many([Message("orders", key="1", value=None)])
 
 
 def test_the_setting_database_comes_before_the_routers(
@@ -55,13 +65,13 @@ def test_the_setting_database_comes_before_the_routers(
 ) -> None:
     settings.DJANGO_OUTBOX = {"DATABASE": "other"}
     with pytest.raises(NotInTransaction, match="on the database 'other'"):
-        stash("orders", key="1")
+        stash("orders", key="1", value=None)
 
 
 def test_using_comes_before_the_setting_database(settings: Settings) -> None:
     settings.DJANGO_OUTBOX = {"DATABASE": "other"}
     with pytest.raises(NotInTransaction, match="on the database 'default'"):
-        stash("orders", key="1", using="default")
+        stash("orders", key="1", value=None, using="default")
 
 
 def test_a_serializer_that_returns_no_text_is_named(
@@ -81,6 +91,82 @@ def test_a_value_that_no_serializer_takes_is_refused_without_showing_it() -> Non
     with pytest.raises(StashError, match="cannot turn this Secret into text") as caught:
         _row(value=Secret())
     assert "top secret" not in str(caught.value)
+
+
+def test_an_error_names_the_part_of_the_value_and_the_next_step() -> None:
+    class Money:
+        pass
+
+    with pytest.raises(InvalidMessage) as caught:
+        _row(value={"items": [{"price": 1}, {"price": Money()}]})
+    assert (
+        "value['items'][1]['price']: SERIALIZER (django_outbox.stashing.to_json) "
+        "cannot turn this Money into text. Convert it first, or set SERIALIZER to "
+        "a callable that accepts it."
+    ) == str(caught.value)
+    assert isinstance(caught.value.__cause__, TypeError)
+
+
+def test_a_value_that_is_nested_too_deeply_is_refused() -> None:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(InvalidMessage, match="deeply nested list"):
+        _row(value=value)
+
+
+def test_a_value_that_was_forgotten_is_no_tombstone() -> None:
+    """On a compacted topic a tombstone deletes what was sent before."""
+    missing = "missing 1 required keyword-only argument: 'value'"
+    with pytest.raises(TypeError, match=missing):
+        stash("orders", key="1")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=missing):
+        stash("orders", key="1", series="s")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=missing):
+        stash("orders", key="1", not_before=dt.timedelta(1))  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=missing):
+        asyncio.run(astash("orders", key="1"))  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=missing):
+        Message("orders", key="1")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("messages", "error"),
+    [
+        (
+            [Message("t", key="1", value=1), {"topic": "t"}],
+            r"messages\[1\]: must be a Message, not dict; pass django_outbox\.Mess",
+        ),
+        ({"topic": "t", "key": "1"}, r"messages\[0\]: must be a Message, not str"),
+        ([None], r"messages\[0\]: must be a Message, not NoneType"),
+        (Message("t", key="1", value=1), "an iterable of Message, not Message; pass a"),
+        ("text", "an iterable of Message, not str; pass a list"),
+        (b"text", "an iterable of Message, not bytes"),
+        (None, "an iterable of Message, not NoneType"),
+        (
+            (Message("t", key=key, value=1) for key in ("1", "2", "k" * 256)),
+            r"messages\[2\]: key: 256 characters",
+        ),
+        (
+            [Message("t", key="1", value={"a": [object()]})],
+            r"messages\[0\]: value\['a'\]\[0\]: SERIALIZER",
+        ),
+    ],
+)
+def test_what_is_no_message_is_refused_with_its_position(
+    messages: Any, error: str
+) -> None:
+    with pytest.raises(InvalidMessage, match=error):
+        list(current_writer().rows.make_all(messages))
+
+
+def test_an_error_of_the_iterable_itself_stays_what_it_is() -> None:
+    def messages() -> Iterator[Message]:
+        yield Message("t", key="1", value=1)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        list(current_writer().rows.make_all(messages()))
 
 
 def test_the_settings_are_read_again_after_a_change(settings: Settings) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from datetime import timedelta
 from typing import Any, Final
 
@@ -12,22 +11,17 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
 from ...conf import settings
-from ...models import (
-    ArchivedRecord,
-    OutboxRecord,
-    ParkedRecord,
-    ProcessedMessage,
-    Series,
-    StagedRecord,
-)
+from ...exceptions import TableMissing
+from ...missing_tables import OutboxTables
+from ...models import ArchivedRecord, OutboxRecord, ParkedRecord, ProcessedMessage
 from ...privileges import grants
 from ...routing import outbox_database
-from .. import cluster, identity, origins
+from ...wording import count, printable
+from .. import cluster, identity, status
+from ..answer import Answer
 from ..offsets import rewind_topics
 from ..series import close_series, list_series
 
-BLOCKED_SHOWN: Final = 20
-"""Blocked rows that `status` lists."""
 _ROLES: Final = ("app", "harvester", "consumer", "operator")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -39,17 +33,27 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        status = verbs.add_parser("status", help="what waits, is blocked or is parked")
-        status.add_argument("--format", choices=("text", "json"), default="text")
-        release = verbs.add_parser("release", help="put parked records back")
-        release.add_argument("ids", nargs="*", type=int, metavar="ID")
+        shared = [_options_of_django(), _options_of_verbs()]
+        verbs.add_parser(
+            "status", help="what waits, is blocked or is parked", parents=shared
+        )
+        release = verbs.add_parser(
+            "release", help="put parked records back", parents=shared
+        )
+        release.add_argument(
+            "ids", nargs="*", type=int, metavar="PARKED_ID", help="as `status` lists it"
+        )
         release.add_argument("--all", action="store_true", help="all parked records")
-        series = verbs.add_parser("series", help="list, release or discard series")
+        series = verbs.add_parser(
+            "series", help="list, release or discard series", parents=shared
+        )
         series.add_argument(
             "action", nargs="?", choices=("list", "release", "discard"), default="list"
         )
         series.add_argument("names", nargs="*", metavar="NAME")
-        prune = verbs.add_parser("prune", help="delete old rows of the archive table")
+        prune = verbs.add_parser(
+            "prune", help="delete old rows of the archive table", parents=shared
+        )
         prune.add_argument("--older-than", type=_age, required=True, metavar="AGE")
         prune.add_argument(
             "--processed",
@@ -57,16 +61,22 @@ class Command(BaseCommand):
             help="of the processed keys instead: such messages count as new again",
         )
         rewind = verbs.add_parser(
-            "rewind", help="let a consumer group read topics from their beginning"
+            "rewind",
+            help="let a consumer group read topics from their beginning",
+            parents=shared,
         )
         rewind.add_argument("group", metavar="GROUP")
         rewind.add_argument("topics", nargs="+", metavar="TOPIC")
-        roles = verbs.add_parser("grants", help="print the least privileges as SQL")
+        roles = verbs.add_parser(
+            "grants", help="print the least privileges as SQL", parents=shared
+        )
         roles.add_argument("--app", metavar="ROLE", help="role that stashes")
         roles.add_argument("--harvester", metavar="ROLE", help="role that harvests")
         roles.add_argument("--consumer", metavar="ROLE", help="role that consumes")
         roles.add_argument("--operator", metavar="ROLE", help="role of this command")
-        clusters = verbs.add_parser("cluster", help="make this outbox one of several")
+        clusters = verbs.add_parser(
+            "cluster", help="make this outbox one of several", parents=shared
+        )
         clusters.add_argument("action", choices=("init",))
         clusters.add_argument(
             "--above", type=int, default=0, metavar="ID", help="draw higher ids only"
@@ -76,137 +86,131 @@ class Command(BaseCommand):
             "--check", action="store_true", help="only say whether it has run"
         )
         instead.add_argument("--dry-run", action="store_true", help="only print SQL")
-        which = verbs.add_parser("identity", help="which outbox this is")
+        which = verbs.add_parser(
+            "identity", help="which outbox this is", parents=shared
+        )
         which.add_argument(
             "--new",
             action="store_true",
             help="make it another outbox, when its database is a copy of another's",
         )
-        for verb in (status, release, series, prune, rewind, roles, clusters, which):
-            verb.add_argument("--database", metavar="ALIAS", help="where the outbox is")
 
     def handle(self, *args: Any, **options: Any) -> None:
         alias = outbox_database(options["database"] or settings.DATABASE)
         if alias not in connections:
             raise CommandError(f"There is no database {alias!r} in DATABASES.")
+        answer = Answer(self.stdout.write, is_json=options["json"], database=alias)
         try:
-            getattr(self, options["verb"])(alias, options)
+            self._run(alias, options, answer)
+        except CommandError as exc:
+            # What was done before the error is committed.
+            answer.document["error"] = str(exc)
+            raise
+        finally:
+            answer.finish()
+
+    def _run(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
+        try:
+            with OutboxTables(alias):
+                getattr(self, options["verb"])(alias, options, answer)
+        except TableMissing as exc:
+            raise CommandError(printable(str(exc))) from exc
         except DatabaseError as exc:
-            reason = str(exc).partition("\n")[0]
+            reason = printable(str(exc).partition("\n")[0])
             raise CommandError(f"The database {alias!r} refused: {reason}") from exc
 
-    def status(self, alias: str, options: dict[str, Any]) -> None:
+    def status(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Show what waits, what is blocked and what is parked."""
-        backlog = OutboxRecord.objects.using(alias).backlog()
-        parked = ParkedRecord.objects.using(alias).count()
-        records = StagedRecord.objects.using(alias)
-        staged = {
-            "series": Series.objects.using(alias).open().count(),
-            "in_series": records.in_series().count(),
-            "delayed": records.delayed().count(),
-        }
-        blocked = list(
-            OutboxRecord.objects.using(alias)
-            .blocked()
-            .values("id", "kafka_topic", "attempts", "last_error")[:BLOCKED_SHOWN]
-        )
-        clusters = origins.report(alias) if settings.CLUSTERS_COUNT > 1 else None
-        which = identity.report(alias)
-        if options["format"] == "json":
-            report = {
-                "database": alias,
-                "table": OutboxRecord._meta.db_table,
-                "identity": which,
-                "backlog": backlog._asdict(),
-                "staged": staged,
-                "parked": parked,
-                "blocked": blocked,
-                **({"clusters": clusters} if clusters else {}),
-            }
-            self.stdout.write(json.dumps(report))
-            return
-        for line in identity.describe(which):
-            self.stdout.write(line)
-        at_least = "at least " if backlog.is_capped else ""
-        waiting = f"{at_least}{backlog.records:,}, oldest {backlog.oldest_age:.1f} s"
-        self.stdout.write(f"waiting  {waiting}")
-        for line in origins.describe(clusters) if clusters else ():
-            self.stdout.write(line)
-        self.stdout.write(
-            "staged   {in_series:,} in {series:,} open series, {delayed:,} for "
-            "later".format(**staged)
-        )
-        self.stdout.write(f"parked   {parked:,}")
-        more = " or more" if len(blocked) == BLOCKED_SHOWN else ""
-        self.stdout.write(f"blocked  {len(blocked)}{more}")
-        for row in blocked:
-            failed = f"{row['attempts']} attempts: {row['last_error']!r}"
-            self.stdout.write(f"  id {row['id']} to {row['kafka_topic']}, {failed}")
+        found = status.report(alias)
+        answer.document |= found
+        answer.say(*status.describe(found))
 
-    def release(self, alias: str, options: dict[str, Any]) -> None:
+    def release(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Put parked records back into the outbox."""
         ids = set(options["ids"])
         if bool(ids) == options["all"]:
-            raise CommandError("Name the ids of parked records, or --all.")
+            raise CommandError(
+                "Name the ids of parked records, as `outbox status` lists them, or "
+                "--all."
+            )
         parked = ParkedRecord.objects.using(alias)
-        chosen = parked.filter(id__in=ids) if ids else parked
-        # Several parked records may have one id, after a failover.
-        wanted = max(len(ids), chosen.count())
+        chosen = parked.filter(parked_id__in=ids) if ids else parked
+        wanted = len(ids) or chosen.count()
         released = chosen.release()
-        self.stdout.write(f"{released:,} back in the outbox")
+        answer.document |= {"released": released, "wanted": wanted}
+        answer.say(f"{count(released, 'record')} back in the outbox")
         if released < wanted:
             raise CommandError(
-                f"{wanted - released} of {wanted} are not parked, or their id is "
-                "taken by another row of the outbox."
+                f"{wanted - released} of {wanted} are not parked, or the id of their "
+                "record is taken by another row of the outbox."
             )
 
-    def series(self, alias: str, options: dict[str, Any]) -> None:
+    def series(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """List the open series, or end those that are named."""
         if options["action"] == "list":
-            for line in list_series(alias):
-                self.stdout.write(line)
-            return
-        for line in close_series(alias, options["action"], options["names"]):
-            self.stdout.write(line)
+            list_series(alias, answer)
+        else:
+            close_series(alias, options["action"], options["names"], answer)
 
-    def prune(self, alias: str, options: dict[str, Any]) -> None:
+    def prune(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Delete old rows of one table, a chunk at a time."""
         table = ProcessedMessage if options["processed"] else ArchivedRecord
         old = table.objects.using(alias).older_than(options["older_than"])
-        total = 0
+        answer.document |= {"table": table._meta.db_table, "pruned": 0}
         for deleted in old.prune():
-            total += deleted
-            self.stdout.write(f"{total:,} pruned")
+            answer.document["pruned"] += deleted
+            answer.say(f"{count(answer.document['pruned'], 'row')} pruned")
 
-    def rewind(self, alias: str, options: dict[str, Any]) -> None:
+    def rewind(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Let a consumer group read topics from their beginning."""
-        for line in rewind_topics(alias, options["group"], options["topics"]):
-            self.stdout.write(line)
+        rewind_topics(alias, options["group"], options["topics"], answer)
 
-    def grants(self, alias: str, options: dict[str, Any]) -> None:
+    def identity(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
+        """Say which outbox this is, or make it another one."""
+        if options["new"]:
+            identity.renew(alias)
+        found = identity.report(alias)
+        answer.document |= found
+        answer.say(*identity.describe(found))
+
+    def grants(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Print the least privileges of the roles that are named."""
         roles = {name: options[name] for name in _ROLES}
         if not any(roles.values()):
             raise CommandError(f"Name a role: --{', --'.join(_ROLES)}.")
-        for statement in grants(OutboxRecord._meta.db_table, **roles):
-            self.stdout.write(statement)
+        statements = list(grants(OutboxRecord._meta.db_table, **roles))
+        answer.document["statements"] = statements
+        answer.say_sql(statements)
 
-    def cluster(self, alias: str, options: dict[str, Any]) -> None:
+    def cluster(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Make the outbox that of this cluster."""
         if options["check"]:
-            lines = cluster.check(alias)
+            cluster.check(alias, answer)
         elif options["dry_run"]:
-            lines = cluster.print_init(alias, above=options["above"])
+            cluster.print_init(alias, answer, above=options["above"])
         else:
-            lines = cluster.init(alias, above=options["above"])
-        for line in lines:
-            self.stdout.write(line)
+            cluster.init(alias, answer, above=options["above"])
 
-    def identity(self, alias: str, options: dict[str, Any]) -> None:
-        """Say which outbox this is, or make it another one."""
-        known = identity.describe(identity.report(alias))
-        for line in identity.renew(alias) if options["new"] else known:
-            self.stdout.write(line)
+
+def _options_of_verbs() -> ArgumentParser:
+    parser = ArgumentParser(add_help=False)
+    parser.add_argument("--database", metavar="ALIAS", help="where the outbox is")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON document on standard output"
+    )
+    return parser
+
+
+def _options_of_django() -> ArgumentParser:
+    """
+    Return the options that every command of Django has, for use after a verb, too.
+
+    They have no defaults there, which would replace what stands before the verb.
+    """
+    parser = BaseCommand().create_parser("manage.py", "outbox", add_help=False)
+    for action in parser._actions:  # noqa: SLF001  # Django's call_command() reads it, too
+        action.default = SUPPRESS
+    return parser
 
 
 def _age(text: str) -> timedelta:

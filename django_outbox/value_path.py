@@ -1,0 +1,81 @@
+"""
+Where in a value the part lies that a serializer refuses.
+
+Serializers name the type of such a part, and a value of a thousand parts may hold
+it anywhere. The search asks the serializer again, for one part after the other,
+so that it fits any serializer; it costs time only after an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+_SHOWN: Final = 60
+"""Characters of a dict's key that a path shows."""
+_MAX_STEPS: Final = 20
+"""Steps that a path has, so that an error stays a line."""
+
+
+class Refused(NamedTuple):
+    """The innermost part of a value that cannot be serialized."""
+
+    path: str
+    """As Python would index the value: `value['items'][2]`."""
+    kind: str
+    """Its type, in the words of an error; never the part itself."""
+
+
+def find_refused(value: object, serialize: Callable[[object], object]) -> Refused:
+    """Return the innermost part of a value that `serialize` refuses."""
+    steps = ["value"]
+    seen: set[int] = set()
+    while id(value) not in seen and len(steps) < _MAX_STEPS:
+        seen.add(id(value))
+        for step, part in _parts(value):
+            if not _is_accepted(part, serialize):
+                steps.append(step)
+                value = part
+                break
+        else:
+            return _itself(value, "".join(steps), serialize)
+    nested = "cyclic" if id(value) in seen else "deeply nested"
+    return Refused("".join(steps), f"{nested} {_kind(value)}")
+
+
+def _itself(value: object, path: str, serialize: Callable[[object], object]) -> Refused:
+    """Tell a value, all parts of which are accepted, from a key that it has."""
+    for key, part in value.items() if isinstance(value, dict) else ():
+        if not _is_accepted({key: part}, serialize):
+            return Refused(f"a key of {path}", _kind(key))
+    return Refused(path, _kind(value))
+
+
+def _parts(value: object) -> Iterator[tuple[str, object]]:
+    """Yield each part of a value, after the step that leads to it."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield f"[{_shown(key)}]", part
+    elif isinstance(value, list | tuple):
+        for position, part in enumerate(value):
+            yield f"[{position}]", part
+
+
+def _is_accepted(part: object, serialize: Callable[[object], object]) -> bool:
+    try:
+        serialize(part)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _kind(part: object) -> str:
+    if isinstance(part, float) and not math.isfinite(part):
+        return "float that is NaN or infinite"
+    return type(part).__name__
+
+
+def _shown(key: object) -> str:
+    text = repr(key)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

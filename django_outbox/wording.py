@@ -1,0 +1,47 @@
+"""
+How numbers, times and foreign text read in logs, on terminals and in errors.
+
+One wording for each, so that two lines of output never tell the same in two ways.
+JSON output has values of its own: numbers, and RFC 3339 in UTC.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def count(number: int, noun: str, *, is_capped: bool = False) -> str:
+    """Say how many there are: `1 record`, `60,000 records`, `100,000+ records`."""
+    plural = "" if number == 1 and not is_capped else "s"
+    return f"{number:,}{'+' if is_capped else ''} {noun}{plural}"
+
+
+def duration(seconds: float) -> str:
+    """Say how long something took, or how old it is: `3.8 s`, `12 min`, `5 h`."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7_200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{seconds / 3_600:.0f} h"
+    return f"{seconds / 86_400:,.0f} days"
+
+
+def local_time(moment: datetime) -> str:
+    """Write a moment as RFC 3339 with the offset of the local time zone."""
+    return moment.astimezone().isoformat(timespec="seconds")
+
+
+def printable(text: str) -> str:
+    """
+    Escape what could move a cursor, end a line or hide text: no forged line of a log.
+
+    Letters of all scripts stay; a backslash does, too, so that to escape twice
+    changes nothing.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )

@@ -1,0 +1,77 @@
+"""How numbers, times and foreign text read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from django_outbox.wording import count, duration, local_time, printable
+
+
+@pytest.mark.parametrize(
+    ("number", "is_capped", "expected"),
+    [
+        (0, False, "0 records"),
+        (1, False, "1 record"),
+        (2, False, "2 records"),
+        (60_000, False, "60,000 records"),
+        (100_000, True, "100,000+ records"),
+        (1, True, "1+ records"),
+    ],
+)
+def test_a_count_has_the_right_plural(
+    number: int, is_capped: bool, expected: str
+) -> None:
+    assert count(number, "record", is_capped=is_capped) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.04, "0.0 s"),
+        (3.84, "3.8 s"),
+        (119.9, "119.9 s"),
+        (120, "2 min"),
+        (7_199, "120 min"),
+        (7_200, "2 h"),
+        (172_799, "48 h"),
+        (172_800, "2 days"),
+        (86_400 * 5_000, "5,000 days"),
+    ],
+)
+def test_a_duration_has_one_unit(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
+
+
+@pytest.fixture
+def _in_kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_in_kolkata")
+def test_a_time_is_local_and_has_its_offset() -> None:
+    moment = datetime(2026, 11, 23, 20, 8, 9, 123_456, tzinfo=UTC)
+    assert local_time(moment) == "2026-11-24T01:38:09+05:30"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("order-17 Zoë 日本 😀", "order-17 Zoë 日本 😀"),
+        ("a\nb\r\tc", r"a\nb\r\tc"),
+        ("\x1b[2J\x07\x7f\x9b31m", r"\x1b[2J\x07\x7f\x9b31m"),
+        ("\u202egnp.exe\u2028\u2066", r"\u202egnp.exe\u2028\u2066"),
+        ("\ud800", r"\ud800"),
+        (r"C:\new", r"C:\new"),
+    ],
+)
+def test_what_steers_a_terminal_is_escaped(text: str, expected: str) -> None:
+    assert printable(text) == expected
+    assert printable(printable(text)) == expected
