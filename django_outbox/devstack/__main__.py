@@ -8,6 +8,7 @@ import sys
 
 from . import DevstackError, Stack, devstack
 from .published import published
+from .stack import VARIABLES
 
 
 def main() -> int:
@@ -30,7 +31,7 @@ def main() -> int:
                     "Another devstack runs, and it is the one that is found without"
                     " variables. Export the lines above to use this one."
                 )
-            _say(_ending(stack))
+            _say(ending(stack))
             signal.pause()
     except KeyboardInterrupt:
         return 0
@@ -40,13 +41,18 @@ def main() -> int:
     return 0
 
 
-def _ending(stack: Stack) -> str:
-    """Say what Ctrl-C ends: what the environment names is not ours."""
-    services = {"Postgres": stack.postgres, "Kafka": stack.kafka}
-    ours = [name for name, one in services.items() if one.source != "environment"]
-    if not ours:
-        return "Both servers are named by the environment; Ctrl-C leaves them running."
-    return f"Running; Ctrl-C ends {' and '.join(ours)}, with all data."
+def ending(stack: Stack) -> str:
+    """One line: which services Ctrl-C ends and which it leaves alone."""
+    ends, found = [], []
+    for name, service in (("Postgres", stack.postgres), ("Kafka", stack.kafka)):
+        if service.source == "environment":
+            found.append(f"{name}, found in the environment ({VARIABLES[name]})")
+        else:
+            ends.append(f"{name} and its data")
+    if not ends:
+        ends.append("this command")
+    left = f" Left alone: {'; '.join(found)}." if found else ""
+    return f"Running; Ctrl-C ends {', '.join(ends)}.{left}"
 
 
 def _say(line: str) -> None:

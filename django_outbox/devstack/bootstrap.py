@@ -5,6 +5,8 @@ Scripts of the checkout call `ensure_environment` before they import anything
 else: it makes `.venv`, installs the project with pinned versions, and starts
 the script again with that environment's Python. When all of that stands
 already, it costs a look at one file.
+
+`meanwhile.py` adds more to that environment while the script runs.
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from .extras import Extras
 
 OLDEST_PYTHON = (3, 11)
 
@@ -40,7 +45,7 @@ def ensure_environment(*extras: str) -> None:
     """
     Return inside an environment that has the project with these extras.
 
-    Does not return otherwise: the script starts anew in that environment, or
+    Does not return otherwise: the script starts again in that environment, or
     exits with a message that says what to do.
     """
     if sys.version_info < OLDEST_PYTHON:
@@ -49,9 +54,9 @@ def ensure_environment(*extras: str) -> None:
                 *OLDEST_PYTHON, sys.executable, *sys.version_info[:2]
             )
         )
-    if not _is_complete(extras):
-        with _alone():
-            if not _is_complete(extras):
+    if not is_complete(*extras):
+        with alone(say=_say):
+            if not is_complete(*extras):
                 _build(extras)
     if Path(sys.prefix).resolve() != ENVIRONMENT.resolve():
         sys.stdout.flush()
@@ -77,14 +82,36 @@ def _inputs() -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _is_complete(extras: tuple[str, ...]) -> bool:
+def is_complete(*extras: str) -> bool:
+    """Whether the environment has all that these extras need."""
     stamp = _read_stamp()
     return (
         stamp is not None
         and PYTHON.exists()
         and (stamp.get("home"), stamp.get("inputs")) == (_home(), _inputs())
-        and set(extras) <= set(stamp.get("extras", ()))  # type: ignore[call-overload]
+        and {*extras} <= {*_known_extras(stamp)}
     )
+
+
+@contextmanager
+def adding(extra: str) -> Iterator[list[str]]:
+    """
+    Note in the stamp that an extra is being added, and then that it is there.
+
+    Yields the command; the caller runs it and holds the lock. The
+    environment is complete without the extra, and stays so if the block ends
+    with an error or with this process.
+    """
+    stamp = _read_stamp() or {}
+    _write_stamp({**stamp, "adding": extra})
+    if "adding" in stamp:
+        _remove_half_installed()
+    extras = _extras()
+    # Not the project itself: it is installed, and processes run from it.
+    yield [*_pip(), *extras.requirements({extra})]
+    known = {*_known_extras(stamp), *extras.closure({extra})}
+    stamp.pop("adding", None)
+    _write_stamp({**stamp, "extras": sorted(known)})
 
 
 def _build(extras: tuple[str, ...]) -> None:
@@ -96,11 +123,17 @@ def _build(extras: tuple[str, ...]) -> None:
         _adopt()
     elif stamp.get("home") != _home() or not PYTHON.exists():
         _create()
-    if not is_theirs:
-        _write_stamp(UNFINISHED)
+    if "adding" in stamp:
+        _remove_half_installed()
+    asked = ", ".join(sorted(extras))
+    _write_stamp(
+        {**stamp, "theirs": True, "adding": asked} if is_theirs else UNFINISHED
+    )
     wanted = {*extras, *_known_extras(stamp), *_java_extra()}
+    _say(f"installing {asked}")
     _install(wanted)
-    made = {"home": _home(), "inputs": _inputs(), "extras": sorted(wanted)}
+    known = sorted(_extras().closure(wanted))
+    made = {"home": _home(), "inputs": _inputs(), "extras": known}
     _write_stamp({**made, "theirs": is_theirs})
     _say(f"the environment is ready ({time.monotonic() - begun:.0f} s)")
 
@@ -125,15 +158,39 @@ def _create() -> None:
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
     ENVIRONMENT.mkdir()
     _write_stamp(UNFINISHED)
-    # The script may run in the very environment that is made anew.
+    # The script may run in the very environment that is made again.
     python = getattr(sys, "_base_executable", sys.executable)
     _run([python, "-m", "venv", str(ENVIRONMENT)])
+
+
+def _remove_half_installed() -> None:
+    """
+    Let pip install again what it was interrupted in.
+
+    It takes a package for installed as soon as its metadata are there; its
+    installer's name is what it writes when all the files are.
+    """
+    for found in ENVIRONMENT.glob("lib/python*/site-packages/*.dist-info"):
+        if not (found / "INSTALLER").exists():
+            shutil.rmtree(found, ignore_errors=True)
 
 
 def _write_stamp(stamp: dict[str, object]) -> None:
     partial = STAMP.with_suffix(".partial")
     partial.write_text(json.dumps(stamp), "utf-8")
     partial.replace(STAMP)
+
+
+def _pip() -> list[str]:
+    """The beginning of the command that installs."""
+    return [
+        *(str(PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar=off"),
+        *("--disable-pip-version-check", f"--constraint={CONSTRAINTS}"),
+    ]
+
+
+def _extras() -> Extras:
+    return Extras(ROOT / "pyproject.toml")
 
 
 def _known_extras(stamp: dict[str, object]) -> list[str]:
@@ -156,13 +213,10 @@ def _java_extra() -> list[str]:
 
 def _install(extras: set[str]) -> None:
     """Install the checkout itself, editable, with what the extras need."""
-    project = f"{ROOT}[{','.join(sorted(extras))}]"
-    _say(f"installing {project}")
     _run(
         [
-            *(str(PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar=off"),
-            *("--disable-pip-version-check", f"--constraint={CONSTRAINTS}"),
-            *("--editable", project),
+            *_pip(),
+            *("--editable", f"{ROOT}[{','.join(sorted(extras))}]"),
         ],
         echo=("Collecting ", "Installing collected packages"),
     )
@@ -178,11 +232,18 @@ def _run(command: list[str], *, echo: tuple[str, ...] = ()) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        start_new_session=True,
     ) as process:
-        for line in process.stdout or ():
-            output.append(line)
-            if echo and line.startswith(echo):
-                _say(line.strip().partition(" (from")[0][:70], fleeting=True)
+        try:
+            for line in process.stdout or ():
+                output.append(line)
+                if echo and line.startswith(echo):
+                    _say(line.strip().partition(" (from")[0][:70], fleeting=True)
+        except BaseException:
+            # Also what it has started: pip builds packages in processes.
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
     if process.returncode:
         sys.exit(
             "\n{}\nThe environment could not be made; see above. It needs the"
@@ -204,11 +265,15 @@ def _say(line: str, *, fleeting: bool = False) -> None:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Let one process at a time build; the lock goes with the process."""
+def alone(*, say: Callable[[str], None]) -> Iterator[None]:
+    """Let one process at a time install; the lock goes with the process."""
     folder = os.open(ROOT, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another script that installs into {ENVIRONMENT}")
+            fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
         os.close(folder)

@@ -2,8 +2,9 @@
 The devstack in Docker: both servers as containers, through testcontainers.
 
 Ports are chosen here and not by the engine, which would choose others after a
-restart. Containers of an owner that was killed are removed by testcontainers'
-own reaper.
+restart. Only this machine reaches them, unless the engine is on another one:
+then everybody does who reaches that machine. Containers of an owner that was
+killed are removed by testcontainers' own reaper.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .kafka import SETTINGS, is_kafka_there, listener_settings
 from .postgres import DATABASE, is_postgres_there
@@ -27,6 +28,8 @@ POSTGRES_IMAGE: Final = "postgres:18"
 KAFKA_IMAGE: Final = "apache/kafka:4.3.1"
 
 EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - inside the container
+
+THIS_MACHINE: Final = "127.0.0.1"
 
 _SOCKET: Final = Path("/var/run/docker.sock")
 
@@ -54,9 +57,21 @@ class ContainerService(Service):
     """A server in a container, on a port of the engine's host."""
 
     def __init__(
-        self, address: str, container: DockerContainer, answers: Callable[[str], bool]
+        self,
+        address: str,
+        container: DockerContainer,
+        answers: Callable[[str], bool],
+        *,
+        host: str,
     ) -> None:
         super().__init__(address, source="docker")
+        self.warning = (
+            ""
+            if host == THIS_MACHINE
+            else f"the engine is on {host}; whoever reaches that machine reaches"
+            f" this server: {address.rpartition('@')[2]}"
+        )
+        """What its user should know about who can connect."""
         self._container = container
         self._answers = answers
         self._is_created = False
@@ -108,10 +123,10 @@ class DockerPostgres(ContainerService):
         port, password = free_port(), token_hex(16)
         container.with_env("POSTGRES_PASSWORD", password)
         container.with_env("POSTGRES_DB", DATABASE)
-        container.with_bind_ports(5432, port)
+        publish(container, 5432, host=host, port=port)
         container.with_command("-c max_connections=200 -c max_prepared_transactions=20")
         address = f"postgres://postgres:{password}@{host}:{port}/{DATABASE}"
-        super().__init__(address, container, is_postgres_there)
+        super().__init__(address, container, is_postgres_there, host=host)
 
 
 class DockerKafka(ContainerService):
@@ -128,8 +143,22 @@ class DockerKafka(ContainerService):
         )
         for name, value in {**SETTINGS, **listeners}.items():
             container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
-        container.with_bind_ports(9092, port)
-        super().__init__(address, container, is_kafka_there)
+        publish(container, 9092, host=host, port=port)
+        super().__init__(address, container, is_kafka_there, host=host)
+
+
+def publish(container: DockerContainer, inside: int, *, host: str, port: int) -> None:
+    """
+    Let clients on this machine, and if the engine is here no others, connect.
+
+    Args:
+        inside: port inside the container.
+        host: where this machine finds the engine's ports.
+        port: one of them.
+    """
+    bindings: dict[str, Any] = container.ports
+    # with_bind_ports() takes no address, and means all of the machine's.
+    bindings[str(inside)] = (host, port) if host == THIS_MACHINE else port
 
 
 def _container(image: str) -> DockerContainer:
@@ -142,7 +171,7 @@ def _container(image: str) -> DockerContainer:
 def _host(container: DockerContainer) -> str:
     host = container.get_docker_client().host()
     # Containers publish their ports for IPv4; the name may mean ::1 first.
-    return "127.0.0.1" if host == "localhost" else host
+    return THIS_MACHINE if host == "localhost" else host
 
 
 @contextmanager

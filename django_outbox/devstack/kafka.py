@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 from uuid import uuid4
 
+from .archives import download
 from .java import find_java
 from .kept import KeptProcess
 from .service import Service, free_port, wait_until
@@ -51,14 +52,10 @@ class EmbeddedKafka(Service):
     """A Kafka broker below a temporary folder, on a port of 127.0.0.1."""
 
     def __init__(self, *, progress: Callable[[str], None]) -> None:
-        from ..jars import read_list, resolve
-
         self._port, self._controller_port = free_port(), free_port()
         super().__init__(f"127.0.0.1:{self._port}", source="embedded")
-        java = find_java()
-        jars = resolve(read_list("kafka"), progress=progress)
-        class_path = os.pathsep.join(map(str, jars))
-        self._java = [java, *JAVA_OPTIONS, "-cp", class_path]
+        self._progress = progress
+        self._java = [find_java()]
         self._process = KeptProcess("kafka", ending=signal.SIGKILL)
         self._settings_file = self._process.folder / "server.properties"
         listeners = listener_settings(
@@ -70,6 +67,7 @@ class EmbeddedKafka(Service):
 
     def start(self) -> None:
         if not self._settings_file.exists():
+            self._find_classes()
             self._format()
         self._process.start([*self._java, "kafka.Kafka", str(self._settings_file)])
         wait_until(
@@ -87,6 +85,14 @@ class EmbeddedKafka(Service):
 
     def close(self) -> None:
         self._process.close()
+
+    def _find_classes(self) -> None:
+        from ..jars import read_list, resolve
+
+        download("kafka", self._process, progress=self._progress)
+        jars = resolve(read_list("kafka"))
+        class_path = os.pathsep.join(map(str, jars))
+        self._java = [self._java[0], *JAVA_OPTIONS, "-cp", class_path]
 
     def _format(self) -> None:
         self._settings_file.write_text(

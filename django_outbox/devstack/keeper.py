@@ -53,15 +53,17 @@ def run(command: list[str], folder: str, user: str | None) -> subprocess.Popen[b
 
 
 def end(server: subprocess.Popen[bytes], ending: int) -> None:
-    """End a server at once, in good order if it will."""
+    """End a server at once, in good order if it will, then all that it started."""
+    if server.poll() is not None:
+        # Its number may be another's by now.
+        return
     with contextlib.suppress(ProcessLookupError):
         server.send_signal(ending)
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         server.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(server.pid, signal.SIGKILL)
+    server.wait()
 
 
 def keep(prefix: str, ending: int, user: str | None) -> None:

@@ -14,12 +14,13 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from select import select
 
 from .service import DevstackError
+from .waiting import StallDetector, Stalled, work_done
 
 PATIENCE = 10.0
 """Seconds for the keeper to end by itself; it gives a server two of them."""
@@ -74,18 +75,48 @@ class KeptProcess:
             raise DevstackError(f"{command[0]} cannot be started: {answer}")
         self._pid = int(answer)
 
-    def run(self, command: list[str], *, timeout: float = 60.0) -> None:
+    def run(
+        self,
+        command: list[str],
+        *,
+        name: str = "",
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """
-        Run a command to its end.
+        Run a command to its end, however long it takes while it gets on.
+
+        Args:
+            name: what errors call it; by default, as its program.
+            progress: hears each line that it prints.
 
         Raises:
             DevstackError: it failed; quotes the end of its output.
+            Stalled: it did nothing for a while.
         """
+        name = name or Path(command[0]).name
+        path = self.folder / "log"
+        path.touch()
+        begin = path.stat().st_size
         self.start(command)
-        if (code := self.wait(timeout)) != 0:
-            raise DevstackError(
-                f"{Path(command[0]).name} failed with code {code}. {self.explain()}"
-            )
+        pids = [] if self._pid is None else [self._pid]
+        detector, rest = StallDetector(), b""
+        with path.open("rb") as log:
+            log.seek(begin)
+            has_ended = False
+            while not has_ended:
+                has_ended = self._is_answer_there(0.5)
+                *lines, rest = (rest + log.read()).split(b"\n")
+                for line in lines:
+                    progress(line.decode(errors="replace"))
+                if not has_ended and detector.is_stalled(work_done(pids, output=path)):
+                    raise Stalled(
+                        f"{name} does nothing any more: no output,"
+                        f" no input, no processor time. {self.explain()}"
+                    )
+        # Not by wait(), which takes a closed process for one that ended well.
+        code, self._pid = int(self._answer()), None
+        if code:
+            raise DevstackError(f"{name} failed with code {code}. {self.explain()}")
 
     def is_running(self) -> bool:
         """Whether the command has not ended yet."""

@@ -9,14 +9,13 @@ outbox cluster init` for each, and then calls `connect()`.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, LiteralString
 
 from .postgres import EmbeddedPostgres
-from .service import DevstackError
+from .waiting import wait_while_moving
 
 OPTIONS: Final = {
     "wal_level": "logical",
@@ -36,8 +35,8 @@ OPTIONS: Final = {
 REPLICATOR: Final = "replicator"
 """Whom the servers let read what they publish; it needs no other privilege."""
 
-TIMEOUT: Final = 30.0
-"""Seconds in which something that was asked for has to show."""
+INTERVAL: Final = 0.02
+"""Seconds between two looks at what was asked for."""
 
 Pair = tuple[int, int]
 """From a server to a server, by their numbers."""
@@ -128,7 +127,11 @@ class Replicas:
         for pair in chosen:
             self._execute(pair[1], _DISABLE.format(**self._names(*pair)))
         self._paused |= chosen
-        _wait_for(lambda: not any(map(self._is_subscribed, chosen)), "a pause")
+        wait_while_moving(
+            lambda: not any(map(self._is_subscribed, chosen)),
+            what="replication to pause",
+            interval=INTERVAL,
+        )
 
     def resume(self, pairs: Iterable[Pair] | None = None) -> None:
         """Go on in these directions, by default in all that are paused."""
@@ -144,7 +147,11 @@ class Replicas:
 
     def wait_until_connected(self) -> None:
         """Wait until each direction that is not paused, of servers that run, works."""
-        _wait_for(lambda: all(map(self._is_connected, self._working())), "a connection")
+        wait_while_moving(
+            lambda: all(map(self._is_connected, self._working())),
+            what="replication to connect",
+            interval=INTERVAL,
+        )
 
     def wait_until_caught_up(self) -> None:
         """Wait until what was committed by now is in every table that it should be."""
@@ -158,7 +165,14 @@ class Replicas:
             values = {"name": self._names(*pair)["name"], "end": ends[pair[0]]}
             return bool(self._value(pair[0], _IS_REPLAYED, values))
 
-        _wait_for(lambda: all(map(is_caught_up, working)), "replication to catch up")
+        wait_while_moving(
+            lambda: all(map(is_caught_up, working)),
+            what="replication to catch up",
+            progress=lambda: [
+                self._value(pair[0], _REPLAYED, self._names(*pair)) for pair in working
+            ],
+            interval=INTERVAL,
+        )
 
     def conflicts(self) -> int:
         """Return how many rows came in under an id that was there already."""
@@ -217,14 +231,6 @@ class Replicas:
         return row[0] if row else None
 
 
-def _wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        if time.monotonic() > deadline:
-            raise DevstackError(f"Waited {TIMEOUT:.0f} s in vain for {what}.")
-        time.sleep(0.02)
-
-
 _ROLE: Final[LiteralString] = f"""\
 CREATE ROLE {REPLICATOR} LOGIN REPLICATION PASSWORD '{{password}}'"""
 
@@ -255,6 +261,10 @@ SELECT EXISTS (
     SELECT FROM pg_stat_replication
     WHERE application_name = %(name)s AND replay_lsn >= %(end)s::pg_lsn
 )"""
+
+_REPLAYED: Final[LiteralString] = """\
+SELECT max(replay_lsn)::text FROM pg_stat_replication
+WHERE application_name = %(name)s"""
 
 _CONFLICTS: Final[LiteralString] = """\
 SELECT coalesce(sum(confl_insert_exists + confl_multiple_unique_conflicts), 0)::bigint

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event
 from typing import Final, TypeAlias
 
 from ..exceptions import OutboxError
@@ -26,6 +27,13 @@ SOURCES: Final = ("environment", "docker", "embedded")
 
 PRIVATE: Final = ("docker", "embedded")
 """Servers of one's own, to stop and to kill."""
+
+
+VARIABLES: Final = {
+    "Postgres": "DATABASE_URL",
+    "Kafka": "KAFKA_BOOTSTRAP_SERVERS",
+}
+"""Where the environment names a service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +57,8 @@ class Stack:
     def environment(self) -> Mapping[str, str]:
         """The variables that lead a child process to these servers."""
         return {
-            "DATABASE_URL": self.database_url,
-            "KAFKA_BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            VARIABLES["Postgres"]: self.database_url,
+            VARIABLES["Kafka"]: self.bootstrap_servers,
         }
 
 
@@ -77,16 +85,18 @@ def devstack(
             )
         sources = [source for source in sources if source in names]
     started: list[Service] = []
+    is_over = Event()
 
-    def provide(name: str, variable: str) -> Service:
-        return _start(name, variable, sources, progress, started)
+    def provide(name: str) -> Service:
+        return _start(name, sources, progress, started, is_over)
 
     executor = ThreadPoolExecutor(2, thread_name_prefix="devstack")
     try:
-        postgres = executor.submit(provide, "Postgres", "DATABASE_URL")
-        kafka = executor.submit(provide, "Kafka", "KAFKA_BOOTSTRAP_SERVERS")
+        postgres = executor.submit(provide, "Postgres")
+        kafka = executor.submit(provide, "Kafka")
         yield Stack(postgres=postgres.result(), kafka=kafka.result())
     finally:
+        is_over.set()
         # Closing also ends a start that is still going on, after a Ctrl-C.
         for service in started:
             service.close()
@@ -97,10 +107,10 @@ def devstack(
 
 def _start(
     name: str,
-    variable: str,
     sources: Sequence[str],
     progress: Progress,
     started: list[Service],
+    is_over: Event,
 ) -> Service:
     """Start the service from the first source that has it."""
     reasons = []
@@ -108,26 +118,32 @@ def _start(
         begun = time.monotonic()
         service = None
         try:
-            if (service := _build(name, variable, source, progress)) is None:
+            if (service := _build(name, source, progress)) is None:
                 continue
             started.append(service)
+            # After the line above: either the owner closes it, or this sees why.
+            if is_over.is_set():
+                break
             service.start()
         except OutboxError as error:
             reasons.append(f"{source}: {error}")
-            progress(f"{name}: not from {source}. {str(error).splitlines()[0]}")
             if service:
                 service.close()
+            if is_over.is_set():
+                break
+            progress(f"{name}: not from {source}. {str(error).splitlines()[0]}")
             continue
         took = time.monotonic() - begun
         progress(f"{name} is there ({source}, {took:.1f} s)")
         return service
-    ways_out = "\n".join([*reasons, f"set {variable}."])
+    ways_out = "\n".join([*reasons, f"set {VARIABLES[name]}."])
     raise DevstackError(f"No {name}: {ways_out}")
 
 
-def _build(name: str, variable: str, source: str, progress: Progress) -> Service | None:
+def _build(name: str, source: str, progress: Progress) -> Service | None:
     """The service from this source, not started, or None if it has none."""
     if source == "environment":
+        variable = VARIABLES[name]
         address = os.environ.get(variable)
         return ExternalService(address, variable=variable) if address else None
     if source == "docker":
@@ -136,7 +152,10 @@ def _build(name: str, variable: str, source: str, progress: Progress) -> Service
         if not does_engine_answer():
             return None
         progress(f"{name}: starting a container")
-        return DockerPostgres() if name == "Postgres" else DockerKafka()
+        service = DockerPostgres() if name == "Postgres" else DockerKafka()
+        if service.warning:
+            progress(f"{name}: {service.warning}")
+        return service
     from .kafka import EmbeddedKafka
     from .postgres import EmbeddedPostgres
 

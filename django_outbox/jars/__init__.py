@@ -10,6 +10,6 @@ pipeline gives them to Spark.
 from __future__ import annotations
 
 from .coordinates import Coordinate, read_list
-from .resolver import JarError, resolve
+from .resolver import JarError, are_cached, resolve
 
-__all__ = ["Coordinate", "JarError", "read_list", "resolve"]
+__all__ = ["Coordinate", "JarError", "are_cached", "read_list", "resolve"]

@@ -43,6 +43,12 @@ def default_cache() -> Path:
     return user_cache_path("django-outbox", appauthor=False) / "jars"
 
 
+def are_cached(coordinates: Sequence[Coordinate], *, cache: Path | None = None) -> bool:
+    """Whether all of these archives are on this machine, each proved."""
+    cache = cache or default_cache()
+    return all(_is_proved(cache, coordinate) for coordinate in coordinates)
+
+
 def resolve(
     coordinates: Sequence[Coordinate],
     *,
@@ -56,7 +62,7 @@ def resolve(
         JarError: an archive is not to be had, or its sha256 is another.
     """
     cache = cache or default_cache()
-    if not all(_is_proved(cache, coordinate) for coordinate in coordinates):
+    if not are_cached(coordinates, cache=cache):
         cache.mkdir(parents=True, exist_ok=True)
         with _alone(cache):
             # Another process may have brought them while this one waited.

@@ -170,7 +170,7 @@ def consumer_config(options: OutboxSettings) -> KafkaConfig:
 def watch_config(options: OutboxSettings) -> KafkaConfig:
     """Properties of the consumer that hears who leads, and is no member."""
     return {
-        **_DEFAULTS,
+        **DEFAULTS,
         **options.KAFKA,
         # Never joined: the partition is assigned by hand, nothing is committed.
         "group.id": options.leader_group,

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ..election.ports import Heartbeat
 from ..election.strangers import Strangers
+from ..exceptions import KafkaUnavailable
 from ..options import OutboxSettings
 from ..records import Identity
 from .config import watch_config
@@ -85,11 +86,13 @@ class Lookout:
         if self._identity() is None:
             return
         if self._watch is None:
-            self._watch = Watch(
-                {**watch_config(self._options), **self._client_id},
-                topic=self._options.leader_topic,
-                shard=self._shard,
-            )
+            config = {**watch_config(self._options), **self._client_id}
+            topic = self._options.leader_topic
+            try:
+                self._watch = Watch(config, topic=topic, shard=self._shard)
+            except KafkaUnavailable:
+                # The next look retries; the member of the group reports it.
+                return
         for heartbeat in self._watch.heard():
             self._strangers.check(heartbeat)
 

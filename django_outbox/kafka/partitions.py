@@ -21,8 +21,7 @@ from ..exceptions import KafkaUnavailable
 from ..options import OutboxSettings
 from .clients import make
 from .config import KafkaConfig, admin_config
-from .logs import CLIENT_LOG
-from .trouble import unavailable
+from .trouble import Trouble
 
 TIMEOUT: Final = 5.0
 """Seconds for one question to the cluster."""
@@ -43,7 +42,9 @@ class KafkaPartitions:
     """Asks the cluster about partitions; the adapter of `PartitionStates`."""
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
-        self._config: KafkaConfig = {**admin_config(options), "logger": CLIENT_LOG}
+        config = admin_config(options)
+        self._trouble = Trouble("look at partitions", action="consume", config=config)
+        self._config: KafkaConfig = {**config, **self._trouble.callbacks}
         if name:
             self._config["client.id"] = name
 
@@ -53,9 +54,9 @@ class KafkaPartitions:
         admin = make(AdminClient, self._config)
         names = sorted({topic for topic, _ in places})
         asked = admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT)
-        ids = {name: _id(found) for name, found in _known(asked.items())}
-        lows = _offsets(admin, places, _FIRST)
-        highs = _offsets(admin, places, _BEHIND_LAST)
+        ids = {name: _id(found) for name, found in self._known(asked.items())}
+        lows = self._offsets(admin, places, _FIRST)
+        highs = self._offsets(admin, places, _BEHIND_LAST)
         known = [place for place in places if place[0] in ids]
         if any(place not in lows or place not in highs for place in known):
             raise KafkaUnavailable("A partition has no leader now.")
@@ -64,27 +65,27 @@ class KafkaPartitions:
             for place in known
         }
 
+    def _offsets(
+        self, admin: AdminClient, places: Sequence[Place], spec: OffsetSpec
+    ) -> dict[Place, int]:
+        asked = {TopicPartition(*place): spec for place in places}
+        answers = admin.list_offsets(asked, request_timeout=TIMEOUT)
+        found = self._known(answers.items())
+        return {(at.topic, at.partition): end.offset for at, end in found}
 
-def _offsets(
-    admin: AdminClient, places: Sequence[Place], spec: OffsetSpec
-) -> dict[Place, int]:
-    asked = {TopicPartition(*place): spec for place in places}
-    answers = admin.list_offsets(asked, request_timeout=TIMEOUT)
-    return {(at.topic, at.partition): f.offset for at, f in _known(answers.items())}
-
-
-def _known(
-    answers: Iterable[tuple[Any, Future[Any]]],
-) -> Iterable[tuple[Any, Any]]:
-    """Yield what was found; leave out what the cluster does not know."""
-    for asked, future in answers:
-        try:
-            yield asked, future.result(TIMEOUT + 0.5)
-        except FutureTimeout as error:
-            raise KafkaUnavailable from error
-        except KafkaException as error:
-            if error.args[0].name() not in _UNKNOWN:
-                raise unavailable(error) from error
+    def _known(
+        self,
+        answers: Iterable[tuple[Any, Future[Any]]],
+    ) -> Iterable[tuple[Any, Any]]:
+        """Yield what was found; leave out what the cluster does not know."""
+        for asked, future in answers:
+            try:
+                yield asked, future.result(TIMEOUT + 0.5)
+            except FutureTimeout as error:
+                raise KafkaUnavailable from error
+            except KafkaException as error:
+                if error.args[0].name() not in _UNKNOWN:
+                    raise self._trouble.unavailable("The partitions", error) from error
 
 
 def _id(description: Any) -> str:

@@ -14,8 +14,9 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from ..election.ports import Heartbeat
 from . import heartbeats
+from .clients import make
 from .config import KafkaConfig
-from .logs import CLIENT_LOG
+from .logs import ClientLog
 
 BATCH: Final = 100
 """Messages of one look at most, so that a flood cannot hold it."""
@@ -29,12 +30,18 @@ class Watch:
         config: see `config.watch_config`.
         topic: the leader topic.
         shard: its partition.
+
+    Raises:
+        KafkaUnavailable: no client can be made now.
     """
 
     def __init__(self, config: KafkaConfig, *, topic: str, shard: int) -> None:
-        # Whoever looks after the group says what is wrong with the cluster.
-        quiet: KafkaConfig = {"error_cb": lambda _: None, "logger": CLIENT_LOG}
-        self._consumer = Consumer(config | quiet)
+        # The member of the group reports what is wrong with the cluster.
+        quiet: KafkaConfig = {
+            "error_cb": lambda _: None,
+            "logger": ClientLog(lambda _: None),
+        }
+        self._consumer = make(Consumer, config | quiet)
         # An hour of heartbeats may lie there, of outboxes that are long gone.
         self._consumer.assign([TopicPartition(topic, shard, OFFSET_END)])
 

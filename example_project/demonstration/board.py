@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+
+from django_outbox.devstack.waiting import wait_while_moving
 
 REFRESH: Final = 0.25
 """Seconds between two looks."""
@@ -52,24 +55,39 @@ class Board:
         self._began = time.monotonic()
         self._line_at = 0.0
 
-    def watch(
-        self, seconds: float, *, until: Callable[[], object] = lambda: False
-    ) -> None:
-        """Show for a while, or until something has happened."""
+    def watch(self, seconds: float) -> None:
+        """Show for a while."""
         end = time.monotonic() + seconds
-        if not self._console.is_terminal:
-            while time.monotonic() < end and not until():
-                self._perhaps_print()
+        with self._live() as refresh:
+            while time.monotonic() < end:
                 time.sleep(REFRESH)
-            return
-        with Live(self._table(), console=self._console, transient=True) as live:
-            while time.monotonic() < end and not until():
-                time.sleep(REFRESH)
-                live.update(self._table())
+                refresh()
+
+    def wait(
+        self,
+        is_done: Callable[[], object],
+        *,
+        what: str,
+        progress: Callable[[], object],
+    ) -> None:
+        """Show until something has happened; see `wait_while_moving`."""
+        with self._live() as refresh:
+            wait_while_moving(
+                is_done, what=what, progress=progress, shows=refresh, interval=REFRESH
+            )
 
     def show(self) -> None:
         """Print what is known now, to stay."""
         self._console.print(self._table())
+
+    @contextmanager
+    def _live(self) -> Iterator[Callable[[], None]]:
+        """Yield what shows the present state."""
+        if not self._console.is_terminal:
+            yield self._perhaps_print
+            return
+        with Live(self._table(), console=self._console, transient=True) as live:
+            yield lambda: live.update(self._table())
 
     def _table(self) -> Table:
         table = Table(title=f"{time.monotonic() - self._began:.0f} s")

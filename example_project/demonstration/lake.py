@@ -96,7 +96,7 @@ def _copy_topic(bootstrap_servers: str) -> None:
     partitions = 1 + max(m.partition() or 0 for m in messages)
     topic = NewTopic(BROKEN_TOPIC, num_partitions=partitions)
     admin = AdminClient(config)
-    admin.create_topics([topic])[BROKEN_TOPIC].result(30)
+    admin.create_topics([topic])[BROKEN_TOPIC].result(60)
     producer = Producer(config)
     for message in break_some(messages):
         producer.produce(

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
+from types import TracebackType
 
 from billing.accounts import ACCOUNTS
 from billing.models import Account, Charge
@@ -29,6 +30,7 @@ from django.db import connection, transaction
 from django.db.models import Sum
 from shop import orders
 
+from django_outbox.devstack.waiting import StallDetector, Stalled
 from django_outbox.models import OutboxRecord
 
 ROLLED_BACK = 10
@@ -40,7 +42,7 @@ AMOUNT = Decimal("4.50")
 
 
 class Orders:
-    """Places orders on a thread until `finish()`."""
+    """Places orders on a thread until `finish()`, or until the block ends."""
 
     def __init__(self, *, rate: float) -> None:
         self.placed: list[int] = []
@@ -51,6 +53,17 @@ class Orders:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._place, daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> Orders:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.finish()
 
     def finish(self) -> None:
         """Place no more."""
@@ -85,6 +98,8 @@ class Orders:
 class Comparison:
     """What Kafka has against what was committed. Counts of messages."""
 
+    placed: int
+    """Orders that were committed."""
     committed: int
     delivered: int
     """Different messages in the topics."""
@@ -101,10 +116,34 @@ class Comparison:
     """Whether customers owe what was charged, each order once."""
 
 
-def are_charged(placed: Orders) -> bool:
-    """Whether billing has heard of every order, and nothing waits to be sent."""
-    charged = Charge.objects.count()
-    return charged >= len(placed.placed) and not OutboxRecord.objects.exists()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """How much of what was placed has arrived everywhere."""
+
+    placed: int
+    charged: int
+    waiting: int
+    """Messages in the outbox."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether billing has charged every order, and nothing waits."""
+        return self.charged >= self.placed and not self.waiting
+
+    def __str__(self) -> str:
+        return (
+            f"{self.charged:,} of {self.placed:,} orders charged,"
+            f" {self.waiting:,} waiting in the outbox"
+        )
+
+
+def settled(placed: Orders) -> Settled:
+    """Count what has arrived."""
+    return Settled(
+        placed=len(placed.placed),
+        charged=Charge.objects.count(),
+        waiting=OutboxRecord.objects.count(),
+    )
 
 
 def compare(placed: Orders, bootstrap_servers: str) -> Comparison:
@@ -127,6 +166,7 @@ def compare(placed: Orders, bootstrap_servers: str) -> Comparison:
     charged = Charge.objects.count()
     owed = Account.objects.aggregate(owed=Sum("owed"))["owed"]
     return Comparison(
+        placed=len(placed.placed),
         # Placing an order stashes two messages, charging it one.
         committed=2 * len(placed.placed) + charged,
         delivered=len(seen),
@@ -152,16 +192,18 @@ def read(bootstrap_servers: str, *topics: str) -> list[Message]:
     partitions = [
         TopicPartition(topic, number, 0)
         for topic in topics
-        for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        for number in consumer.list_topics(topic, timeout=60).topics[topic].partitions
     ]
     consumer.assign(partitions)
-    messages = []
+    messages: list[Message] = []
     left = len(partitions)
+    detector = StallDetector()
     while left:
-        message = consumer.poll(10)
+        message = consumer.poll(0.5)
         if message is None:
-            raise TimeoutError("Kafka has sent nothing for 10 s")
-        if (error := message.error()) is None:
+            if detector.is_stalled((len(messages), left)):
+                raise Stalled(f"Kafka sends nothing of {', '.join(topics)}.")
+        elif (error := message.error()) is None:
             messages.append(message)
         elif error.code() == KafkaError._PARTITION_EOF:
             left -= 1

@@ -13,16 +13,29 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, Final
+
+from django_outbox.devstack import DevstackError
+from django_outbox.devstack.waiting import wait_while_moving, work_done
+from django_outbox.events import boottime_ns
 
 MANAGE = Path(__file__).resolve().parents[1] / "manage.py"
 
 
 CONSUMER = "billing"
 """Name of the process that consumes, and of its group."""
+
+PERIODIC: Final = frozenset({"meter_read", "consumer_read"})
+"""Events that come also when nothing changes."""
+
+END_LIMIT: Final = 60.0
+"""Seconds for all processes to end in order before they are killed."""
 
 
 class Workers:
@@ -40,12 +53,18 @@ class Workers:
         self.names = names
         self._environment = environment or {}
         self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._started: dict[str, int] = {}
+        """When each was started, in nanoseconds."""
+        self._logs: dict[str, IO[bytes]] = {}
         self._events: list[dict[str, Any]] = []
-        self._news = threading.Condition()
 
     def __enter__(self) -> Workers:
-        for name in self.names:
-            self.start(name)
+        try:
+            for name in self.names:
+                self.start(name)
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
@@ -54,10 +73,7 @@ class Workers:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for process in self._processes.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self._processes.values():
-            process.wait(30)
+        self._end()
 
     def start(self, name: str) -> None:
         """Start a process, or start it again."""
@@ -66,6 +82,8 @@ class Workers:
             if name == CONSUMER
             else ["runharvester"]
         )
+        self._started[name] = boottime_ns()
+        self._logs[name] = TemporaryFile()  # noqa: SIM115 - outlives the block
         process = subprocess.Popen(
             [
                 *(sys.executable, str(MANAGE), *command),
@@ -73,7 +91,7 @@ class Workers:
             ],
             env={**os.environ, **self._environment},
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._logs[name],
             text=True,
         )
         self._processes[name] = process
@@ -81,8 +99,9 @@ class Workers:
 
     def kill(self, name: str) -> None:
         """End a process as a crash would: it can tell nobody."""
-        self._processes[name].kill()
-        self._processes[name].wait()
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
 
     def running(self) -> int:
         """How many have not ended."""
@@ -100,36 +119,85 @@ class Workers:
         ]
 
     def wait_for(
-        self, kind: str, *, name: str = "", after_ns: int = 0, timeout: float
+        self,
+        kind: str,
+        *,
+        name: str = "",
+        after_ns: int = 0,
+        shows: Callable[[], object] = lambda: None,
     ) -> dict[str, Any]:
         """
         Return the first event of a kind after a moment.
 
         Raises:
-            TimeoutError: when there is none after `timeout` seconds.
+            DevstackError: a process has ended, or nothing moves any more.
         """
 
         def found() -> list[dict[str, Any]]:
             return self.said(kind, name=name, after_ns=after_ns)
 
-        with self._news:
-            if self._news.wait_for(found, timeout):
-                return found()[0]
-        raise TimeoutError(f"no {kind} from {self.names[0]}, … after {timeout:.0f} s")
+        wait_while_moving(
+            found,
+            what=f"{kind} from {name or ', '.join(self.names)}",
+            progress=self.progress,
+            shows=shows,
+        )
+        return found()[0]
 
-    def wait_until_ready(self, *, timeout: float) -> None:
-        """Return when all have said that they are ready, and one leads."""
+    def wait_until_ready(self) -> None:
+        """Return when all harvesters have said that they are ready, and one leads."""
         for name in self.names:
-            self.wait_for("ready", name=name, timeout=timeout)
-        self.wait_for_leader(timeout=timeout)
+            # The consumer is ready when there is a topic, with the first order.
+            if name != CONSUMER:
+                self.wait_for("ready", name=name)
+        self.wait_for("leader_acquired")
 
-    def wait_for_leader(self, *, after_ns: int = 0, timeout: float) -> dict[str, Any]:
-        """Return the first leader_acquired event after a moment."""
-        return self.wait_for("leader_acquired", after_ns=after_ns, timeout=timeout)
+    def leader(self) -> str:
+        """Return the name of the process that was elected last."""
+        elected = self.said("leader_acquired")
+        return str(max(elected, key=lambda event: event["boottime_ns"])["name"])
+
+    def progress(self) -> tuple[object, ...]:
+        """
+        Return what changes while they get on: for `wait_while_moving`.
+
+        Events, and the work of those that start: they may need long for it.
+
+        Raises:
+            DevstackError: a process has ended that nobody has killed.
+        """
+        starting = []
+        for name, process in list(self._processes.items()):
+            if (code := process.poll()) is not None:
+                raise DevstackError(
+                    f"{name} has ended with code {code}.\n{self._end_of_log(name)}"
+                )
+            if not self.said("ready", name=name, after_ns=self._started[name]):
+                starting.append(process.pid)
+        changes = sum(event["event"] not in PERIODIC for event in list(self._events))
+        return changes, work_done(starting)
+
+    def _end(self) -> None:
+        try:
+            for process in self._processes.values():
+                process.send_signal(signal.SIGTERM)
+            deadline = time.monotonic() + END_LIMIT
+            for process in self._processes.values():
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            # Also when somebody presses Ctrl-C once more.
+            for process in self._processes.values():
+                process.kill()
+
+    def _end_of_log(self, name: str, lines: int = 5) -> str:
+        log = self._logs[name]
+        log.seek(0)
+        return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            with self._news:
+            # A process that is killed may leave half a line.
+            with suppress(json.JSONDecodeError):
                 self._events.append(json.loads(line))
-                self._news.notify_all()

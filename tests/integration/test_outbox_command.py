@@ -12,9 +12,9 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from django_outbox import Message, open_series, stash_many
-from django_outbox.management.identity import report
 from django_outbox.management.answer import Answer
 from django_outbox.management.commands.outbox import Command
+from django_outbox.management.identity import report
 from django_outbox.management.series import close_series
 from django_outbox.models import (
     ArchivedRecord,

@@ -1,13 +1,17 @@
-"""From a clean checkout to an environment, and what calls for a new one."""
+"""From a clean checkout to an environment, in stages, and what calls for a new one."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from zipfile import ZipFile
 
+import psutil
 import pytest
 
 from django_outbox.devstack import bootstrap
@@ -15,11 +19,23 @@ from django_outbox.devstack import bootstrap
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+PYPROJECT = """\
+[project]
+name = "django_outbox"
+[project.optional-dependencies]
+demo = ["django-outbox[terminal]", "celery>=5"]
+terminal = ["rich>=13"]
+lake = ["Django.Outbox[demo, spark]"]
+spark = ["pyspark==4"]
+dev = ["django-outbox[lake]", "pytest"]
+"""
+
+
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty checkout, where `_run` and `_install` only say what they would do."""
     environment = tmp_path / ".venv"
-    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     (tmp_path / "constraints.txt").write_text("Django==5.2\n")
     monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
     monkeypatch.setattr(bootstrap, "CONSTRAINTS", tmp_path / "constraints.txt")
@@ -48,7 +64,7 @@ def steps(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def build(*extras: str) -> None:
-    if not bootstrap._is_complete(extras):
+    if not bootstrap.is_complete(*extras):
         bootstrap._build(extras)
 
 
@@ -75,6 +91,154 @@ def test_scripts_with_other_extras_share_the_environment(steps: list[str]) -> No
     build("dev")
     build("demo")
     assert steps == ["venv", "pip", "pip"]
+
+
+def test_what_an_extra_leads_to_needs_no_other_installation(steps: list[str]) -> None:
+    build("dev")
+    build("demo")
+    build("lake")
+    assert steps == ["venv", "pip"]
+
+
+def test_a_stage_is_added_to_an_environment_that_stays_complete(
+    steps: list[str],
+) -> None:
+    build("demo")
+    with bootstrap.adding("lake") as command:
+        assert bootstrap.is_complete("demo")
+        assert not bootstrap.is_complete("lake")
+        # Not the project: processes run from it.
+        assert command[-3:] == ["celery>=5", "pyspark==4", "rich>=13"]
+        assert "--editable" not in command
+    build("lake")
+    assert steps == ["venv", "pip"]
+
+
+def test_an_interrupted_stage_leaves_the_first_one_and_is_installed_again(
+    steps: list[str], checkout: Path
+) -> None:
+    build("demo")
+    with pytest.raises(KeyboardInterrupt), bootstrap.adding("lake"):
+        raise KeyboardInterrupt
+    build("demo")
+    assert steps == ["venv", "pip"]
+    half, whole = make_metadata(checkout, "half"), make_metadata(checkout, "whole")
+    (whole / "INSTALLER").write_text("pip")
+    with bootstrap.adding("lake"):
+        assert not half.exists()
+        assert whole.exists()
+    assert bootstrap.is_complete("lake")
+
+
+def test_another_script_also_repairs_an_interrupted_stage(
+    steps: list[str], checkout: Path
+) -> None:
+    build("demo")
+    with pytest.raises(KeyboardInterrupt), bootstrap.adding("lake"):
+        raise KeyboardInterrupt
+    half = make_metadata(checkout, "half")
+    build("dev")
+    assert not half.exists()
+    assert bootstrap.is_complete("lake")
+    assert "adding" not in json.loads(bootstrap.STAMP.read_text())
+
+
+def make_metadata(checkout: Path, name: str) -> Path:
+    """A package of which pip has written the metadata, and not who installed it."""
+    folder = checkout / f".venv/lib/python3.11/site-packages/{name}-1.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Name: {name}\nVersion: 1\n")
+    return folder
+
+
+def test_pip_installs_again_what_it_was_interrupted_in(
+    checkout: Path, tmp_path: Path
+) -> None:
+    """The sign that `_remove_half_installed` goes by is pip's own."""
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", bootstrap.ENVIRONMENT],
+        check=True,
+    )
+    wheel = make_wheel(tmp_path, "thing")
+    pip = [sys.executable, "-m", "pip", "--python", str(bootstrap.PYTHON), "install"]
+    install = [*pip, "--no-index", "--disable-pip-version-check", str(wheel)]
+    subprocess.run(install, check=True)
+    (module,) = bootstrap.ENVIRONMENT.glob("lib/python*/site-packages/thing.py")
+    (installer,) = module.parent.glob("thing-*.dist-info/INSTALLER")
+    installer.unlink()
+    module.unlink()
+    subprocess.run(install, check=True)
+    assert not module.exists(), "pip looks at more than the metadata by now"
+    bootstrap._remove_half_installed()
+    subprocess.run(install, check=True)
+    assert module.exists()
+
+
+def make_wheel(folder: Path, name: str) -> Path:
+    """The smallest package there is."""
+    metadata = f"{name}-1.dist-info"
+    wheel = folder / f"{name}-1-py3-none-any.whl"
+    with ZipFile(wheel, "w") as archive:
+        archive.writestr(f"{name}.py", "")
+        archive.writestr(
+            f"{metadata}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n"
+        )
+        archive.writestr(
+            f"{metadata}/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\n"
+            "Tag: py3-none-any\n",
+        )
+        archive.writestr(f"{metadata}/RECORD", "")
+    return wheel
+
+
+def test_the_first_stage_of_the_demo_is_small() -> None:
+    extras = bootstrap.Extras(REPOSITORY / "pyproject.toml")
+    heavy = ("pyspark", "pyarrow", "pandas", "matplotlib")
+    first = extras.requirements({"demo"})
+    assert not [line for line in first if line.startswith(heavy)]
+    second = extras.requirements({"demo-lake"})
+    assert [line for line in second if line.startswith("pyspark==")]
+
+
+def test_an_interrupted_step_leaves_no_process(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids: list[int] = []
+
+    def interrupt(line: str, **_: object) -> None:
+        pids.append(int(line.split()[1]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bootstrap, "_say", interrupt)
+    script = 'sleep 1000 & echo "Collecting $!"; wait'
+    with pytest.raises(KeyboardInterrupt):
+        bootstrap._run(["sh", "-c", script], echo=("Collecting ",))
+    _, alive = psutil.wait_procs(map(psutil.Process, running(pids)), timeout=10)
+    assert not alive
+
+
+def running(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def test_a_second_script_says_that_it_waits(checkout: Path) -> None:
+    said: list[str] = []
+    second = threading.Thread(target=wait_for_the_lock, args=(said,))
+    with bootstrap.alone(say=said.append):
+        assert said == []
+        second.start()
+        while not said:
+            assert second.is_alive()
+            os.sched_yield()
+    second.join(10)
+    assert "waiting for another script" in said[0]
+    assert said[1:] == ["in"]
+
+
+def wait_for_the_lock(said: list[str]) -> None:
+    with bootstrap.alone(say=said.append):
+        said.append("in")
 
 
 def test_an_interrupted_installation_starts_from_scratch(

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from django_outbox.devstack import DevstackError
 from django_outbox.devstack import kept as kept_module
 from django_outbox.devstack.kept import KeptProcess
+from django_outbox.devstack.waiting import StallDetector, Stalled
 from tests.machine import IN_BACKGROUND
 
 FOREVER = ["sleep", "1000"]
@@ -148,6 +151,50 @@ def test_one_process_follows_another_in_the_same_folder(kept: KeptProcess) -> No
 def test_an_error_quotes_what_the_process_printed(kept: KeptProcess) -> None:
     with pytest.raises(DevstackError, match=r"failed with code 3(.|\n)*no such luck"):
         kept.run(["sh", "-c", "echo no such luck; exit 3"])
+
+
+def test_a_command_is_heard_while_it_runs(kept: KeptProcess) -> None:
+    kept.run(["echo", "of another command"])
+    lines: list[str] = []
+    kept.run(["sh", "-c", "echo one; echo two"], progress=lines.append)
+    assert lines == ["one", "two"]
+
+
+def test_a_command_that_does_nothing_any_more_is_given_up(
+    kept: KeptProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = partial(StallDetector, patience=0.5)
+    monkeypatch.setattr(kept_module, "StallDetector", impatient)
+    with pytest.raises(Stalled, match=r"a nap does nothing any more(.|\n)*good night"):
+        kept.run(["sh", "-c", "echo good night; sleep 1000"], name="a nap")
+
+
+def test_a_slow_command_is_waited_for_while_it_says_something(
+    kept: KeptProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    impatient = partial(StallDetector, patience=1.5)
+    monkeypatch.setattr(kept_module, "StallDetector", impatient)
+    kept.run(["sh", "-c", "for i in 1 2 3 4 5 6; do echo $i; sleep 0.5; done"])
+
+
+def test_a_command_that_is_closed_in_the_middle_has_not_succeeded(
+    kept: KeptProcess,
+) -> None:
+    def close(_: str) -> None:
+        threading.Thread(target=kept.close).start()
+
+    with pytest.raises(DevstackError, match=r"closed|code -15"):
+        kept.run(["sh", "-c", "echo begun; sleep 1000"], progress=close)
+
+
+def test_what_a_command_has_started_ends_with_it() -> None:
+    kept = KeptProcess("test", ending=signal.SIGKILL)
+    kept.start(["sh", "-c", "sleep 1000 & echo $! >child; wait"])
+    child = kept.folder / "child"
+    wait_for(lambda: child.exists() and child.read_text().endswith("\n"))
+    pid = int(child.read_text())
+    kept.close()
+    wait_for(lambda: not is_running(pid))
 
 
 def test_a_program_that_is_not_there_is_an_error_and_not_the_end(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import socket
+import threading
 
 import pytest
 
 from django_outbox.devstack import DevstackError, devstack
 from django_outbox.devstack import stack as stack_module
+from django_outbox.devstack.__main__ import ending
 from django_outbox.devstack.docker import does_engine_answer
 from django_outbox.devstack.service import (
     ExternalService,
@@ -58,10 +61,10 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> dict[str, RecordedService]:
     build = stack_module._build
 
     def build_recorded(
-        name: str, variable: str, source: str, progress: stack_module.Progress
+        name: str, source: str, progress: stack_module.Progress
     ) -> Service | None:
         if source == "environment":
-            return build(name, variable, source, progress)
+            return build(name, source, progress)
         return services[name] if source == "embedded" else None
 
     monkeypatch.setattr(stack_module, "_build", build_recorded)
@@ -143,6 +146,64 @@ def test_progress_says_what_is_there(embedded: dict[str, RecordedService]) -> No
     ]
 
 
+def test_a_start_that_is_interrupted_goes_to_no_other_source(
+    embedded: dict[str, RecordedService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[str] = []
+    is_closed = threading.Event()
+
+    class Interrupted(RecordedService):
+        def start(self) -> None:
+            _thread.interrupt_main()
+            assert is_closed.wait(30)
+            raise DevstackError("The server was closed.")
+
+        def close(self) -> None:
+            is_closed.set()
+
+    def build(name: str, source: str, _: stack_module.Progress) -> Service | None:
+        if name == "Kafka":
+            return embedded["Kafka"]
+        built.append(source)
+        return Interrupted(source)
+
+    monkeypatch.setattr(stack_module, "_build", build)
+    lines: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        devstack(sources=PRIVATE, progress=lines.append).__enter__()
+    assert built == ["docker"]
+    assert not [line for line in lines if line.startswith("Postgres")]
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ((), "Running; Ctrl-C ends Postgres and its data, Kafka and its data."),
+        (
+            ("DATABASE_URL",),
+            "Running; Ctrl-C ends Kafka and its data. Left alone: Postgres, found in"
+            " the environment (DATABASE_URL).",
+        ),
+        (
+            ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"),
+            "Running; Ctrl-C ends this command. Left alone: Postgres, found in the"
+            " environment (DATABASE_URL); Kafka, found in the environment"
+            " (KAFKA_BOOTSTRAP_SERVERS).",
+        ),
+    ],
+)
+def test_the_command_says_what_ctrl_c_ends(
+    embedded: dict[str, RecordedService],
+    monkeypatch: pytest.MonkeyPatch,
+    variables: tuple[str, ...],
+    expected: str,
+) -> None:
+    for variable in variables:
+        monkeypatch.setenv(variable, "elsewhere")
+    with devstack() as stack:
+        assert ending(stack) == expected
+
+
 @pytest.mark.parametrize("verb", ["stop", "kill", "restart"])
 def test_a_server_of_others_is_not_touched(verb: str) -> None:
     service = ExternalService(DATABASE_URL, variable="DATABASE_URL")
@@ -167,10 +228,10 @@ def test_a_free_port_can_be_listened_on() -> None:
 def test_a_server_that_dies_is_not_waited_for() -> None:
     with pytest.raises(DevstackError, match=r"ended while it started\. the log"):
         wait_until(
-            lambda: False, is_alive=lambda: False, explain=lambda: "the log", timeout=60
+            lambda: False, is_alive=lambda: False, explain=lambda: "the log", limit=60
         )
 
 
 def test_a_silent_server_is_given_up() -> None:
-    with pytest.raises(DevstackError, match=r"No answer within 0 s\. the log"):
-        wait_until(lambda: False, explain=lambda: "the log", timeout=0.01)
+    with pytest.raises(DevstackError, match=r"No answer within 0 s, .* the log"):
+        wait_until(lambda: False, explain=lambda: "the log", limit=0.01)

@@ -22,8 +22,8 @@ from django_outbox.events import (
 )
 from django_outbox.observability import terminal
 from django_outbox.observability.console import ConsoleHandler, handlers_through
-from django_outbox.observability.textlog import TextFormatter
 from django_outbox.observability.terminal import ConsumerLine, DrainBar, StatusLine
+from django_outbox.observability.textlog import TextFormatter
 from django_outbox.records import Backlog
 
 METER = MeterRead(

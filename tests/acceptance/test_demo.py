@@ -1,0 +1,99 @@
+"""The demonstration, as a stranger starts it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from django_outbox.devstack import bootstrap
+from django_outbox.devstack.java import find_java
+from django_outbox.devstack.service import DevstackError
+from django_outbox.devstack.waiting import wait_while_moving
+
+DEMO = Path(__file__).parents[2] / "example_project" / "demo.py"
+SMALL = ("--seconds", "3", "--rate", "20", "--no-lake")
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[dict[str, str]]:
+    """An environment without this session's services, with a folder of its own."""
+    if Path(
+        sys.prefix
+    ).resolve() != bootstrap.ENVIRONMENT.resolve() or not bootstrap.is_complete("demo"):
+        pytest.skip("the demonstration would install an environment")
+    try:
+        find_java()
+    except DevstackError as error:
+        pytest.skip(str(error))
+    of_tests = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "OUTBOX_")
+    with tempfile.TemporaryDirectory() as temporary:
+        # Under root another user's Postgres works in there.
+        Path(temporary).chmod(0o755)
+        yield {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(of_tests)
+        } | {"DEVSTACK_SOURCES": "embedded", "TMPDIR": temporary}
+
+
+def test_the_first_act_ends_with_a_table_of_kept_promises(
+    elsewhere: dict[str, str],
+) -> None:
+    done = subprocess.run(
+        [sys.executable, str(DEMO), *SMALL],
+        env=elsewhere,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = {
+        cells[0].strip(): [cell.strip() for cell in cells[1:3]]
+        for line in done.stdout.splitlines()
+        if len(cells := line.strip("│").split("│")) == 3
+    }
+    assert int(table["orders placed"][0]) > 0
+    assert table["lost"] == ["0", "yes"]
+    assert table["out of order"] == ["0", "yes"]
+    assert table["orders that billing has charged once"] == [
+        table["orders placed"][0],
+        "yes",
+    ]
+    assert "Act 2" not in done.stdout
+    assert not list(Path(elsewhere["TMPDIR"]).iterdir())
+
+
+def test_ctrl_c_in_the_middle_leaves_nothing_running(elsewhere: dict[str, str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, str(DEMO), "--seconds", "600", "--no-lake"],
+        env=elsewhere,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        assert demo.stdout
+        assert demo.stderr
+        try:
+            while "leads" not in (line := demo.stdout.readline()):
+                assert line, demo.stderr.read()
+            started = psutil.Process(demo.pid).children(recursive=True)
+            assert len(started) > 4
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(60) == 130
+        finally:
+            demo.kill()
+        assert "Traceback" not in (said := demo.stderr.read())
+        assert "Nothing is left running" in said
+    wait_while_moving(
+        lambda: not any(process.is_running() for process in started),
+        what="all processes to end",
+    )
+    assert not list(Path(elsewhere["TMPDIR"]).iterdir())
