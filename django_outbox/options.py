@@ -77,7 +77,7 @@ class OutboxSettings:
     MAX_IN_FLIGHT: int = 2000
     """W: records produced and not settled; bounds duplicates after a crash."""
     MAX_IN_FLIGHT_BYTES: int = 32 * 1024 * 1024
-    """Values of records that are read and not settled."""
+    """Values and headers of records that are read and not settled."""
     MARKS: str = "memory"
     """Where at-least-once keeps its marks: `memory`, or `table`, as goharvest."""
     MARK_BATCH: int = 1000
@@ -179,7 +179,7 @@ class OutboxSettings:
 
     @property
     def page_bytes(self) -> int:
-        """Values of one page of the table: one is at work while the next is read."""
+        """Bytes of one page of the table: one is at work while the next is read."""
         return self.MAX_IN_FLIGHT_BYTES // 2
 
     @property

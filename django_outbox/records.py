@@ -7,9 +7,11 @@ Plain values that travel from the table to Kafka and back to the table.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from itertools import chain
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias
 
 Lane: TypeAlias = tuple[str, str]
 """(topic, key): the unit of order. At most one record of a lane is in flight."""
@@ -57,29 +59,28 @@ class Record(NamedTuple):
         return self.value is None
 
 
-def size_of(records: Iterable[Record]) -> int:
+def size_of(records: Collection[Record]) -> int:
     """
     Return how long values and headers are: characters of text, bytes of raw values.
 
     A record has the same size each time, whatever is in its headers.
     """
-    return sum(
-        [
-            len(record.value or "")
-            + (_size_of_headers(record) if record.header_keys else 0)
-            for record in records
-        ]
-    )
-
-
-def _size_of_headers(record: Record) -> int:
-    names, texts = record.header_keys, record.header_values
+    values = sum([len(record.value or "") for record in records])
     try:
-        # A third of the time that it takes to ask each for its length.
-        return len("".join(names)) + len("".join(texts))  # type: ignore[arg-type]
+        # In C: ten thousands of records are measured every second.
+        return values + len("".join(_flat(_flat(map(_HEADERS, records)))))
     except TypeError:
-        # goharvest's own table takes nulls, and arrays of arrays.
-        return len(repr(names)) + len(repr(texts))
+        headers = (text for r in records for text in (*r.header_keys, *r.header_values))
+        return values + sum(map(_length_of, headers))
+
+
+_HEADERS: Final = attrgetter("header_keys", "header_values")
+_flat: Final = chain.from_iterable
+
+
+def _length_of(text: object) -> int:
+    # goharvest's own table takes nulls, and arrays of arrays.
+    return len(text if isinstance(text, str) else repr(text))
 
 
 class Failure(NamedTuple):

@@ -28,6 +28,10 @@ LARGEST_TRANSACTION: Final = 10_000
 LARGEST_VALUE: Final = 16 * 1024 * 1024
 """Bytes of a value that the tables take, whatever MAX_VALUE_BYTES says."""
 
+LARGEST_HEADERS: Final = 64 * 1024
+"""Bytes of one message's headers that the tables take, as PostgreSQL stores them: with
+up to 7 more for each name and each value, which also bounds how many there are."""
+
 MAX_HEADERS: Final = 100
 """Headers of one message."""
 MAX_HEADERS_BYTES: Final = 32_768

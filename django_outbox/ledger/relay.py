@@ -129,6 +129,9 @@ class LedgerRelay:
         The same ones are returned until `committed` or `aborted` is called.
         """
         source = self._probes or self._buffer
+        if self._bytes <= self._page_bytes:
+            # All that there is fits, and need not be measured again.
+            return list(islice(source, self._size)), source is self._probes
         batch: list[Record] = []
         room = self._page_bytes
         for record in islice(source, self._size):

@@ -149,9 +149,11 @@ class InMemoryOutbox:
 
     def _fitting(self, records: Iterable[Record]) -> list[Record]:
         """Return the first of them; none behind as many bytes as a page may have."""
+        found, room = list(records), self._page_bytes
+        if size_of(found) <= room:
+            return found
         page: list[Record] = []
-        room = self._page_bytes
-        for record in records:
+        for record in found:
             if room <= 0:
                 break
             page.append(record)

@@ -36,7 +36,7 @@ FIELDS = [
     *(("outbox-ledger-format", "1"), ("outbox-ledger-ranges", "1")),
 ]
 """Headers of a ledger with one range, by any name that they ever had."""
-NO_LEDGER = "outbox_topic_is_no_ledger"
+NO_LEDGER = "outbox_topic_name"
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_the_table_takes_no_row_for_any_ledger(
         "INSERT INTO outbox_staged (kafka_topic, kafka_key, not_before)"
         " VALUES (%s, 'k', now())",
     ):
-        with pytest.raises(psycopg.errors.CheckViolation, match="topic_is_no_ledger"):
+        with pytest.raises(psycopg.errors.CheckViolation, match="topic_name"):
             other_postgres.execute(statement, ["of-another-outbox.ledger"])
 
 

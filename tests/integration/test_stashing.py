@@ -415,7 +415,7 @@ def test_plain_sql_can_take_the_same_lock(postgres: psycopg.Connection) -> None:
 def test_the_sql_of_the_page_on_writing_works() -> None:
     page = Path(__file__).resolve().parents[2] / "docs/concepts/writing.md"
     statements = re.findall(r"```sql\n(.+?)```", page.read_text("utf-8"), re.DOTALL)
-    assert len(statements) == 2
+    assert len(statements) == 3
     with connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
