@@ -31,8 +31,9 @@ from .models import (
     StagedRecord,
 )
 from .options import OutboxSettings
+from .problem import Problem, Rule
 from .routing import outbox_database
-from .rules import Problem, Rule, problems
+from .rules import problems
 
 _HINTS: Final = {
     Rule.UNKNOWN: "Correct or remove the name; docs/reference/settings.md has all.",

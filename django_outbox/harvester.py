@@ -90,8 +90,8 @@ class Harvester:
         Start the threads and return; they go on trying whatever is away.
 
         Args:
-            logs_refusal: log a `ConfigurationError` that ends it. Whoever joins it
-                gets the error and can say it.
+            logs_refusal: log a `ConfigurationError` that ends it; `join()` raises it
+                in any case.
 
         Raises:
             RuntimeError: when it runs already in this process.

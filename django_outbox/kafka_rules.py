@@ -1,8 +1,9 @@
 """
-What is missing or risky in the Kafka settings, without a Kafka client.
+What is wrong, missing or risky in the Kafka settings, without a Kafka client.
 
-`checks.py` tells it before anything runs, `kafka/validation.py` when a process
-starts. What librdkafka itself refuses stands in `kafka/validation.py`.
+What no process may have, `rules.py` refuses with the other settings; the rest
+is for those that use Kafka, and for `checks.py`. What librdkafka itself refuses
+stands in `kafka/validation.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from .options import OutboxSettings
-from .rules import Problem, Rule
+from .owned_keys import FREE_FOR_CONSUMERS, OWNED_KAFKA_KEYS
+from .problem import Problem, Rule
 
 ADDRESSES: Final = ("bootstrap.servers", "metadata.broker.list")
 """librdkafka's two names of one property."""
@@ -31,6 +33,27 @@ def servers_of(properties: Mapping[str, Any]) -> str:
 def has_servers(properties: Mapping[str, Any]) -> bool:
     """Whether librdkafka's properties say where Kafka is."""
     return bool(servers_of(properties))
+
+
+def check_kafka(options: OutboxSettings) -> Iterator[Problem]:
+    """Yield properties that the project may not set, and lists among the texts."""
+    for name in KAFKA_SETTINGS:
+        free = FREE_FOR_CONSUMERS if name == "CONSUMER_KAFKA" else ()
+        for key, value in getattr(options, name).items():
+            if key in OWNED_KAFKA_KEYS and key not in free:
+                yield Problem(
+                    Rule.KAFKA_KEY,
+                    name,
+                    f"{key!r} is owned by django-outbox: {OWNED_KAFKA_KEYS[key]}. "
+                    "Remove it.",
+                )
+            elif isinstance(value, list | tuple):
+                yield Problem(
+                    Rule.VALUE,
+                    name,
+                    f"{key!r}: a {type(value).__name__} must be one text, with commas "
+                    "in it.",
+                )
 
 
 def missing_servers(options: OutboxSettings) -> Iterator[Problem]:
@@ -69,7 +92,7 @@ def _risks(properties: Mapping[str, Any]) -> Iterator[tuple[Rule, str]]:
     if protocol.endswith("ssl") and off:
         yield (
             Rule.TLS_VERIFICATION,
-            f"{' and '.join(off)} turn the verification of brokers off: whoever is "
+            f"{' and '.join(off)} turn the verification of brokers off: anybody "
             "between them and this process can read and change everything. Remove "
             "that, and name the brokers' CA in ssl.ca.location.",
         )

@@ -69,8 +69,8 @@ class Providers:
     listener: Callable[[], Listening | None] = lambda: None
     """None: nobody notifies."""
     learn: Callable[[Identity | None], OutboxSettings] | None = None
-    """Take what the database says of the outbox; see `KnownOutbox`. None: whoever
-    made the collaborators has no use for it."""
+    """Take what the database says of the outbox; see `KnownOutbox`. None: these
+    collaborators have no use for it."""
     database: str = ""
     """Django's alias of the table's database, for those who receive signals."""
 

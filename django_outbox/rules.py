@@ -10,11 +10,11 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from .kafka_rules import check_kafka
 from .options import OutboxSettings
-from .owned_keys import FREE_FOR_CONSUMERS, OWNED_KAFKA_KEYS
+from .problem import Problem, Rule
 
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 """What Kafka accepts as a topic's name."""
@@ -44,27 +44,6 @@ LEAST_RETENTION: Final = 86_400.0
 """Seconds: the database refuses to drop what was archived within the last day."""
 
 
-class Rule(Enum):
-    """Which rule a setting breaks; its value is the number of the check."""
-
-    UNKNOWN = 1
-    VALUE = 2
-    TIMING = 3
-    KAFKA_KEY = 4
-    KAFKA_PROPERTY = 11
-    KAFKA_SERVERS = 12
-    TLS_VERIFICATION = 13
-    CLEAR_TEXT = 14
-
-
-class Problem(NamedTuple):
-    """One broken rule, in words for the person who can mend it."""
-
-    rule: Rule
-    setting: str
-    message: str
-
-
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield what is wrong with these settings, the first cause first."""
     known = {f.name: f for f in fields(OutboxSettings)}
@@ -82,7 +61,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         settings = OutboxSettings(**values)
         yield from _check_values(settings)
         yield from _check_timing(settings)
-        yield from _check_kafka(settings)
+        yield from check_kafka(settings)
 
 
 def _unknown(name: str, known: Mapping[str, Any]) -> Problem:
@@ -309,20 +288,3 @@ def _check_timing(settings: OutboxSettings) -> Iterator[Problem]:
     for name, holds, message in rules:
         if not holds:
             yield Problem(Rule.TIMING, name, message)
-
-
-def _check_kafka(settings: OutboxSettings) -> Iterator[Problem]:
-    for name in ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"):
-        free = FREE_FOR_CONSUMERS if name == "CONSUMER_KAFKA" else ()
-        for key, value in getattr(settings, name).items():
-            if key in OWNED_KAFKA_KEYS and key not in free:
-                yield Problem(
-                    Rule.KAFKA_KEY,
-                    name,
-                    f"{key!r} is owned by django-outbox: {OWNED_KAFKA_KEYS[key]}. "
-                    "Remove it.",
-                )
-            elif isinstance(value, list | tuple):
-                words = f"{key!r}: a {type(value).__name__} must be one text, with"
-                words += " commas in it."
-                yield Problem(Rule.VALUE, name, words)

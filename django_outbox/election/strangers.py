@@ -2,9 +2,9 @@
 Whether a heartbeat tells of another outbox under the names of this one.
 
 Two outboxes in one leader group have one leader, and the other outbox is never
-harvested; in two groups that share a topic they spoil each other's ledger. So
-whoever hears another one does not lead. Which of two that hear each other has to
-go is decided by who came later.
+harvested; in two groups that share a topic they spoil each other's ledger. So a
+process that hears another outbox does not lead. Of two leaders that hear each
+other, the one that came later ends.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ however many clients meet it, and again with growing pauses while it lasts.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -27,14 +28,13 @@ LONGEST_PAUSE: Final = 960.0
 """Seconds between two log lines of one cause, at most."""
 
 QUIET: Final = 60.0
-"""Seconds without a failure after which one broker of several counts as recovered;
-librdkafka reports a lasting one at least every 30."""
-
+"""Seconds without a failure after which one broker of several counts as recovered; an
+attempt to connect takes at most 30, unless the project says otherwise."""
 
 _UNKNOWN: Final = "no broker can be reached"
 
 RECENT: Final = 5.0
-"""Seconds for which a failure that nobody was told of may explain another error."""
+"""Seconds for which a failure that was not logged may explain another error."""
 
 
 @dataclass(slots=True)
@@ -45,8 +45,8 @@ class _Failing:
     """When it failed last."""
     times: Counter[str] = field(default_factory=Counter)
     """How often in a row, by who reports it: one failure may be reported twice."""
-    is_told: bool = False
-    tell_at: float = 0.0
+    is_logged: bool = False
+    log_at: float = 0.0
     pause: float = FIRST_PAUSE
 
 
@@ -82,10 +82,10 @@ class Brokers:
             self._failing[broker, cause] = known
             known.last = now
             known.times[reporter] += 1
-            if known.times[reporter] < confirmations or now < known.tell_at:
+            if known.times[reporter] < confirmations or now < known.log_at:
                 return
-            known.is_told = True
-            known.tell_at = now + known.pause
+            known.is_logged = True
+            known.log_at = now + known.pause
             known.pause = min(2 * known.pause, LONGEST_PAUSE)
         logger.warning(
             "%s; retrying",
@@ -111,12 +111,12 @@ class Brokers:
                 for key, known in self._failing.items()
                 if self._are_all_down or now - known.last > QUIET
             ]
-            told = [key[0] for key in recovered if self._failing[key].is_told]
+            logged = [key[0] for key in recovered if self._failing[key].is_logged]
             for key in recovered:
                 del self._failing[key]
             self._are_all_down = False
             self.is_troubled = bool(self._failing)
-        for broker in dict.fromkeys(told):
+        for broker in dict.fromkeys(logged):
             extra = {"action": "kafka_found", "broker": broker}
             logger.info("Kafka at %s recovered", broker, extra=extra)
 
@@ -127,7 +127,7 @@ class Brokers:
             failing = {
                 broker: cause
                 for (broker, cause), known in self._failing.items()
-                if known.is_told or now - known.last < RECENT
+                if known.is_logged or now - known.last < RECENT
             }
         return "; ".join(_sentence(*both) for both in sorted(failing.items()))
 
@@ -140,3 +140,7 @@ def _sentence(broker: str, cause: str) -> str:
 def brokers_of(servers: str) -> Brokers:
     """Return what all clients of these addresses share."""
     return Brokers(servers)
+
+
+# Another thread of the parent may hold a lock, which nobody releases in its child.
+os.register_at_fork(after_in_child=brokers_of.cache_clear)

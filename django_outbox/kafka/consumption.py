@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -29,9 +28,6 @@ logger = logging.getLogger(__name__)
 
 COMMIT_INTERVAL: Final = 0.5
 """Seconds between two commits: a crash makes so much come again, as repeats."""
-
-QUESTION: Final = 0.2
-"""Seconds for a question to any broker, while some cannot be used."""
 
 PATIENCE: Final = 10.0
 """Seconds for one question to the group's coordinator."""
@@ -95,7 +91,6 @@ class KafkaSource:
         """Offsets to commit."""
         self._is_committing = False
         self._committed_at = 0.0
-        self._ask_at = 0.0
         self.has_joined = False
         self._joined_at = 0.0
         """When partitions were last assigned."""
@@ -238,18 +233,9 @@ class KafkaSource:
             return False
         if message is not None:
             self._take(message)
-        elif self._trouble.is_open:
-            self._ask_whether_it_ended()
+        else:
+            self._trouble.ask(self._connected(), self._topics[0])
         return message is not None
-
-    def _ask_whether_it_ended(self) -> None:
-        """Ask for an answer, now and then, where no message may come to be one."""
-        if time.monotonic() < self._ask_at:
-            return
-        with suppress(KafkaException):
-            self._connected().list_topics(self._topics[0], timeout=QUESTION)
-            self._trouble.end()
-        self._ask_at = time.monotonic() + COMMIT_INTERVAL
 
     def _take(self, message: Message) -> None:
         place = (message.topic() or "", message.partition() or 0)

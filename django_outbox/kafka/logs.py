@@ -2,8 +2,8 @@
 Where librdkafka's own log lines go: to DEBUG.
 
 While a broker is away a client writes dozens of lines each second, and each
-client for itself. What people need to know, `trouble.py` logs once. Some of it
-is told in these lines only: that a broker has closed a connection, for one.
+client for itself. What people need to know, `trouble.py` logs once. Only these
+lines say that a broker has closed a connection, for one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ClientLog:
     The `logger` of a client's configuration; called while it is polled.
 
     Args:
-        on_failure: hears of each connection that broke.
+        on_failure: called with each line about a connection that broke.
     """
 
     def __init__(self, on_failure: Callable[[str], None]) -> None:

@@ -3,8 +3,8 @@ NELI's membership in a Kafka consumer group: the adapter of `election.ports`.
 
 One consumer, whose rebalance callbacks are the barrier and whose commits are
 the proofs, and one small producer for heartbeats. Both are made at `join` and
-dropped at `leave`, so that nothing exists when a process forks. Whoever does not
-own the partition listens to it through a third client (`lookout.py`).
+dropped at `leave`, so that nothing exists when a process forks. A process that
+does not own the partition listens to it through a third client (`lookout.py`).
 """
 
 from __future__ import annotations
@@ -150,6 +150,8 @@ class KafkaMembership:
             # open for up to two; and until it ends the coordinator reads nothing more
             # of what the leader sends, proofs included.
             self._consumer.memberid()
+            # Nor does it hear heartbeats, which would tell that Kafka is back.
+            self._trouble.ask(self._consumer, self._topic)
         for _ in range(BATCH):
             try:
                 message = self._consumer.poll(timeout)

@@ -86,6 +86,8 @@ class KafkaProducer:
         self._trouble = _Trouble("producer", action="produce", config=self._config)
         self._clients: dict[Way, Client] = {}
         self._under_way = 0
+        self._works = False
+        """Whether a record has arrived since the last poll."""
         self._former: dict[str, Way] = {}
         """By message id, the way by which a record has failed."""
         # Whoever chooses how long to wait has chosen for all.
@@ -133,6 +135,10 @@ class KafkaProducer:
         except RAISED as error:
             self._trouble.broke(error)
             served = 1
+        if self._works:
+            self._works = False
+            if self._trouble.is_open:
+                self._trouble.end()
         self._under_way = sum(map(len, clients))
         return served
 
@@ -184,8 +190,7 @@ class KafkaProducer:
     ) -> None:
         """Settle one record: librdkafka's delivery report, served by `poll()`."""
         if error is None and message.offset() is not None:
-            if self._trouble.is_open:
-                self._trouble.end()
+            self._works = True
             settled(record, None)
             return
         is_alone = way == "alone"

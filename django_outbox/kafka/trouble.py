@@ -9,6 +9,7 @@ connect.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -26,13 +27,19 @@ from .logs import ClientLog
 
 logger = logging.getLogger(__name__)
 
+QUESTION: Final = 0.1
+"""Seconds for a question to any broker, while some cannot be used."""
+
+ASK_EVERY: Final = 0.5
+"""Seconds between two such questions."""
+
 
 class Trouble:
     """
     Remembers what was told until the clients work.
 
-    What is wrong with a broker is told by `Brokers`, once for all clients; the
-    rest here, once for each owner.
+    `Brokers` logs what is wrong with a broker, once for all clients; the rest is
+    logged here, once for each owner.
 
     Args:
         who: what is in trouble, as a person would call it.
@@ -48,6 +55,7 @@ class Trouble:
         """Names of the errors since it last worked."""
         self.count = 0
         """How often there was trouble, a connection that was closed included."""
+        self._ask_at = 0.0
         self.callbacks: KafkaConfig = {
             "error_cb": self.note,
             "logger": ClientLog(self._note_line),
@@ -92,6 +100,15 @@ class Trouble:
             self.told.clear()
             extra = {"action": self._action}
             logger.info("The %s has recovered", self._who, extra=extra)
+
+    def ask(self, client: Consumer, topic: str) -> None:
+        """Ask, now and then, for an answer, where no message may come to be one."""
+        if not self.is_open or time.monotonic() < self._ask_at:
+            return
+        with suppress(*RAISED):
+            client.list_topics(topic, timeout=QUESTION)
+            self.end()
+        self._ask_at = time.monotonic() + ASK_EVERY
 
     def unavailable(self, what: str, error: KafkaException) -> KafkaUnavailable:
         """Turn the driver's exception into ours, with the cause if one is known."""

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from ..exceptions import ConfigurationError
 from ..kafka_rules import ADDRESSES, KAFKA_SETTINGS, missing_servers
 from ..options import OutboxSettings
-from ..rules import Problem, Rule
+from ..problem import Problem, Rule
 from .config import (
     DEFAULTS,
     KafkaConfig,
@@ -44,8 +44,8 @@ _MADE_OF: Final = {
 
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
-_LOCAL: Final = (".location", "plugin.library.paths")
-"""Ends of the names of properties whose files another machine may have."""
+_PLUGINS: Final = "plugin.library.paths"
+"""Names libraries that another machine may have; librdkafka loads them at once."""
 
 _SHORTEST_SECRET: Final = 4
 """Characters: what is shorter stands in other words by chance."""
@@ -187,9 +187,7 @@ def _without_surroundings(properties: Mapping[str, Any]) -> KafkaConfig:
     kept = {
         name: value
         for name, value in properties.items()
-        if name not in ADDRESSES
-        and not callable(value)
-        and not str(name).endswith(_LOCAL)
+        if name not in (*ADDRESSES, _PLUGINS) and not callable(value)
     }
     # A client that needs neither TLS nor a login looks at no more than the values.
     if str(kept.get("security.protocol")).lower() in _PROTOCOLS:

@@ -3,8 +3,7 @@ One connection to Postgres for one thread or fiber, replaced after it broke.
 
 `outbox.py` opens a session for each statement. Every wait has a limit, in a
 fiber and in a thread alike: for a connection, a statement, a lock, an answer.
-`Limits` derives them from one deadline. The driver's errors become ours in one
-place, `translated`.
+`Limits` derives them from one deadline. `errors.py` makes the driver's errors ours.
 """
 
 from __future__ import annotations
@@ -25,12 +24,8 @@ from psycopg.waiting import Ready
 
 from .. import fibers
 from ..events import boottime
-from ..exceptions import (
-    ConfigurationError,
-    DatabaseBusy,
-    DatabaseError,
-    DatabaseUnavailable,
-)
+from ..exceptions import ConfigurationError, DatabaseBusy
+from .errors import translated
 from .statements import queries
 
 
@@ -71,25 +66,6 @@ class Connection(psycopg.Connection[TupleRow]):
 IF_ASKED: Final = sys.maxsize
 """How often a statement is used before the server keeps it, but for those that ask."""
 
-_READ_ONLY: Final = "25006"
-"""What a primary answers that has become a standby: a failover is under way."""
-
-_LOCKED: Final = frozenset({"40P01", "55P03"})
-"""A deadlock, and a lock that was not to be had within `lock_timeout`."""
-
-_CANCELED: Final = "57014"
-"""The statement's time-out; with a context it waited for a row's lock."""
-
-_HINTS: Final = {
-    "3F000": "Run `manage.py migrate`, or correct the name in TABLE.",
-    "42501": "GRANT this role what `manage.py outbox grants --harvester ROLE` prints: "
-    "SELECT, UPDATE and DELETE on the outbox table, INSERT on its parked and archive "
-    "tables, SELECT on its identity, and what it needs for staged messages.",
-    "42703": "Run `manage.py migrate`: the table is of another version.",
-    "42P01": "Run `manage.py migrate`, or correct the name in TABLE.",
-}
-"""What to do about an error that no retry cures, by its SQLSTATE."""
-
 _ROLE: Final = "assume_role"
 """Django's option: the role to act as, once connected."""
 
@@ -124,8 +100,8 @@ class Limits:
     statement: float = 5.0
     """For one statement."""
     lock: float = 2.0
-    """For one lock, within the statement: whoever needs a stronger lock on the table,
-    a migration for instance, waits behind us, and all writers behind that."""
+    """For one lock, within the statement: a migration that needs a stronger lock on the
+    table waits behind us, and all writers wait behind the migration."""
     peer: float = 10 / 3
     """A server that acknowledges nothing for so long is gone."""
 
@@ -291,24 +267,3 @@ def _libpq(params: Mapping[str, Any]) -> Mapping[str, Any]:
         # Its text may quote a part of the password.
         message = f"libpq does not accept these parameters: {', '.join(params)}."
         raise ConfigurationError(message) from None
-
-
-def translated(error: psycopg.Error) -> DatabaseError:
-    """Turn a driver's error into ours, without the values of any row."""
-    waited_for_row = error.sqlstate == _CANCELED and error.diag.context
-    if waited_for_row or error.sqlstate in _LOCKED:
-        return DatabaseBusy(_text(error))
-    is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    if is_away or error.sqlstate == _READ_ONLY:
-        return DatabaseUnavailable(_text(error))
-    hint = _HINTS.get(error.sqlstate or "", "")
-    return DatabaseError(f"{_text(error)} {hint}".strip())
-
-
-def _text(error: psycopg.Error) -> str:
-    if isinstance(error, psycopg.DataError):
-        text = "a value does not fit its column"
-    else:
-        text = error.diag.message_primary or " ".join(str(error).split())
-    state = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
-    return f"Postgres: {text}{state}."

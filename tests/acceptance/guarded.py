@@ -34,7 +34,7 @@ _RESOURCES: Final = {
 
 
 class GuardedKafka:
-    """One broker; whoever comes by its first address may do everything."""
+    """One broker; clients of its first address may do everything."""
 
     def __init__(self) -> None:
         self._kafka = EmbeddedKafka(progress=print)

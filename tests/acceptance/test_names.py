@@ -125,7 +125,7 @@ def test_the_later_of_two_groups_that_share_a_topic_refuses(
     other, second = project(**names, OUTBOX_LEADER_GROUP=f"second-{uuid4()}")
     leader = first.start()
     acquired = leader.wait_for("leader_acquired")["boottime_ns"]
-    # Whoever has led for longer than a heartbeat time-out stays.
+    # A leader stays when it is the older one by a heartbeat time-out.
     leader.wait_for("meter_read", after=acquired + 2_000_000_000)
 
     late = second.start()

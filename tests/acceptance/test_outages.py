@@ -132,8 +132,8 @@ def test_a_leader_without_its_database_resigns_and_comes_back(
 ) -> None:
     leader = harvesters.start(OUTBOX_DATABASE_DEADLINE="2")
     leader.wait_for("leader_acquired")
-    services.postgres.stop()
     stopped_at = boottime_ns()
+    services.postgres.stop()
     revoked = leader.wait_for("leader_revoked", after=stopped_at)
     leader.wait_for_log("the database does not answer")
     services.postgres.start()
@@ -171,7 +171,7 @@ def test_a_silent_way_to_the_database_hands_leadership_over(
             acquired = standby.wait_for("leader_acquired")
             writers.wait_for(100)
         table.wait_until_empty()
-        # It waits for its database, and not for ever for one answer.
+        # It waits for its database, but not forever for one answer.
         leader.terminate()
         assert leader.exit_code() == 0
 
@@ -256,6 +256,10 @@ def test_a_broker_that_is_away_for_a_while(
     assert (fenced["boottime_ns"] - killed_at) / NS <= HEARTBEAT_TIMEOUT + 0.3
     assert busy / away < 0.2
     assert (acquired["boottime_ns"] - back_at) / NS <= 5
+    for harvester in (leader, standby):
+        harvester.wait_for_log(f"Kafka at {services.bootstrap_servers} recovered")
+        told = [line for line in harvester.log if "connection refused" in line]
+        assert len(told) == 1, told
     found = audit(writers.ledger, deliveries(topics.read(topic)))
     assert found.broken == {}
     assert found.duplicates <= WINDOW
@@ -276,7 +280,9 @@ def test_a_start_without_servers_and_fresh_topics_on_a_cold_broker(
     harvester = harvesters.start()
     harvester.wait_for_log("the database does not answer")
     services.postgres.start()
-    harvester.wait_for_log("The leader topic")
+    harvester.wait_for_log(
+        f"Kafka at {services.bootstrap_servers} cannot be used: connection refused"
+    )
     assert harvester.events == []
     services.kafka.start()
     harvester.wait_for("ready")

@@ -21,6 +21,7 @@ from django_outbox.testing.producer import (
     InMemoryLog,
     InMemoryProducer,
     InMemoryTopic,
+    named,
 )
 from tests.services import Topics
 
@@ -98,7 +99,7 @@ class KafkaCluster:
 
     def producer(self, **options: Any) -> Producer:
         servers = {"bootstrap.servers": self._servers}
-        return KafkaProducer(OutboxSettings(KAFKA=servers, **options))
+        return KafkaProducer(named(OutboxSettings(KAFKA=servers, **options)))
 
     def producer_without_auto_create(self) -> Producer:
         return self.producer(PRODUCER_KAFKA={"allow.auto.create.topics": False})
@@ -108,7 +109,7 @@ class KafkaCluster:
             "bootstrap.servers": NOWHERE,
             "queue.buffering.max.messages": max_queued,
         }
-        return KafkaProducer(OutboxSettings(KAFKA=properties))
+        return KafkaProducer(named(OutboxSettings(KAFKA=properties)))
 
     def wait_for_arrival(self, topic: str) -> None:
         self.read(topic, 1)

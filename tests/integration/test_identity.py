@@ -136,7 +136,7 @@ READ = b"SELECT outbox::text FROM outbox_identity"
 
 
 @pytest.mark.parametrize("who", ["harvester", "consumer", "operator"])
-def test_whoever_has_to_know_may_read_it(
+def test_all_roles_but_the_writers_may_read_it(
     postgres: psycopg.Connection, database_url: str, role: str, who: str
 ) -> None:
     for statement in grants("outbox", **{who: role}):

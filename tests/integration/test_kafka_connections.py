@@ -1,4 +1,4 @@
-"""Every mistake in an address is told with the address and the cause."""
+"""The log names the address and the cause of every mistake in an address."""
 
 from __future__ import annotations
 

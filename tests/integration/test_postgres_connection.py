@@ -298,7 +298,7 @@ def test_nobody_waits_forever_for_a_silent_server(
     began = time.monotonic()
     carry_out(ask)
     database.close()
-    # It sleeps on, whoever listens.
+    # It sleeps on, although nobody listens.
     end_of(postgres, "silent", "SELECT pg_terminate_backend(pid)")
 
     assert time.monotonic() - began < 10.0

@@ -15,6 +15,7 @@ from pytest_django import Settings
 
 from django_outbox.checks import check_routers, check_settings
 from django_outbox.models import OutboxRecord
+from django_outbox.problem import Rule
 from tests.testapp.models import Order
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,6 +144,7 @@ def test_a_check_needs_no_file_no_token_and_no_library(settings: Settings) -> No
             "ssl.key.location": "/there/key.pem",
             "sasl.mechanisms": "OAUTHBEARER",
             "oauth_cb": pytest.fail,
+            "plugin.library.paths": "/there/plugin",
         }
     }
     assert check_settings() == []

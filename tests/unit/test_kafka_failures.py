@@ -131,6 +131,7 @@ def test_a_trouble_is_told_once_until_a_record_arrives(
             producer._trouble.note(error)
         report(producer, None, offset=1)
         report(producer, None, offset=2)
+        producer.poll(0)
         producer._trouble.note(denied)
 
     told = [vars(entry).get("code", entry.getMessage()) for entry in caplog.records]
@@ -158,6 +159,7 @@ def test_a_broker_that_is_away_is_told_once_for_all_clients(
             producer._trouble.note(unknown)
             producer._trouble.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
         report(producers[0], None, offset=1)
+        producers[0].poll(0)
 
     assert [entry.getMessage() for entry in caplog.records] == [
         "Kafka at kafka-9:1 cannot be used: DNS: the name is not known: Name or "

@@ -51,7 +51,7 @@ def test_it_says_which_outbox_is_led_where_and_since_when() -> None:
 def test_what_it_says_of_its_outbox_counts_as_a_whole_or_not(
     forged: dict[str, object],
 ) -> None:
-    """It is shown in an error, and whoever may write can write anything."""
+    """It is shown in an error, and a writer may write anything."""
     right = {"outbox": OUTBOX, "system": "1/2", "age": 1.0}
     plain = {"node": "a", "nonce": "n", "sent_at": 1.5}
 

@@ -10,7 +10,8 @@ import pytest
 
 from django_outbox.options import OutboxSettings
 from django_outbox.owned_keys import OWNED_KAFKA_KEYS
-from django_outbox.rules import Problem, Rule, problems
+from django_outbox.problem import Problem, Rule
+from django_outbox.rules import problems
 
 
 def the_problem(**values: Any) -> Problem:

@@ -154,7 +154,7 @@ def test_no_log_shows_one(delivery: str, caplog: pytest.LogCaptureFixture) -> No
 
 
 class _Nobody:
-    """Hears nothing: no broker answers."""
+    """Is never called: no broker answers."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None

@@ -80,7 +80,7 @@ def test_the_one_that_came_later_has_to_go(
 
 
 def test_of_two_that_came_at_once_neither_stays() -> None:
-    """Whoever starts again first leads; both going on would be noticed by nobody."""
+    """The first to start again leads; if both went on, nobody would notice."""
     for mine, its in ((1.0, 1.2), (1.2, 1.0)):
         with pytest.raises(WrongOutbox):
             strangers().check(replace(OWN, outbox=OTHER, age=its), age=mine)

@@ -1,0 +1,53 @@
+"""
+The driver's errors as ours: unavailable, busy, or a mistake with its cure.
+
+No text of an error here holds a value of any row.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg
+
+from ..exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
+
+_READ_ONLY: Final = "25006"
+"""What a primary answers that has become a standby: a failover is under way."""
+
+_LOCKED: Final = frozenset({"40P01", "55P03"})
+"""A deadlock, and a lock that was not to be had within `lock_timeout`."""
+
+_CANCELED: Final = "57014"
+"""The statement's time-out; with a context it waited for a row's lock."""
+
+_HINTS: Final = {
+    "3F000": "Run `manage.py migrate`, or correct the name in TABLE.",
+    "42501": "GRANT this role what `manage.py outbox grants --harvester ROLE` prints: "
+    "SELECT, UPDATE and DELETE on the outbox table, INSERT on its parked and archive "
+    "tables, SELECT on its identity, and what it needs for staged messages.",
+    "42703": "Run `manage.py migrate`: the table is of another version.",
+    "42P01": "Run `manage.py migrate`, or correct the name in TABLE.",
+}
+"""What to do about an error that no retry cures, by its SQLSTATE."""
+
+
+def translated(error: psycopg.Error) -> DatabaseError:
+    """Turn a driver's error into ours, without the values of any row."""
+    waited_for_row = error.sqlstate == _CANCELED and error.diag.context
+    if waited_for_row or error.sqlstate in _LOCKED:
+        return DatabaseBusy(_text(error))
+    is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    if is_away or error.sqlstate == _READ_ONLY:
+        return DatabaseUnavailable(_text(error))
+    hint = _HINTS.get(error.sqlstate or "", "")
+    return DatabaseError(f"{_text(error)} {hint}".strip())
+
+
+def _text(error: psycopg.Error) -> str:
+    if isinstance(error, psycopg.DataError):
+        text = "a value does not fit its column"
+    else:
+        text = error.diag.message_primary or " ".join(str(error).split())
+    state = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
+    return f"Postgres: {text}{state}."
