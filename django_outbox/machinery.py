@@ -124,7 +124,7 @@ class Machinery:
     @property
     def purged(self) -> int:
         """Records that were sent and purged since the start."""
-        return self._parts.meter.purged
+        return self._parts.meter.purged if self._lines else 0
 
     # What the parts call back.
 

@@ -158,7 +158,7 @@ def _wait_until_empty(
     show: Callable[[Backlog], None],
 ) -> Backlog | None:
     """
-    Wait until no row is left, whoever leads, and show the progress.
+    Wait until no row is left, also while another process leads; show the progress.
 
     Returns what was left when it was last looked at; None: nobody could look.
     """

@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=20.0, help="how long to place orders"
     )
-    parser.add_argument("--rate", type=float, default=100.0, help="orders a second")
+    parser.add_argument("--rate", type=float, default=60.0, help="orders a second")
     parser.add_argument("--harvesters", type=int, default=3, help="processes to start")
     parser.add_argument(
         "--delivery",

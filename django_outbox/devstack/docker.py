@@ -3,7 +3,7 @@ The devstack in Docker: both servers as containers, through testcontainers.
 
 Ports are chosen here and not by the engine, which would choose others after a
 restart. Only this machine reaches them, unless the engine is on another one:
-then everybody does who reaches that machine. Containers of an owner that was
+then anyone who reaches that machine does. Containers of an owner that was
 killed are removed by testcontainers' own reaper.
 """
 
@@ -68,7 +68,7 @@ class ContainerService(Service):
         self.warning = (
             ""
             if host == THIS_MACHINE
-            else f"the engine is on {host}; whoever reaches that machine reaches"
+            else f"the engine is on {host}; anyone who reaches that machine reaches"
             f" this server: {address.rpartition('@')[2]}"
         )
         """What its user should know about who can connect."""

@@ -169,7 +169,7 @@ def header_bytes() -> models.Func:
         *(models.F("kafka_header_keys"), models.F("kafka_header_values")),
         template="(%(expressions)s)",
         arg_joiner=" || ",
-        output_field=TextArrayField(models.TextField()),
+        output_field=TextArrayField(),
     )
     return models.Func(
         both, function="pg_column_size", output_field=models.IntegerField()

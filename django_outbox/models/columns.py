@@ -159,6 +159,6 @@ def _header_bytes() -> Func:
         *(F("kafka_header_keys"), F("kafka_header_values")),
         template="(%(expressions)s)",
         arg_joiner=" || ",
-        output_field=TextArrayField(models.TextField()),
+        output_field=TextArrayField(),
     )
     return Func(both, function="pg_column_size", output_field=models.IntegerField())

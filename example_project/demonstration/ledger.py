@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
-from types import TracebackType
 
 from billing.accounts import ACCOUNTS
 from billing.models import Account, Charge
@@ -42,7 +41,7 @@ AMOUNT = Decimal("4.50")
 
 
 class Orders:
-    """Places orders on a thread until `finish()`, or until the block ends."""
+    """Places orders on a thread between `start()` and `finish()`."""
 
     def __init__(self, *, rate: float) -> None:
         self.placed: list[int] = []
@@ -52,23 +51,16 @@ class Orders:
         self._pause = 1 / rate
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._place, daemon=True)
+
+    def start(self) -> None:
+        """Begin to place orders."""
         self._thread.start()
 
-    def __enter__(self) -> Orders:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.finish()
-
     def finish(self) -> None:
-        """Place no more."""
+        """Place no more; may be called at any time."""
         self._end.set()
-        self._thread.join()
+        if self._thread.ident:
+            self._thread.join()
 
     def _place(self) -> None:
         choice = random.Random(1)  # noqa: S311 - picks customers, keeps no secret

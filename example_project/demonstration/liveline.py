@@ -49,9 +49,10 @@ class LiveLine:
 
     def show(self, text: str) -> None:
         """Show this text from now on; cheap enough for several times a second."""
-        line = escape("; ".join(filter(None, [text, self._note()])))
+        line = "; ".join(filter(None, [text, self._note()]))
         if self._status:
-            self._status.update(line)
+            # On one line, with the spinner before it.
+            self._status.update(escape(line[: self._console.width - 4]))
         elif (now := time.monotonic()) >= self._due:
             self._due = now + INTERVAL
-            self._console.print(f"  {line}", soft_wrap=True)
+            self._console.print(f"  {escape(line)}", soft_wrap=True)

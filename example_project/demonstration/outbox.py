@@ -62,7 +62,10 @@ def show_outbox(
         line.show("waiting until they are ready and one leads")
         workers.wait_until_ready()
         console.print(f"[bold]{workers.leader()}[/bold] leads")
-        placed = running.enter_context(Orders(rate=rate))
+        placed = Orders(rate=rate)
+        # Before it starts: Ctrl-C may come at any moment.
+        running.callback(placed.finish)
+        placed.start()
         _watch(line, placed, seconds / 2)
 
         leader, killed_at = workers.leader(), boottime_ns()

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
 from django_outbox.devstack import devstack
 from django_outbox.devstack.meanwhile import Meanwhile
@@ -44,13 +45,16 @@ def show(
         if has_lake:
             lake = running.enter_context(Meanwhile("demo-lake", archives="spark"))
         console.rule("[bold]Act 1: the outbox[/bold]", align="left")
-        # Servers of its own: it kills, counts and compares what is in them.
-        stack = running.enter_context(devstack(sources=PRIVATE, progress=console.print))
-        os.environ.update(stack.environment)
-        os.environ["OUTBOX_DELIVERY"] = delivery
-        # The audit compares with what the harvesters purged.
-        os.environ["OUTBOX_ARCHIVE"] = "1"
-        set_up(console)
+        with console.status("this may take a while"):
+            # Servers of its own: it kills, counts and compares what is in them.
+            stack = running.enter_context(
+                devstack(sources=PRIVATE, progress=console.print)
+            )
+            os.environ.update(stack.environment)
+            os.environ["OUTBOX_DELIVERY"] = delivery
+            # The audit compares with what the harvesters purged.
+            os.environ["OUTBOX_ARCHIVE"] = "1"
+            _set_up(console)
         outcome = show_outbox(
             console,
             stack.bootstrap_servers,
@@ -69,7 +73,7 @@ def show(
         return outcome.code or code
 
 
-def set_up(console: Console) -> None:
+def _set_up(console: Console) -> None:
     """Migrate the database and set up Django."""
     console.print("Migrating the database")
     os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
@@ -88,9 +92,14 @@ def _note(lake: Meanwhile | None) -> Callable[[], str]:
 
 @contextmanager
 def _step(console: Console, text: str) -> Iterator[None]:
-    """Say what is done; on a terminal something moves meanwhile."""
+    """Say what is done, and on a terminal for how long already."""
     console.print(text)
-    with console.status(""):
+    if not console.is_terminal:
+        yield
+        return
+    columns = (SpinnerColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        progress.add_task(text, total=None)
         yield
 
 
@@ -98,6 +107,7 @@ def _show_lake(console: Console, lake: Meanwhile, *, max_copies: int) -> int:
     """Bring the topics into a lake and audit it, and a copy with faults."""
     with LiveLine(console) as line:
         lake.wait(shows=lambda: line.show(f"installing: {lake.status}"))
+    console.print(f"Spark: {lake.status}")
 
     from django_outbox.pipeline.session import open_session
 
@@ -109,8 +119,9 @@ def _show_lake(console: Console, lake: Meanwhile, *, max_copies: int) -> int:
         page.unlink(missing_ok=True)
     with TemporaryDirectory() as folder:
         settings = lake_settings(Path(folder))
-        with _step(console, "Starting Spark"):
-            spark = open_session(settings)
+        console.print("Starting Spark")
+        # Nothing moves meanwhile: Java writes to the terminal, too.
+        spark = open_session(settings)
         try:
             with _step(console, "Bringing the topics into a lake, and auditing it"):
                 good = prove(spark, settings, pages[0])

@@ -32,7 +32,7 @@ RETURNING message_id::text"""
 
 
 class Writer:
-    """Writes to one cluster's outbox on a thread until `finish()`."""
+    """Writes to one cluster's outbox on a thread between `start()` and `finish()`."""
 
     def __init__(self, number: int, url: str, *, rate: float) -> None:
         self.committed: set[str] = set()
@@ -43,12 +43,16 @@ class Writer:
         self._choice = random.Random(number)  # noqa: S311 - picks keys, no secret
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._write, daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Write no more."""
+        """Write no more; may be called at any time."""
         self._end.set()
-        self._thread.join()
+        if self._thread.ident:
+            self._thread.join()
 
     def _write(self) -> None:
         due = time.monotonic()

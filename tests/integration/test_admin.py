@@ -186,7 +186,7 @@ def test_no_registered_page_is_forgotten_here() -> None:
 
 
 @pytest.mark.parametrize("url", CHANGELISTS[:3])
-def test_whoever_may_see_the_payload_may_filter_by_it(url: str) -> None:
+def test_with_view_payload_a_filter_may_use_the_payload(url: str) -> None:
     staged_in("order-17")
     OutboxRecord.objects.create(**MESSAGE)
     parked()

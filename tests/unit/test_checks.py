@@ -266,7 +266,8 @@ def test_the_setting_database_is_checked_too(settings: Settings) -> None:
 
 def test_every_id_has_its_heading_in_the_docs() -> None:
     source = Path(inspect.getfile(check_settings)).read_text("utf-8")
-    used = {f"E{number:03d}" for number in range(1, 5)}
+    warnings = {Rule.TLS_VERIFICATION, Rule.CLEAR_TEXT}
+    used = {f"{'W' if rule in warnings else 'E'}{rule.value:03d}" for rule in Rule}
     used |= set(re.findall(r"django_outbox\.([EW]\d{3})", source))
     page = (ROOT / "docs/reference/checks.md").read_text()
     headings = set(re.findall(r"^## django_outbox\.([EW]\d{3})", page, re.MULTILINE))

@@ -121,7 +121,7 @@ def test_a_remote_engine_publishes_for_all_and_that_is_said(
     port = service.address.rpartition(":")[2]
     assert lines == [
         "Kafka: starting a container",
-        "Kafka: the engine is on engine.example; whoever reaches that machine"
+        "Kafka: the engine is on engine.example; anyone who reaches that machine"
         f" reaches this server: engine.example:{port}",
     ]
     assert bindings(engine, service) == [{"HostIp": "", "HostPort": port}]

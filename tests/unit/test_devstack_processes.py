@@ -187,6 +187,13 @@ def test_a_command_that_is_closed_in_the_middle_has_not_succeeded(
         kept.run(["sh", "-c", "echo begun; sleep 1000"], progress=close)
 
 
+def test_a_command_that_is_closed_at_its_end_has_not_succeeded(
+    kept: KeptProcess,
+) -> None:
+    with pytest.raises(DevstackError, match="closed"):
+        kept.run(["echo", "ended"], progress=lambda _: kept.close())
+
+
 def test_what_a_command_has_started_ends_with_it() -> None:
     kept = KeptProcess("test", ending=signal.SIGKILL)
     kept.start(["sh", "-c", "sleep 1000 & echo $! >child; wait"])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import _thread
+import os
+import signal
 import socket
+import sys
 import threading
+from types import FrameType
 
 import pytest
 
@@ -154,7 +157,7 @@ def test_a_start_that_is_interrupted_goes_to_no_other_source(
 
     class Interrupted(RecordedService):
         def start(self) -> None:
-            _thread.interrupt_main()
+            interrupt_main_in("result")
             assert is_closed.wait(30)
             raise DevstackError("The server was closed.")
 
@@ -169,10 +172,28 @@ def test_a_start_that_is_interrupted_goes_to_no_other_source(
 
     monkeypatch.setattr(stack_module, "_build", build)
     lines: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        devstack(sources=PRIVATE, progress=lines.append).__enter__()
+    # The process that starts the tests may have left it ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            devstack(sources=PRIVATE, progress=lines.append).__enter__()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert built == ["docker"]
     assert not [line for line in lines if line.startswith("Postgres")]
+
+
+def interrupt_main_in(function: str) -> None:
+    """Press Ctrl-C when the main thread is in this function."""
+    main = threading.main_thread().ident
+    assert main
+    while function not in names(sys._current_frames()[main]):
+        os.sched_yield()
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+def names(frame: FrameType | None) -> list[str]:
+    return [frame.f_code.co_name, *names(frame.f_back)] if frame else []
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def announced(
     return capsys.readouterr().out
 
 
-def test_a_bare_machine_is_told_sizes_and_times_before_anything_begins(
+def test_a_bare_machine_reads_sizes_and_times_before_anything_begins(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = announced(capsys, monkeypatch, installed=(), has_lake=True)

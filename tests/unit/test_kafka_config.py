@@ -99,7 +99,9 @@ def test_what_the_project_chooses_holds_for_both_promises(
     setting: str, name: str
 ) -> None:
     chosen: Any = "lz4" if name == "compression.type" else 77
-    options = OutboxSettings(**{setting: {name: chosen}})
+    options = OutboxSettings(
+        SOURCE="shop", LEADER_TOPIC="t", **{setting: {name: chosen}}
+    )
 
     assert producer_config(options)[name] == chosen
     assert transactional_config(options, shard=0)[name] == chosen
@@ -107,7 +109,9 @@ def test_what_the_project_chooses_holds_for_both_promises(
 
 def test_properties_of_the_producer_go_before_those_of_all_clients() -> None:
     options = OutboxSettings(
-        KAFKA={"linger.ms": 1}, PRODUCER_KAFKA={"linger.ms": 2, "acks": 1}
+        LEADER_TOPIC="shop",
+        KAFKA={"linger.ms": 1},
+        PRODUCER_KAFKA={"linger.ms": 2, "acks": 1},
     )
 
     assert producer_config(options)["linger.ms"] == 2
@@ -166,7 +170,7 @@ def token(config: str) -> tuple[str, float]:
 
 def test_a_callback_for_tokens_is_accepted_and_not_called() -> None:
     chosen = {"sasl.mechanisms": "OAUTHBEARER", "security.protocol": "SASL_SSL"}
-    options = OutboxSettings(KAFKA={**chosen, "oauth_cb": token})
+    options = OutboxSettings(KAFKA={**KAFKA, **chosen, "oauth_cb": token})
     assert list(problems({"KAFKA": options.KAFKA})) == []
     check_properties(options)
 

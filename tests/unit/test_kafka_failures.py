@@ -146,7 +146,7 @@ def test_a_trouble_is_told_once_until_a_record_arrives(
 def test_a_broker_that_is_away_is_told_once_for_all_clients(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    options = OutboxSettings(KAFKA={"bootstrap.servers": "kafka-9:1"})
+    options = OutboxSettings(SOURCE="test", KAFKA={"bootstrap.servers": "kafka-9:1"})
     producers = [KafkaProducer(options) for _ in range(3)]
     unknown = KafkaError(
         KafkaError._RESOLVE,

@@ -133,7 +133,9 @@ def test_no_log_shows_one(delivery: str, caplog: pytest.LogCaptureFixture) -> No
     caplog.set_level(logging.DEBUG)
     kafka = KAFKA | {"debug": "conf,security,broker"}
     del kafka["ssl.key.password"]
-    options = OutboxSettings(KAFKA=kafka, DELIVERY=delivery, DELIVERY_TIMEOUT=0.2)
+    options = OutboxSettings(
+        LEADER_TOPIC="test", KAFKA=kafka, DELIVERY=delivery, DELIVERY_TIMEOUT=0.2
+    )
     producer = KafkaProducer(options)
     producer.produce(record(1), "leader", lambda *_: None)
     producer.poll(0.5)

@@ -54,11 +54,14 @@ def ledgers(draw: st.DrawFn) -> Ledger:
             max_size=5,
         )
     )
-    ranges = st.builds(Range, INT64, INT64, st.integers(1, 2**16 - 1), INT64)
+    ids = draw(st.sets(st.integers(0, 2**40), max_size=20))
+    ranges = extended(
+        (), [committed(id_) for id_ in sorted(ids)], step=draw(st.integers(2, 32))
+    )
     return Ledger(
         history=draw(st.text()),
         records=records,
-        relayed=tuple(draw(st.lists(ranges, max_size=3))),
+        relayed=tuple(ranges),
     )
 
 
