@@ -12,7 +12,11 @@ import re
 from math import isfinite
 from typing import Any, Final, TypeGuard
 
+from confluent_kafka import Message
+
 from ..election.ports import Heartbeat
+from .envelope import MESSAGE_ID, texts
+from .incoming import headers
 
 LONGEST: Final = 4096
 """Bytes: a longer message is nobody's heartbeat."""
@@ -35,6 +39,15 @@ def encode(heartbeat: Heartbeat) -> bytes:
             "age": heartbeat.age,
         }
     return json.dumps(fields).encode()
+
+
+def read(message: Message) -> Heartbeat | None:
+    """Read a message of the leader topic; None when it is no heartbeat."""
+    heartbeat = decode(message.value())
+    # Whoever may write to an outbox's table can have its harvester send anything.
+    if heartbeat is None or MESSAGE_ID in texts(headers(message)):
+        return None
+    return heartbeat
 
 
 def decode(value: bytes | None) -> Heartbeat | None:

@@ -35,7 +35,7 @@ def consumed(message: Message) -> ConsumedMessage:
         offset=message.offset() or 0,
         key=_bytes(message.key()),
         value=_bytes(message.value()),
-        headers=_headers(message),
+        headers=headers(message),
         timestamp=_moment(milliseconds) if has_time else None,
     )
 
@@ -48,7 +48,8 @@ def _moment(milliseconds: int) -> datetime:
         return datetime.max.replace(tzinfo=UTC)
 
 
-def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+def headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    """Return the headers; none, with a warning, if the driver cannot read them."""
     try:
         found = _ask_headers(message)
     except SystemError:

@@ -46,6 +46,7 @@ from ..records import Record
 from .clients import make
 from .config import KafkaConfig
 from .envelope import MESSAGE_ID, Headers, texts
+from .incoming import headers
 from .trouble import Trouble, serve
 
 logger = logging.getLogger(__name__)
@@ -250,4 +251,4 @@ def _to_the_end(consumer: Consumer, deadline: float) -> Sequence[Entry]:
 def _entry(message: Message) -> Entry:
     offset = message.offset()
     assert offset is not None, "a message that was read has an offset"
-    return Entry.of(offset, message.key(), message.headers(), message.value())
+    return Entry.of(offset, message.key(), headers(message), message.value())

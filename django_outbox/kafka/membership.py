@@ -303,7 +303,7 @@ class KafkaMembership:
             return
         if self._trouble.is_open:
             self._trouble.end()
-        heartbeat = heartbeats.decode(message.value())
+        heartbeat = heartbeats.read(message)
         offset = message.offset()
         if message.partition() != self._shard or heartbeat is None or offset is None:
             return

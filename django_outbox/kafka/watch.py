@@ -54,9 +54,7 @@ class Watch:
                 return
             if message is None:
                 return
-            if message.error() is None and (
-                heartbeat := heartbeats.decode(message.value())
-            ):
+            if message.error() is None and (heartbeat := heartbeats.read(message)):
                 yield heartbeat
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ Time passes by polling: simulated time in memory, real time on Kafka.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import uuid4
 
 from confluent_kafka import Producer
@@ -156,9 +156,13 @@ class KafkaGroup(Group):
         self._members.append(member)
         return member
 
-    def write(self, value: bytes) -> None:
+    def write(
+        self, value: bytes, headers: Sequence[tuple[str, str]] | None = None
+    ) -> None:
         producer = Producer(self.options.KAFKA)
-        producer.produce(self.options.LEADER_TOPIC, value, partition=0)
+        producer.produce(
+            self.options.LEADER_TOPIC, value, partition=0, headers=[*(headers or ())]
+        )
         assert producer.flush(PATIENCE) == 0
 
     def close(self) -> None:

@@ -23,6 +23,7 @@ from django_outbox.options import OutboxSettings
 
 from ..services import Topics
 from .harvesting import eventually, fast_options
+from .mockbroker import produce_with_header_name
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])
 
@@ -167,6 +168,24 @@ def test_a_forged_ledger_purges_nothing_and_stops_nobody(
         eventually(lambda: is_empty("default"))
 
     assert delivered(topics, topic) == [*range(40)]
+
+
+def test_a_header_that_the_driver_cannot_read_stops_nobody(
+    victim: OutboxSettings, topics: Topics
+) -> None:
+    topic = topics.create()
+    write(topic, range(10))
+    with Harvester(database="default", options=victim):
+        eventually(lambda: is_empty("default"))
+    for _ in range(30):
+        servers = str(victim.KAFKA["bootstrap.servers"])
+        produce_with_header_name(servers, victim.ledger_topic, EVERY_ID, b"\xff\xfe")
+    write(topic, range(10, 30))
+
+    with Harvester(database="default", options=victim):
+        eventually(lambda: is_empty("default"))
+
+    assert delivered(topics, topic) == [*range(30)]
 
 
 def test_a_ledger_with_the_right_timeline_and_ranges_purges_nothing_of_one_cluster(

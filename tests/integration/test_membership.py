@@ -300,6 +300,28 @@ def test_heartbeats_of_the_past_are_not_heard(config: dict[str, str]) -> None:
     assert set(heard) == {"present"}
 
 
+def test_a_row_that_a_harvester_sent_is_no_heartbeat(config: dict[str, str]) -> None:
+    """Else whoever may insert into one outbox could end the harvesters of another."""
+    group = KafkaGroup(config["bootstrap.servers"])
+    ensure_topic(config, leader_topic(group.options))
+    topic = group.options.leader_topic
+    watch = Watch(watch_config(group.options), topic=topic, shard=0)
+    heard: list[str] = []
+
+    def hears_the_next() -> bool:
+        forged = encode(Heartbeat(node="forged", nonce="n", sent_at=1.0))
+        group.write(forged, [("outbox-message-id", str(uuid4()))])
+        group.write(encode(Heartbeat(node="leader", nonce="n", sent_at=1.0)))
+        heard.extend(heartbeat.node for heartbeat in watch.heard())
+        return bool(heard)
+
+    try:
+        eventually(hears_the_next)
+    finally:
+        watch.close()
+    assert set(heard) == {"leader"}
+
+
 def outboxes() -> list[Identity]:
     """Two that have nothing in common."""
     return [Identity(str(uuid4()), f"1/{number}") for number in (1, 2)]
