@@ -12,18 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from .asynchronous import (
-        adiscard_series,
-        aopen_series,
-        arelease_series,
-        astash,
-        astash_many,
-    )
     from .conf import OutboxImproperlyConfigured
-    from .consumed import ConsumedMessage
-    from .consuming.idempotence import once
-    from .consuming.keyfield import IdempotencyKeysField, IdempotentModel
-    from .consuming.registry import consumer
+    from .consuming.handlers import consumer
     from .events import (
         Event,
         LeaderAcquired,
@@ -53,9 +43,11 @@ if TYPE_CHECKING:
         StashError,
         TableMissing,
     )
-    from .harvester import Harvester
-    from .messages import Message
-    from .series import discard_series, open_series, release_series
+    from .harvester.harvester import Harvester
+    from .idempotence.keyfield import IdempotencyKeysField, IdempotentModel
+    from .idempotence.once import once
+    from .message.incoming import ConsumedMessage
+    from .message.outgoing import Message
     from .signals import (
         leader_acquired,
         leader_fenced,
@@ -67,7 +59,15 @@ if TYPE_CHECKING:
         takeover_ended,
         takeover_started,
     )
-    from .stashing import stash, stash_many
+    from .stashing.asynchronous import (
+        adiscard_series,
+        aopen_series,
+        arelease_series,
+        astash,
+        astash_many,
+    )
+    from .stashing.series import discard_series, open_series, release_series
+    from .stashing.writing import stash, stash_many
 
 __version__ = "0.1.0"
 
@@ -136,21 +136,21 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
 ]
 
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
-    "stashing": ("stash", "stash_many"),
-    "series": ("discard_series", "open_series", "release_series"),
-    "asynchronous": (
+    "stashing.writing": ("stash", "stash_many"),
+    "stashing.series": ("discard_series", "open_series", "release_series"),
+    "stashing.asynchronous": (
         "adiscard_series",
         "aopen_series",
         "arelease_series",
         "astash",
         "astash_many",
     ),
-    "messages": ("Message",),
-    "harvester": ("Harvester",),
-    "consumed": ("ConsumedMessage",),
-    "consuming.idempotence": ("once",),
-    "consuming.keyfield": ("IdempotencyKeysField", "IdempotentModel"),
-    "consuming.registry": ("consumer",),
+    "message.outgoing": ("Message",),
+    "harvester.harvester": ("Harvester",),
+    "message.incoming": ("ConsumedMessage",),
+    "idempotence.once": ("once",),
+    "idempotence.keyfield": ("IdempotencyKeysField", "IdempotentModel"),
+    "consuming.handlers": ("consumer",),
     "signals": (
         "leader_acquired",
         "leader_fenced",

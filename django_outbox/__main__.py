@@ -3,7 +3,7 @@ The command line of django-outbox where there is no Django project.
 
     python -m django_outbox reap -f reaper.yaml
 
-`reaper.py` does the work. Wrong settings end it with code 2 and one line.
+`standalone/reaper.py` does the work. Wrong settings end it with code 2 and one line.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _parser() -> ArgumentParser:
 
 def _reap(chosen: Namespace) -> int:
     try:
-        from .reaper import reap
+        from .standalone.reaper import reap
     except ModuleNotFoundError as error:
         if error.name != "yaml":
             raise

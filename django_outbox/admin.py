@@ -34,8 +34,8 @@ from .models import (
     SeriesQuerySet,
     StagedRecord,
 )
-from .routing import outbox_database
-from .series import discard_series, release_series
+from .models.routing import outbox_database
+from .stashing.series import discard_series, release_series
 
 COUNT_CAP: Final = 10_000
 """Rows after which the list stops counting: a queue may hold millions."""

@@ -16,8 +16,8 @@ class DjangoOutboxConfig(AppConfig):
 
     def ready(self) -> None:
         # Defer the imports: they need the models, which exist only now.
-        from . import archiving, checks
-        from .consuming import pruning
+        from . import checks
+        from .operations import archiving, pruning
 
         checks.register_all()
         archiving.connect()

@@ -19,8 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
 from . import conf
-from .clusters import NEXT_STEP, misfits, read_numbering
-from .kafka_rules import missing_servers, risks
+from .clusters.cluster_ids import NEXT_STEP, misfits, read_numbering
 from .models import (
     ArchivedRecord,
     ConsumerOffset,
@@ -30,10 +29,11 @@ from .models import (
     Series,
     StagedRecord,
 )
-from .options import OutboxSettings
-from .problem import Problem, Rule
-from .routing import outbox_database
-from .rules import problems
+from .models.routing import outbox_database
+from .settings.kafka_rules import missing_servers, risks
+from .settings.options import OutboxSettings
+from .settings.problem import Problem, Rule
+from .settings.rules import problems
 
 _HINTS: Final = {
     Rule.UNKNOWN: "Correct or remove the name; docs/reference/settings.md has all.",

@@ -1,7 +1,7 @@
 """
 The settings of the Django project, read lazily from `DJANGO_OUTBOX`.
 
-`options.py` has the settings and their defaults, `rules.py` what goes
+`settings/options.py` has the settings and their defaults, `settings/rules.py` what goes
 together. Adapters get values through their constructors, never from here.
 """
 
@@ -16,8 +16,8 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from .exceptions import ConfigurationError
-from .options import OutboxSettings
-from .rules import problems
+from .settings.options import OutboxSettings
+from .settings.rules import problems
 
 SETTING: Final = "DJANGO_OUTBOX"
 """The one name in the project's settings module."""

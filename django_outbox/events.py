@@ -1,31 +1,21 @@
 """
 What a harvester tells the application, as frozen values.
 
-`election/` and `relay/` make them, `harvester.py` hands them to observers
+`election/` and `relay/` make them, `harvester/harvester.py` hands them to observers
 (log line, terminal, metrics) and, through `signals.py`, to app code.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar, TypeAlias
 
-_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Where there is no CLOCK_BOOTTIME, a clock that may stop during suspend."""
+from .clock import boottime_ns
 
-
-boottime: Final[Callable[[], float]] = partial(time.clock_gettime, _BOOTTIME)
-"""Seconds on a clock that no one sets and that runs during suspend; asked for each
-record, so without a frame of its own."""
-
-
-def boottime_ns() -> int:
-    """The same in nanoseconds."""
-    return time.clock_gettime_ns(_BOOTTIME)
+Observer: TypeAlias = "Callable[[Event], None]"
+"""Gets every event on the thread where it happens; must return at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

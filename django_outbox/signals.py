@@ -1,7 +1,7 @@
 """
 What a harvester tells the app: Django signals that carry a frozen event.
 
-`harvester.py` calls `send()` for each event; receivers get `sender` (the
+`harvester/harvester.py` calls `send()` for each event; receivers get `sender` (the
 `Harvester` class) and `event` (a value of `events.py`). For every signal:
 
 - Receivers run in the harvester's process, on its thread `notify`, one event

@@ -28,10 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Python puts this script's folder first; a checkout needs no installation.
 sys.path.insert(0, str(ROOT))
 
-from django_outbox.devstack.bootstrap import (  # noqa: E402
-    ensure_environment,
-    is_complete,
-)
+from django_outbox.devstack.bootstrap import ensure_environment, is_complete  # noqa: E402
 
 BEGUN = "DJANGO_OUTBOX_DEMO_BEGUN"
 """Variable for the same script in the environment that it has made: when."""

@@ -7,7 +7,7 @@ from typing import Final, NoReturn
 
 import pytest
 
-from django_outbox.devstack.clock import libfaketime
+from django_outbox.devstack.server_clock import libfaketime
 
 # Taken out of the environment: child processes inherit it, and the example project
 # refuses variables OUTBOX_... that it does not know.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..options import OutboxSettings
+from ..settings.options import OutboxSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

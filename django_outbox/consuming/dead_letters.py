@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final, TypeAlias
 
-from ..consumed import ConsumedMessage, Letter
 from ..exceptions import RecordPoisoned
+from ..message.incoming import ConsumedMessage, Letter
 from .reasons import bounded, reason
 
 PREFIX: Final = "outbox-dlt-"

@@ -14,13 +14,13 @@ from typing import Final
 
 from django.db import Error, InterfaceError, OperationalError
 
-from ..consumed import BEGINNING, ConsumedMessage, Place
 from ..exceptions import ConsumingError, KafkaError, TableMissing
-from ..missing_tables import OutboxTables
+from ..idempotence.once import Once
+from ..message.incoming import BEGINNING, ConsumedMessage, Place
 from ..models import ConsumerOffset, OffsetQuerySet
-from .idempotence import Once
+from ..models.missing_tables import OutboxTables
+from .handlers import Group, Subscription
 from .ports import PartitionStates
-from .registry import Group, Subscription
 from .stored_offsets import StoredOffset, start_of
 
 _ABSENT: Final = frozenset(

@@ -6,12 +6,12 @@ import logging
 from dataclasses import dataclass
 from threading import Event as Flag
 
-from ..consumed import ConsumedMessage, Letter
+from ..message.incoming import ConsumedMessage, Letter
 from .attempts import Patience
+from .consumer_progress import Progress
 from .dead_letters import dead_letters
+from .handlers import Group
 from .ports import Source
-from .progress import Progress
-from .registry import Group
 
 logger = logging.getLogger(__name__)
 

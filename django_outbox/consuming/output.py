@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from ..conf import serializer
-from ..consumed import ConsumedMessage, Letter
 from ..exceptions import ConsumingError
-from ..messages import Message, Rows
-from ..options import OutboxSettings
-from .claims import checked_key
-from .registry import Subscription
+from ..idempotence.claims import checked_key
+from ..message.incoming import ConsumedMessage, Letter
+from ..message.outgoing import Message, Rows
+from ..settings.options import OutboxSettings
+from .handlers import Subscription
 
 _NAMESPACE: Final = uuid.UUID("6f4d6f7c-5b1e-4d0e-9f0e-2a1c8b7a9d35")
 """Of the message ids of output; never to be changed."""

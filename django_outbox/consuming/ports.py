@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from ..consumed import ConsumedMessage, Letter, PartitionState, Place
+from ..message.incoming import ConsumedMessage, Letter, PartitionState, Place
 
 
 class Source(Protocol):

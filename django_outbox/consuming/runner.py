@@ -14,11 +14,11 @@ from typing import Final, Protocol
 
 from django.db import Error, close_old_connections
 
-from ..consumed import ConsumedMessage, Place
 from ..exceptions import KafkaError, TableMissing
+from ..message.incoming import ConsumedMessage, Place
 from .attempts import Patience
+from .consumer_progress import Progress
 from .ports import Source
-from .progress import Progress
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..consumed import BEGINNING, PartitionState, Place
 from ..exceptions import StaleOffset
+from ..message.incoming import BEGINNING, PartitionState, Place
 
 
 class StoredOffset(NamedTuple):

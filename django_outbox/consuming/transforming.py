@@ -17,8 +17,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ..consumed import ConsumedMessage, Letter
 from ..exceptions import KafkaError, RecordPoisoned
+from ..message.incoming import ConsumedMessage, Letter
 from .dead_letters import is_about_the_letter
 from .job import Job
 from .output import Output

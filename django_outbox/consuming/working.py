@@ -13,8 +13,8 @@ from typing import Final
 
 from django.db import close_old_connections
 
-from ..consumed import ConsumedMessage
 from ..exceptions import KafkaError, RecordPoisoned, StaleOffset
+from ..message.incoming import ConsumedMessage
 from .dead_letters import is_about_the_letter
 from .effects import Effects, is_away
 from .job import Job

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from celery.app import app_or_default
 
-from .leadership import UnitRefused
+from .fencing import UnitRefused
 from .singleton import Fence, LeaderRun, Singleton
 
 logger = logging.getLogger(__name__)

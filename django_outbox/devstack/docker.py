@@ -17,8 +17,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
-from .kafka import SETTINGS, is_kafka_there, listener_settings
-from .postgres import DATABASE, is_postgres_there
+from .embedded_kafka import SETTINGS, is_kafka_there, listener_settings
+from .embedded_postgres import DATABASE, is_postgres_there
 from .service import DevstackError, Service, free_port, wait_until
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, LiteralString
 
-from .postgres import EmbeddedPostgres
+from .embedded_postgres import EmbeddedPostgres
 from .waiting import wait_while_moving
 
 OPTIONS: Final = {

@@ -156,8 +156,8 @@ def _build(name: str, source: str, progress: Progress) -> Service | None:
         if service.warning:
             progress(f"{name}: {service.warning}")
         return service
-    from .kafka import EmbeddedKafka
-    from .postgres import EmbeddedPostgres
+    from .embedded_kafka import EmbeddedKafka
+    from .embedded_postgres import EmbeddedPostgres
 
     progress(f"{name}: starting a server of its own")
     return (

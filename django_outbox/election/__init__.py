@@ -66,14 +66,14 @@ than twice as far away as the lease's end, s + HEARTBEAT_TIMEOUT.
 that claims it, and moves it only after L has rejoined without the claim. L's
 client does that after `revoked` has returned, and then L's term has ended.
 
-*A rebalance ends without L.* The coordinator waits MAX_POLL_INTERVAL for a
-member to rejoin. L's client hears of the rebalance by its next group heartbeat
-and rejoins at once; answers on one connection keep their order, and a request
-without an answer for SESSION_TIMEOUT ends the connection. So a rebalance that L
-has not joined at c began after c - HEARTBEAT_INTERVAL - SESSION_TIMEOUT, and
-ends without L after c + HEARTBEAT_TIMEOUT at the earliest, if MAX_POLL_INTERVAL
-is not below the sum of the three. `rules.py` checks that. While L's thread sits
-in a callback that holds a rejoin up, it sends no commit, and the same holds.
+*A rebalance ends without L.* The coordinator waits MAX_POLL_INTERVAL for a member
+to rejoin. L's client hears of the rebalance by its next group heartbeat and
+rejoins at once; answers on one connection keep their order, and a request without
+an answer for SESSION_TIMEOUT ends the connection. So a rebalance that L has not
+joined at c began after c - HEARTBEAT_INTERVAL - SESSION_TIMEOUT, and ends without
+L after c + HEARTBEAT_TIMEOUT at the earliest, if MAX_POLL_INTERVAL is not below
+the sum of the three. `settings/rules.py` checks that. While L's thread sits in a
+callback that holds a rejoin up, it sends no commit, and the same holds.
 
 *L leaves.* It does so after the barrier, or when nobody has polled for
 MAX_POLL_INTERVAL, which is longer than any lease.

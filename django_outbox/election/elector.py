@@ -1,7 +1,7 @@
 """
 The body of the elector's loop: join, poll, tick, resign, leave.
 
-`harvester.py` owns the thread "elect" and calls `step` on it until it stops;
+`harvester/harvester.py` owns the thread "elect" and calls `step` on it until it stops;
 the steps bind the group membership (`kafka/`, or `solo.py`) to Neli.
 """
 

@@ -1,7 +1,7 @@
 """
 What Fast NELI needs from Kafka: a group membership and the leader topic.
 
-The adapter is `kafka/membership.py`; the fake is `testing/membership.py`.
+The adapter is `kafka/membership.py`; the fake is `tests/fakes/membership.py`.
 """
 
 from __future__ import annotations

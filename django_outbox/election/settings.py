@@ -1,7 +1,7 @@
 """
 What an election has to know about its process and its timing.
 
-`harvester.py` fills it from the settings of the outbox, whose rules keep the
+`harvester/harvester.py` fills it from the settings of the outbox, whose rules keep the
 durations in proportion.
 """
 

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable
 
 from ..exceptions import WrongOutbox
-from ..options import IDENTITY_DIGITS
-from ..records import Identity
+from ..message.record import Identity
+from ..settings.options import IDENTITY_DIGITS
 from .ports import Heartbeat
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ..exceptions import KafkaUnavailable
+from .client_errors import RAISED, driver_error
 from .config import KafkaConfig
-from .trouble import RAISED, driver_error
 
 _Client = TypeVar("_Client")
 

@@ -1,12 +1,12 @@
 """
 Turn the settings of an outbox into librdkafka's configuration maps.
 
-`harvester.py` calls it and hands each map to the adapter that needs it. The
+`harvester/harvester.py` calls it and hands each map to the adapter that needs it. The
 only module with milliseconds: everything else counts seconds.
 
 A map is built in three layers: defaults that a project may override, the
 project's own `KAFKA` (and `PRODUCER_KAFKA`) properties, and last the keys that
-the promises rest on, which `rules.py` refuses in the project's part.
+the promises rest on, which `settings/rules.py` refuses in the project's part.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from ..options import OutboxSettings
+from ..settings.options import OutboxSettings
 
 KafkaConfig: TypeAlias = dict[str, Any]
 """librdkafka properties by their own dotted names."""

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeGuard
 from confluent_kafka import Message
 
 from ..election.ports import Heartbeat
-from .envelope import MESSAGE_ID, texts
-from .incoming import headers
+from ..message.headers import MESSAGE_ID, texts
+from .conversion import headers
 
 LONGEST: Final = 4096
 """Bytes: a longer message is nobody's heartbeat."""

@@ -14,8 +14,8 @@ from dataclasses import replace
 from ..election.ports import Heartbeat
 from ..election.strangers import Strangers
 from ..exceptions import KafkaUnavailable
-from ..options import OutboxSettings
-from ..records import Identity
+from ..message.record import Identity
+from ..settings.options import OutboxSettings
 from .config import watch_config
 from .watch import Watch
 

@@ -25,16 +25,16 @@ from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import Producer as DriverProducer
 
 from ..election.ports import Heartbeat, JoinLater, Listener
-from ..options import OutboxSettings
-from ..records import Identity
+from ..message.record import Identity
+from ..settings.options import OutboxSettings
 from . import heartbeats
+from .client_errors import Trouble
 from .clients import make
 from .config import admin_config, consumer_config, heartbeat_config, redacted
-from .credential import Credential
-from .groups import Doorstep
+from .fencing_token import Credential
+from .join_gate import Doorstep
 from .lookout import Lookout
 from .topics import ensure_topic, leader_topic
-from .trouble import Trouble
 
 logger = logging.getLogger(__name__)
 

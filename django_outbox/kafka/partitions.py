@@ -16,12 +16,12 @@ from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from ..consumed import PartitionState, Place
 from ..exceptions import KafkaUnavailable
-from ..options import OutboxSettings
+from ..message.incoming import PartitionState, Place
+from ..settings.options import OutboxSettings
+from .client_errors import Trouble
 from .clients import make
 from .config import KafkaConfig, admin_config
-from .trouble import Trouble
 
 TIMEOUT: Final = 5.0
 """Seconds for one question to the cluster."""

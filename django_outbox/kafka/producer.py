@@ -38,14 +38,14 @@ from ..exceptions import (
     ProducerQueueFull,
     RecordPoisoned,
 )
-from ..options import OutboxSettings
-from ..records import Record
+from ..message.headers import Envelope
+from ..message.record import Record
 from ..relay.ports import Settled
+from ..settings.options import OutboxSettings
+from .client_errors import RAISED, Trouble, driver_error
 from .clients import make
 from .config import KafkaConfig, producer_config, redacted
-from .envelope import Envelope
 from .failures import failure, no_offset
-from .trouble import RAISED, Trouble, driver_error
 
 logger = logging.getLogger(__name__)
 

@@ -22,11 +22,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from ..exceptions import KafkaUnavailable, TopicMissing
-from ..kafka_rules import servers_of
-from ..options import OutboxSettings
+from ..settings.kafka_rules import servers_of
+from ..settings.options import OutboxSettings
+from .client_errors import Trouble, serve
 from .clients import make
 from .config import KafkaConfig, milliseconds
-from .trouble import Trouble, serve
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._topic import TopicDescription

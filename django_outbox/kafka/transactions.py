@@ -25,18 +25,18 @@ from ..exceptions import (
     LedgerRefused,
     ProducerBroken,
 )
-from ..ledger.ports import Fault, Ledger
-from ..options import OutboxSettings
-from ..records import Record
-from . import ledger as ledgers
+from ..message.headers import Envelope, Headers
+from ..message.record import Record
+from ..relay.ledger.ports import Fault, Ledger
+from ..settings.options import OutboxSettings
+from . import ledger_topic as ledgers
+from .client_errors import RAISED, Trouble, driver_error, drop, serve
 from .clients import make
 from .config import admin_config, ledger_consumer_config, redacted, transactional_config
-from .credential import Credential
+from .delivery_reports import Reports
 from .destinations import Destinations
-from .envelope import Envelope, Headers
-from .reports import Reports
+from .fencing_token import Credential
 from .topics import ensure_topic, ledger_topic
-from .trouble import RAISED, Trouble, driver_error, drop, serve
 
 logger = logging.getLogger(__name__)
 

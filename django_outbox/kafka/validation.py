@@ -1,9 +1,9 @@
 """
 Finds what librdkafka refuses, before anything is started.
 
-Making a client is what librdkafka offers to check its configuration; without
-an address, a client connects to nothing. `checks.py` asks for one problem
-after the other, `providers.py` and `consuming/process.py` for the first.
+Making a client is what librdkafka offers to check its configuration; without an
+address, a client connects to nothing. `checks.py` asks for one problem after the
+other, `harvester/adapters.py` and `consuming/consumer_process.py` for the first.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from ..exceptions import ConfigurationError
-from ..kafka_rules import ADDRESSES, KAFKA_SETTINGS, missing_servers
-from ..options import OutboxSettings
-from ..problem import Problem, Rule
+from ..settings.kafka_rules import ADDRESSES, KAFKA_SETTINGS, missing_servers
+from ..settings.options import OutboxSettings
+from ..settings.problem import Problem, Rule
 from .config import (
     DEFAULTS,
     KafkaConfig,

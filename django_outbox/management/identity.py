@@ -9,7 +9,7 @@ from django.db import connections
 
 from ..conf import settings
 from ..models import OutboxRecord
-from ..naming import read_identity, renew_identity
+from ..postgres.outbox_identity import read_identity, renew_identity
 
 
 def report(alias: str) -> dict[str, Any]:

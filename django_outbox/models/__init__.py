@@ -8,7 +8,7 @@ what is not to be sent yet. `columns.py`: what a message has in all of them.
 
 from __future__ import annotations
 
-from .outbox import (
+from .outbox_record import (
     ArchivedQuerySet,
     ArchivedRecord,
     OutboxQuerySet,
@@ -16,13 +16,13 @@ from .outbox import (
     ParkedQuerySet,
     ParkedRecord,
 )
-from .processed import (
+from .processed_message import (
     ConsumerOffset,
     OffsetQuerySet,
     ProcessedMessage,
     ProcessedQuerySet,
 )
-from .staged import (
+from .staged_record import (
     Series,
     SeriesQuerySet,
     SeriesState,

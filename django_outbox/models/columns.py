@@ -1,7 +1,7 @@
 """
 The columns that tables of messages share, and what the database holds of them.
 
-`outbox.py` and `staged.py` build on them. The harvester and `staging.py` move
+`outbox.py` and `staged.py` build on them. The harvester and `stashing/staging.py` move
 rows from one table to another, column by column.
 """
 
@@ -19,8 +19,8 @@ from django.db.models.lookups import Exact, LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import schema_settings
-from ..options import LEDGER_SUFFIX
-from ..rules import LARGEST_HEADERS, LARGEST_VALUE
+from ..settings.options import LEDGER_SUFFIX
+from ..settings.rules import LARGEST_HEADERS, LARGEST_VALUE
 from .arrays import TextArrayField
 
 FIRST_DATE: Final = datetime.min.replace(tzinfo=UTC)

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..events import WorkerEvent
+from ..events import Observer, WorkerEvent
 from ..exceptions import install_command
-from ..parts import Observer
-from ..records import Backlog
+from ..message.record import Backlog
 from ..wording import count
 from .eventlog import JsonFormatter, JsonLines, LogLines
 from .textlog import TextFormatter

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from ..events import ConsumerRead, Event, MeterRead, WorkerEvent
-from ..records import Backlog
+from ..message.record import Backlog
 from ..wording import duration
 
 _STATES = {

@@ -15,11 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..devstack.java import find_java
-from ..devstack.service import DevstackError
 from ..exceptions import ConfigurationError, install_command
 from ..jars import read_list, resolve
-from .config import PipelineSettings
+from ..jars.find_java import JavaMissing, find_java
+from .pipeline_settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,7 +128,7 @@ def _prepare_process() -> None:
     """Let Spark find the Java that is new enough, and workers this Python."""
     try:
         java = Path(find_java()).resolve()
-    except DevstackError as error:
+    except JavaMissing as error:
         raise ConfigurationError(
             "Spark needs Java 17 or newer: install one, or"
             f" `{install_command('java')}`."

@@ -22,9 +22,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 from psycopg.waiting import Ready
 
-from .. import fibers
-from ..events import boottime
+from ..clock import boottime
 from ..exceptions import ConfigurationError, DatabaseBusy
+from ..relay import fibers
 from .errors import translated
 from .statements import queries
 

@@ -1,10 +1,10 @@
 """
-Hears of commits: writers notify (`stashing.py`, setting NOTIFY), this listens.
+Hears of commits: writers notify (`stashing/writing.py`, setting NOTIFY), this listens.
 
-It waits in a fiber of the first line (`lines.py`), on a connection of its own;
-`machinery.py` takes what is heard to the dispatchers. A notification is a hint
-and nothing else: whatever is lost here, the pace of `relay/pace.py` finds a
-moment later.
+It waits in a fiber of the first line (`harvester/workers.py`), on a connection of
+its own; `harvester/threads.py` takes what is heard to the dispatchers. A
+notification is a hint and nothing else: whatever is lost here, the pace of
+`relay/polling.py` finds a moment later.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable
 from math import inf
 
-from ..events import boottime
+from ..clock import boottime
 from ..exceptions import DatabaseError
-from ..fibers import this
-from ..relay.outage import Outage
+from ..relay.availability import Outage
+from ..relay.fibers import this
 from .connection import Database
 from .statements import compose
 

@@ -16,8 +16,8 @@ from typing import Final, LiteralString
 
 from psycopg import sql
 
-from ..channel import channel_of
-from .takeover import Scope
+from ..message.channel import channel_of
+from .takeover_sql import Scope
 
 _NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
@@ -160,3 +160,8 @@ def _escaped(table: str, *, suffix: str = "") -> sql.Composable:
     """Quote a name for a statement in which a single % opens a parameter."""
     quoted: LiteralString = identifier(table, suffix=suffix).as_string(None)
     return sql.SQL(quoted.replace("%", "%%"))
+
+
+def quoted(name: str) -> str:
+    """Quote an SQL identifier, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'

@@ -23,7 +23,7 @@ leader id), taken (counted in flight, its lane's barrier raised), produced,
 reported, and settled (the table holds the outcome, the barrier is lowered).
 
 Three parts that wait for nobody but their own server, on one thread that the
-harvester owns (`lines.py`):
+harvester owns (`harvester/workers.py`):
 
 =====================  ======================================================
 dispatch.py            A1 check leadership · A2 clear force-remark · A4

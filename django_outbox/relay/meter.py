@@ -11,7 +11,7 @@ from collections.abc import Sequence, Sized
 from typing import Protocol
 
 from ..events import MeterRead
-from ..records import Backlog
+from ..message.record import Backlog
 
 
 class Counters(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from ..exceptions import DeliveryFailed
-from ..records import (
+from ..message.record import (
     Agenda,
     Backlog,
     ExpiredSeries,
@@ -55,7 +55,7 @@ class Outbox(SettledTable, Protocol):
     """
     The table, as a leader marks it: every write carries the leader id.
 
-    Marks live in the table (`postgres/outbox.py`), or in the memory of the
+    Marks live in the table (`postgres/marked_table.py`), or in the memory of the
     leader (`memory.py`).
     """
 

@@ -1,14 +1,14 @@
 """
 What a relay has to know of amounts and timing.
 
-`assembly.py` fills it from the settings of the outbox.
+`harvester/wiring.py` fills it from the settings of the outbox.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .poison import RetryPolicy
+from .retry import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ..records import Record
+from ..message.record import Record
 
 
 class News(NamedTuple):

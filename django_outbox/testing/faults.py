@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from ..exceptions import DatabaseUnavailable, DeliveryFailed
-from ..records import Failure, Held, Record, Sweep
+from ..message.record import Failure, Held, Record, Sweep
 from ..relay.ports import Outbox, Producer, Settled
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from decimal import Decimal
 from shop.orders import ORDERS
 
 from django_outbox import ConsumedMessage, consumer
-from django_outbox.naming import named_settings
+from django_outbox.postgres.outbox_identity import named_settings
 
 from . import accounts
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from django.db import models
 from shop.models import Order
 
-from django_outbox.contrib import leadership
+from django_outbox.contrib import fencing
 
 
-class Leadership(leadership.Leadership):
+class Leadership(fencing.Leadership):
     """The present leader id of each of billing's singletons."""
 
 

@@ -19,7 +19,7 @@ from shop.models import Order, Status
 from django_outbox import ConsumedMessage, signals
 from django_outbox.events import LeaderAcquired, LeaderFenced, LeaderRevoked
 from django_outbox.models import OutboxRecord
-from django_outbox.naming import named_settings
+from django_outbox.postgres.outbox_identity import named_settings
 
 from .accounts import ACCOUNTS
 from .consumers import keep_accounts

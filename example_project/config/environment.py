@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
-from django_outbox.options import OutboxSettings
-from django_outbox.rules import problems
+from django_outbox.settings.options import OutboxSettings
+from django_outbox.settings.rules import problems
 
 PREFIX: Final = "OUTBOX_"
 KAFKA_PREFIX: Final = "OUTBOX_KAFKA_"

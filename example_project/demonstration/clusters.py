@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
+from django_outbox.clock import boottime_ns
 from django_outbox.devstack import devstack
 from django_outbox.devstack.replication import Replicas
 from django_outbox.devstack.stack import PRIVATE
-from django_outbox.events import boottime_ns
 
 from .board import Board, ClusterState
 from .verdict import Row, in_time, print_verdict

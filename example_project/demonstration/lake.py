@@ -21,11 +21,11 @@ from django.db import connection
 from shop import orders
 
 from django_outbox.management.commands.outbox_pipeline import defaults
-from django_outbox.pipeline.audit import audit
-from django_outbox.pipeline.config import PipelineSettings, build
-from django_outbox.pipeline.page import page
-from django_outbox.pipeline.report import WRONG, Report
-from django_outbox.pipeline.running import run_once
+from django_outbox.pipeline.audit.comparison import audit
+from django_outbox.pipeline.audit.page import page
+from django_outbox.pipeline.audit.report import WRONG, Report
+from django_outbox.pipeline.pipeline_run import run_once
+from django_outbox.pipeline.pipeline_settings import PipelineSettings, build
 
 from .ledger import headers, read
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
+from django_outbox.clock import boottime_ns
 from django_outbox.devstack.waiting import wait_while_moving
-from django_outbox.events import boottime_ns
 
 from .liveline import LiveLine
 from .verdict import Row, in_time, print_verdict

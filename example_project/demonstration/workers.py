@@ -21,9 +21,9 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, Any, Final
 
+from django_outbox.clock import boottime_ns
 from django_outbox.devstack import DevstackError
 from django_outbox.devstack.waiting import wait_while_moving, work_done
-from django_outbox.events import boottime_ns
 
 MANAGE = Path(__file__).resolve().parents[1] / "manage.py"
 

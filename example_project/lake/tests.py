@@ -8,7 +8,7 @@ from uuid import uuid4
 from billing.models import Leadership
 from django.test import TransactionTestCase
 
-from django_outbox.contrib.leadership import UnitRefused
+from django_outbox.contrib.fencing import UnitRefused
 from django_outbox.contrib.singleton import LeaderRun
 from django_outbox.pipeline.__main__ import parser
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from django_outbox.devstack.kafka import EmbeddedKafka
+from django_outbox.devstack.embedded_kafka import EmbeddedKafka
 from django_outbox.devstack.service import free_port
 
 PAGE: Final = Path(__file__).parents[2] / "docs/operations/security.md"

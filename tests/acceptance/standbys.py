@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from django_outbox.devstack.postgres import EmbeddedPostgres
+from django_outbox.devstack.embedded_postgres import EmbeddedPostgres
 from django_outbox.devstack.service import Service
 
 from .harvesters import eventually

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from django_outbox.devstack import bootstrap
-from django_outbox.devstack.java import find_java
 from django_outbox.devstack.service import DevstackError
 from django_outbox.devstack.waiting import wait_while_moving
+from django_outbox.jars.find_java import find_java
 
 DEMO = Path(__file__).parents[2] / "example_project" / "demo.py"
 SMALL = ("--seconds", "3", "--rate", "20", "--no-lake")

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from django_outbox.devstack import Stack
-from django_outbox.devstack.kafka import is_kafka_there
-from django_outbox.devstack.postgres import is_postgres_there
+from django_outbox.devstack.embedded_kafka import is_kafka_there
+from django_outbox.devstack.embedded_postgres import is_postgres_there
 
 from ..services import Topics
 from .auditing import audit, deliveries

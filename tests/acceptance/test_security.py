@@ -17,19 +17,19 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AclBinding
 
-from django_outbox.consumed import Letter
 from django_outbox.election.ports import JoinLater
 from django_outbox.exceptions import KafkaUnavailable, OutboxError
-from django_outbox.kafka.consumption import KafkaSource
-from django_outbox.kafka.letters import KafkaDeadLetters, KafkaTransforms
+from django_outbox.kafka.consumer import KafkaSource
+from django_outbox.kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
 from django_outbox.kafka.membership import KafkaMembership
 from django_outbox.kafka.partitions import KafkaPartitions
 from django_outbox.kafka.producer import KafkaProducer
 from django_outbox.kafka.transactions import KafkaTransactions
 from django_outbox.kafka.validation import check_properties
-from django_outbox.options import OutboxSettings
-from django_outbox.records import Record
-from django_outbox.rules import problems
+from django_outbox.message.incoming import Letter
+from django_outbox.message.record import Record
+from django_outbox.settings.options import OutboxSettings
+from django_outbox.settings.rules import problems
 
 from ..services import Topics
 from .groups import Groups

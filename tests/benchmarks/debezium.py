@@ -28,11 +28,11 @@ from urllib.request import Request, urlopen
 
 import psutil
 
-from django_outbox.devstack.java import find_java
 from django_outbox.devstack.kept import KeptProcess
 from django_outbox.devstack.service import free_port, wait_until
 from django_outbox.jars import read_list, resolve
 from django_outbox.jars.coordinates import parse
+from django_outbox.jars.find_java import find_java
 
 from ..acceptance.harvesters import eventually
 from . import arrivals

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from itertools import count
 from uuid import uuid4
 
-from django_outbox.options import OutboxSettings
+from django_outbox.settings.options import OutboxSettings
 
 from ..acceptance.harvesters import Harvester, eventually
 from .session import Session

@@ -37,7 +37,7 @@ from uuid import UUID, uuid4
 
 import psutil
 
-from django_outbox.pipeline.config import PipelineSettings
+from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from ..services import Topics
 from .servers import manage
@@ -99,9 +99,9 @@ def settings_of(folder: str, topic: str) -> PipelineSettings:
 
 def play(folder: str, records: int, keys: int) -> dict[str, float]:
     """Run all sides once; return records each second."""
-    from django_outbox.pipeline import tables
-    from django_outbox.pipeline.audit import audit
-    from django_outbox.pipeline.running import run_once
+    from django_outbox.pipeline.audit.comparison import audit
+    from django_outbox.pipeline.lake import tables
+    from django_outbox.pipeline.pipeline_run import run_once
     from django_outbox.pipeline.session import open_session
 
     topic = f"bench-{uuid4()}"
@@ -157,8 +157,8 @@ def check(total: Callable[[str], int], records: int) -> None:
 
 def warm_up(spark: SparkSession, folder: str) -> None:
     """Let Java compile what all sides use."""
-    from django_outbox.pipeline.audit import audit
-    from django_outbox.pipeline.running import run_once
+    from django_outbox.pipeline.audit.comparison import audit
+    from django_outbox.pipeline.pipeline_run import run_once
 
     topic = f"warm-{uuid4()}"
     fill(topic, 1, 20_000, 100)

@@ -18,9 +18,9 @@ from multiprocessing import get_context
 
 import psycopg
 
+from django_outbox.harvester.process import spared_collector
 from django_outbox.postgres.connection import Database
-from django_outbox.postgres.unmarked import RememberedOutbox
-from django_outbox.running import spared_collector
+from django_outbox.postgres.unmarked_table import RememberedOutbox
 
 from .backlog import drain
 from .readings import Book, percentile

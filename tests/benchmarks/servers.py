@@ -17,7 +17,7 @@ from pathlib import Path
 import psycopg
 
 from django_outbox.devstack import Stack, devstack
-from django_outbox.devstack.postgres import EmbeddedPostgres
+from django_outbox.devstack.embedded_postgres import EmbeddedPostgres
 
 ROOT = Path(__file__).resolve().parents[2]
 MANAGE = ROOT / "example_project" / "manage.py"

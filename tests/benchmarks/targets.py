@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from django_outbox.options import OutboxSettings
+from django_outbox.settings.options import OutboxSettings
 
 from .failover import ROLLING, SHUTDOWN
 from .readings import Summary, shown

@@ -11,9 +11,9 @@ import pytest
 from django.db import connections
 from django.db.transaction import atomic
 
-from django_outbox.clusters import read_numbering, statements
-from django_outbox.harvester import Harvester
-from django_outbox.options import OutboxSettings
+from django_outbox.clusters.cluster_ids import read_numbering, statements
+from django_outbox.harvester.harvester import Harvester
+from django_outbox.settings.options import OutboxSettings
 
 from ..integration.harvesting import Witness, eventually, fast_options
 from ..services import Topics

@@ -8,8 +8,8 @@ from itertools import chain
 
 import pytest
 
-from django_outbox.devstack.clock import libfaketime
-from django_outbox.postgres.takeover import ELIGIBLE, parameters
+from django_outbox.devstack.server_clock import libfaketime
+from django_outbox.postgres.takeover_sql import ELIGIBLE, parameters
 from tests.clusters.sites import Sites, sites
 from tests.machine import require_libfaketime
 

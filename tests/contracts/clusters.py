@@ -14,15 +14,10 @@ from confluent_kafka import Message
 
 from django_outbox.exceptions import DeliveryFailed
 from django_outbox.kafka.producer import KafkaProducer
-from django_outbox.options import OutboxSettings
-from django_outbox.records import Record
+from django_outbox.message.record import Record
 from django_outbox.relay.ports import Producer
-from django_outbox.testing.producer import (
-    InMemoryLog,
-    InMemoryProducer,
-    InMemoryTopic,
-    named,
-)
+from django_outbox.settings.options import OutboxSettings
+from tests.fakes.producer import InMemoryLog, InMemoryProducer, InMemoryTopic, named
 from tests.services import Topics
 
 NOWHERE = "127.0.0.1:1"

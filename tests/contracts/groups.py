@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 from django_outbox.election.ports import Heartbeat, JoinLater, Membership
 from django_outbox.kafka.heartbeats import decode
 from django_outbox.kafka.membership import KafkaMembership
-from django_outbox.options import OutboxSettings
-from django_outbox.testing.coordinator import Coordinator
-from django_outbox.testing.membership import FakeGroup
-from django_outbox.testing.timeline import Timeline
+from django_outbox.settings.options import OutboxSettings
+from tests.fakes.coordinator import Coordinator
+from tests.fakes.membership import FakeGroup
+from tests.fakes.timeline import Timeline
 
 SESSION_TIMEOUT = 1.5
 MAX_POLL_INTERVAL = 3.0

@@ -14,11 +14,11 @@ from typing import Protocol
 import psycopg
 from psycopg.rows import TupleRow
 
+from django_outbox.message.record import Backlog
 from django_outbox.postgres.connection import Database
-from django_outbox.postgres.outbox import PostgresOutbox
-from django_outbox.records import Backlog
+from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.relay.ports import Outbox
-from django_outbox.testing.outbox import InMemoryOutbox
+from tests.fakes.outbox import InMemoryOutbox
 
 Header = tuple[str, str | None]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.records import Failure, Held
+from django_outbox.message.record import Failure, Held
 
 from .tables import PAGE_BYTES, MemoryTable, PostgresTable, Table
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_outbox.exceptions import ProducerQueueFull, RecordPoisoned
-from django_outbox.records import Record
+from django_outbox.message.record import Record
 
 from .clusters import Cluster, KafkaCluster, MemoryCluster, Reports
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_outbox.records import Held, Sweep
-from django_outbox.relay.memory import MemoryMarks
+from django_outbox.message.record import Held, Sweep
+from django_outbox.relay.memory_marks import MemoryMarks
 
 from .unmarked import MemoryUnmarked, PostgresUnmarked
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from django_outbox.exceptions import KafkaError, ProducerBroken, RecordPoisoned
-from django_outbox.kafka.ledger import encode
-from django_outbox.ledger.ports import Fault, Ledger, Transactions
-from django_outbox.ledger.relayed import Range
-from django_outbox.records import Record
+from django_outbox.kafka.ledger_topic import encode
+from django_outbox.message.record import Record
+from django_outbox.relay.ledger.committed_ids import Range
+from django_outbox.relay.ledger.ports import Fault, Ledger, Transactions
 from tests.unit.samples import record
 
 from .groups import Recorder

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.records import Failure, Held, Record, Sweep
+from django_outbox.message.record import Failure, Held, Record, Sweep
 
 from .tables import PAGE_BYTES
 from .unmarked import Adapter, MemoryUnmarked, PostgresUnmarked, Unmarked

@@ -14,12 +14,12 @@ from uuid import uuid4
 from confluent_kafka import Producer
 
 from django_outbox.kafka.transactions import KafkaTransactions
-from django_outbox.ledger.ports import Transactions
-from django_outbox.options import OutboxSettings
-from django_outbox.records import Record
-from django_outbox.testing.producer import InMemoryLog, InMemoryTopic, Queued, named
-from django_outbox.testing.transactions import InMemoryTransactions
-from django_outbox.testing.transactor import Transactor
+from django_outbox.message.record import Record
+from django_outbox.relay.ledger.ports import Transactions
+from django_outbox.settings.options import OutboxSettings
+from tests.fakes.producer import InMemoryLog, InMemoryTopic, Queued, named
+from tests.fakes.transactions import InMemoryTransactions
+from tests.fakes.transactor import Transactor
 from tests.services import Topics
 
 from .groups import Group, KafkaGroup, MemoryGroup

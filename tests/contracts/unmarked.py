@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import psycopg
 
+from django_outbox.message.record import Backlog
 from django_outbox.postgres.connection import Database
-from django_outbox.postgres.unmarked import UnmarkedOutbox
-from django_outbox.records import Backlog
+from django_outbox.postgres.unmarked_table import UnmarkedOutbox
 from django_outbox.relay.ports import SettledTable, UnmarkedTable
-from django_outbox.testing.unmarked import InMemoryTransaction, InMemoryUnmarked
+from tests.fakes.unmarked import InMemoryTransaction, InMemoryUnmarked
 
 from .tables import PAGE_BYTES, MemoryTable, PostgresTable
 

@@ -13,11 +13,12 @@ import json
 import signal
 import sys
 
+from django_outbox.clock import boottime
 from django_outbox.election.elector import Elector
 from django_outbox.election.settings import ElectionSettings
-from django_outbox.events import Event, boottime
+from django_outbox.events import Event
 from django_outbox.kafka.membership import KafkaMembership
-from django_outbox.options import OutboxSettings
+from django_outbox.settings.options import OutboxSettings
 
 
 def main(name: str, group: str, bootstrap_servers: str) -> None:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from django_outbox.events import Event
-from django_outbox.options import OutboxSettings
+from django_outbox.settings.options import OutboxSettings
 
 PATIENCE = 30.0
 """Seconds to wait for anything, on a machine that does other things too."""

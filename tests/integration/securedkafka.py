@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from django_outbox.devstack.kafka import EmbeddedKafka
+from django_outbox.devstack.embedded_kafka import EmbeddedKafka
 from django_outbox.devstack.service import free_port
 
 USER: Final = "outbox"

@@ -11,8 +11,8 @@ from django.db import DataError, connection, transaction
 from django.db.models.functions import Now
 from pytest_django import Settings
 
-from django_outbox import archiving
 from django_outbox.models import ArchivedRecord
+from django_outbox.operations import archiving
 from tests.unit.samples import READING
 
 DAY = timedelta(days=1)

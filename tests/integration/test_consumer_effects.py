@@ -18,10 +18,10 @@ import pytest
 from django.db import DatabaseError, connections
 
 from django_outbox import ConsumedMessage, ConsumingError
-from django_outbox.consumed import BEGINNING, PartitionState, Place
 from django_outbox.consuming.effects import Effects
-from django_outbox.consuming.registry import Group, Subscription
+from django_outbox.consuming.handlers import Group, Subscription
 from django_outbox.exceptions import KafkaUnavailable, StaleOffset
+from django_outbox.message.incoming import BEGINNING, PartitionState, Place
 from django_outbox.models import ConsumerOffset, ProcessedMessage
 from tests.testapp.models import Effect
 

@@ -12,14 +12,14 @@ import pytest
 from django.db import Error, connection, connections
 from django.test.utils import isolate_apps
 
-from django_outbox.contrib import leadership
+from django_outbox.contrib import fencing
 
 NAME = "billing.tasks.invoice_run"
 FIRST = "00000000-0000-4000-8000-000000000001"
 SECOND = "00000000-0000-4000-8000-000000000002"
 PATIENCE = 10.0
 
-Managers = leadership.LeadershipManager
+Managers = fencing.LeadershipManager
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def fence(transactional_db: None) -> Iterator[Managers]:
     """The manager of a concrete model, whose table exists during the test."""
     with isolate_apps("django_outbox"):
 
-        class Leadership(leadership.Leadership):
+        class Leadership(fencing.Leadership):
             class Meta:
                 app_label = "django_outbox"
                 db_table = "test_leadership"
@@ -95,7 +95,7 @@ def test_a_unit_that_raises_leaves_nothing_behind(fence: Managers) -> None:
 
 
 def test_nobody_gets_a_unit_before_the_first_claim(fence: Managers) -> None:
-    with pytest.raises(leadership.UnitRefused), fence.unit(NAME, FIRST):
+    with pytest.raises(fencing.UnitRefused), fence.unit(NAME, FIRST):
         pytest.fail("the unit ran")
 
 
@@ -105,14 +105,14 @@ def test_a_former_leader_gets_no_unit_after_its_successors_claim(
     """Though it was never told that it is a former one."""
     fence.claim(NAME, FIRST, is_fresh=always)
     fence.claim(NAME, SECOND, is_fresh=always)
-    with pytest.raises(leadership.UnitRefused), fence.unit(NAME, FIRST):
+    with pytest.raises(fencing.UnitRefused), fence.unit(NAME, FIRST):
         pytest.fail("the unit ran")
 
 
 def test_no_unit_begins_after_the_end_of_its_leader_id(fence: Managers) -> None:
     fence.claim(NAME, FIRST, is_fresh=always)
     assert fence.end(NAME, FIRST)
-    with pytest.raises(leadership.UnitRefused), fence.unit(NAME, FIRST):
+    with pytest.raises(fencing.UnitRefused), fence.unit(NAME, FIRST):
         pytest.fail("the unit ran")
 
 
@@ -154,7 +154,7 @@ def test_units_of_one_singleton_never_overlap(
     fence.claim(NAME, FIRST, is_fresh=always)
     with running_unit(fence, elsewhere):
         fence.claim(NAME, leader_id, is_fresh=always)
-        with pytest.raises(leadership.UnitRefused), fence.unit(NAME, leader_id):
+        with pytest.raises(fencing.UnitRefused), fence.unit(NAME, leader_id):
             pytest.fail("the unit ran")
 
 
@@ -226,7 +226,7 @@ def gets_unit(fence: Managers, leader_id: str) -> bool:
     try:
         with fence.unit(NAME, leader_id):
             return True
-    except leadership.UnitRefused:
+    except fencing.UnitRefused:
         return False
 
 

@@ -17,9 +17,9 @@ from confluent_kafka import Producer
 from django.db import transaction
 
 from django_outbox import InvalidMessage, stash
-from django_outbox.harvester import Harvester
+from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord, ParkedRecord
-from django_outbox.options import OutboxSettings
+from django_outbox.settings.options import OutboxSettings
 
 from ..services import Topics
 from .harvesting import eventually, fast_options

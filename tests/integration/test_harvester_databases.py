@@ -7,9 +7,9 @@ from django.db import connections, transaction
 
 from django_outbox import stash
 from django_outbox.conf import OutboxImproperlyConfigured
-from django_outbox.harvester import Harvester
+from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord
-from django_outbox.naming import read_identity
+from django_outbox.postgres.outbox_identity import read_identity
 
 from ..services import Topics
 from .harvesting import Witness, eventually, fast_options

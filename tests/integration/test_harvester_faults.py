@@ -16,8 +16,8 @@ from itertools import count
 import psycopg
 import pytest
 
-from django_outbox.harvester import Harvester
-from django_outbox.providers import Providers
+from django_outbox.harvester.adapters import Providers
+from django_outbox.harvester.harvester import Harvester
 from django_outbox.relay.ports import Producer
 from django_outbox.testing.faults import FaultyProducer
 

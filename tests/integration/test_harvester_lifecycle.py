@@ -10,7 +10,7 @@ import pytest
 from django.db import connections, transaction
 
 from django_outbox import stash
-from django_outbox.harvester import Harvester
+from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord
 
 from ..services import Topics

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from django_outbox import signals, stash
 from django_outbox.events import Event
-from django_outbox.harvester import Harvester
+from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord
 
 from .harvesting import PATIENCE, Witness, eventually, fast_options

@@ -11,12 +11,12 @@ import pytest
 from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 
-from django_outbox import naming
 from django_outbox.exceptions import DatabaseError
-from django_outbox.naming import named_settings, read_identity
+from django_outbox.operations.grants import grants
+from django_outbox.postgres import outbox_identity
 from django_outbox.postgres.connection import Database
-from django_outbox.postgres.outbox import PostgresOutbox
-from django_outbox.privileges import grants
+from django_outbox.postgres.marked_table import PostgresOutbox
+from django_outbox.postgres.outbox_identity import named_settings, read_identity
 
 ROLE = "outbox_test_identity"
 
@@ -96,7 +96,7 @@ def test_an_empty_table_gets_an_identity_again() -> None:
 
 @pytest.mark.django_db
 def test_the_projects_settings_have_its_names() -> None:
-    naming._outbox_in.cache_clear()
+    outbox_identity._outbox_in.cache_clear()
     name = f"outbox-leader-{current().replace('-', '')[:12]}"
     assert named_settings().sources == (name,)
     assert named_settings("default").leader_topic == name
@@ -129,7 +129,7 @@ def test_what_is_missing_is_told_with_the_command(
     finally:
         table.close()
         postgres.execute(restore.encode())
-        naming._outbox_in.cache_clear()
+        outbox_identity._outbox_in.cache_clear()
 
 
 READ = b"SELECT outbox::text FROM outbox_identity"

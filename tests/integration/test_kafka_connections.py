@@ -18,11 +18,11 @@ from django_outbox.devstack import DevstackError, Stack
 from django_outbox.devstack.service import free_port
 from django_outbox.exceptions import KafkaUnavailable
 from django_outbox.kafka.config import admin_config
-from django_outbox.kafka.consumption import KafkaSource
+from django_outbox.kafka.consumer import KafkaSource
 from django_outbox.kafka.producer import KafkaProducer
 from django_outbox.kafka.topics import ensure_topic, leader_topic
 from django_outbox.kafka.transactions import KafkaTransactions
-from django_outbox.options import OutboxSettings
+from django_outbox.settings.options import OutboxSettings
 from tests.unit.samples import record
 
 from .securedkafka import PASSWORD, USER, SecuredKafka, make_certificate

@@ -14,16 +14,16 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from django_outbox import ConsumedMessage
-from django_outbox.consumed import BEGINNING, Letter
 from django_outbox.exceptions import (
     DeliveryFailed,
     KafkaError,
     KafkaUnavailable,
     RecordPoisoned,
 )
-from django_outbox.kafka.consumption import KafkaSource
-from django_outbox.kafka.letters import KafkaDeadLetters, KafkaTransforms
-from django_outbox.options import OutboxSettings
+from django_outbox.kafka.consumer import KafkaSource
+from django_outbox.kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
+from django_outbox.message.incoming import BEGINNING, Letter
+from django_outbox.settings.options import OutboxSettings
 from tests.services import Topics
 
 from .harvesting import eventually, has_assigned

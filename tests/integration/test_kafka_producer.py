@@ -12,13 +12,13 @@ import pytest
 
 from django_outbox.election.solo import SoloMembership
 from django_outbox.exceptions import DeliveryFailed, ProducerQueueFull, RecordPoisoned
-from django_outbox.harvester import Harvester
+from django_outbox.harvester.adapters import Providers
+from django_outbox.harvester.harvester import Harvester
 from django_outbox.kafka.producer import MANY, KafkaProducer
-from django_outbox.options import OutboxSettings
-from django_outbox.providers import Providers
-from django_outbox.testing.outbox import InMemoryOutbox
+from django_outbox.settings.options import OutboxSettings
 from tests.acceptance.harvesters import eventually
 from tests.contracts.clusters import NOWHERE, Reports
+from tests.fakes.outbox import InMemoryOutbox
 from tests.services import Topics
 from tests.unit.samples import record
 
@@ -29,7 +29,7 @@ LEADER = "11111111-1111-4111-8111-111111111111"
 FORKS = """
 import os, sys
 from django_outbox.kafka.producer import KafkaProducer
-from django_outbox.options import OutboxSettings
+from django_outbox.settings.options import OutboxSettings
 from tests.contracts.clusters import Reports
 from tests.unit.samples import record
 

@@ -14,13 +14,13 @@ from django.db import transaction
 from pytest_django import Settings
 
 from django_outbox import stash
-from django_outbox.channel import MAX_BYTES, channel_of
-from django_outbox.fibers import Fibers
-from django_outbox.harvester import Harvester
+from django_outbox.harvester.harvester import Harvester
+from django_outbox.message.channel import MAX_BYTES, channel_of
 from django_outbox.postgres import connection as connection_module
 from django_outbox.postgres.connection import Connection, Database
 from django_outbox.postgres.listening import Listener
 from django_outbox.postgres.statements import queries
+from django_outbox.relay.fibers import Fibers
 
 from ..services import Topics
 from .harvesting import PATIENCE, Witness, eventually, fast_options

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from django_outbox.election.ports import Heartbeat, JoinLater, Membership
 from django_outbox.exceptions import KafkaUnavailable, TopicMissing, WrongOutbox
 from django_outbox.kafka.config import consumer_config, watch_config
-from django_outbox.kafka.groups import Doorstep
 from django_outbox.kafka.heartbeats import encode
+from django_outbox.kafka.join_gate import Doorstep
 from django_outbox.kafka.membership import KafkaMembership
 from django_outbox.kafka.topics import (
     OwnTopic,
@@ -27,8 +27,8 @@ from django_outbox.kafka.topics import (
     ledger_topic,
 )
 from django_outbox.kafka.watch import Watch
-from django_outbox.options import OutboxSettings
-from django_outbox.records import Identity
+from django_outbox.message.record import Identity
+from django_outbox.settings.options import OutboxSettings
 from tests.contracts.groups import Group, KafkaGroup, Recorder
 from tests.services import Topics
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from django_outbox.events import boottime
+from django_outbox.clock import boottime
 
 SESSION_TIMEOUT = 3.0
 HEARTBEAT_TIMEOUT = 1.0

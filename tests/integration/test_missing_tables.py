@@ -21,9 +21,9 @@ from django_outbox import (
     stash,
     stash_many,
 )
-from django_outbox.consumed import ConsumedMessage
 from django_outbox.consuming.effects import Effects, is_away
-from django_outbox.consuming.registry import Group
+from django_outbox.consuming.handlers import Group
+from django_outbox.message.incoming import ConsumedMessage
 from tests.testapp.models import Order
 
 TABLES = (

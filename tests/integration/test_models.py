@@ -136,7 +136,7 @@ def test_a_release_stays_in_its_database() -> None:
 def test_prune_deletes_what_is_old_chunk_by_chunk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("django_outbox.models.pruning.PRUNE_CHUNK", 10)
+    monkeypatch.setattr("django_outbox.models.aging.PRUNE_CHUNK", 10)
     for number in range(25):
         archived(number, days=10)
     archived(100, days=1)

@@ -27,7 +27,6 @@ from django.db.models.functions import Now
 from pytest_django import Settings
 
 from django_outbox import ConsumedMessage, InvalidKey, once
-from django_outbox.consuming import pruning
 from django_outbox.consuming.effects import is_away
 from django_outbox.exceptions import (
     AlreadyOpen,
@@ -36,6 +35,7 @@ from django_outbox.exceptions import (
     RepeatUnnoticed,
 )
 from django_outbox.models import ProcessedMessage
+from django_outbox.operations import pruning
 from tests.testapp.models import Effect
 from tests.unit.samples import READING
 

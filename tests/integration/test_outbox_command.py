@@ -12,10 +12,8 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from django_outbox import Message, open_series, stash_many
-from django_outbox.management.answer import Answer
 from django_outbox.management.commands.outbox import Command
 from django_outbox.management.identity import report
-from django_outbox.management.series import close_series
 from django_outbox.models import (
     ArchivedRecord,
     ConsumerOffset,
@@ -25,6 +23,8 @@ from django_outbox.models import (
     Series,
     StagedRecord,
 )
+from django_outbox.observability.answer import Answer
+from django_outbox.operations.open_series import close_series
 
 pytestmark = pytest.mark.django_db
 
@@ -338,7 +338,7 @@ def test_a_series_is_told_when_it_is_committed() -> None:
 
 
 def test_prune_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_outbox.models.pruning.PRUNE_CHUNK", 2)
+    monkeypatch.setattr("django_outbox.models.aging.PRUNE_CHUNK", 2)
     for number in range(5):
         ArchivedRecord.objects.create(
             id=number,

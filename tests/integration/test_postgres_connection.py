@@ -13,13 +13,13 @@ import psycopg
 import pytest
 
 from django_outbox.exceptions import ConfigurationError, DatabaseUnavailable
-from django_outbox.fibers import Fibers
+from django_outbox.message.record import Sweep
 from django_outbox.postgres import connection as connection_module
 from django_outbox.postgres.connection import Database, Limits
-from django_outbox.postgres.outbox import PostgresOutbox
+from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.postgres.statements import queries
-from django_outbox.postgres.unmarked import UnmarkedOutbox
-from django_outbox.records import Sweep
+from django_outbox.postgres.unmarked_table import UnmarkedOutbox
+from django_outbox.relay.fibers import Fibers
 from tests.acceptance.harvesters import eventually
 from tests.unit.samples import record
 

@@ -13,11 +13,11 @@ import pytest
 from psycopg import sql
 
 from django_outbox.exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
+from django_outbox.message.record import Failure, Held
 from django_outbox.postgres.connection import Database, Limits
-from django_outbox.postgres.outbox import PostgresOutbox
-from django_outbox.postgres.table import Table
-from django_outbox.postgres.unmarked import UnmarkedOutbox
-from django_outbox.records import Failure, Held
+from django_outbox.postgres.marked_table import PostgresOutbox
+from django_outbox.postgres.outbox_table import Table
+from django_outbox.postgres.unmarked_table import UnmarkedOutbox
 
 ME = "11111111-1111-4111-8111-111111111111"
 OTHER = "22222222-2222-4222-8222-222222222222"

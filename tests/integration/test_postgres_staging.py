@@ -14,11 +14,11 @@ from django.db.models.functions import Now
 
 from django_outbox import SeriesClosed, discard_series, release_series, stash
 from django_outbox.exceptions import DatabaseError
+from django_outbox.message.record import Agenda, ExpiredSeries
 from django_outbox.models import OutboxRecord, ParkedRecord, Series, StagedRecord
+from django_outbox.operations.grants import grants
 from django_outbox.postgres.connection import Database
-from django_outbox.postgres.staging import PostgresStaging
-from django_outbox.privileges import grants
-from django_outbox.records import Agenda, ExpiredSeries
+from django_outbox.postgres.staged_tables import PostgresStaging
 
 from .transactions import begun
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from django_outbox.postgres.takeover import DELAY, ELIGIBLE, parameters
+from django_outbox.postgres.takeover_sql import DELAY, ELIGIBLE, parameters
 from django_outbox.relay.takeover import delay
 from tests.unit.takeovers import CASES, Case
 

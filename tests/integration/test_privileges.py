@@ -11,8 +11,9 @@ import pytest
 from django.db import DataError, ProgrammingError, connection, transaction
 from django.db.models.functions import Now
 
-from django_outbox import archiving, once, stash
+from django_outbox import once, stash
 from django_outbox.exceptions import DatabaseError
+from django_outbox.message.record import Failure, Held
 from django_outbox.models import (
     ArchivedRecord,
     ConsumerOffset,
@@ -20,10 +21,10 @@ from django_outbox.models import (
     ParkedRecord,
     ProcessedMessage,
 )
+from django_outbox.operations import archiving
+from django_outbox.operations.grants import grants
 from django_outbox.postgres.connection import Database
-from django_outbox.postgres.outbox import PostgresOutbox
-from django_outbox.privileges import grants
-from django_outbox.records import Failure, Held
+from django_outbox.postgres.marked_table import PostgresOutbox
 
 LEADER = "11111111-1111-4111-8111-111111111111"
 ROLE = "outbox_test_harvester"

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
+from django_outbox.message.record import Held, Sweep, size_of
 from django_outbox.postgres.connection import Database
-from django_outbox.postgres.outbox import PostgresOutbox
-from django_outbox.postgres.unmarked import UnmarkedOutbox
-from django_outbox.records import Held, Sweep, size_of
-from django_outbox.rules import (
+from django_outbox.postgres.marked_table import PostgresOutbox
+from django_outbox.postgres.unmarked_table import UnmarkedOutbox
+from django_outbox.settings.rules import (
     LARGEST_HEADERS,
     LARGEST_VALUE,
     MAX_HEADERS,

@@ -39,7 +39,7 @@ from django_outbox import (
     stash_many,
 )
 from django_outbox.models import OutboxRecord, Series, StagedRecord
-from django_outbox.privileges import grants
+from django_outbox.operations.grants import grants
 
 from .transactions import begun, wait_until_blocked
 

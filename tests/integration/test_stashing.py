@@ -30,8 +30,8 @@ from django_outbox import (
     stash_many,
 )
 from django_outbox.models import OutboxRecord
-from django_outbox.privileges import grants
-from django_outbox.stashing import COPIED
+from django_outbox.operations.grants import grants
+from django_outbox.stashing.writing import COPIED
 from tests.testapp.models import Order
 
 MANY = 12_500

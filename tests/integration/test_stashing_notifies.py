@@ -20,8 +20,8 @@ from django_outbox import (
     stash,
     stash_many,
 )
-from django_outbox.privileges import grants
-from django_outbox.stashing import COPIED
+from django_outbox.operations.grants import grants
+from django_outbox.stashing.writing import COPIED
 
 from .harvesting import PATIENCE
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import pyspark
 
-from django_outbox.devstack.java import find_java
+from django_outbox.jars.find_java import find_java
 from django_outbox.pipeline.session import DELTA, spark_jars
 
 from ..acceptance.harvesters import eventually

@@ -15,7 +15,7 @@ import pytest
 
 from django_outbox.exceptions import ConfigurationError
 from django_outbox.jars import JarError
-from django_outbox.pipeline.config import PipelineSettings
+from django_outbox.pipeline.pipeline_settings import PipelineSettings
 from django_outbox.pipeline.session import open_session
 
 from .lakes import SPARK

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
-from django_outbox.pipeline import tables
+from django_outbox.pipeline.lake import tables
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-    from django_outbox.pipeline.config import PipelineSettings
+    from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 SPARK = {
     "spark.sql.shuffle.partitions": "1",

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from django_outbox.pipeline import tables
-from django_outbox.pipeline.audit import _read_kafka, audit
-from django_outbox.pipeline.config import PipelineSettings
-from django_outbox.pipeline.report import COUNTS, Report
-from django_outbox.pipeline.running import run_once
+from django_outbox.pipeline.audit.comparison import _read_kafka, audit
+from django_outbox.pipeline.audit.report import COUNTS, Report
+from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.pipeline_run import run_once
+from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from ..services import Topics
 from .lakes import Sender
@@ -80,7 +80,7 @@ def test_what_arrives_during_an_audit_is_no_fault(
             send(sender, topic, 2, 3)
         return _read_kafka(*arguments)
 
-    monkeypatch.setattr("django_outbox.pipeline.audit._read_kafka", look)
+    monkeypatch.setattr("django_outbox.pipeline.audit.comparison._read_kafka", look)
     report = audit(spark, settings)
     assert looks == 2
     assert counts(report) == {"behind": 2}

@@ -21,11 +21,16 @@ from django_outbox.exceptions import (
 )
 from django_outbox.pipeline import commands
 from django_outbox.pipeline.__main__ import main
-from django_outbox.pipeline.backfill import NAMESPACE, backfill, preview, uuid5
-from django_outbox.pipeline.config import PipelineSettings
-from django_outbox.pipeline.position import Writer, find_position
-from django_outbox.pipeline.running import run_once
-from django_outbox.pipeline.snapshot import Snapshot
+from django_outbox.pipeline.lake.position import Writer, find_position
+from django_outbox.pipeline.pipeline_run import run_once
+from django_outbox.pipeline.pipeline_settings import PipelineSettings
+from django_outbox.pipeline.resend.business_table import (
+    NAMESPACE,
+    backfill,
+    preview,
+    uuid5,
+)
+from django_outbox.pipeline.resend.snapshot import Snapshot
 
 from ..services import Topics
 from .lakes import Contents, Sender

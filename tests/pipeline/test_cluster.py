@@ -13,10 +13,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from django_outbox.pipeline import tables
-from django_outbox.pipeline.config import PipelineSettings
+from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.payloads.declared import Encoded
-from django_outbox.pipeline.running import run_once
+from django_outbox.pipeline.pipeline_run import run_once
+from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from ..services import Topics
 from .clusters import (

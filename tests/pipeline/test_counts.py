@@ -12,9 +12,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from django_outbox.pipeline import tables
-from django_outbox.pipeline.config import PipelineSettings
-from django_outbox.pipeline.counts import Span, count
+from django_outbox.pipeline.audit.bucket_counts import Span, count
+from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

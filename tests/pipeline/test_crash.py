@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_outbox.pipeline import tables
-from django_outbox.pipeline.config import PipelineSettings
-from django_outbox.pipeline.running import run_once
+from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.pipeline_run import run_once
+from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from ..services import Topics
 from .lakes import Contents, Sender

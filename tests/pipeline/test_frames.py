@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_outbox.jars import read_list
-from django_outbox.pipeline.audit import disorder, split_keys
-from django_outbox.pipeline.config import ENVIRONMENT, PipelineSettings
-from django_outbox.pipeline.judging import classify, unseen
-from django_outbox.pipeline.records import parse
-from django_outbox.pipeline.tables import SCHEMAS
+from django_outbox.pipeline.audit.comparison import disorder, split_keys
+from django_outbox.pipeline.lake.judging import classify, unseen
+from django_outbox.pipeline.lake.records import parse
+from django_outbox.pipeline.lake.tables import SCHEMAS
+from django_outbox.pipeline.pipeline_settings import ENVIRONMENT, PipelineSettings
 
 from .lakes import outbox_headers
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_outbox.pipeline import maintain as upkeep
-from django_outbox.pipeline import reader, tables
-from django_outbox.pipeline.config import PipelineSettings
-from django_outbox.pipeline.conflicts import again, is_conflict
-from django_outbox.pipeline.maintain import Upkeep, maintain
-from django_outbox.pipeline.refine import start_refine
+from django_outbox.pipeline.lake import maintenance as upkeep
+from django_outbox.pipeline.lake import reader, tables
+from django_outbox.pipeline.lake.conflicts import again, is_conflict
+from django_outbox.pipeline.lake.maintenance import Upkeep, maintain
+from django_outbox.pipeline.lake.refine import start_refine
+from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from .lakes import NOW, Contents, outbox_headers
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_outbox.exceptions import KafkaUnavailable, RegistryUnavailable
-from django_outbox.pipeline import running, tables
-from django_outbox.pipeline.config import PipelineSettings, build
+from django_outbox.pipeline import pipeline_run
+from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.lake.records import UNFIT, typed
 from django_outbox.pipeline.payloads import registry as module
-from django_outbox.pipeline.progress import Reading
-from django_outbox.pipeline.records import UNFIT, typed
-from django_outbox.pipeline.running import run_every, run_once, translate
+from django_outbox.pipeline.pipeline_run import run_every, run_once, translate
+from django_outbox.pipeline.pipeline_settings import PipelineSettings, build
+from django_outbox.pipeline.query_progress import Reading
 
 from ..services import Topics
 from .lakes import Contents, Sender
@@ -214,7 +215,7 @@ def test_a_registry_that_comes_back_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "PAUSES", ())
-    monkeypatch.setattr(running, "RETRY", 0.1)
+    monkeypatch.setattr(pipeline_run, "RETRY", 0.1)
     topic, stop = topics.create(), threading.Event()
     Sender(topics.servers).send(topic, 1, value=avro(PAYMENT, PAID, id=1))
     heard: list[str] = []

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_outbox.pipeline import tables
-from django_outbox.pipeline.config import PipelineSettings
-from django_outbox.pipeline.progress import Reading
-from django_outbox.pipeline.records import typed
-from django_outbox.pipeline.running import run_once
+from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.lake.records import typed
+from django_outbox.pipeline.pipeline_run import run_once
+from django_outbox.pipeline.pipeline_settings import PipelineSettings
+from django_outbox.pipeline.query_progress import Reading
 
 from ..services import Topics
 from .lakes import Contents, Sender

@@ -13,13 +13,14 @@ import pytest
 from confluent_kafka import Message
 
 from django_outbox.exceptions import ConfigurationError, TopicMissing
-from django_outbox.pipeline import commands, tables
+from django_outbox.pipeline import commands
 from django_outbox.pipeline.__main__ import main, parser
 from django_outbox.pipeline.commands.replay import ids, moment
-from django_outbox.pipeline.config import PipelineSettings
-from django_outbox.pipeline.replay import Destination, Part, outgoing, replay
-from django_outbox.pipeline.running import run_once
-from django_outbox.pipeline.selection import Selection, select
+from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.pipeline_run import run_once
+from django_outbox.pipeline.pipeline_settings import PipelineSettings
+from django_outbox.pipeline.resend.history import Destination, Part, outgoing, replay
+from django_outbox.pipeline.resend.selection import Selection, select
 
 from ..services import Topics
 from .lakes import Contents, Sender

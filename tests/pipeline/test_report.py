@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_outbox.pipeline.latency import bucket, latency, milliseconds, percentile
-from django_outbox.pipeline.page import MEANINGS, page
-from django_outbox.pipeline.report import WRONG, Report
+from django_outbox.pipeline.audit.latency import (
+    bucket,
+    latency,
+    milliseconds,
+    percentile,
+)
+from django_outbox.pipeline.audit.page import MEANINGS, page
+from django_outbox.pipeline.audit.report import WRONG, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,12 +18,16 @@ from django_outbox.devstack import Stack
 from django_outbox.exceptions import ConfigurationError, TopicMissing
 from django_outbox.management.commands.outbox_pipeline import defaults
 from django_outbox.pipeline.__main__ import main
-from django_outbox.pipeline.config import PipelineSettings, build, read_environment
-from django_outbox.pipeline.doctor import examine
+from django_outbox.pipeline.diagnosis import examine
 from django_outbox.pipeline.payloads.declared import Encoded
 from django_outbox.pipeline.payloads.registry import Registry
-from django_outbox.pipeline.progress import MetricsFile, Reading, read
-from django_outbox.pipeline.running import run_every, run_once
+from django_outbox.pipeline.pipeline_run import run_every, run_once
+from django_outbox.pipeline.pipeline_settings import (
+    PipelineSettings,
+    build,
+    read_environment,
+)
+from django_outbox.pipeline.query_progress import MetricsFile, Reading, read
 from django_outbox.pipeline.session import place
 
 from ..services import Topics

@@ -22,7 +22,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from django_outbox.pipeline.config import PipelineSettings
+from django_outbox.pipeline.pipeline_settings import PipelineSettings
 from django_outbox.pipeline.session import open_session
 
 from .lakes import NOW, SPARK
@@ -48,9 +48,9 @@ def main(folder: str, servers: str, topic: str) -> None:
         )
 
     spark = open_session(settings_of(""))
-    from django_outbox.pipeline import tables
-    from django_outbox.pipeline.ingest import start_ingest
-    from django_outbox.pipeline.refine import start_refine
+    from django_outbox.pipeline.lake import tables
+    from django_outbox.pipeline.lake.ingest import start_ingest
+    from django_outbox.pipeline.lake.refine import start_refine
 
     def hold(point: str) -> None:
         # A session has one query of a name.

@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
-from django_outbox.records import Lane, Record
+from django_outbox.message.record import Lane, Record
 
 from .timing import DELIVERY_TIMEOUT
 

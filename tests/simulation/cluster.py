@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from django_outbox.records import Lane
+from django_outbox.message.record import Lane
 from django_outbox.relay.settings import DispatchSettings
 
 from .cluster_promises import ClusterPromises

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from django_outbox.records import Record, Sweep
+from django_outbox.message.record import Record, Sweep
 from django_outbox.relay import takeover
 from django_outbox.relay.gaps import Gaps
-from django_outbox.relay.inflight import InFlight
-from django_outbox.relay.relay import Relay
+from django_outbox.relay.mpr.barrier import Relay
+from django_outbox.relay.mpr.inflight import InFlight
 
 from .cluster import Cluster
 from .cluster_table import ClusterConnection, ClusterTable

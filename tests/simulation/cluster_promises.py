@@ -18,7 +18,7 @@ from django_outbox.events import (
     LeaderRefreshed,
     LeaderRevoked,
 )
-from django_outbox.records import Record
+from django_outbox.message.record import Record
 
 from .promises import Promises
 from .remembered import RememberedPromises

@@ -1,7 +1,7 @@
 """
 The outbox of one of several clusters: its own rows, and those of all others.
 
-Which rows a statement finds is what `postgres/takeover.py` says in SQL, here by
+Which rows a statement finds is what `postgres/takeover_sql.py` says in SQL, here by
 the functions of `relay/takeover.py`.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from django_outbox.records import Held, Lane, Record, Sweep
+from django_outbox.message.record import Held, Lane, Record, Sweep
 from django_outbox.relay import takeover
 
 from .remembered import RememberedConnection, RememberedTable

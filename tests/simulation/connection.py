@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.records import Failure, Held, Record, Sweep
+from django_outbox.message.record import Failure, Held, Record, Sweep
 
 from .timing import STATEMENT_TIMEOUT
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django_outbox.records import Failure, Held, Record, Sweep
+from django_outbox.message.record import Failure, Held, Record, Sweep
 
 from .connection import Connection
 

@@ -11,19 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from django_outbox.exceptions import ProducerBroken
-from django_outbox.ledger import relay as ledger_relay
-from django_outbox.ledger.dispatch import LedgerDispatcher, Stage
-from django_outbox.ledger.holds import Holds
-from django_outbox.ledger.ports import Fault, Ledger
-from django_outbox.ledger.relay import LedgerRelay
-from django_outbox.records import Held, Record, Settlement
+from django_outbox.message.record import Held, Record, Settlement
 from django_outbox.relay.gaps import Gaps
-from django_outbox.relay.handoff import MAX_OUTSTANDING
+from django_outbox.relay.ledger import ledger_relay
+from django_outbox.relay.ledger.blocked_keys import Holds
+from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher, Stage
+from django_outbox.relay.ledger.ledger_relay import LedgerRelay
+from django_outbox.relay.ledger.ports import Fault, Ledger
 from django_outbox.relay.ports import Term
-from django_outbox.relay.settle import Settler
+from django_outbox.relay.settler import Settler
 from django_outbox.relay.trust import Trust
-from django_outbox.testing.outbox import Row
-from django_outbox.testing.transactor import Transactor
+from django_outbox.relay.work_queue import MAX_OUTSTANDING
+from tests.fakes.outbox import Row
+from tests.fakes.transactor import Transactor
 
 from .ledger_connection import LedgerConnection, UnmarkedConnection
 from .ledger_table import LedgerTable

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from django_outbox.ledger.dispatch import LedgerDispatcher
-from django_outbox.ledger.finder import Finder
-from django_outbox.relay.settle import Settler
+from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher
+from django_outbox.relay.ledger.page_reader import Finder
+from django_outbox.relay.settler import Settler
 
 from . import timing
 from .ledger_connection import LedgerConnection
@@ -13,7 +13,7 @@ from .transactions import SimulatedTransactions
 
 
 class LedgerProcess(Process):
-    """Composed as `assembly.py` composes it; what marks elsewhere finds rows here."""
+    """Composed as in production; what marks elsewhere finds rows here."""
 
     def _assemble_relay(self) -> None:
         self.settler = Settler(

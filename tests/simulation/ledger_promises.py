@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from django_outbox.events import Event, LeaderAcquired
-from django_outbox.records import Lane, Record
+from django_outbox.message.record import Lane, Record
 
 from .promises import Promises
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.records import Record
-from django_outbox.testing.unmarked import InMemoryStandby, InMemoryUnmarked
+from django_outbox.message.record import Record
+from tests.fakes.unmarked import InMemoryStandby, InMemoryUnmarked
 
 from .table import Row
 

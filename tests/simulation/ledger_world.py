@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from django_outbox.ledger.ports import Ledger
-from django_outbox.testing.transactor import Transactor
+from django_outbox.relay.ledger.ports import Ledger
+from tests.fakes.transactor import Transactor
 
 from .broker import Broker
 from .ledger_process import LedgerProcess

@@ -7,7 +7,7 @@ in two phases; and somebody inserts rows with ids of his own.
 
 from __future__ import annotations
 
-from django_outbox.records import Lane
+from django_outbox.message.record import Lane
 
 from .table import Row
 from .writers import Writers

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from django_outbox.election.ports import Listener
 from django_outbox.exceptions import KafkaUnavailable
-from django_outbox.testing.client import FakeClient, Notice
-from django_outbox.testing.membership import FakeMembership
+from tests.fakes.client import FakeClient, Notice
+from tests.fakes.membership import FakeMembership
 
 from .timing import SESSION_TIMEOUT
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from django_outbox.records import Record, Sweep
+from django_outbox.message.record import Record, Sweep
 from django_outbox.relay.gaps import Gaps
-from django_outbox.relay.memory import MemoryMarks
+from django_outbox.relay.memory_marks import MemoryMarks
 
 from .ledger_connection import UnmarkedConnection
 from .ledger_mutants import (

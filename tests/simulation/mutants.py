@@ -15,12 +15,12 @@ from django_outbox.election.neli import Neli
 from django_outbox.election.ports import Heartbeat
 from django_outbox.election.term import LeaderTerm
 from django_outbox.exceptions import DeliveryFailed
-from django_outbox.records import Lane, Record, Settlement
-from django_outbox.relay.dispatch import Dispatcher
-from django_outbox.relay.inflight import InFlight
+from django_outbox.message.record import Lane, Record, Settlement
+from django_outbox.relay.mpr.barrier import Relay
+from django_outbox.relay.mpr.dispatcher import Dispatcher
+from django_outbox.relay.mpr.inflight import InFlight
 from django_outbox.relay.ports import Term
-from django_outbox.relay.relay import Relay
-from django_outbox.relay.settle import Settler
+from django_outbox.relay.settler import Settler
 from django_outbox.relay.trust import Trust
 
 from .mutant import Mutant, named

@@ -1,8 +1,8 @@
 """
 One life of a harvester process: the real election and relay on fake ports.
 
-It is composed as `harvester.py` composes it, and its threads do what those of
-`machinery.py` do. A process may be stopped in good order, frozen and thawed
+It is composed as `harvester/harvester.py` composes it, and its threads do what those of
+`harvester/threads.py` do. A process may be stopped in good order, frozen and thawed
 (SIGSTOP, SIGCONT), killed, and held up in one of its threads.
 """
 
@@ -17,14 +17,14 @@ from django_outbox.election.neli import State
 from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event
 from django_outbox.exceptions import DatabaseError
-from django_outbox.records import Claim, Settlement
-from django_outbox.relay.dispatch import TABLE_WAIT, Dispatcher
-from django_outbox.relay.handoff import Post
-from django_outbox.relay.mark import Marker
+from django_outbox.message.record import Claim, Settlement
+from django_outbox.relay.mpr.dispatcher import TABLE_WAIT, Dispatcher
+from django_outbox.relay.mpr.marker import Marker
 from django_outbox.relay.ports import Producer, Term
 from django_outbox.relay.settings import DispatchSettings
-from django_outbox.relay.settle import Settler
+from django_outbox.relay.settler import Settler
 from django_outbox.relay.trust import Trust
+from django_outbox.relay.work_queue import Post
 
 from . import timing
 from .connection import Connection

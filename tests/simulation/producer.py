@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
-from django_outbox.records import Record
+from django_outbox.message.record import Record
 from django_outbox.relay.ports import Settled
 
 from .broker import Request

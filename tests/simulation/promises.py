@@ -21,7 +21,7 @@ from django_outbox.events import (
     LeaderRefreshed,
     LeaderRevoked,
 )
-from django_outbox.records import Record
+from django_outbox.message.record import Record
 
 from . import timing
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from django_outbox.records import Held, Record, Sweep
-from django_outbox.relay.memory import MemoryMarks
+from django_outbox.message.record import Held, Record, Sweep
+from django_outbox.relay.memory_marks import MemoryMarks
 
 from .broker import Broker
 from .ledger_connection import UnmarkedConnection

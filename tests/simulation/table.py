@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django_outbox.records import Failure, Lane, Record
+from django_outbox.message.record import Failure, Lane, Record
 
 
 @dataclass(slots=True)

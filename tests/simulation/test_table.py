@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from django_outbox.records import Failure, Held, Record
-from django_outbox.testing.outbox import InMemoryOutbox
+from django_outbox.message.record import Failure, Held, Record
+from tests.fakes.outbox import InMemoryOutbox
 
 from .table import Row, Table
 

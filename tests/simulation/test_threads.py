@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.testing.timeline import Timeline
+from tests.fakes.timeline import Timeline
 
 from .threads import Ended, Threads
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from _thread import LockType, allocate_lock, start_new_thread
 
-from django_outbox.testing.timeline import Timeline
+from tests.fakes.timeline import Timeline
 
 
 class Ended(BaseException):

@@ -11,10 +11,10 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django_outbox.election.settings import ElectionSettings
-from django_outbox.ledger.settings import LedgerSettings
-from django_outbox.options import OutboxSettings
-from django_outbox.relay.poison import RetryPolicy
+from django_outbox.relay.ledger.settings import LedgerSettings
+from django_outbox.relay.retry import RetryPolicy
 from django_outbox.relay.settings import DispatchSettings
+from django_outbox.settings.options import OutboxSettings
 
 if TYPE_CHECKING:
     from .plan import Plan

@@ -19,8 +19,8 @@ from django_outbox.exceptions import (
     ProducerBroken,
     RecordPoisoned,
 )
-from django_outbox.ledger.ports import Fault, Ledger
-from django_outbox.records import Record
+from django_outbox.message.record import Record
+from django_outbox.relay.ledger.ports import Fault, Ledger
 
 from .timing import DELIVERY_TIMEOUT
 

@@ -10,8 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from django_outbox.testing.membership import FakeGroup
-from django_outbox.testing.timeline import Timeline
+from tests.fakes.membership import FakeGroup
+from tests.fakes.timeline import Timeline
 
 from . import timing
 from .broker import Broker

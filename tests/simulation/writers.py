@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_outbox.records import Lane, Record
+from django_outbox.message.record import Lane, Record
 
 from .table import Row
 

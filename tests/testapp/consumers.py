@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from django.db import transaction
 
 from django_outbox import ConsumedMessage, Message, consumer, stash
-from django_outbox.kafka import letters
+from django_outbox.kafka import consumer_output
 
 from .models import Effect
 
@@ -59,7 +59,7 @@ def die_once(text: str, number: signal.Signals = signal.SIGKILL) -> None:
     os.kill(os.getpid(), number)
 
 
-class MortalClient(letters.Client):
+class MortalClient(consumer_output.Client):
     """Dies before or after a commit, when a message has asked for it."""
 
     last_words: ClassVar[list[str]] = []
@@ -80,7 +80,7 @@ class MortalClient(letters.Client):
 
 
 if TOPIC and OUTPUT:
-    letters.Client = MortalClient
+    consumer_output.Client = MortalClient
     consumer(TOPIC, group=GROUP, transforms=True)(transform)
 elif TOPIC:
     consumer(TOPIC, group=GROUP)(handle)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django_outbox import ConsumedMessage
-from django_outbox.consumed import Letter, Place
 from django_outbox.consuming.attempts import Patience
+from django_outbox.consuming.consumer_progress import Progress
+from django_outbox.consuming.handlers import Group, Subscription
 from django_outbox.consuming.job import Job
-from django_outbox.consuming.progress import Progress
-from django_outbox.consuming.registry import Group, Subscription
 from django_outbox.events import WorkerEvent
+from django_outbox.message.incoming import Letter, Place
 
 
 def messages(*texts: str) -> list[ConsumedMessage]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django_outbox.events import MeterRead
-from django_outbox.records import Record
+from django_outbox.message.record import Record
 
 READING = MeterRead(
     name="a",

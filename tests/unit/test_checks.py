@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from django_outbox.checks import check_routers, check_settings
 from django_outbox.models import OutboxRecord
-from django_outbox.problem import Rule
+from django_outbox.settings.problem import Rule
 from tests.testapp.models import Order
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.clusters import misfits, statements
-from django_outbox.records import Numbering
+from django_outbox.clusters.cluster_ids import misfits, statements
+from django_outbox.message.record import Numbering
 
 RIGHT = Numbering("1", "'1'::smallint", "outbox_id_seq", 3, 40)
 

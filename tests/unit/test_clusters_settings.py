@@ -8,9 +8,9 @@ import pytest
 
 from django_outbox.exceptions import InvalidMessage
 from django_outbox.kafka.config import consumer_config, transactional_config
-from django_outbox.kafka.envelope import Envelope
-from django_outbox.limits import Topics
-from django_outbox.options import OutboxSettings
+from django_outbox.message.headers import Envelope
+from django_outbox.message.limits import Topics
+from django_outbox.settings.options import OutboxSettings
 from tests.unit.samples import record
 
 ALONE = OutboxSettings(LEADER_TOPIC="shop", LEADER_GROUP="shop")

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from django_outbox import ConfigurationError, ConsumedMessage, consumer, once
-from django_outbox.consuming import registry
-from django_outbox.consuming.registry import find_group
+from django_outbox.consuming import handlers
+from django_outbox.consuming.handlers import find_group
 
 
 @pytest.fixture(autouse=True)
 def _no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_subscriptions", [])
+    monkeypatch.setattr(handlers, "_subscriptions", [])
 
 
 def handle(message: ConsumedMessage) -> None:

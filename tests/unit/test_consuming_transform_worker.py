@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from django_outbox import ConsumedMessage, ConsumingError, Message
-from django_outbox.consumed import Letter
 from django_outbox.consuming import transforming
 from django_outbox.consuming.output import Output
 from django_outbox.consuming.transforming import TransformWorker
 from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned
-from django_outbox.options import OutboxSettings
+from django_outbox.message.incoming import Letter
+from django_outbox.settings.options import OutboxSettings
 
 from .consuming import FakeSource, FakeTransactions, Watch, group_of, job_of, messages
 

@@ -14,7 +14,8 @@ from celery import Celery, current_app
 from django.test.utils import isolate_apps
 
 from django_outbox import signals
-from django_outbox.contrib import leadership
+from django_outbox.clock import boottime_ns
+from django_outbox.contrib import fencing
 from django_outbox.contrib.celery import leader_task
 from django_outbox.contrib.singleton import LeaderRun, Singleton
 from django_outbox.events import (
@@ -24,7 +25,6 @@ from django_outbox.events import (
     LeaderRefreshed,
     LeaderRevoked,
     MeterRead,
-    boottime_ns,
 )
 
 FIRST = "00000000-0000-4000-8000-000000000001"
@@ -61,7 +61,7 @@ class MemoryFence:
     @contextmanager
     def unit(self, name: str, leader_id: str) -> Iterator[None]:
         if self.leader_id != leader_id:
-            raise leadership.UnitRefused
+            raise fencing.UnitRefused
         yield
 
 
@@ -306,7 +306,7 @@ def test_a_leader_task_is_a_task_of_celery_under_the_functions_path(
 
 @isolate_apps("django_outbox")
 def test_a_row_says_who_leads() -> None:
-    class Leadership(leadership.Leadership):
+    class Leadership(fencing.Leadership):
         class Meta:
             app_label = "django_outbox"
 

@@ -7,10 +7,10 @@ from hashlib import sha256
 import pytest
 
 from django_outbox import ConsumedMessage
-from django_outbox.consumed import Letter
 from django_outbox.consuming.dead_letters import dead_letters, is_about_the_letter
 from django_outbox.consuming.reasons import bounded, summary
 from django_outbox.exceptions import RecordPoisoned
+from django_outbox.message.incoming import Letter
 
 LARGE = b"v" * 20_000_000
 

@@ -8,8 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from django_outbox.devstack import DevstackError
-from django_outbox.devstack.java import find_java
+from django_outbox.jars.find_java import JavaMissing, find_java
 
 
 def make_java(home: Path, version: str) -> Path:
@@ -55,12 +54,12 @@ def test_the_error_names_what_was_found_and_the_ways_out(
     tmp_path: Path, version: str, number: int
 ) -> None:
     java = make_java(tmp_path, version)
-    with pytest.raises(DevstackError) as caught:
+    with pytest.raises(JavaMissing) as caught:
         find_java({"PATH": str(java.parent)})
     assert f"{java} is version {number}" in str(caught.value)
     assert "KAFKA_BOOTSTRAP_SERVERS" in str(caught.value)
 
 
 def test_no_java_at_all_is_said_so() -> None:
-    with pytest.raises(DevstackError, match="none was found"):
+    with pytest.raises(JavaMissing, match="none was found"):
         find_java({"PATH": ""})

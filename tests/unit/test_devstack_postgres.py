@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from django_outbox.devstack.postgres import _copy_for_all, _is_readable_by_all
+from django_outbox.devstack.embedded_postgres import _copy_for_all, _is_readable_by_all
 
 
 def test_a_server_in_a_closed_folder_is_copied_with_its_libraries(

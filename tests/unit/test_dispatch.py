@@ -13,16 +13,24 @@ from django_outbox.exceptions import (
     ProducerBroken,
     ProducerQueueFull,
 )
-from django_outbox.records import Claim, Failure, Held, Lane, Record, Settlement, Sweep
-from django_outbox.relay.dispatch import REPORT_WAIT, TABLE_WAIT, Dispatcher
-from django_outbox.relay.handoff import Post
-from django_outbox.relay.mark import Marker
-from django_outbox.relay.outage import Outage
-from django_outbox.relay.pace import SWEEP_INTERVAL
-from django_outbox.relay.poison import RetryPolicy
+from django_outbox.message.record import (
+    Claim,
+    Failure,
+    Held,
+    Lane,
+    Record,
+    Settlement,
+    Sweep,
+)
+from django_outbox.relay.availability import Outage
+from django_outbox.relay.mpr.dispatcher import REPORT_WAIT, TABLE_WAIT, Dispatcher
+from django_outbox.relay.mpr.marker import Marker
+from django_outbox.relay.polling import SWEEP_INTERVAL
 from django_outbox.relay.ports import Settled
+from django_outbox.relay.retry import RetryPolicy
 from django_outbox.relay.settings import DispatchSettings
 from django_outbox.relay.trust import Trust
+from django_outbox.relay.work_queue import Post
 from tests.unit.samples import record
 
 

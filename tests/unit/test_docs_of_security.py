@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from django_outbox.kafka.validation import check_properties
-from django_outbox.options import OutboxSettings
-from django_outbox.rules import problems
+from django_outbox.settings.options import OutboxSettings
+from django_outbox.settings.rules import problems
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "operations/security.md").read_text("utf-8")

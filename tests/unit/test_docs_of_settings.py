@@ -7,9 +7,9 @@ import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 
-from django_outbox import limits
-from django_outbox.options import OutboxSettings
-from django_outbox.owned_keys import OWNED_KAFKA_KEYS
+from django_outbox.message import limits
+from django_outbox.settings.options import OutboxSettings
+from django_outbox.settings.reserved_properties import OWNED_KAFKA_KEYS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -19,8 +19,8 @@ from django_outbox.exceptions import (
     TopicMissing,
     WrongOutbox,
 )
-from django_outbox.testing.membership import FakeGroup, FakeMembership
-from django_outbox.testing.timeline import Timeline
+from tests.fakes.membership import FakeGroup, FakeMembership
+from tests.fakes.timeline import Timeline
 
 SETTINGS = {
     "heartbeat_timeout": 1.0,

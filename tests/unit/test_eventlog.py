@@ -19,11 +19,7 @@ from django_outbox.events import (
     RecordParked,
     SeriesExpired,
 )
-from django_outbox.observability.eventlog import (
-    JsonFormatter,
-    JsonLines,
-    LogLines,
-)
+from django_outbox.observability.eventlog import JsonFormatter, JsonLines, LogLines
 from django_outbox.observability.textlog import TextFormatter
 
 METER = MeterRead(

@@ -12,7 +12,11 @@ from typing import Any
 import yaml
 
 from django_outbox.pipeline.__main__ import parser
-from django_outbox.pipeline.config import ENVIRONMENT, build, read_environment
+from django_outbox.pipeline.pipeline_settings import (
+    ENVIRONMENT,
+    build,
+    read_environment,
+)
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples" / "pipeline"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable, DeliveryFailed
-from django_outbox.records import Held
+from django_outbox.message.record import Held
 from django_outbox.testing.faults import FaultyOutbox, FaultyProducer
-from django_outbox.testing.outbox import InMemoryOutbox
-from django_outbox.testing.producer import InMemoryLog, InMemoryProducer
+from tests.fakes.outbox import InMemoryOutbox
+from tests.fakes.producer import InMemoryLog, InMemoryProducer
 
 from .samples import record
 

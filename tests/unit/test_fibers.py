@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from greenlet import GreenletExit
 
-from django_outbox import fibers as module
-from django_outbox.events import boottime
-from django_outbox.fibers import READABLE, Fibers, here, this
+from django_outbox.clock import boottime
+from django_outbox.relay import fibers as module
+from django_outbox.relay.fibers import READABLE, Fibers, here, this
 
 LONG = 30.0
 """Seconds that no test waits for."""

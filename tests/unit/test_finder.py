@@ -8,11 +8,11 @@ from typing import NoReturn
 import pytest
 
 from django_outbox.exceptions import DatabaseBusy
-from django_outbox.ledger.finder import HELD_LIMIT, Finder
-from django_outbox.ledger.ports import Look
-from django_outbox.records import Held, Sweep
-from django_outbox.relay.memory import WRITERS_INTERVAL
-from django_outbox.testing.unmarked import InMemoryUnmarked
+from django_outbox.message.record import Held, Sweep
+from django_outbox.relay.ledger.page_reader import HELD_LIMIT, Finder
+from django_outbox.relay.ledger.ports import Look
+from django_outbox.relay.memory_marks import WRITERS_INTERVAL
+from tests.fakes.unmarked import InMemoryUnmarked
 
 
 class Table(InMemoryUnmarked):

@@ -13,10 +13,10 @@ from random import Random
 
 import pytest
 
-from django_outbox.ledger.finder import Finder
-from django_outbox.ledger.ports import Look
 from django_outbox.relay.gaps import MAX_GAPS, Gaps
-from django_outbox.testing.unmarked import InMemoryTransaction, InMemoryUnmarked
+from django_outbox.relay.ledger.page_reader import Finder
+from django_outbox.relay.ledger.ports import Look
+from tests.fakes.unmarked import InMemoryTransaction, InMemoryUnmarked
 
 
 def test_ids_in_a_row_leave_no_gap() -> None:

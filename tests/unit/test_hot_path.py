@@ -19,20 +19,20 @@ import pytest
 
 from django_outbox.kafka import producer as kafka_producer
 from django_outbox.kafka import transactions as kafka_transactions
-from django_outbox.ledger.dispatch import LedgerDispatcher
-from django_outbox.ledger.finder import Finder
-from django_outbox.ledger.settings import LedgerSettings
-from django_outbox.options import OutboxSettings
-from django_outbox.relay.dispatch import Dispatcher
-from django_outbox.relay.handoff import Post
-from django_outbox.relay.mark import Marker
-from django_outbox.relay.memory import MemoryMarks
-from django_outbox.relay.outage import Outage
-from django_outbox.relay.poison import RetryPolicy
+from django_outbox.relay.availability import Outage
+from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher
+from django_outbox.relay.ledger.page_reader import Finder
+from django_outbox.relay.ledger.settings import LedgerSettings
+from django_outbox.relay.memory_marks import MemoryMarks
+from django_outbox.relay.mpr.dispatcher import Dispatcher
+from django_outbox.relay.mpr.marker import Marker
+from django_outbox.relay.retry import RetryPolicy
 from django_outbox.relay.settings import DispatchSettings
-from django_outbox.relay.settle import Settler
+from django_outbox.relay.settler import Settler
 from django_outbox.relay.trust import Trust
-from django_outbox.testing.unmarked import InMemoryUnmarked
+from django_outbox.relay.work_queue import Post
+from django_outbox.settings.options import OutboxSettings
+from tests.fakes.unmarked import InMemoryUnmarked
 
 from .counting import Counted, calls_of, instructions_of
 

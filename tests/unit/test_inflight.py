@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_outbox.relay.inflight import InFlight
+from django_outbox.relay.mpr.inflight import InFlight
 from tests.unit.samples import record
 
 

@@ -7,12 +7,7 @@ import logging
 
 import pytest
 
-from django_outbox.kafka.brokers import (
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    QUIET,
-    Brokers,
-)
+from django_outbox.kafka.brokers import FIRST_PAUSE, LONGEST_PAUSE, QUIET, Brokers
 from django_outbox.kafka.causes import Failure
 
 REFUSED = Failure("kafka-1:9092", "connection refused", 2)

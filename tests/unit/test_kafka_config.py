@@ -20,9 +20,9 @@ from django_outbox.kafka.config import (
     transactional_config,
 )
 from django_outbox.kafka.validation import _check_callbacks, check_properties
-from django_outbox.options import OutboxSettings
-from django_outbox.owned_keys import OWNED_KAFKA_KEYS
-from django_outbox.rules import problems
+from django_outbox.settings.options import OutboxSettings
+from django_outbox.settings.reserved_properties import OWNED_KAFKA_KEYS
+from django_outbox.settings.rules import problems
 
 named = partial(OutboxSettings, LEADER_TOPIC="leaders")
 

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.kafka.failures import failure
 from django_outbox.kafka.producer import KafkaProducer
-from django_outbox.options import OutboxSettings
+from django_outbox.settings.options import OutboxSettings
 
 from .samples import record
 

@@ -9,10 +9,10 @@ import uuid
 import pytest
 
 from django_outbox.exceptions import KafkaError, LedgerInvalid
-from django_outbox.kafka.ledger import Entry, decode, encode, last_of
-from django_outbox.ledger.ports import Ledger
-from django_outbox.ledger.relayed import MAX_RANGES, Range
-from django_outbox.records import Record
+from django_outbox.kafka.ledger_topic import Entry, decode, encode, last_of
+from django_outbox.message.record import Record
+from django_outbox.relay.ledger.committed_ids import MAX_RANGES, Range
+from django_outbox.relay.ledger.ports import Ledger
 from tests.unit.samples import record
 
 ONE = record(1)

@@ -39,7 +39,7 @@ def test_a_memory_must_have_an_end_and_a_size(wrong: dict[str, int | None]) -> N
 def test_a_migration_makes_the_same_field() -> None:
     field = IdempotencyKeysField(max_count=7, max_age=timedelta(days=1))
     _name, path, args, kwargs = field.deconstruct()
-    assert path == "django_outbox.consuming.keyfield.IdempotencyKeysField"
+    assert path == "django_outbox.idempotence.keyfield.IdempotencyKeysField"
     again = IdempotencyKeysField(*args, **kwargs)
     assert (again.max_count, again.max_age) == (7, timedelta(days=1))
     assert again.deconstruct() == field.deconstruct()

@@ -12,27 +12,27 @@ from typing import Any
 import pytest
 
 from django_outbox.exceptions import KafkaUnavailable, LedgerRefused
-from django_outbox.kafka import ledger as ledgers
-from django_outbox.kafka.envelope import texts
-from django_outbox.ledger.dispatch import (
+from django_outbox.kafka import ledger_topic as ledgers
+from django_outbox.message.headers import texts
+from django_outbox.message.record import Record, Settlement
+from django_outbox.relay.ledger.ledger_dispatcher import (
     ABORT_PAUSE,
     OPEN_INTERVAL,
     LedgerDispatcher,
     Stage,
 )
-from django_outbox.ledger.finder import Finder
-from django_outbox.ledger.ports import Ledger, Look
-from django_outbox.ledger.settings import LedgerSettings
-from django_outbox.options import OutboxSettings
-from django_outbox.records import Record, Settlement
-from django_outbox.relay.handoff import Post
-from django_outbox.relay.pace import SWEEP_INTERVAL
-from django_outbox.relay.poison import RetryPolicy
-from django_outbox.relay.settle import Settler
-from django_outbox.testing.producer import InMemoryLog, named
-from django_outbox.testing.transactions import InMemoryTransactions
-from django_outbox.testing.transactor import Transactor
-from django_outbox.testing.unmarked import InMemoryUnmarked
+from django_outbox.relay.ledger.page_reader import Finder
+from django_outbox.relay.ledger.ports import Ledger, Look
+from django_outbox.relay.ledger.settings import LedgerSettings
+from django_outbox.relay.polling import SWEEP_INTERVAL
+from django_outbox.relay.retry import RetryPolicy
+from django_outbox.relay.settler import Settler
+from django_outbox.relay.work_queue import Post
+from django_outbox.settings.options import OutboxSettings
+from tests.fakes.producer import InMemoryLog, named
+from tests.fakes.transactions import InMemoryTransactions
+from tests.fakes.transactor import Transactor
+from tests.fakes.unmarked import InMemoryUnmarked
 
 LEDGER_TOPIC = named(OutboxSettings()).ledger_topic
 

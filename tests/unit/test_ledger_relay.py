@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
-from django_outbox.ledger.ports import Fault, Look
-from django_outbox.ledger.relay import LedgerRelay
-from django_outbox.records import Record, Settlement
-from django_outbox.relay.poison import RetryPolicy
+from django_outbox.message.record import Record, Settlement
+from django_outbox.relay.ledger.ledger_relay import LedgerRelay
+from django_outbox.relay.ledger.ports import Fault, Look
+from django_outbox.relay.retry import RetryPolicy
 from tests.unit.samples import record, with_headers
 
 RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=2)

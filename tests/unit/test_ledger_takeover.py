@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.exceptions import KafkaUnavailable
-from django_outbox.kafka import ledger as ledgers
-from django_outbox.kafka.envelope import texts
-from django_outbox.ledger.dispatch import LedgerDispatcher
-from django_outbox.ledger.ports import Ledger
-from django_outbox.ledger.stage import Stage
-from django_outbox.ledger.takeover import TakeoverDispatcher
-from django_outbox.options import OutboxSettings
+from django_outbox.kafka import ledger_topic as ledgers
+from django_outbox.message.headers import texts
+from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher
+from django_outbox.relay.ledger.ports import Ledger
+from django_outbox.relay.ledger.stage import Stage
+from django_outbox.relay.ledger.takeover_dispatcher import TakeoverDispatcher
 from django_outbox.relay.takeovers import News
-from django_outbox.testing.transactions import InMemoryTransactions
+from django_outbox.settings.options import OutboxSettings
+from tests.fakes.transactions import InMemoryTransactions
 from tests.unit.test_ledger_dispatch import Bench, Cluster, Term
 
 QUIET = 10.0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_outbox.exceptions import InvalidMessage
-from django_outbox.limits import (
+from django_outbox.message.limits import (
     Topics,
     check_key,
     check_partition,
@@ -15,7 +15,7 @@ from django_outbox.limits import (
     shown,
     split_headers,
 )
-from django_outbox.options import OutboxSettings
+from django_outbox.settings.options import OutboxSettings
 
 
 @pytest.mark.parametrize("topic", ["orders", "a", "A.b_c-9", "x" * 249, "_private"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.exceptions import ConfigurationError, InvalidMessage, WrongOutbox
-from django_outbox.limits import Topics
-from django_outbox.naming import KnownOutbox
-from django_outbox.options import OutboxSettings
-from django_outbox.records import Identity
+from django_outbox.message.limits import Topics
+from django_outbox.message.record import Identity
+from django_outbox.postgres.outbox_identity import KnownOutbox
+from django_outbox.settings.options import OutboxSettings
 
 HERE = Identity("3f2a9c1b-7d4e-4f00-8000-000000000001", "77/16385")
 DERIVED = "outbox-leader-3f2a9c1b7d4e"

@@ -12,7 +12,7 @@ from django_outbox.election.ports import Heartbeat
 from django_outbox.election.settings import ElectionSettings
 from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event, LeaderFenced
-from django_outbox.testing.timeline import Timeline
+from tests.fakes.timeline import Timeline
 
 SETTINGS = ElectionSettings(
     name="me", heartbeat_timeout=2.0, heartbeat_interval=0.5, retry_interval=0.125

@@ -16,8 +16,8 @@ from django_outbox.election.elector import Elector
 from django_outbox.election.settings import ElectionSettings
 from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event, LeaderAcquired
-from django_outbox.testing.membership import FakeGroup
-from django_outbox.testing.timeline import Timeline
+from tests.fakes.membership import FakeGroup
+from tests.fakes.timeline import Timeline
 
 SESSION_TIMEOUT = 3.0
 HEARTBEAT_TIMEOUT = 1.4

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_outbox.events import Event, LeaderAcquired, LeaderRevoked
-from django_outbox.notifying import Notifier
+from django_outbox.harvester.notifier import Notifier
 
 ACQUIRED = LeaderAcquired(name="n", leader_id="a")
 REVOKED = LeaderRevoked(name="n", leader_id="a")

@@ -7,15 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from django_outbox.events import (
-    Event,
-    LeaderAcquired,
-    LeaderFenced,
-    LeaderRevoked,
-)
+from django_outbox.events import Event, LeaderAcquired, LeaderFenced, LeaderRevoked
+from django_outbox.message.record import Backlog
 from django_outbox.observability.metrics import Metrics
 from django_outbox.observability.terminal import StatusLine
-from django_outbox.records import Backlog
 from django_outbox.relay.meter import Meter, Totals
 
 from .samples import READING

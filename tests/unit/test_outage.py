@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from django_outbox.assembly import _Probe
 from django_outbox.exceptions import DatabaseBusy, DatabaseUnavailable
-from django_outbox.options import OutboxSettings
-from django_outbox.relay.outage import FIRST_BACKOFF, LAST_BACKOFF, Outage
-from django_outbox.testing.outbox import InMemoryOutbox
+from django_outbox.harvester.wiring import _Probe
+from django_outbox.relay.availability import FIRST_BACKOFF, LAST_BACKOFF, Outage
+from django_outbox.settings.options import OutboxSettings
+from tests.fakes.outbox import InMemoryOutbox
 
 
 def unavailable(*, waited: float = 0.0) -> DatabaseUnavailable:

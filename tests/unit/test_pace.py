@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.relay.pace import SWEEP_INTERVAL, SWEEP_SHARE, Pace
+from django_outbox.relay.polling import SWEEP_INTERVAL, SWEEP_SHARE, Pace
 
 
 def looked(pace: Pace, now: float, rows: int, *, took: float = 0.0) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from django_outbox.privileges import grants, quoted
+from django_outbox.operations.grants import grants
+from django_outbox.postgres.statements import quoted
 
 
 def test_only_roles_that_are_named_get_privileges() -> None:

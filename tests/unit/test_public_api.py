@@ -32,10 +32,10 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_stash_is_the_function_however_it_is_imported() -> None:
-    import django_outbox.stashing
+    import django_outbox.stashing.writing
     from django_outbox import stash
 
-    assert stash is django_outbox.stashing.stash
+    assert stash is django_outbox.stashing.writing.stash
     assert callable(stash)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from django_outbox.__main__ import main
-from django_outbox.reaper_config import configure
-from django_outbox.reaper_file import read
+from django_outbox.standalone.configuration import configure
+from django_outbox.standalone.yaml_file import read
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "howto"
@@ -83,7 +83,8 @@ def test_without_pyyaml_it_says_what_to_install(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PyYAML comes with the extra of this name only."""
-    for name in [name for name in sys.modules if name.startswith("django_outbox.reap")]:
+    ours = [name for name in sys.modules if name.startswith("django_outbox.standalone")]
+    for name in ours:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert refused(capsys, "reap", "-f", file) == (
@@ -120,7 +121,7 @@ def test_it_needs_no_django_settings() -> None:
     """Django is imported, for its settings nobody asks."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("DJANGO")}
     code = (
-        "import django_outbox.reaper\n"
+        "import django_outbox.standalone.reaper\n"
         "from django.apps import apps\n"
         "from django.conf import settings\n"
         "assert not settings.configured and not apps.ready\n"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from django_outbox.exceptions import ConfigurationError
-from django_outbox.naming import name
-from django_outbox.options import OutboxSettings
-from django_outbox.reaper_config import ReaperConfig, configure
-from django_outbox.reaper_options import SERVERS
+from django_outbox.postgres.outbox_identity import name
+from django_outbox.settings.options import OutboxSettings
+from django_outbox.standalone.configuration import ReaperConfig, configure
+from django_outbox.standalone.translation import SERVERS
 
 NAMED = {
     "leaderTopic": "orders",

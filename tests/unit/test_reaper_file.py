@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from django_outbox.exceptions import ConfigurationError
-from django_outbox.reaper_file import Section, conninfo, read, seconds, table_name
+from django_outbox.standalone.yaml_file import (
+    Section,
+    conninfo,
+    read,
+    seconds,
+    table_name,
+)
 
 
 def written(folder: Path, text: str) -> Path:

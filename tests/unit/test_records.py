@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from django_outbox.records import Record, size_of
+from django_outbox.message.record import Record, size_of
 from tests.unit.samples import record
 
 ONE = record(1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
-from django_outbox.records import Held, Settlement
-from django_outbox.relay.poison import RetryPolicy
-from django_outbox.relay.relay import NEVER, READ_AHEAD, Relay
+from django_outbox.message.record import Held, Settlement
+from django_outbox.relay.mpr.barrier import NEVER, READ_AHEAD, Relay
+from django_outbox.relay.retry import RetryPolicy
 from tests.unit.samples import record, with_headers
 
 RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=2)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.ledger import relayed as module
-from django_outbox.ledger.relayed import Range, Relayed, extended
-from django_outbox.records import Record
+from django_outbox.message.record import Record
+from django_outbox.relay.ledger import committed_ids as module
+from django_outbox.relay.ledger.committed_ids import Range, Relayed, extended
 from tests.unit.samples import record
 
 T0 = 1_700_000_000_000_000

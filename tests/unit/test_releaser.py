@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.exceptions import DatabaseBusy, DatabaseUnavailable
-from django_outbox.records import Agenda, ExpiredSeries
-from django_outbox.relay.release import Releaser
+from django_outbox.message.record import Agenda, ExpiredSeries
+from django_outbox.relay.releaser import Releaser
 
 DAY = 86_400.0
 NOTHING = Agenda(due=DAY, overdue=DAY, forgettable=DAY, is_expiring=False)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from django_outbox.options import OutboxSettings
-from django_outbox.owned_keys import OWNED_KAFKA_KEYS
-from django_outbox.problem import Problem, Rule
-from django_outbox.rules import problems
+from django_outbox.settings.options import OutboxSettings
+from django_outbox.settings.problem import Problem, Rule
+from django_outbox.settings.reserved_properties import OWNED_KAFKA_KEYS
+from django_outbox.settings.rules import problems
 
 
 def the_problem(**values: Any) -> Problem:

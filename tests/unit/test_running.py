@@ -17,20 +17,19 @@ from typing import Any, NoReturn
 
 import pytest
 
-from django_outbox import running
 from django_outbox.election.solo import SoloMembership
-from django_outbox.events import Event, LeaderAcquired, Ready
+from django_outbox.events import Event, LeaderAcquired, Observer, Ready
 from django_outbox.exceptions import ConfigurationError, WrongOutbox
-from django_outbox.harvester import Harvester
-from django_outbox.options import OutboxSettings
-from django_outbox.parts import Observer
-from django_outbox.providers import Providers
-from django_outbox.records import Backlog, Identity, Numbering
-from django_outbox.relay.outage import Outage
-from django_outbox.running import run, spared_collector
-from django_outbox.stopping import StopSignals
-from django_outbox.testing.outbox import InMemoryOutbox
-from django_outbox.testing.producer import InMemoryLog, InMemoryProducer
+from django_outbox.harvester import process
+from django_outbox.harvester.adapters import Providers
+from django_outbox.harvester.harvester import Harvester
+from django_outbox.harvester.process import run, spared_collector
+from django_outbox.message.record import Backlog, Identity, Numbering
+from django_outbox.relay.availability import Outage
+from django_outbox.settings.options import OutboxSettings
+from django_outbox.shutdown import StopSignals
+from tests.fakes.outbox import InMemoryOutbox
+from tests.fakes.producer import InMemoryLog, InMemoryProducer
 from tests.machine import IN_BACKGROUND
 
 
@@ -116,7 +115,7 @@ def test_a_signal_while_the_event_is_locked_does_not_hang() -> None:
 
 STOPPED_BY_INT = """
 import os, signal
-from django_outbox.stopping import StopSignals
+from django_outbox.shutdown import StopSignals
 assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 with StopSignals() as wanted:
     os.kill(os.getpid(), signal.SIGINT)
@@ -403,7 +402,7 @@ def test_what_hangs_is_left_behind(
 
     worker.membership = Hanging
     worker.on_event = send_on(Ready, signal.SIGTERM)
-    monkeypatch.setattr(running, "GRACE", 0.1)
+    monkeypatch.setattr(process, "GRACE", 0.1)
     with pytest.raises(SystemExit):
         worker.run(DRAIN_TIMEOUT=0.1)
     may_leave.set()

@@ -12,15 +12,15 @@ from pytest_django import Settings
 from django_outbox import conf
 from django_outbox.checks import check_settings
 from django_outbox.exceptions import ConfigurationError
-from django_outbox.kafka.consumption import KafkaSource
+from django_outbox.kafka.consumer import KafkaSource
 from django_outbox.kafka.membership import KafkaMembership
 from django_outbox.kafka.producer import KafkaProducer
 from django_outbox.kafka.transactions import KafkaTransactions
 from django_outbox.kafka.validation import check_properties
-from django_outbox.options import OutboxSettings
-from django_outbox.pipeline import config as pipeline
-from django_outbox.reaper_config import configure
-from django_outbox.rules import problems
+from django_outbox.pipeline import pipeline_settings as pipeline
+from django_outbox.settings.options import OutboxSettings
+from django_outbox.settings.rules import problems
+from django_outbox.standalone.configuration import configure
 
 from .samples import record
 

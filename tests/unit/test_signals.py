@@ -11,7 +11,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_outbox import events, signals
-from django_outbox.harvester import Harvester
+from django_outbox.harvester.harvester import Harvester
 
 ACQUIRED = events.LeaderAcquired(name="one", leader_id="L")
 

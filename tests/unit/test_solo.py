@@ -9,7 +9,7 @@ from django_outbox.election.neli import State
 from django_outbox.election.settings import ElectionSettings
 from django_outbox.election.solo import SoloMembership
 from django_outbox.events import Event
-from django_outbox.testing.timeline import Timeline
+from tests.fakes.timeline import Timeline
 
 
 @pytest.fixture

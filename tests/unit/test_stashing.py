@@ -23,8 +23,8 @@ from django_outbox import (
     stash,
     stash_many,
 )
-from django_outbox.stashing import to_json
-from django_outbox.writing import current_writer
+from django_outbox.stashing.transaction import current_writer
+from django_outbox.stashing.writing import to_json
 
 
 def test_json_is_compact_and_keeps_letters() -> None:

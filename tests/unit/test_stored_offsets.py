@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.consumed import BEGINNING, PartitionState
 from django_outbox.consuming.stored_offsets import StoredOffset, start_of
 from django_outbox.exceptions import StaleOffset
+from django_outbox.message.incoming import BEGINNING, PartitionState
 
 PLACE = ("orders", 3)
 

@@ -10,7 +10,7 @@ import pytest
 from django_outbox.election.ports import Heartbeat
 from django_outbox.election.strangers import Strangers
 from django_outbox.exceptions import WrongOutbox
-from django_outbox.records import Identity
+from django_outbox.message.record import Identity
 
 HERE = Identity("3f2a9c1b-7d4e-4f00-8000-000000000001", "7711455915790997796/16385")
 OTHER = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"

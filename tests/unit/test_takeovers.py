@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from django_outbox.records import Record
-from django_outbox.relay.inflight import InFlight
+from django_outbox.message.record import Record
+from django_outbox.relay.mpr.inflight import InFlight
 from django_outbox.relay.takeovers import News, Takeovers
 from tests.unit.samples import record
 

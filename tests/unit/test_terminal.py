@@ -20,11 +20,11 @@ from django_outbox.events import (
     MeterRead,
     Ready,
 )
+from django_outbox.message.record import Backlog
 from django_outbox.observability import terminal
 from django_outbox.observability.console import ConsoleHandler, handlers_through
 from django_outbox.observability.terminal import ConsumerLine, DrainBar, StatusLine
 from django_outbox.observability.textlog import TextFormatter
-from django_outbox.records import Backlog
 
 METER = MeterRead(
     name="n",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_outbox import InvalidMessage
-from django_outbox.terms import Terms
+from django_outbox.stashing.schedule import Terms
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

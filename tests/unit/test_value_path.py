@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from django_outbox.stashing import to_json
-from django_outbox.value_path import find_refused
+from django_outbox.message.value_path import find_refused
+from django_outbox.stashing.writing import to_json
 
 
 class Money:

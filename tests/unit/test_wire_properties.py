@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from django_outbox.election.ports import Heartbeat
 from django_outbox.exceptions import KafkaError
-from django_outbox.kafka import heartbeats, ledger
-from django_outbox.ledger.ports import Ledger
-from django_outbox.ledger.relayed import Range, Relayed, extended
-from django_outbox.records import Record
+from django_outbox.kafka import heartbeats, ledger_topic
+from django_outbox.message.record import Record
 from django_outbox.relay.gaps import Gaps
+from django_outbox.relay.ledger.committed_ids import Range, Relayed, extended
+from django_outbox.relay.ledger.ports import Ledger
 
 anything = settings(
     # A busy machine is slow, and a failure prints what it takes to see it again.
@@ -102,8 +102,8 @@ def test_any_json_is_a_heartbeat_or_none(value: Any) -> None:
 @anything
 @given(ledgers())
 def test_a_ledger_that_is_written_is_read(written: Ledger) -> None:
-    headers, value = ledger.encode(written)
-    read = ledger.decode({name: str(text) for name, text in headers}, value)
+    headers, value = ledger_topic.encode(written)
+    read = ledger_topic.decode({name: str(text) for name, text in headers}, value)
 
     assert (read.history, read.relayed) == (written.history, written.relayed)
     assert [(r.id, r.message_id) for r in read.records] == [
@@ -123,7 +123,7 @@ def test_any_message_is_a_ledger_or_refused(
     fields: dict[str, str], value: bytes
 ) -> None:
     with suppress(KafkaError):
-        assert isinstance(ledger.decode(fields, value), Ledger)
+        assert isinstance(ledger_topic.decode(fields, value), Ledger)
 
 
 def committed(id_: int) -> Record:

@@ -10,17 +10,18 @@ from typing import Any, Final
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connections
 
+from ...clusters import setup
 from ...conf import settings
 from ...exceptions import TableMissing
-from ...missing_tables import OutboxTables
 from ...models import ArchivedRecord, OutboxRecord, ParkedRecord, ProcessedMessage
-from ...privileges import grants
-from ...routing import outbox_database
+from ...models.missing_tables import OutboxTables
+from ...models.routing import outbox_database
+from ...observability.answer import Answer
+from ...operations.grants import grants
+from ...operations.offsets import rewind_topics
+from ...operations.open_series import close_series, list_series
 from ...wording import count, printable
-from .. import cluster, identity, status
-from ..answer import Answer
-from ..offsets import rewind_topics
-from ..series import close_series, list_series
+from .. import identity, status
 
 _ROLES: Final = ("app", "harvester", "consumer", "operator")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -185,11 +186,11 @@ class Command(BaseCommand):
     def cluster(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Make the outbox that of this cluster."""
         if options["check"]:
-            cluster.check(alias, answer)
+            setup.check(alias, answer)
         elif options["dry_run"]:
-            cluster.print_init(alias, answer, above=options["above"])
+            setup.print_init(alias, answer, above=options["above"])
         else:
-            cluster.init(alias, answer, above=options["above"])
+            setup.init(alias, answer, above=options["above"])
 
 
 def _options_of_verbs() -> ArgumentParser:

@@ -13,11 +13,11 @@ from django.utils.connection import ConnectionDoesNotExist
 
 from ...conf import settings
 from ...exceptions import ConfigurationError
-from ...naming import named_settings
-from ...options import OutboxSettings
+from ...models.routing import outbox_database
 from ...pipeline.__main__ import main
-from ...pipeline.config import merge
-from ...routing import outbox_database
+from ...pipeline.pipeline_settings import merge
+from ...postgres.outbox_identity import named_settings
+from ...settings.options import OutboxSettings
 
 
 class Command(BaseCommand):

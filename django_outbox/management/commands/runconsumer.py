@@ -10,16 +10,16 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from ...conf import misnamed, settings
-from ...consuming.idempotence import alias_for
-from ...consuming.process import Plan, run
-from ...consuming.registry import find_group
+from ...consuming.consumer_process import Plan, run
+from ...consuming.handlers import find_group
 from ...exceptions import ConfigurationError, StaleOffset
-from ...harvester import default_name
+from ...harvester.harvester import default_name
+from ...idempotence.once import alias_for
 from ...observability.presentation import LEVELS
 
 
 class Command(BaseCommand):
-    """Parses, and lets `consuming/process.py` run."""
+    """Parses, and lets `consuming/consumer_process.py` run."""
 
     help = (
         "Hand the messages of Kafka topics to the handlers that @consumer declares,"

@@ -10,16 +10,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from ...conf import misnamed, settings
+from ...events import Observer
 from ...exceptions import ConfigurationError
-from ...harvester import Harvester
+from ...harvester.harvester import Harvester
+from ...harvester.process import run
 from ...observability.presentation import LEVELS
-from ...options import OutboxSettings
-from ...parts import Observer
-from ...running import run
+from ...settings.options import OutboxSettings
 
 
 class Command(BaseCommand):
-    """Parses, builds, and lets `running.py` run."""
+    """Parses, builds, and lets `harvester/process.py` run."""
 
     help = (
         "Harvest the outbox to Kafka. Start several: one leads, the others stand by"

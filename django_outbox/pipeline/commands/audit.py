@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...exceptions import ConfigurationError
-from .options import Commands, add_command, session, settings_of
+from .shared_options import Commands, add_command, session, settings_of
 
 
 def add(commands: Commands) -> None:
@@ -37,8 +37,8 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
             " DATABASE_URL to compare topics and lake only."
         )
     with session(settings) as spark:
-        from ..audit import audit
-        from ..page import page
+        from ..audit.comparison import audit
+        from ..audit.page import page
 
         began = datetime.now(UTC)
         report = audit(spark, settings)

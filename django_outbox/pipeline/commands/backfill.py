@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .options import Commands, add_command, say, seconds, session, settings_of
+from .shared_options import Commands, add_command, say, seconds, session, settings_of
 
 if TYPE_CHECKING:
-    from ..position import Writer
+    from ..lake.position import Writer
 
 
 def add(commands: Commands) -> None:
@@ -54,8 +54,8 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     """Return 0 when all rows are in Kafka."""
     settings = settings_of(chosen, defaults)
     with session(settings) as spark:
-        from ..backfill import backfill, preview
-        from ..snapshot import Snapshot
+        from ..resend.business_table import backfill, preview
+        from ..resend.snapshot import Snapshot
 
         snapshot = Snapshot(
             table=chosen.table,

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ...exceptions import ConfigurationError
-from ...stopping import StopSignals
-from .options import Commands, add_command, seconds, session, settings_of
+from ...shutdown import StopSignals
+from .shared_options import Commands, add_command, seconds, session, settings_of
 
 if TYPE_CHECKING:
-    from ..counts import Span
+    from ..audit.bucket_counts import Span
 
 
 def add(commands: Commands) -> None:
@@ -57,9 +57,9 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     with StopSignals() as signals, session(settings) as spark:
         # Spark has taken Ctrl-C for itself.
         signals.listen()
-        from .. import tables
-        from ..counts import DIFFERENT, EQUAL, OPEN, count
-        from ..report import EXIT_BROKEN
+        from ..audit.bucket_counts import DIFFERENT, EQUAL, OPEN, count
+        from ..audit.report import EXIT_BROKEN
+        from ..lake import tables
 
         tables.create(spark, settings)
         while True:
@@ -78,7 +78,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
 
 
 def _span(chosen: Namespace) -> Span:
-    from ..counts import Span
+    from ..audit.bucket_counts import Span
 
     width = int(chosen.bucket)
     return Span(

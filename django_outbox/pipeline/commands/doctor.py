@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from .options import Commands, add_command, say, settings_of
+from .shared_options import Commands, add_command, say, settings_of
 
 
 def add(commands: Commands) -> None:
@@ -16,7 +16,7 @@ def add(commands: Commands) -> None:
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     """Return 1 when something is bad."""
-    from ..doctor import examine
+    from ..diagnosis import examine
 
     is_good = True
     for finding in examine(settings_of(chosen, defaults)):

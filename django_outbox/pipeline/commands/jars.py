@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from .options import Commands, say
+from .shared_options import Commands, say
 
 
 def add(commands: Commands) -> None:

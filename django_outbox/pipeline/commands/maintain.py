@@ -7,8 +7,8 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from ..tables import SCHEMAS
-from .options import Commands, add_command, session, settings_of
+from ..lake.tables import SCHEMAS
+from .shared_options import Commands, add_command, session, settings_of
 
 
 def add(commands: Commands) -> None:
@@ -40,7 +40,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     """Write a line for each table."""
     settings = settings_of(chosen, defaults)
     with session(settings) as spark:
-        from ..maintain import maintain
+        from ..lake.maintenance import maintain
 
         for done in maintain(
             spark,

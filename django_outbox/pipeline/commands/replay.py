@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from .options import Commands, add_command, say, seconds, session, settings_of
+from .shared_options import Commands, add_command, say, seconds, session, settings_of
 
 if TYPE_CHECKING:
-    from ..replay import Part
+    from ..resend.history import Part
 
 _LAST: Final = 2**63 - 1
 """No id is higher."""
@@ -69,8 +69,8 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     settings = settings_of(Namespace(**{**vars(chosen), "topics": None}), defaults)
     run = str(uuid.uuid4())
     with session(settings) as spark:
-        from ..replay import Destination, replay
-        from ..selection import Selection
+        from ..resend.history import Destination, replay
+        from ..resend.selection import Selection
 
         selection = Selection(
             topics=tuple(chosen.topics or settings.topics),

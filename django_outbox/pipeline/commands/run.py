@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...stopping import StopSignals
-from ..config import PipelineSettings
-from ..progress import JsonLines, LiveLine, MetricsFile, Observer, PlainLines
-from .options import Commands, add_command, say, seconds, session, settings_of
+from ...shutdown import StopSignals
+from ..pipeline_settings import PipelineSettings
+from ..query_progress import JsonLines, LiveLine, MetricsFile, Observer, PlainLines
+from .shared_options import Commands, add_command, say, seconds, session, settings_of
 
 
 def add(commands: Commands) -> None:
@@ -39,7 +39,7 @@ def add(commands: Commands) -> None:
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     """Run until all is in the tables, or until SIGTERM."""
     settings = settings_of(chosen, defaults)
-    from ..ingest import kafka_options
+    from ..lake.ingest import kafka_options
     from ..payloads.decoder import check
 
     kafka_options(settings)
@@ -52,7 +52,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     ):
         # Spark has taken Ctrl-C for itself.
         signals.listen()
-        from ..running import PARTS, run_every, run_once
+        from ..pipeline_run import PARTS, run_every, run_once
 
         parts = PARTS if chosen.command == "run" else (chosen.command,)
         if chosen.every is None:

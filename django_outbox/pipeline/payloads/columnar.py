@@ -1,7 +1,7 @@
 """
 Decodes whole columns: Arrow arrays in, Arrow arrays and reasons out.
 
-`records.py` asks for the two column expressions here. Their functions run in
+`message/record.py` asks for the two column expressions here. Their functions run in
 Spark's Python workers, so nothing but topics and values goes there, and only
 of the topics that declare such a schema.
 """

@@ -1,0 +1,83 @@
+"""What `manage.py outbox cluster init` does."""
+
+from __future__ import annotations
+
+from django.core.management.base import CommandError
+from django.db import connections, transaction
+
+from ..conf import settings
+from ..message.record import Numbering
+from ..models import OutboxRecord
+from ..observability.answer import Answer
+from .cluster_ids import NEXT_STEP, misfits, read_numbering, statements
+
+
+def init(alias: str, answer: Answer, *, above: int = 0) -> None:
+    """Make the outbox of a database this cluster's; say what was done."""
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        changes = _statements(alias, above)
+        for statement in changes:
+            cursor.execute(statement)
+    answer.document["statements"] = changes
+    if not changes:
+        answer.say("nothing to do")
+    describe(alias, answer)
+
+
+def print_init(alias: str, answer: Answer, *, above: int = 0) -> None:
+    """Show the SQL that `init` would run now."""
+    changes = _statements(alias, above)
+    answer.document["statements"] = changes
+    answer.say_sql(["BEGIN;", *changes, "COMMIT;"] if changes else ["-- nothing to do"])
+
+
+def check(alias: str, answer: Answer) -> None:
+    """
+    Say what the outbox of a database is like.
+
+    Raises:
+        CommandError: it is not this cluster's.
+    """
+    describe(alias, answer)
+    found = list(
+        misfits(
+            _numbering(alias),
+            cluster=settings.CLUSTER_ID,
+            count=settings.CLUSTERS_COUNT,
+        )
+    )
+    answer.document["mismatches"] = found
+    if wrong := "; ".join(found):
+        raise CommandError(f"In the database {alias!r}, {wrong}. {NEXT_STEP}")
+
+
+def describe(alias: str, answer: Answer) -> None:
+    """Say which cluster this is and how its ids go on."""
+    found = _numbering(alias)
+    cluster, count = settings.CLUSTER_ID, settings.CLUSTERS_COUNT
+    answer.document |= {
+        "cluster": cluster,
+        "count": count,
+        "default": found.default,
+        "increment": found.increment,
+        "last_id": found.last_id,
+    }
+    answer.say(
+        f"cluster  {cluster} of {count} in the database {alias!r}",
+        f"rows     cluster_id {found.default} by default",
+        f"ids      every {found.increment}, now at {found.last_id}",
+    )
+
+
+def _statements(alias: str, above: int) -> list[str]:
+    return statements(
+        OutboxRecord._meta.db_table,
+        _numbering(alias),
+        cluster=settings.CLUSTER_ID,
+        count=settings.CLUSTERS_COUNT,
+        above=above,
+    )
+
+
+def _numbering(alias: str) -> Numbering:
+    return read_numbering(connections[alias], OutboxRecord._meta.db_table)

@@ -1,0 +1,80 @@
+"""What `manage.py outbox status` says of several clusters: who relays what, when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..conf import settings
+from ..message.record import Waiting
+from ..models import OutboxRecord
+from ..relay.takeover import distance, successors
+from ..wording import duration
+
+
+def report(alias: str) -> dict[str, Any]:
+    """Return the backlog of each cluster in a database, and who is next in turn."""
+    found = {row.origin: row for row in OutboxRecord.objects.using(alias).waiting()}
+    for origin in range(settings.CLUSTERS_COUNT):
+        found.setdefault(origin, Waiting(origin, 0, None))
+    return {
+        "here": settings.CLUSTER_ID,
+        "count": settings.CLUSTERS_COUNT,
+        "maximum_delay": settings.MAXIMUM_DELAY,
+        "origins": [_origin(found[origin]) for origin in sorted(found)],
+    }
+
+
+def describe(clusters: dict[str, Any]) -> Iterator[str]:
+    """Say what was reported in lines."""
+    here = clusters["here"]
+    yield f"cluster  {here} of {clusters['count']}"
+    for origin in clusters["origins"]:
+        who = f"of {origin['origin']}{' (own)' if origin['origin'] == here else ''}"
+        yield f"  {who:<12}{_waiting(origin, here=here)}"
+
+
+def _origin(waiting: Waiting) -> dict[str, Any]:
+    """Make a cluster's part of the report."""
+    return {
+        **waiting._asdict(),
+        "takeovers": [
+            {"cluster": cluster, "after": after, "left": max(0.0, left)}
+            for cluster, after, left in _turns(waiting)
+        ],
+    }
+
+
+def _turns(waiting: Waiting) -> Iterator[tuple[int, float, float]]:
+    """
+    Yield who else may relay the oldest of these, after what age, in how long.
+
+    By this database's clock: others see an age that differs by as much as
+    their clocks do.
+    """
+    count, origin, age = settings.CLUSTERS_COUNT, waiting.origin, waiting.oldest_age
+    turns = successors(origin, count=count, maximum_delay=settings.MAXIMUM_DELAY)
+    for cluster, after in turns if waiting.records else ():
+        if age is not None:
+            yield cluster, after, after - age
+        elif distance(origin, cluster, count) == 0:
+            # Nothing has a finite time, and the origin is not one of these.
+            yield cluster, 0.0, 0.0
+
+
+def _waiting(origin: dict[str, Any], *, here: int) -> str:
+    if not origin["records"]:
+        return "nothing"
+    age = origin["oldest_age"]
+    words = [
+        f"{origin['records']:,}",
+        "without a time" if age is None else f"oldest {duration(age)}",
+        *(_turn(takeover, here=here) for takeover in origin["takeovers"]),
+    ]
+    return ", ".join(words)
+
+
+def _turn(takeover: dict[str, Any], *, here: int) -> str:
+    who = f"{takeover['cluster']}{' (here)' if takeover['cluster'] == here else ''}"
+    when = f"in {duration(takeover['left'])}" if takeover["left"] else "now"
+    return f"{who} takes over {when}"

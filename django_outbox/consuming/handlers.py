@@ -1,0 +1,179 @@
+"""
+Which handlers there are: `@consumer` declares one, `runconsumer` runs a group.
+
+Handlers stand in `consumers.py` of an installed app, which is imported when a
+group is looked for. A handler is called with a `ConsumedMessage`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from asgiref.sync import async_to_sync
+from django.utils.module_loading import autodiscover_modules
+
+from ..exceptions import ConfigurationError
+from ..idempotence.claims import Keyed, checked_consumer
+from ..idempotence.once import is_once
+from ..message.incoming import ConsumedMessage
+from ..message.limits import shown
+from ..settings.rules import TOPIC_NAME
+
+MODULE: Final = "consumers"
+"""The module of an app in which handlers are looked for."""
+
+_Handler = TypeVar("_Handler", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """One handler and what it is for."""
+
+    topics: tuple[str, ...]
+    group: str
+    handle: Callable[[ConsumedMessage], Any]
+    name: str
+    """Where it stands in the code."""
+    transforms: bool = False
+    """Whether it has no effects but the messages that it returns."""
+    key: Callable[[ConsumedMessage], Keyed] | None = None
+    """What is unique in a message; None = its message id, else its place."""
+    dead_letters: str | None = None
+    """The topic for messages that keep failing; None = as the setting says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The handlers of one consumer group, one for each topic."""
+
+    name: str
+    subscriptions: tuple[Subscription, ...]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What the group subscribes to."""
+        return tuple(topic for s in self.subscriptions for topic in s.topics)
+
+    @property
+    def transforms(self) -> bool:
+        """Whether its handlers only transform."""
+        return self.subscriptions[0].transforms
+
+    def of(self, topic: str) -> Subscription:
+        """Return the handler of a topic."""
+        return next(s for s in self.subscriptions if topic in s.topics)
+
+    def dead_letter_topic(self, topic: str, suffix: str) -> str:
+        """Return where a message of this topic goes when it keeps failing."""
+        return self.of(topic).dead_letters or topic + suffix
+
+
+_subscriptions: Final[list[Subscription]] = []
+
+
+def consumer(
+    *topics: str,
+    group: str,
+    transforms: bool = False,
+    key: Callable[[ConsumedMessage], Keyed] | None = None,
+    dead_letters: str | None = None,
+) -> Callable[[_Handler], _Handler]:
+    """
+    Declare that a function handles the messages of these topics.
+
+        @consumer("orders", group="billing")
+        def charge(message: ConsumedMessage) -> None: ...
+
+    `manage.py runconsumer` calls it once for each message, inside a
+    transaction; when it raises, the transaction rolls back and the message is
+    tried again. The function itself stays as it was, for tests and others.
+
+    Args:
+        topics: Topics of Kafka; a group has one handler for each.
+        group: The consumer group, whose name is also the `consumer` of the
+            processed messages.
+        transforms: It works without a database: it returns or yields
+            `Message`s, which are sent in one Kafka transaction with the offset.
+        key: What is unique in a message, instead of its message id.
+        dead_letters: Topic for messages that keep failing; by default the
+            topic's name with DEAD_LETTER_SUFFIX.
+
+    Raises:
+        ConfigurationError: It contradicts another handler, or itself.
+    """
+
+    def register(handler: _Handler) -> _Handler:
+        name = f"{handler.__module__}.{handler.__qualname__}"
+        if is_once(handler):
+            raise ConfigurationError(
+                f"{name}: remove @once; runconsumer does that for each handler."
+            )
+        is_async = inspect.iscoroutinefunction(handler)
+        subscription = Subscription(
+            topics=topics,
+            group=checked_consumer(group),
+            handle=async_to_sync(handler) if is_async else handler,
+            name=name,
+            transforms=transforms,
+            key=key,
+            dead_letters=dead_letters,
+        )
+        _check(subscription, _subscriptions)
+        _subscriptions.append(subscription)
+        return handler
+
+    return register
+
+
+def find_group(name: str | None) -> Group:
+    """
+    Import every app's handlers; return the group of this name, or the only one.
+
+    Raises:
+        ConfigurationError: There is none, or several without a name.
+    """
+    autodiscover_modules(MODULE)
+    names = sorted({s.group for s in _subscriptions})
+    if not names:
+        raise ConfigurationError(
+            f"There is no handler: declare one with @consumer in the module {MODULE} "
+            "of an installed app."
+        )
+    if name is None and len(names) > 1:
+        raise ConfigurationError(f"Choose a group: --group {' | '.join(names)}.")
+    chosen = name or names[0]
+    found = tuple(s for s in _subscriptions if s.group == chosen)
+    if not found:
+        raise ConfigurationError(
+            f"--group: there is no handler for {shown(chosen)}; choose one of "
+            f"{', '.join(names)}."
+        )
+    return Group(chosen, found)
+
+
+def _check(new: Subscription, others: Iterable[Subscription]) -> None:
+    if not new.topics:
+        raise ConfigurationError(f"{new.name}: @consumer needs a topic.")
+    for topic in (*new.topics, *filter(None, [new.dead_letters])):
+        if not TOPIC_NAME.match(topic):
+            raise ConfigurationError(f"{new.name}: {shown(topic)} is no Kafka topic.")
+    if new.dead_letters in new.topics:
+        raise ConfigurationError(
+            f"{new.name}: a topic cannot be its own dead letter topic."
+        )
+    for other in others:
+        if other.group != new.group:
+            continue
+        if shared := set(other.topics) & set(new.topics):
+            raise ConfigurationError(
+                f"{new.name}: {other.name} handles {min(shared)} in the group "
+                f"{new.group!r} already; give one of them a group of its own."
+            )
+        if other.transforms != new.transforms:
+            raise ConfigurationError(
+                f"{new.name}: handlers of one group either all transform or none; "
+                f"{other.name} differs. Give one of them a group of its own."
+            )

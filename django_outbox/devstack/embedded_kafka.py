@@ -1,0 +1,137 @@
+"""The embedded Kafka: one broker and controller as a Java process."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Final
+from uuid import uuid4
+
+from ..jars.find_java import find_java
+from .archives import download
+from .kept import KeptProcess
+from .service import Service, free_port, wait_until
+
+SETTINGS: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    # A broker that was killed comes back when its old session has run out.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+    # Kafka's own 128 MB would fill half of the heap, and Java would mark what lives
+    # in it all the time.
+    "log.cleaner.dedupe.buffer.size": "16777216",
+}
+"""A single node that is quick at everything; the same in Docker."""
+
+JAVA_OPTIONS: Final = (
+    "-Xms512m",
+    "-Xmx512m",
+    "-Xshare:auto",
+    "-Djava.net.preferIPv4Stack=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+)
+
+
+class EmbeddedKafka(Service):
+    """A Kafka broker below a temporary folder, on a port of 127.0.0.1."""
+
+    def __init__(self, *, progress: Callable[[str], None]) -> None:
+        self._port, self._controller_port = free_port(), free_port()
+        super().__init__(f"127.0.0.1:{self._port}", source="embedded")
+        self._progress = progress
+        self._java = [find_java()]
+        self._process = KeptProcess("kafka", ending=signal.SIGKILL)
+        self._settings_file = self._process.folder / "server.properties"
+        listeners = listener_settings(
+            self.address, port=self._port, controller_port=self._controller_port
+        )
+        data = {"log.dirs": str(self._process.folder / "data")}
+        self.settings = SETTINGS | listeners | data
+        """Its server.properties, which may be changed before the first start."""
+
+    def start(self) -> None:
+        if not self._settings_file.exists():
+            self._find_classes()
+            self._format()
+        self._process.start([*self._java, "kafka.Kafka", str(self._settings_file)])
+        wait_until(
+            lambda: is_kafka_there(self.address),
+            is_alive=self._process.is_running,
+            explain=self._process.explain,
+        )
+
+    def stop(self) -> None:
+        self._process.signal(signal.SIGTERM)
+        self._process.wait(30.0)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self._process.close()
+
+    def _find_classes(self) -> None:
+        from ..jars import read_list, resolve
+
+        download("kafka", self._process, progress=self._progress)
+        jars = resolve(read_list("kafka"))
+        class_path = os.pathsep.join(map(str, jars))
+        self._java = [self._java[0], *JAVA_OPTIONS, "-cp", class_path]
+
+    def _format(self) -> None:
+        self._settings_file.write_text(
+            "".join(f"{name}={value}\n" for name, value in self.settings.items())
+        )
+        cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        self._process.run(
+            [
+                *(*self._java, "kafka.tools.StorageTool", "format"),
+                # One word: an id may begin with "-", and would be taken for an option.
+                *(f"--cluster-id={cluster_id}", "-c", str(self._settings_file)),
+            ]
+        )
+
+
+def listener_settings(
+    address: str, *, port: int, controller_port: int, host: str = "127.0.0.1"
+) -> dict[str, str]:
+    """Where the broker listens, and the address that it tells its clients."""
+    return {
+        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{address}",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+    }
+
+
+def is_kafka_there(servers: str) -> bool:
+    """Whether a broker answers, as a whole and not only its port."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    # A client that is refused once would wait before it tries again.
+    host, _, port = servers.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1.0).close()
+    except OSError:
+        return False
+    client = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    try:
+        return bool(client.list_topics(timeout=1.0).brokers)
+    except KafkaException:
+        return False

@@ -1,0 +1,279 @@
+"""
+Runs one harvester as a process: signals, exit codes, metrics, `--drain`.
+
+`manage.py runharvester` and `python -m django_outbox reap` parse and build;
+the rest of a worker's life is the same for both and stands here.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from typing import Final
+
+from ..clock import boottime
+from ..clusters import cluster_ids
+from ..events import Observer, Stopped
+from ..exceptions import ConfigurationError, DatabaseError, install_command
+from ..message.record import Backlog
+from ..observability.presentation import present
+from ..postgres.outbox_identity import until_answered
+from ..settings.options import OutboxSettings
+from ..shutdown import StopSignals, exit_at_once
+from ..wording import count, duration
+from .adapters import HarvestedTable
+from .harvester import Harvester
+
+logger = logging.getLogger(__name__)
+
+LOOK: Final = 0.2
+"""Seconds between two looks at a signal or, with `--drain`, at the table."""
+
+GLANCE: Final = 0.05
+"""Seconds between two looks at a signal while another thread looks at the table."""
+
+FEW: Final = 20_000
+"""Rows that are counted in a millisecond or two."""
+
+SWITCH_INTERVAL: Final = 0.0005
+"""Seconds for which a thread may compute while another one has its answer."""
+
+COLLECT_EVERY: Final = 100_000
+"""New containers between two looks of the garbage collector: some 10,000 records."""
+
+GRACE: Final = 1.5
+"""Seconds after the drain time-out in which everything has to be closed."""
+
+
+def run(
+    make: Callable[[Sequence[Observer], OutboxSettings], Harvester],
+    options: OutboxSettings,
+    *,
+    log_format: str,
+    level: int,
+    drain: bool = False,
+) -> int:
+    """
+    Run until a signal (or an empty table) ends it; return the exit code.
+
+    The first SIGTERM or SIGINT begins an orderly end, a second one exits at
+    once with 143 or 130. Call it on the main thread.
+
+    Args:
+        make: builds the harvester, given who observes its events and its settings.
+        log_format: `json` or `text`.
+        level: of the log, as in `logging`.
+        drain: end when the table is empty.
+
+    Raises:
+        ConfigurationError: before anything was led, or because another outbox leads
+            under the same names.
+    """
+    with ExitStack() as stack:
+        wanted = stack.enter_context(StopSignals())
+        shown = present(log_format=log_format, level=level, drains=drain)
+        display = stack.enter_context(shown)
+        observers: list[Observer] = display.observers
+        serve = _metrics(options, observers)
+        if display.is_live:
+            # A line that people look at should not be five seconds old.
+            options = replace(options, METER_INTERVAL=min(options.METER_INTERVAL, 1.0))
+        harvester = make(observers, options)
+        table = harvester.provide().table("drain") if drain else None
+        stack.enter_context(serve(harvester))
+        if options.CLUSTERS_COUNT > 1 and not _is_own(harvester, wanted.stop):
+            return _tell_stopped(harvester, observers)
+        stack.enter_context(_quick_threads())
+        stack.enter_context(spared_collector())
+        # The caller of this says what was wrong.
+        harvester.start(logs_refusal=False)
+        if table is None:
+            while harvester.is_alive and not wanted.stop.wait(LOOK):
+                pass
+            harvester.stop()
+            return _end(harvester, observers)
+        begun_at = boottime()
+        left = _wait_until_empty(table, harvester, wanted.stop, display.show_backlog)
+        elapsed = boottime() - begun_at
+        harvester.stop()
+        code = _end(harvester, observers)
+        display.conclude(_summary(harvester.purged, elapsed, left))
+        return code
+
+
+def _end(harvester: Harvester, observers: Sequence[Observer]) -> int:
+    timeout = harvester.options.DRAIN_TIMEOUT + GRACE
+    try:
+        if harvester.join(timeout):
+            return 0
+    except ConfigurationError:
+        raise
+    except Exception:
+        logger.exception("The harvester ended by an error")
+        return 1
+    logger.error(
+        "Not everything was closed after %.1f s; exiting all the same",
+        timeout,
+        extra={"action": "stop_overran"},
+    )
+    _tell_stopped(harvester, observers)
+    sys.stdout.flush()
+    # Threads that hang in a client library would hold up an ordinary exit.
+    return exit_at_once(0)
+
+
+def _tell_stopped(harvester: Harvester, observers: Sequence[Observer]) -> int:
+    for observer in observers:
+        observer(Stopped(name=harvester.name))
+    return 0
+
+
+def _is_own(harvester: Harvester, stop: threading.Event) -> bool:
+    """
+    Wait until the database answers and is this cluster's; False when stopped.
+
+    Before anything is led: ids of two clusters that collide make one delete
+    the other's records.
+
+    Raises:
+        ConfigurationError: it is another's, or nobody's.
+    """
+    with closing(harvester.provide().table("numbering")) as table:
+        answer = until_answered(table.numbering, stop)
+    if answer is None:
+        return False
+    cluster_ids.check(answer[0], harvester.options)
+    return True
+
+
+def _wait_until_empty(
+    table: HarvestedTable,
+    harvester: Harvester,
+    stop: threading.Event,
+    show: Callable[[Backlog], None],
+) -> Backlog | None:
+    """
+    Wait until no row is left, also while another process leads; show the progress.
+
+    Returns what was left when it was last looked at; None: nobody could look.
+    """
+    is_over = threading.Event()
+    left: Backlog | None = None
+
+    def note(backlog: Backlog) -> None:
+        nonlocal left
+        left = backlog
+        show(backlog)
+
+    # A database that hangs must not hold up a signal.
+    threading.Thread(
+        target=_look_until_empty,
+        args=(table, note, is_over),
+        name="outbox-drain",
+        daemon=True,
+    ).start()
+    while harvester.is_alive and not stop.is_set() and not is_over.wait(GLANCE):
+        pass
+    is_over.set()
+    return left
+
+
+def _summary(purged: int, elapsed: float, left: Backlog | None) -> str:
+    """Say what a drain has done: `60,000 records in 3.8 s`."""
+    done = f"{count(purged, 'record')} in {duration(elapsed)}"
+    if left is None:
+        return f"{done}; the outbox could not be looked at"
+    if not left.records:
+        return done
+    return f"{done}; {count(left.records, 'record', is_capped=left.is_capped)} left"
+
+
+def _look_until_empty(
+    table: HarvestedTable, show: Callable[[Backlog], None], is_over: threading.Event
+) -> None:
+    """Set the event when the table is empty; end when somebody else has set it."""
+    pause = LOOK
+    while not is_over.wait(pause):
+        try:
+            backlog = table.backlog()
+        except DatabaseError:
+            continue
+        show(backlog)
+        if not backlog.records:
+            is_over.set()
+        # To count many rows takes time from those who work on them.
+        pause = LOOK * min(max(1.0, backlog.records / FEW), 5.0)
+    table.close()
+
+
+@contextmanager
+def _quick_threads() -> Iterator[None]:
+    """
+    Let threads take turns ten times as often as Python does by itself.
+
+    An answer of the table should not wait while the ledger relay's dispatcher makes
+    messages, nor the elector while either dispatcher does.
+    """
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@contextmanager
+def spared_collector() -> Iterator[None]:
+    """
+    Let the garbage collector look seldom, and only at what is new.
+
+    Each page of records is tens of thousands of small containers without
+    cycles: at the usual pace the collector took a third of the process's time.
+    What is old stays out of its sight, which makes the interpreter end in a tenth
+    of the time, too.
+    """
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+
+
+def _metrics(
+    options: OutboxSettings, observers: list[Observer]
+) -> Callable[[Harvester], ExitStack]:
+    """Add the metrics' observer; return what serves them, if there is an address."""
+    stack = ExitStack()
+    if not (address := options.METRICS_ADDRESS):
+        return lambda _: stack
+    try:
+        from ..observability.metrics import Metrics, serve
+    except ImportError as error:
+        raise ConfigurationError(
+            "METRICS_ADDRESS: needs a package that is not installed; "
+            f"{install_command('metrics')}."
+        ) from error
+    metrics = Metrics(max_in_flight=options.MAX_IN_FLIGHT)
+    observers.append(metrics)
+
+    def start(harvester: Harvester) -> ExitStack:
+        try:
+            server = serve(
+                address, metrics, is_healthy=lambda: not harvester.has_failed
+            )
+        except OSError as error:
+            raise ConfigurationError(
+                f"METRICS_ADDRESS: {address!r} cannot be bound: {error.strerror}."
+            ) from error
+        stack.callback(server.shutdown)
+        return stack
+
+    return start

@@ -1,0 +1,304 @@
+"""
+The threads of one run of a harvester, from start to an orderly end.
+
+`harvester/harvester.py` calls `start()` and builds the parts. Four threads, one concern
+each: *elect* (polls the group, heartbeats), *dispatch* (rows from the table to
+Kafka, see `harvester/workers.py`: one for each line, and for the ledger relay one more,
+*table*, beside each), *tend* (reads the meter, releases staged records that are
+due), *notify* (app receivers). The order of the end matters: the elector hands
+leadership over, which needs the others to drain; only then do these stop, the
+notifier last.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from ..clock import boottime
+from ..events import (
+    Event,
+    LeaderAcquired,
+    LeaderRevoked,
+    Observer,
+    RecordParked,
+    SeriesExpired,
+    Stopped,
+    TakeoverEnded,
+    TakeoverStarted,
+)
+from ..exceptions import ConfigurationError, DatabaseError
+from ..message.record import ExpiredSeries, Failure
+from ..relay.ports import Term
+from ..relay.takeovers import News
+from .components import Budget, Election, Parts
+from .notifier import Notifier
+from .workers import Line
+
+logger = logging.getLogger(__name__)
+
+RECEIVERS_GRACE = 1.0
+"""Seconds after the drain time-out that receivers may use when a process stops."""
+
+ELECT_WAIT = 0.05
+"""Seconds for which the elector may wait for the broker in one round."""
+
+
+class Machinery:
+    """Runs the parts of one harvester until it is stopped."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        notifier: Notifier,
+        observers: Sequence[Observer],
+        budget: Budget,
+        logs_refusal: bool = True,
+    ) -> None:
+        self.name = name
+        self.failure: BaseException | None = None
+        """What ended a thread before its time, if anything did."""
+        self._notifier = notifier
+        self._observers = observers
+        self._budget = budget
+        self._logs_refusal = logs_refusal
+        self._lines: Sequence[Line] = ()
+        self._stopping = threading.Event()
+        self._abandoned = threading.Event()
+        self._drain_ends_at = float("inf")
+        self._threads: dict[str, threading.Thread] = {}
+
+    def start(self, make: Callable[[threading.Event], Parts | None]) -> None:
+        """
+        Start to work and return at once.
+
+        Args:
+            make: builds the parts, which need this object's methods (elect). It may
+                wait for a database, until the event is set, and returns None then.
+        """
+        bodies = {"notify": self._notifier.run, "elect": lambda: self._lead(make)}
+        self._start(bodies)
+
+    def _start_parts(self, parts: Parts) -> None:
+        """Start the threads of the parts (elect)."""
+        self._parts, self._lines = parts, parts.lines
+        bodies: dict[str, Callable[[], None]] = {"tend": self._tend}
+        for line in parts.lines:
+            bodies |= line.bodies(self._abandoned, self._tell)
+        if parts.listener is not None:
+            parts.lines[0].listen(parts.listener, self._nudge)
+        self._start(bodies)
+
+    def _start(self, bodies: Mapping[str, Callable[[], None]]) -> None:
+        threads = {
+            concern: threading.Thread(
+                target=self._guard,
+                args=(concern, body),
+                name=f"outbox-{concern}",
+                daemon=True,
+            )
+            for concern, body in bodies.items()
+        }
+        self._threads |= threads
+        for thread in threads.values():
+            thread.start()
+
+    def stop(self) -> None:
+        """Begin the orderly end and return at once."""
+        if not self._stopping.is_set():
+            self._drain_ends_at = boottime() + self._budget.drain
+            self._stopping.set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end; False when it has not come after `timeout` seconds."""
+        elect = self._threads["elect"]
+        elect.join(timeout)
+        return not elect.is_alive()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether every thread does its work."""
+        return self.failure is None and self._threads["elect"].is_alive()
+
+    @property
+    def purged(self) -> int:
+        """Records that were sent and purged since the start."""
+        return self._parts.meter.purged if self._lines else 0
+
+    # What the parts call back.
+
+    def barrier(self, term: Term) -> None:
+        """Settle what is in flight before leadership is given up (elect)."""
+        now = boottime()
+        timeout = min(self._budget.drain, self._drain_ends_at - now)
+        dispatchers = [line.dispatcher for line in self._lines]
+        for dispatcher in dispatchers:
+            dispatcher.begin_drain(term)
+        is_drained = [
+            dispatcher.wait_drained(max(now + timeout - boottime(), 0.0))
+            for dispatcher in dispatchers
+        ]
+        if not all(is_drained):
+            logger.warning(
+                "Not all records were settled in %.1f s; the next leader sends the"
+                " rest again",
+                timeout,
+                extra={"action": "drain_overran", "leader_id": term.leader_id},
+            )
+
+    def publish(self, event: Event) -> None:
+        """Tell observers, then receivers; waits only for a revoke's receivers."""
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception:
+                logger.exception("An observer failed on %s", event.kind)
+        if isinstance(event, LeaderRevoked):
+            left = self._drain_ends_at + RECEIVERS_GRACE - boottime()
+            self._notifier.tell_and_wait(
+                event, max(0.0, min(self._budget.revoke, left))
+            )
+            return
+        self._notifier.tell(event)
+        if isinstance(event, LeaderAcquired):
+            for line in self._lines:
+                line.dispatcher.wake()
+
+    def parked(self, leader_id: str, failure: Failure) -> None:
+        """Announce a record that now lies in the parked table (dispatch)."""
+        record = failure.record
+        self.publish(
+            RecordParked(
+                name=self.name,
+                leader_id=leader_id,
+                record_id=record.id,
+                message_id=record.message_id,
+                topic=record.topic,
+                attempts=record.attempts + 1,
+                error=failure.error,
+            )
+        )
+
+    def expired(self, leader_id: str, series: ExpiredSeries) -> None:
+        """Announce a series whose messages were parked or discarded (tend)."""
+        self.publish(
+            SeriesExpired(
+                name=self.name,
+                leader_id=leader_id,
+                series=series.name,
+                messages=series.messages,
+                action=series.action,
+            )
+        )
+
+    def _nudge(self) -> None:
+        """Let every dispatcher look at the table (where the first line listens)."""
+        for line in self._lines:
+            line.dispatcher.nudge()
+
+    def _tell(self, news: News) -> None:
+        """Announce a takeover, or its end (dispatch)."""
+        kind = TakeoverEnded if news.has_ended else TakeoverStarted
+        if not news.has_ended:
+            logger.warning(
+                "Records of cluster %d have waited too long: this cluster relays them",
+                news.origin,
+                extra={"action": "takeover", "origin": news.origin},
+            )
+        self.publish(
+            kind(
+                name=self.name,
+                leader_id=news.leader_id,
+                origin=news.origin,
+                records=news.records,
+            )
+        )
+
+    # The bodies of the threads.
+
+    def _guard(self, concern: str, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except BaseException as error:
+            self.failure = self.failure or error
+            if not isinstance(error, ConfigurationError):
+                logger.exception("The thread %r ended by an error", concern)
+            elif self._logs_refusal:
+                # Its text says all; where it came up helps nobody.
+                logger.error("%s", error, extra={"action": "refuse"})  # noqa: TRY400
+            self.stop()
+
+    def _lead(self, make: Callable[[threading.Event], Parts | None]) -> None:
+        try:
+            if parts := make(self._stopping):
+                self._start_parts(parts)
+                self._elect(parts.election)
+        finally:
+            self._end()
+
+    def _elect(self, election: Election) -> None:
+        try:
+            while not self._stopping.is_set():
+                election.step(ELECT_WAIT)
+        finally:
+            election.stop()
+
+    def _end(self) -> None:
+        """Stop what the barrier needed, the notifier last."""
+        self._abandoned.set()
+        for line in self._lines:
+            line.wake()
+        for concern, thread in self._threads.items():
+            if concern not in {"notify", "elect"}:
+                thread.join(self._budget.revoke)
+        self.publish(Stopped(name=self.name))
+        self._notifier.stop()
+        self._threads["notify"].join(self._budget.revoke)
+
+    def _tend(self) -> None:
+        meter, releaser = self._parts.meter, self._parts.releaser
+        try:
+            wait = 0.0
+            while not self._abandoned.wait(wait):
+                if not meter.wait(boottime()):
+                    self._read_meter()
+                if not releaser.wait(boottime()):
+                    self._release()
+                wait = min(meter.wait(boottime()), releaser.wait(boottime()))
+        finally:
+            self._parts.metered.close()
+            releaser.close()
+
+    def _release(self) -> None:
+        """Send what was staged and is due, if this process leads."""
+        now = boottime()
+        term = self._parts.leadership.term
+        if term is None or term.remaining(now) <= 0:
+            self._parts.releaser.skip(now)
+        else:
+            self._parts.releaser.step(term.leader_id)
+
+    def _read_meter(self) -> None:
+        now = boottime()
+        term = self._parts.leadership.term
+        if term is None or term.remaining(now) <= 0:
+            self._parts.meter.skip(now)
+            return
+        try:
+            backlog = self._parts.metered.backlog()
+            identity = self._parts.metered.identity()
+        except DatabaseError:
+            self._parts.meter.skip(now)
+            return
+        if self._parts.learn is not None:
+            self._parts.learn(identity)
+        self.publish(
+            self._parts.meter.read(
+                now,
+                leader_id=term.leader_id,
+                backlog=backlog,
+                receiver_errors=self._notifier.errors,
+            )
+        )

@@ -1,0 +1,221 @@
+"""
+Builds the parts of one run of a harvester, for either delivery mode.
+
+`harvester/harvester.py` owns the lifecycle and gives the providers;
+`harvester/threads.py` gives each part its thread. MP/R (`relay/`) and the ledger
+relay (`ledger/`) are built of the same kinds of parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..clock import boottime
+from ..clusters import cluster_ids
+from ..election.elector import Elector
+from ..election.ports import Membership
+from ..election.settings import ElectionSettings
+from ..exceptions import DatabaseBusy, DatabaseUnavailable
+from ..relay.availability import Outage
+from ..relay.ledger.ledger_dispatcher import LedgerDispatcher
+from ..relay.ledger.page_reader import Finder
+from ..relay.ledger.settings import LedgerSettings
+from ..relay.ledger.takeover_dispatcher import TakeoverDispatcher
+from ..relay.meter import Meter, Totals
+from ..relay.mpr.dispatcher import Dispatcher
+from ..relay.mpr.marker import Marker
+from ..relay.ports import Leadership
+from ..relay.releaser import Releaser
+from ..relay.retry import RetryPolicy
+from ..relay.settings import DispatchSettings
+from ..relay.settler import Settler
+from ..relay.trust import Trust
+from ..settings.options import OutboxSettings
+from .adapters import HarvestedTable, Providers
+from .components import Learn, Parts
+from .threads import Machinery
+from .workers import Line
+
+
+def assemble(
+    o: OutboxSettings, *, providers: Providers, machinery: Machinery, name: str
+) -> Parts:
+    """Build all parts of one run, which call the machinery back."""
+    membership = providers.membership()
+    elector = Elector(
+        ElectionSettings(
+            name=name,
+            heartbeat_timeout=o.HEARTBEAT_TIMEOUT,
+            heartbeat_interval=o.HEARTBEAT_INTERVAL,
+        ),
+        membership,
+        clock=boottime,
+        on_event=machinery.publish,
+        barrier=machinery.barrier,
+        can_join=_Probe(providers.table("probe"), o, providers.learn),
+    )
+    wiring = _Wiring(o, providers, machinery, elector.leadership)
+    lines = _ledgers(wiring, membership) if o.is_exactly_once else [_marking(wiring)]
+    counters = Totals([line.dispatcher.relay for line in lines])
+    return Parts(
+        election=elector,
+        leadership=elector.leadership,
+        lines=lines,
+        meter=Meter(
+            counters,
+            name=machinery.name,
+            interval=o.METER_INTERVAL,
+            database=providers.database,
+        ),
+        metered=providers.table("meter"),
+        releaser=_releaser(o, providers, machinery),
+        listener=providers.listener(),
+        learn=providers.learn,
+    )
+
+
+class _Wiring(NamedTuple):
+    """What either relay is connected to."""
+
+    options: OutboxSettings
+    providers: Providers
+    machinery: Machinery
+    leadership: Leadership
+
+
+def _marking(wiring: _Wiring) -> Line:
+    """Build MP/R's line."""
+    o, providers, machinery, leadership = wiring
+    marking, settling = providers.table("mark"), providers.table("settle")
+    marker = Marker(
+        outbox=marking, is_trusted=Trust(leadership, boottime), clock=boottime
+    )
+    settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
+    settings = DispatchSettings(
+        max_in_flight=o.MAX_IN_FLIGHT,
+        mark_batch=o.MARK_BATCH,
+        marks_in_memory=o.MARKS == "memory",
+        **_of_either(o),
+    )
+    return Line(
+        lambda post: Dispatcher(
+            settings,
+            leadership=leadership,
+            make_producer=providers.producer,
+            post=post,
+            outages=(marker.outage, settler.outage),
+            clock=boottime,
+        ),
+        marker=marker,
+        settler=settler,
+        tables=(marking, settling),
+    )
+
+
+def _ledgers(wiring: _Wiring, membership: Membership) -> list[Line]:
+    """Build the exactly-once relay's lines, this cluster's own first."""
+    o = wiring.options
+    origins = [(o.CLUSTER_ID + n) % o.CLUSTERS_COUNT for n in range(o.CLUSTERS_COUNT)]
+    return [_ledger(wiring, membership, origin) for origin in origins]
+
+
+def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> Line:
+    """Build the line for the records of one cluster."""
+    o, providers, machinery, leadership = wiring
+    is_own = origin == o.CLUSTER_ID
+    name = "" if is_own else f"-{origin}"
+    finding = providers.unmarked(f"find{name}", origin)
+    settling = providers.unmarked(f"settle{name}", o.CLUSTER_ID)
+    finder = Finder(table=finding, clock=boottime)
+    settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
+    make_dispatcher = LedgerDispatcher if is_own else TakeoverDispatcher
+    settings = LedgerSettings(
+        batch=o.TRANSACTION_BATCH,
+        delivery_timeout=o.DELIVERY_TIMEOUT,
+        clusters=o.CLUSTERS_COUNT,
+        **_of_either(o),
+    )
+    return Line(
+        lambda post: make_dispatcher(
+            settings,
+            leadership=leadership,
+            transactions=providers.transactions(membership, origin),
+            post=post,
+            # A search for what others have left may be slow, and says nothing.
+            outages=(finder.outage, settler.outage) if is_own else (settler.outage,),
+            clock=boottime,
+        ),
+        marker=finder,
+        settler=settler,
+        tables=(finding, settling),
+        is_apart=True,
+        name=name,
+    )
+
+
+def _releaser(
+    o: OutboxSettings, providers: Providers, machinery: Machinery
+) -> Releaser:
+    return Releaser(
+        providers.staging(),
+        interval=o.POLL_INTERVAL,
+        on_expired=machinery.expired,
+        clock=boottime,
+    )
+
+
+def _of_either(o: OutboxSettings) -> dict[str, Any]:
+    """Return the fields of `RelaySettings`, which both relays have."""
+    return {
+        "page_bytes": o.page_bytes,
+        "here": o.CLUSTER_ID,
+        "quiet": o.MAXIMUM_DELAY,
+        "busy_interval": o.MIN_POLL_INTERVAL,
+        "idle_interval": o.POLL_INTERVAL,
+        "database_deadline": o.DATABASE_DEADLINE,
+        "retry": RetryPolicy(
+            backoff=o.RETRY_BACKOFF,
+            backoff_max=o.RETRY_BACKOFF_MAX,
+            parks_poison=o.POISON_POLICY == "park",
+            park_after=o.PARK_AFTER,
+        ),
+    }
+
+
+class _Probe:
+    """
+    Whether this cluster's database answers; asked before each join (elect).
+
+    Raises:
+        WrongOutbox: it holds another outbox than before.
+        OutboxError: it answers, and is of no use: without the table, for instance.
+    """
+
+    def __init__(
+        self, table: HarvestedTable, options: OutboxSettings, learn: Learn | None
+    ) -> None:
+        self._table = table
+        self._options = options
+        self._learn = learn
+        self._outage = Outage()
+
+    def __call__(self) -> bool:
+        try:
+            self._table.ping()
+            if self._learn is not None:
+                self._learn(self._table.identity())
+            if self._options.CLUSTERS_COUNT > 1:
+                # A harvester in an application has had no other look at it, and
+                # stays out of the group until somebody has made it right.
+                cluster_ids.check(self._table.numbering(), self._options)
+        except DatabaseUnavailable as error:
+            self._outage.lost(error, boottime())
+            return False
+        except DatabaseBusy:
+            # It answers. But rows of clusters that collide could be lost.
+            if self._options.CLUSTERS_COUNT > 1:
+                raise
+        finally:
+            self._table.close()
+        self._outage.reached(boottime())
+        return True

@@ -1,0 +1,313 @@
+"""
+A member of a consumer group: the adapter of `consuming.ports.Source`.
+
+Offsets are committed behind the effects, never ahead: `done()` notes what may
+be committed, `commit()` sends it and does not wait, and a partition that is
+taken gets its last commit first.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError as DriverError
+
+from ..exceptions import KafkaUnavailable
+from ..message.incoming import ConsumedMessage, Place
+from ..settings.options import OutboxSettings
+from .client_errors import Trouble
+from .clients import make
+from .config import group_config, redacted
+from .conversion import consumed
+
+logger = logging.getLogger(__name__)
+
+COMMIT_INTERVAL: Final = 0.5
+"""Seconds between two commits: a crash makes so much come again, as repeats."""
+
+PATIENCE: Final = 10.0
+"""Seconds for one question to the group's coordinator."""
+
+_ROUTINE: Final = frozenset(
+    {
+        DriverError.ILLEGAL_GENERATION,
+        DriverError.REBALANCE_IN_PROGRESS,
+        DriverError.UNKNOWN_MEMBER_ID,
+        DriverError._NO_OFFSET,
+    }
+)
+"""Refusals of a commit that every rebalance brings; the next owner goes on."""
+
+
+class KafkaSource:
+    """
+    One member of a group; one object serves one thread.
+
+    Args:
+        options: the settings of the outbox.
+        group: the consumer group.
+        topics: what it subscribes to.
+        name: the process, as `client.id` shows it to operators.
+        starts: asked, for partitions that come, at which offsets to start;
+            those that it does not name start where the group has committed.
+            It may block, and the group waits.
+        on_change: told when partitions have come or gone.
+    """
+
+    def __init__(
+        self,
+        options: OutboxSettings,
+        *,
+        group: str,
+        topics: Sequence[str],
+        name: str = "",
+        starts: Callable[[Sequence[Place]], Mapping[Place, int]] = lambda _: {},
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._config = group_config(options, group)
+        if name:
+            self._config["client.id"] = name
+        self._topics = list(topics)
+        self._starts = starts
+        self._on_change = on_change
+        self._trouble = Trouble(
+            f"consumer group {group}", action="consume", config=self._config
+        )
+        self._consumer: Consumer | None = None
+        self._buffer: list[ConsumedMessage] = []
+        self._owned: set[Place] = set()
+        self._member_id = ""
+        self._taken: set[Place] = set()
+        """Places that went away since the last poll."""
+        self._at_end: dict[Place, int] = {}
+        """Where partitions end that have been read so far."""
+        self._at_work: dict[Place, int] = {}
+        """Offsets of the last messages that were handed out and are not done."""
+        self._done: dict[Place, int] = {}
+        """Offsets to commit."""
+        self._is_committing = False
+        self._committed_at = 0.0
+        self.has_joined = False
+        self._joined_at = 0.0
+        """When partitions were last assigned."""
+        self._settling = 2 * options.SESSION_TIMEOUT
+        """Seconds after which a member without partitions gets none any more."""
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return tuple(sorted(self._owned))
+
+    @property
+    def is_at_end(self) -> bool:
+        if not self.has_joined or self._buffer:
+            return False
+        if not self._owned:
+            # Whoever joins others gets nothing at first, and then what they give up.
+            return time.monotonic() - self._joined_at >= self._settling
+        return self._owned <= self._at_end.keys()
+
+    def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
+        self._taken.clear()
+        self._collect(limit, timeout)
+        taken, self._buffer = self._buffer[:limit], self._buffer[limit:]
+        self._at_work.update({message.place: message.offset for message in taken})
+        return taken
+
+    def serve(self) -> None:
+        self._serve(0)
+
+    def hold(self, timeout: float, until: Callable[[], bool]) -> None:
+        consumer = self._connected()
+        deadline = time.monotonic() + timeout
+        while not until() and (left := deadline - time.monotonic()) > 0:
+            # Each time, since partitions may have come.
+            consumer.pause(consumer.assignment())
+            self._serve(min(left, 0.1))
+        consumer.resume(consumer.assignment())
+
+    def owns(self, message: ConsumedMessage) -> bool:
+        return message.place in self._owned - self._taken
+
+    def done(self, message: ConsumedMessage) -> None:
+        if self.owns(message):
+            self._done[message.place] = message.offset + 1
+            if self._at_work.get(message.place) == message.offset:
+                del self._at_work[message.place]
+
+    def ends(self) -> dict[Place, int]:
+        unread = {message.place for message in self._buffer} | self._at_work.keys()
+        return {at: end for at, end in self._at_end.items() if at not in unread}
+
+    def commit(self) -> None:
+        is_due = time.monotonic() - self._committed_at >= COMMIT_INTERVAL
+        if self._done and is_due and not self._is_committing:
+            self._is_committing = True
+            self._committed_at = time.monotonic()
+            try:
+                self._connected().commit(offsets=_partitions(self._done))
+            except KafkaException as error:
+                self._is_committing = False
+                self._report(error.args[0])
+
+    def token(self, place: Place) -> str:
+        asked = [TopicPartition(*place)]
+        try:
+            (answer,) = self._connected().committed(asked, timeout=PATIENCE)
+        except KafkaException as error:
+            raise self._trouble.unavailable("The offset", error) from error
+        if answer.error is not None:
+            raise KafkaUnavailable(answer.error.str())
+        return str(answer.metadata)
+
+    def lag(self) -> int:
+        if self._consumer is None:
+            return 0
+        behind = [TopicPartition(*place) for place in self._owned - self._at_end.keys()]
+        total = 0
+        try:
+            for partition in self._consumer.position(behind):
+                low, high = self._consumer.get_watermark_offsets(partition, cached=True)
+                total += max(0, high - max(partition.offset, low))
+        except KafkaException as error:
+            logger.debug("The lag is not known: %s", error)
+        return total
+
+    def group_metadata(self) -> Any:
+        """
+        What fences a transaction of this member by its generation.
+
+        Raises:
+            KafkaUnavailable: it is a member no more. Then the client's metadata
+                names no member, and the broker would take that for nobody's.
+        """
+        consumer = self._connected()
+        metadata = consumer.consumer_group_metadata()
+        if not self._member_id or consumer.memberid() != self._member_id:
+            raise KafkaUnavailable("The group has gone on without this consumer.")
+        return metadata
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            self._commit_now(consumer, self._done)
+            consumer.close()
+
+    def _connected(self) -> Consumer:
+        if self._consumer is None:
+            logger.debug("Consuming with %s", redacted(self._config))
+            self._consumer = make(
+                Consumer,
+                {
+                    **self._config,
+                    **self._trouble.callbacks,
+                    "on_commit": self._on_commit,
+                },
+            )
+            self._consumer.subscribe(
+                self._topics,
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+        return self._consumer
+
+    def _collect(self, limit: int, timeout: float) -> None:
+        while len(self._buffer) < limit:
+            if not self._serve(0 if self._buffer else timeout):
+                return
+            timeout = 0
+
+    def _serve(self, timeout: float) -> bool:
+        """Poll once; return whether something came."""
+        try:
+            message = self._connected().poll(timeout)
+        except KafkaUnavailable as error:
+            logger.warning("Consumer unavailable, retrying: %s", error)
+            return False
+        except KafkaException as error:
+            self._report(error.args[0])
+            return False
+        if message is not None:
+            self._take(message)
+        else:
+            self._trouble.ask(self._connected(), self._topics[0])
+        return message is not None
+
+    def _take(self, message: Message) -> None:
+        place = (message.topic() or "", message.partition() or 0)
+        if (error := message.error()) is None:
+            if self._trouble.is_open:
+                self._trouble.end()
+            self._at_end.pop(place, None)
+            self._buffer.append(consumed(message))
+        elif error.code() == DriverError._PARTITION_EOF:
+            self._at_end[place] = message.offset() or 0
+        else:
+            self._report(error)
+
+    # librdkafka's callbacks, served by poll() and close() on the same thread.
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._consumer is None:
+            # From close(): the client assigns them itself and gives them back. What
+            # is asked of it now it may never answer.
+            return
+        places = [(p.topic, p.partition) for p in partitions]
+        starts = self._starts(places) if places else {}
+        for partition, place in zip(partitions, places, strict=True):
+            if place in starts:
+                partition.offset = starts[place]
+        consumer.incremental_assign(partitions)
+        self._owned.update(places)
+        self._member_id = consumer.memberid() or ""
+        self.has_joined, self._joined_at = True, time.monotonic()
+        self._on_change()
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        mine = {(p.topic, p.partition) for p in partitions} & self._done.keys()
+        self._commit_now(consumer, {place: self._done[place] for place in mine})
+        self._on_lost(consumer, partitions)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        gone = {(p.topic, p.partition) for p in partitions}
+        self._owned -= gone
+        self._taken |= gone
+        self._buffer = [m for m in self._buffer if m.place not in gone]
+        for place in gone:
+            for known in (self._done, self._at_end, self._at_work):
+                known.pop(place, None)
+        consumer.incremental_unassign(partitions)
+        self._on_change()
+
+    def _on_commit(
+        self, error: DriverError | None, partitions: list[TopicPartition]
+    ) -> None:
+        self._is_committing = False
+        for partition in partitions:
+            place = (partition.topic, partition.partition)
+            if refusal := error or partition.error:
+                self._report(refusal)
+            elif self._done.get(place) == partition.offset:
+                del self._done[place]
+
+    def _commit_now(self, consumer: Consumer, offsets: Mapping[Place, int]) -> None:
+        if offsets:
+            try:
+                consumer.commit(offsets=_partitions(offsets), asynchronous=False)
+            except KafkaException as error:
+                # They come again and are known then.
+                self._report(error.args[0])
+
+    def _report(self, error: DriverError) -> None:
+        if error.code() in _ROUTINE:
+            logger.debug("A commit came too late: %s", error.name())
+        else:
+            self._trouble.note(error)
+
+
+def _partitions(offsets: Mapping[Place, int]) -> list[TopicPartition]:
+    return [TopicPartition(*place, offset) for place, offset in offsets.items()]

@@ -1,0 +1,70 @@
+"""From the driver's message to the value that handlers get."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from operator import methodcaller
+from typing import Final, cast
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+
+from ..message.incoming import ConsumedMessage
+
+logger = logging.getLogger(__name__)
+
+_ask_headers: Final = methodcaller("headers")
+"""
+Calls `message.headers()`, and notices an error in any case.
+
+A plain call, once Python has specialised it, may go on with what the driver has left
+half done: an error that comes up anywhere later, and pairs without a name.
+"""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def consumed(message: Message) -> ConsumedMessage:
+    """Turn the driver's message, which must have no error, into ours."""
+    kind, milliseconds = message.timestamp()
+    has_time = kind != TIMESTAMP_NOT_AVAILABLE
+    return ConsumedMessage(
+        topic=message.topic() or "",
+        partition=message.partition() or 0,
+        offset=message.offset() or 0,
+        key=_bytes(message.key()),
+        value=_bytes(message.value()),
+        headers=headers(message),
+        timestamp=_moment(milliseconds) if has_time else None,
+    )
+
+
+def _moment(milliseconds: int) -> datetime:
+    """Return the time, or the last there is: a producer may have sent microseconds."""
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    """Return the headers; none, with a warning, if the driver cannot read them."""
+    try:
+        found = _ask_headers(message)
+    except SystemError:
+        # The driver fails on a name that is not UTF-8. To ask again would crash it.
+        logger.warning(
+            "The headers of message %s/%s at offset %s cannot be read: the name of one "
+            "is not UTF-8. The message is taken for one without headers",
+            *(message.topic(), message.partition(), message.offset()),
+            extra={"action": "headers_unreadable"},
+        )
+        return ()
+    # The driver's types allow for what is given to a producer, too.
+    pairs = cast("Sequence[tuple[str, str | bytes | None]]", found or ())
+    return tuple((name, _bytes(value)) for name, value in pairs)
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,100 @@
+"""
+What became of the messages of one transaction, as the client reports it.
+
+`transactions.py` gives `note` to every produce call. Between equal messages of
+one lane it does not matter which was refused, so that no call needs a closure
+that knows its record: that would cost a tenth of the throughput.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from confluent_kafka import KafkaError as DriverError
+from confluent_kafka import Message
+
+from ..exceptions import DeliveryFailed
+from ..message.record import Record
+from ..relay.ledger.ports import Fault
+from .failures import failure, no_offset
+
+_ABANDONED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+"""Codes of records that went down with the transaction: no fault of theirs."""
+
+
+class Reports:
+    """The delivery reports of one transaction."""
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+        """Messages that are in the log, each at an offset."""
+        self.ledger_refusal: DeliveryFailed | None = None
+        """Why the ledger is not in the log, if it was refused by itself."""
+        self._refused: list[tuple[Message, DriverError | None]] = []
+        self._faults: list[Fault] = []
+
+    def reject(self, record: Record, error: DriverError) -> None:
+        """Note that the client did not even queue this record."""
+        self._faults.append(Fault(record, failure(error, is_alone=True)))
+
+    def note(self, error: DriverError | None, message: Message) -> None:
+        """Take a delivery report; one without an offset is none."""
+        if error is None and message.offset() is not None:
+            self.acknowledged += 1
+        else:
+            self._refused.append((message, error))
+
+    def note_ledger(self, error: DriverError | None, message: Message) -> None:
+        """Take the delivery report of the ledger."""
+        if error is None and message.offset() is not None:
+            self.acknowledged += 1
+        elif error is None:
+            self.ledger_refusal = no_offset()
+        else:
+            self.reject_ledger(error)
+
+    def reject_ledger(self, error: DriverError) -> None:
+        """Note why the ledger could not be sent, unless it went down with others."""
+        if error.name() not in _ABANDONED:
+            self.ledger_refusal = failure(error, is_alone=True)
+
+    def faults(self, records: Sequence[Record], *, was_late: bool) -> list[Fault]:
+        """
+        Tell which records kept the transaction from being committed.
+
+        `was_late` says that it was given up because records took too long:
+        then it is those, unless others were refused.
+        """
+        is_alone = len(records) == 1
+        faults = list(self._faults)
+        late: list[Fault] = []
+        for record, error in self._refused_records(records):
+            if error is None:
+                faults.append(Fault(record, no_offset()))
+                continue
+            fault = Fault(record, failure(error, is_alone=is_alone))
+            (late if error.name() in _ABANDONED else faults).append(fault)
+        return faults or (late if was_late else [])
+
+    def _refused_records(
+        self, records: Sequence[Record]
+    ) -> Iterator[tuple[Record, DriverError | None]]:
+        sent: dict[tuple[str, str, bytes | None], deque[Record]] = {}
+        for record in records:
+            place = (record.topic, record.key, _raw(record.value))
+            sent.setdefault(place, deque()).append(record)
+        for message, error in self._refused:
+            value = message.value()
+            place = (message.topic() or "", _text(message.key()), _raw(value))
+            if waiting := sent.get(place):
+                yield waiting.popleft(), error
+
+
+def _raw(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _text(key: str | bytes | None) -> str:
+    return key.decode() if isinstance(key, bytes) else key or ""

@@ -1,0 +1,254 @@
+"""
+The ledger topic: which rows are in the log and may still be in the table.
+
+A compacted topic with one key for each shard, so that only the last ledger of
+a shard matters. `transactions.py` writes one with each transaction and reads
+the last committed one when it opens.
+
+The value is 24 bytes for each record: its id (signed, big-endian), then the 16
+bytes of its message id. What the ids are unique under stands in the headers.
+
+Where there are several clusters, 26 bytes follow for each range of ids that
+were committed: first, last, newest time of creation, and how far apart they
+are; a header says how many there are.
+
+What is purged is what a ledger lists, so a record that somebody else has put
+into the topic must not pass for one. The headers have names that no row may
+have, a record that an outbox has relayed is refused by its message id, and what
+is wrong in any number is skipped for the ledger before it. An older ledger is
+as true as the last one, and only knows less.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+import sys
+import time
+import uuid
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import (
+    Consumer,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka import KafkaError as DriverError
+
+from ..exceptions import KafkaError, KafkaUnavailable, LedgerInvalid
+from ..message.headers import MESSAGE_ID, Headers, texts
+from ..message.record import Record
+from ..relay.ledger.committed_ids import MAX_RANGES, Range, fault_of
+from ..relay.ledger.ports import Ledger
+from .client_errors import Trouble, serve
+from .clients import make
+from .config import KafkaConfig
+from .conversion import headers
+
+logger = logging.getLogger(__name__)
+
+FORMAT: Final = 1
+"""Version of the value's format, in the header of that name."""
+
+_FORMAT: Final = "outbox-ledger-format"
+_TIMELINE: Final = "outbox-ledger-timeline"
+_RANGES: Final = "outbox-ledger-ranges"
+_READ: Final = (_FORMAT, _TIMELINE, _RANGES, MESSAGE_ID)
+
+_NUMBER: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
+
+_PAIR: Final = struct.Struct(">q16s")
+_RANGE: Final = struct.Struct(">qqqH")
+
+_FIRST_STEP: Final = 8
+"""Offsets to go back from the end at first: behind the last ledger come the mark
+of its commit, and whatever aborted transactions have left."""
+
+_POLL: Final = 0.1
+
+
+def encode(ledger: Ledger) -> tuple[Headers, bytes]:
+    """Write a ledger as headers and value of a message."""
+    headers: Headers = [
+        (_FORMAT, str(FORMAT)),
+        (_TIMELINE, ledger.history),
+        (_RANGES, str(len(ledger.relayed))),
+    ]
+    ranges = [_RANGE.pack(r.low, r.high, r.newest, r.step) for r in ledger.relayed]
+    return headers, _identities(ledger.records) + b"".join(ranges)
+
+
+def _identities(records: Sequence[Record]) -> bytes:
+    """Write ids and message ids, as words of eight bytes: one and two a record."""
+    ids = array("q", [record.id for record in records])
+    if sys.byteorder == "little":
+        ids.byteswap()
+    text = "".join([record.message_id for record in records]).replace("-", "")
+    halves = array("q", bytes.fromhex(text))
+    words = array("q", bytes(24 * len(records)))
+    words[0::3], words[1::3], words[2::3] = ids, halves[0::2], halves[1::2]
+    return words.tobytes()
+
+
+def decode(fields: Mapping[str, str], value: bytes | None) -> Ledger:
+    """
+    Read a message's headers and value as a ledger; no value is an empty ledger.
+
+    Raises:
+        LedgerInvalid: no outbox has written this as its ledger.
+        KafkaError: a later version has.
+    """
+    if MESSAGE_ID in fields:
+        raise LedgerInvalid("it is a row of an outbox table")
+    if value is None:
+        return Ledger(history="", records=[])
+    _check_format(fields.get(_FORMAT, ""))
+    ranges = _number(fields.get(_RANGES, ""))
+    end = len(value) - _RANGE.size * (ranges or 0)
+    if ranges is None or ranges > MAX_RANGES or end < 0 or end % _PAIR.size:
+        raise LedgerInvalid(f"{len(value)} bytes do not fit its header {_RANGES}")
+    relayed = tuple(
+        Range(low, high, step, newest)
+        for low, high, newest, step in _RANGE.iter_unpack(value[end:])
+    )
+    if fault := fault_of(relayed):
+        raise LedgerInvalid(fault)
+    records = [
+        Record.identified(id_, str(uuid.UUID(bytes=raw)))
+        for id_, raw in _PAIR.iter_unpack(value[:end])
+    ]
+    return Ledger(history=fields.get(_TIMELINE, ""), records=records, relayed=relayed)
+
+
+def _check_format(text: str) -> None:
+    number = _number(text)
+    if number is not None and number > FORMAT:
+        raise KafkaError(
+            f"The last ledger has format {number}, and this version of django-outbox "
+            f"reads {FORMAT}. Update it, or void the ledger: docs/operations/ledger.md."
+        )
+    if number != FORMAT:
+        raise LedgerInvalid(f"its header {_FORMAT} is not {FORMAT}")
+
+
+def _number(text: str) -> int | None:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+class Entry(NamedTuple):
+    """One record of the ledger topic, of which nothing is believed yet."""
+
+    offset: int
+    key: bytes | None
+    fields: Mapping[str, str]
+    """Those headers that are looked at."""
+    value: bytes | None
+
+    @classmethod
+    def of(
+        cls, offset: int, key: bytes | None, headers: Any, value: bytes | None
+    ) -> Entry:
+        found = texts(headers)
+        fields: dict[str, str] = {n: found[n] for n in _READ if n in found}
+        # Of a flood of large records none is kept.
+        is_ours = value is None or (_FORMAT in fields and MESSAGE_ID not in fields)
+        return cls(offset, key, fields, value if is_ours else b"")
+
+
+def _ledger_in(entry: Entry, shard: int) -> Ledger:
+    if entry.key != str(shard).encode():
+        raise LedgerInvalid("it has another key")
+    return decode(entry.fields, entry.value)
+
+
+def last_of(entries: Sequence[Entry], *, topic: str, shard: int) -> Ledger | None:
+    """
+    Find the last ledger of a shard among records of its partition; None: no one is.
+
+    Raises:
+        KafkaError: a later version has written it.
+    """
+    ledger, fault, skipped = None, "", 0
+    for entry in reversed(entries):
+        try:
+            ledger = _ledger_in(entry, shard)
+            break
+        except LedgerInvalid as error:
+            fault = fault or f"offset {entry.offset}: {error}"
+            skipped += 1
+    if skipped:
+        logger.error(
+            "Skipped %d record(s) of the topic %s that no ledger of this outbox is "
+            "(partition %d, %s). Somebody else writes to it: withdraw the right. "
+            "Records that were sent and not purged may be sent again; see "
+            "docs/operations/ledger.md",
+            *(skipped, topic, shard, fault),
+            extra={"action": "ledger_skipped"},
+        )
+    return ledger
+
+
+def read_last(
+    config: KafkaConfig, *, topic: str, shard: int, timeout: float
+) -> Ledger | None:
+    """
+    Read the last committed ledger of a shard; None when there is none.
+
+    Args:
+        config: of the consumer; see `config.ledger_consumer_config`.
+        topic: the ledger topic, whose partition is the shard.
+        timeout: seconds.
+
+    Raises:
+        KafkaUnavailable: the partition could not be read to its end.
+        KafkaError: a later version has written it.
+    """
+    trouble = Trouble("reader of the ledger", action="read_ledger", config=config)
+    client_config: KafkaConfig = {**config, **trouble.callbacks}
+    consumer = make(Consumer, client_config)
+    deadline = time.monotonic() + timeout
+    try:
+        partition = TopicPartition(topic, shard)
+        low, high = consumer.get_watermark_offsets(partition, timeout=timeout)
+        step = _FIRST_STEP
+        while high > low:
+            start = max(low, high - step)
+            consumer.assign([TopicPartition(topic, shard, start)])
+            entries = _to_the_end(consumer, deadline)
+            ledger = last_of(entries, topic=topic, shard=shard)
+            if ledger is not None or start == low:
+                return ledger
+            step *= 8
+    except KafkaException as error:
+        serve(consumer)
+        raise trouble.unavailable("The ledger", error) from error
+    finally:
+        consumer.close()
+    return None
+
+
+def _to_the_end(consumer: Consumer, deadline: float) -> Sequence[Entry]:
+    """Read committed messages up to the end of the partition."""
+    entries: list[Entry] = []
+    while time.monotonic() < deadline:
+        message = consumer.poll(_POLL)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            entries.append(_entry(message))
+        elif error.code() == DriverError._PARTITION_EOF:
+            return entries
+        elif not error.retriable():
+            raise KafkaException(error)
+    raise KafkaUnavailable("The ledger could not be read to its end in time.")
+
+
+def _entry(message: Message) -> Entry:
+    offset = message.offset()
+    assert offset is not None, "a message that was read has an offset"
+    return Entry.of(offset, message.key(), headers(message), message.value())

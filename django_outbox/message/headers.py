@@ -1,0 +1,119 @@
+"""
+What Kafka gets of a record: the headers, or the reason why it gets none.
+
+The last gate before the producer. Rows can be inserted by plain SQL, so what
+`stash()` refuses can still be in the table. It knows no driver; the fake
+producer of `testing/` uses it too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from ..exceptions import InvalidMessage, RecordPoisoned
+from ..settings.options import OutboxSettings
+from .limits import RESERVED_PREFIX, Topics
+from .record import Record
+
+Headers: TypeAlias = list[tuple[str, str | bytes | None]]
+"""Kafka headers in their order: the user's, then ours."""
+
+MESSAGE_ID: Final = "outbox-message-id"
+"""The header that tells consumers which message it is."""
+
+_PREFIX_LENGTH: Final = len(RESERVED_PREFIX)
+
+_KNOWN_NAMES: Final = 1_000
+"""Names of headers that are not checked again."""
+
+_UNPAIRED: Final = "The record's header names and values are no pairs of text."
+
+
+class Envelope:
+    """Puts records into their headers, for one outbox."""
+
+    def __init__(self, options: OutboxSettings) -> None:
+        self._topics = Topics(options)
+        self._sources = _Sources(options)
+        # One cluster sends all under one name, and looks up nothing.
+        is_alone = options.CLUSTERS_COUNT == 1
+        self._source = self._sources[0] if is_alone else None
+        self._has_leader = options.LEADER_HEADER
+        self._good_names: set[str] = set()
+
+    def headers(self, record: Record, leader_id: str) -> Headers:
+        """
+        Return all headers of a record, as the operator contract lists them.
+
+        Raises:
+            RecordPoisoned: its topic or a header of its own may not be sent.
+        """
+        # Unpacked once: ten thousands of records pass here every second.
+        id_, topic, _, _, names, values, _, message_id, created_at, origin, _ = record
+        if topic not in self._topics.known:
+            self._check_topic(topic)
+        headers: Headers = self._own_headers(names, values) if names or values else []
+        headers += (
+            (MESSAGE_ID, message_id),
+            ("outbox-id", str(id_)),
+            self._source or self._sources[origin],
+            ("outbox-created-at", created_at),
+        )
+        if self._has_leader:
+            headers.append(("outbox-leader-id", leader_id))
+        return headers
+
+    def _check_topic(self, topic: str) -> None:
+        try:
+            self._topics.check(topic)
+        except InvalidMessage as error:
+            raise RecordPoisoned(str(error), code="INVALID_TOPIC") from error
+
+    def _own_headers(self, names: list[str], values: list[str | None]) -> Headers:
+        # goharvest's own table checks nothing, and an array may hold arrays.
+        if len(names) != len(values):
+            raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
+        try:
+            are_good = self._good_names.issuperset(names)
+        except TypeError:
+            # An array has no hash.
+            are_good = False
+        if not are_good:
+            for name in names:
+                self._check_name(name)
+        for text in values:
+            if type(text) is not str and text is not None:
+                raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
+        # Equally many, as seen above; to ask for `strict` takes half as long again.
+        return [*zip(names, values)]  # noqa: B905
+
+    def _check_name(self, name: str) -> None:
+        if type(name) is not str:
+            raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
+        if name[:_PREFIX_LENGTH].lower() == RESERVED_PREFIX:
+            message = f"A header of the record begins with {RESERVED_PREFIX!r}."
+            raise RecordPoisoned(message, code="RESERVED_HEADER")
+        # Names made up from data must not fill the memory.
+        if len(self._good_names) < _KNOWN_NAMES:
+            self._good_names.add(name)
+
+
+class _Sources(dict[int, tuple[str, str]]):
+    """The header outbox-source by the cluster in which a record was written."""
+
+    def __init__(self, options: OutboxSettings) -> None:
+        super().__init__()
+        self._options = options
+
+    def __missing__(self, origin: int) -> tuple[str, str]:
+        header = self[origin] = ("outbox-source", self._options.source_of(origin))
+        return header
+
+
+def texts(headers: Any) -> dict[str, str]:
+    """Read what the driver gives of a message's headers; the last of a name counts."""
+    return {
+        name: value.decode("utf-8", "replace")
+        for name, value in headers or ()
+        if isinstance(value, bytes)
+    }

@@ -1,0 +1,94 @@
+"""
+A table of the outbox that is missing: what the caller reads is the cure.
+
+PostgreSQL says `relation "outbox" does not exist` to an application that has not
+been migrated, or not this database. The transaction is as spoilt as by any other
+error of the database: it rolls back.
+"""
+
+from __future__ import annotations
+
+import re
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import ProgrammingError
+
+from ..conf import settings
+from ..exceptions import TableMissing
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+_MISSING: Final = frozenset({"42P01", "42703"})
+"""SQLSTATEs: there is no such table; there is no such column."""
+
+
+class OutboxTables:
+    """
+    A block whose statements need the outbox's tables in one database.
+
+    Raises:
+        TableMissing: instead of Django's error, when one of the tables is missing
+            or of another version.
+    """
+
+    __slots__ = ("_alias",)
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+
+    def __enter__(self) -> None:
+        """Do nothing: `stash()` comes here for each message."""
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(exc, ProgrammingError) and _is_of_ours(exc):
+            raise TableMissing(_text(exc, self._alias)) from exc
+
+
+class OutboxCursor(OutboxTables):
+    """A cursor for statements on the outbox's tables."""
+
+    __slots__ = ("_cursor",)
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        super().__init__(connection.alias)
+        self._cursor: Any = connection.cursor()
+
+    def __enter__(self) -> Any:
+        return self._cursor.__enter__()
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._cursor.__exit__(exc_type, exc, traceback)
+        super().__exit__(exc_type, exc, traceback)
+
+
+def _is_of_ours(error: ProgrammingError) -> bool:
+    """Whether the error names one of our tables, and not one of the application's."""
+    if getattr(error.__cause__, "sqlstate", None) not in _MISSING:
+        return False
+    table = re.escape(settings.TABLE)
+    ours = rf"(?<!\w){table}(_(staged|series|parked|archive|processed|offsets))?(?!\w)"
+    return re.search(ours, _first_line(error)) is not None
+
+
+def _text(error: ProgrammingError, alias: str) -> str:
+    return (
+        f"In the database {alias!r}: {_first_line(error)}. Run `manage.py migrate "
+        f"--database={alias}`. If that has been done, correct the alias (using=, the "
+        "setting DATABASE, your routers), the setting TABLE or the search_path."
+    )
+
+
+def _first_line(error: ProgrammingError) -> str:
+    return str(error).partition("\n")[0]

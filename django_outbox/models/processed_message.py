@@ -1,0 +1,204 @@
+"""
+What consumers have done: the keys of processed messages, and offsets.
+
+`consuming/` writes both in the transaction of the effects, so that an effect
+and the note that it happened are there together or not at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import connections, models
+from django.db.models import Value
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from ..conf import schema_settings
+from .aging import AgedQuerySet
+
+KEY_LENGTH: Final = 512
+"""Characters of a key: with its consumer it must fit an index entry."""
+CONSUMER_LENGTH: Final = 255
+"""Characters of a consumer's name."""
+
+_CLAIM: Final = """\
+-- outbox: once
+INSERT INTO {table} (consumer, key) VALUES (%(consumer)s, %(key)s)
+ON CONFLICT DO NOTHING"""
+
+_CLAIM_WHILE_HEARD: Final = """\
+-- outbox: once
+INSERT INTO {table} (consumer, key) SELECT %(consumer)s, %(key)s
+FROM set_config('idle_in_transaction_session_timeout', %(silence)s, true)
+ON CONFLICT DO NOTHING"""
+
+_ADVANCE: Final = """\
+-- outbox: advance
+INSERT INTO {table} AS stored (group_id, topic, partition, next_offset, topic_id)
+VALUES (%(group_id)s, %(topic)s, %(partition)s, %(offset)s + 1, %(topic_id)s)
+ON CONFLICT (group_id, topic, partition) DO UPDATE
+SET next_offset = EXCLUDED.next_offset, topic_id = EXCLUDED.topic_id,
+updated_at = statement_timestamp()
+WHERE stored.next_offset <= %(offset)s"""
+
+
+class ProcessedQuerySet(AgedQuerySet["ProcessedMessage"]):
+    """What can be done with the keys of processed messages."""
+
+    aged_by = "processed_at"
+
+    def claim(self, consumer: str, key: str, *, silence: float = 0.0) -> bool:
+        """
+        Note in the open transaction that this is done; False when it was before.
+
+        While another transaction that claims the same is open, wait for its end.
+
+        Args:
+            silence: Seconds without a statement after which PostgreSQL ends
+                the transaction; 0 = as the server is configured.
+        """
+        self._for_write = True
+        values = {"consumer": consumer, "key": key}
+        statement = _CLAIM
+        if silence:
+            statement = _CLAIM_WHILE_HEARD
+            values["silence"] = str(round(silence * 1000))
+        return _execute(self.db, self.model, statement, values) == 1
+
+
+class ProcessedMessage(models.Model):
+    """A key that a consumer has seen to, perhaps with what it answered."""
+
+    pk = models.CompositePrimaryKey("consumer", "key")
+    consumer = models.CharField(
+        _("consumer"),
+        max_length=CONSUMER_LENGTH,
+        db_comment="Who processed it; each consumer has keys of its own.",
+    )
+    key = models.CharField(
+        _("key"),
+        max_length=KEY_LENGTH,
+        db_comment="The message id, or whatever else is unique.",
+    )
+    processed_at = models.DateTimeField(
+        _("processed at"),
+        db_default=Now(),
+        # The index has a name from the table's, whatever that is called.
+        db_index=True,
+        db_comment="When the transaction of its effects did it.",
+    )
+    response = models.JSONField(
+        _("response"),
+        null=True,
+        encoder=DjangoJSONEncoder,
+        db_comment="What the first time answered; a repeat answers the same.",
+    )
+
+    objects = ProcessedQuerySet.as_manager()
+
+    class Meta:
+        db_table = f"{schema_settings().TABLE}_processed"
+        db_table_comment = "Keys of messages that were processed: the dedupe window."
+        verbose_name = _("processed message")
+        verbose_name_plural = _("processed messages")
+        ordering = ("consumer", "processed_at")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.consumer}: {self.key}"
+
+
+class OffsetQuerySet(models.QuerySet["ConsumerOffset"]):
+    """What can be done with stored offsets."""
+
+    def advance(
+        self,
+        group_id: str,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        topic_id: str = "",
+    ) -> bool:
+        """
+        Step past this offset in the open transaction; False when that is done.
+
+        Whoever lost the partition and does not know it yet is refused here,
+        since its successor has gone past what it holds.
+        """
+        place = {"group_id": group_id, "topic": topic, "partition": partition}
+        self._for_write = True
+        values = {**place, "offset": offset, "topic_id": topic_id}
+        return _execute(self.db, self.model, _ADVANCE, values) == 1
+
+    def positions(self, group_id: str) -> dict[tuple[str, int], tuple[int, str]]:
+        """Where a group goes on: next offset and topic id of each partition."""
+        rows = self.filter(group_id=group_id)
+        return {
+            (topic, partition): (offset, topic_id)
+            for topic, partition, offset, topic_id in rows.values_list(
+                "topic", "partition", "next_offset", "topic_id"
+            )
+        }
+
+    def rewind(self, group_id: str, topic: str, partition: int | None = None) -> int:
+        """
+        Let a group read a topic, or one partition, from its beginning again.
+
+        Return how many partitions had a stored offset.
+        """
+        rows = self.filter(group_id=group_id, topic=topic)
+        if partition is not None:
+            rows = rows.filter(partition=partition)
+        return rows.update(next_offset=Value(0), topic_id=Value(""), updated_at=Now())
+
+
+class ConsumerOffset(models.Model):
+    """How far a consumer group has come, kept beside its effects."""
+
+    pk = models.CompositePrimaryKey("group_id", "topic", "partition")
+    group_id = models.CharField(
+        _("group"), max_length=255, db_comment="The Kafka consumer group."
+    )
+    topic = models.CharField(_("topic"), max_length=249, db_comment="The topic.")
+    partition = models.IntegerField(_("partition"), db_comment="Its partition.")
+    next_offset = models.BigIntegerField(
+        _("next offset"),
+        db_comment=(
+            "The first offset that is not processed yet; 0 = from the beginning."
+        ),
+    )
+    topic_id = models.CharField(
+        _("topic id"),
+        max_length=36,
+        blank=True,
+        db_default="",
+        db_comment="Kafka's id of the topic, which another topic of its name lacks.",
+    )
+    updated_at = models.DateTimeField(
+        _("updated at"), db_default=Now(), db_comment="When it last moved."
+    )
+
+    objects = OffsetQuerySet.as_manager()
+
+    class Meta:
+        db_table = f"{schema_settings().TABLE}_offsets"
+        db_table_comment = "How far consumers have come (setting OFFSETS)."
+        verbose_name = _("consumer offset")
+        verbose_name_plural = _("consumer offsets")
+        ordering = ("group_id", "topic", "partition")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"{self.group_id}: {self.topic}/{self.partition} at {self.next_offset}"
+
+
+def _execute(alias: str, model: type[models.Model], statement: str, values: Any) -> int:
+    """Run a statement on the table of a model; return how many rows it touched."""
+    connection = connections[alias]
+    table = connection.ops.quote_name(model._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute(statement.format(table=table), values)
+        return int(cursor.rowcount)

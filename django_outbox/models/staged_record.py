@@ -1,0 +1,166 @@
+"""
+What is written and not to be sent yet: messages of a series, or with a date.
+
+`stashing/staging.py` writes both tables and moves a series into the outbox; the leader
+moves what is due and closes series whose time is up (`relay/releaser.py`).
+Whoever writes to a series or closes it locks its row first, so that all of
+them come one after the other.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
+
+from ..conf import schema_settings
+from .columns import MessageColumns, date_in_range, message_constraints
+
+
+class SeriesState(models.TextChoices):
+    """Where a series stands; only an open one takes messages."""
+
+    OPEN = "open", _("open")
+    EXPIRING = "expiring", _("expiring")
+    """Its time is up; the leader is moving its messages away."""
+    RELEASED = "released", _("released")
+    DISCARDED = "discarded", _("discarded")
+    EXPIRED = "expired", _("expired")
+
+
+class SeriesQuerySet(models.QuerySet["Series"]):
+    """Questions about series."""
+
+    def open(self) -> SeriesQuerySet:
+        """Those that can still be released."""
+        return self.filter(state=SeriesState.OPEN)
+
+
+class StagedQuerySet(models.QuerySet["StagedRecord"]):
+    """Questions about what is staged."""
+
+    def in_series(self) -> StagedQuerySet:
+        """Messages that wait for the release of their series."""
+        return self.filter(series__isnull=False)
+
+    def delayed(self) -> StagedQuerySet:
+        """Messages that wait for their time."""
+        return self.filter(not_before__isnull=False)
+
+
+class Series(models.Model):
+    """Messages that are sent together. Its row outlives them, to refuse latecomers."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(
+        _("name"), max_length=255, db_comment="What the app calls the series."
+    )
+    created_at = models.DateTimeField(
+        _("created at"),
+        db_default=Now(),
+        db_comment="When its first message was staged.",
+    )
+    expected = models.IntegerField(
+        _("expected"),
+        null=True,
+        db_comment="Messages that complete it; null: release_series() does.",
+    )
+    staged = models.IntegerField(
+        _("staged"), db_default=0, db_comment="Messages that were staged in all."
+    )
+    state = models.CharField(
+        _("state"),
+        max_length=9,
+        choices=SeriesState.choices,
+        db_default=SeriesState.OPEN,
+        db_comment="open, expiring, released, discarded or expired.",
+    )
+    expires_at = models.DateTimeField(
+        _("expires at"), null=True, db_comment="When its time is up; null: never."
+    )
+    on_timeout = models.CharField(
+        _("on time-out"),
+        max_length=7,
+        choices=[("park", _("park")), ("discard", _("discard"))],
+        db_default="park",
+        db_comment="What becomes of its messages: park or discard.",
+    )
+    closed_at = models.DateTimeField(
+        _("closed at"),
+        null=True,
+        db_comment="When it was released, discarded or expired.",
+    )
+
+    objects = SeriesQuerySet.as_manager()
+
+    class Meta:
+        db_table = f"{schema_settings().TABLE}_series"
+        db_table_comment = "Series of messages that are sent together."
+        verbose_name = _("series")
+        verbose_name_plural = _("series")
+        ordering = ("id",)
+        default_permissions = ("view",)
+        permissions = [
+            ("release_series", _("Can release series")),
+            ("discard_series", _("Can discard series")),
+        ]
+        constraints = [
+            # Its index belongs to the schema and needs the table's name.
+            models.UniqueConstraint(
+                fields=["name"], name=f"{schema_settings().TABLE}_series_name"
+            ),
+            models.CheckConstraint(
+                name="outbox_series_dates_in_range",
+                condition=date_in_range("expires_at") & date_in_range("closed_at"),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class StagedRecord(MessageColumns):
+    """A message that waits for its series, or for its time."""
+
+    staged_id = models.BigAutoField(primary_key=True, db_comment="Order of staging.")
+    # The migration makes an index that serves the order as well.
+    series = models.ForeignKey(
+        Series,
+        models.PROTECT,
+        verbose_name=_("series"),
+        null=True,
+        db_index=False,
+        related_name="records",
+        db_comment="The series that it belongs to.",
+    )
+    not_before = models.DateTimeField(
+        _("not before"),
+        null=True,
+        db_comment="When the leader moves it into the outbox.",
+    )
+
+    objects = StagedQuerySet.as_manager()
+
+    class Meta:
+        db_table = f"{schema_settings().TABLE}_staged"
+        db_table_comment = "Messages that wait for their series or for their time."
+        verbose_name = _("staged record")
+        verbose_name_plural = _("staged records")
+        ordering = ("staged_id",)
+        default_permissions = ("view",)
+        constraints = [
+            *message_constraints("outbox_staged"),
+            models.CheckConstraint(
+                name="outbox_staged_date_in_range",
+                condition=date_in_range("not_before"),
+            ),
+            models.CheckConstraint(
+                name="outbox_staged_waits_for_one",
+                condition=Q(series__isnull=True, not_before__isnull=False)
+                | Q(series__isnull=False, not_before__isnull=True),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.staged_id} → {self.kafka_topic}"

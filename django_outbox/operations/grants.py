@@ -1,0 +1,102 @@
+"""
+The least privileges that each role needs on the tables, as SQL to run.
+
+`manage.py outbox grants` prints them; the tests work under them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ..postgres.statements import quoted
+
+_WRITTEN: Final = (
+    "create_time, kafka_topic, kafka_key, kafka_value, kafka_value_bytes, "
+    "kafka_header_keys, kafka_header_values, message_id, kafka_partition, cluster_id"
+)
+"""What a writer may set: neither the id nor the mark."""
+
+_MOVED: Final = f"id, {_WRITTEN}, attempts, last_error"
+"""What the harvester may set of a row that it moves: not when it did."""
+
+_PRUNED: Final = "consumer, key, processed_at"
+"""By what the harvester finds the keys that are old."""
+
+_JOINED: Final = "name, expected, staged, expires_at, on_timeout"
+"""What a writer may set of a series that it opens."""
+
+
+def grants(
+    table: str,
+    *,
+    app: str | None = None,
+    harvester: str | None = None,
+    consumer: str | None = None,
+    operator: str | None = None,
+) -> Iterator[str]:
+    """
+    Yield GRANT statements for those roles that are named.
+
+    Args:
+        table: The name of the outbox table.
+        app: The role that calls `stash()`; it can read back only what is staged,
+            because it moves its series into the outbox itself.
+        harvester: The role of `runharvester`, which also prunes processed keys
+            and the archive.
+        consumer: The role of `runconsumer` and of everything that calls `once()`.
+        operator: The role of the admin site and of `manage.py outbox`.
+    """
+    outbox, parked, archive, staged, series, identity, ids = (
+        quoted(table + suffix)
+        for suffix in (
+            *("", "_parked", "_archive", "_staged", "_series", "_identity", "_id_seq"),
+        )
+    )
+    processed, offsets, tend = (
+        quoted(table + suffix) for suffix in ("_processed", "_offsets", "_archive_tend")
+    )
+    if app:
+        role = quoted(app)
+        yield f"GRANT INSERT ({_WRITTEN}) ON {outbox} TO {role};"
+        yield f"GRANT SELECT, DELETE ON {staged} TO {role};"
+        yield (
+            f"GRANT INSERT ({_WRITTEN}, series_id, not_before) ON {staged} TO {role};"
+        )
+        yield f"GRANT SELECT, INSERT ({_JOINED}) ON {series} TO {role};"
+        yield (
+            f"GRANT UPDATE (expected, staged, state, closed_at) ON {series} TO {role};"
+        )
+    if harvester:
+        role = quoted(harvester)
+        yield f"GRANT SELECT, DELETE ON {outbox} TO {role};"
+        yield f"GRANT UPDATE (leader_id, attempts, last_error) ON {outbox} TO {role};"
+        yield f"GRANT INSERT ({_MOVED}) ON {parked}, {archive} TO {role};"
+        yield f"GRANT EXECUTE ON FUNCTION {tend} TO {role};"
+        # What is staged goes into the outbox, or under an id of its into the
+        # parked table.
+        yield f"GRANT INSERT ({_WRITTEN}) ON {outbox} TO {role};"
+        yield f"GRANT USAGE ON SEQUENCE {ids} TO {role};"
+        yield f"GRANT SELECT, DELETE ON {staged}, {series} TO {role};"
+        yield f"GRANT UPDATE (state, closed_at) ON {series} TO {role};"
+        # Nothing is updated, but PostgreSQL wants it for SKIP LOCKED.
+        yield f"GRANT UPDATE (not_before) ON {staged} TO {role};"
+        # Not the column `response`, which is a consumer's own.
+        yield f"GRANT SELECT ({_PRUNED}), DELETE ON {processed} TO {role};"
+        yield f"GRANT SELECT ON {identity} TO {role};"
+    if consumer:
+        role = quoted(consumer)
+        # A handler may ask which outbox a message is from.
+        yield f"GRANT SELECT ON {identity} TO {role};"
+        yield f"GRANT SELECT, INSERT, UPDATE (response) ON {processed} TO {role};"
+        yield f"GRANT SELECT, INSERT, UPDATE ON {offsets} TO {role};"
+    if operator:
+        role = quoted(operator)
+        yield f"GRANT SELECT, INSERT (id, {_WRITTEN}) ON {outbox} TO {role};"
+        yield f"GRANT SELECT, DELETE ON {parked}, {archive}, {staged} TO {role};"
+        yield f"GRANT SELECT, UPDATE (state, closed_at) ON {series} TO {role};"
+        yield f"GRANT SELECT, DELETE ON {processed} TO {role};"
+        rewound = "next_offset, topic_id, updated_at"
+        yield f"GRANT SELECT, UPDATE ({rewound}) ON {offsets} TO {role};"
+        yield f"GRANT SELECT, INSERT (is_only) ON {identity} TO {role};"
+        yield f"GRANT UPDATE (outbox, created_at) ON {identity} TO {role};"

@@ -1,0 +1,80 @@
+"""What `manage.py outbox series` does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.core.management.base import CommandError
+from django.db import transaction
+
+from ..exceptions import StashError
+from ..models import Series
+from ..observability.answer import Answer
+from ..stashing.series import discard_series, release_series
+from ..wording import count, local_time
+
+SHOWN: Final = 100
+"""Open series that `list` shows, the oldest first."""
+
+
+def list_series(alias: str, answer: Answer) -> None:
+    """Describe the open series, one a line."""
+    found = list(Series.objects.using(alias).open().order_by("id")[: SHOWN + 1])
+    answer.document |= {
+        "is_capped": len(found) > SHOWN,
+        "series": [_report(series) for series in found[:SHOWN]],
+    }
+    answer.say(*map(_describe, found[:SHOWN]))
+    if len(found) > SHOWN:
+        answer.say(f"and more: the {SHOWN} oldest are shown")
+    if not found:
+        answer.say("no series is open")
+
+
+def close_series(alias: str, action: str, names: Sequence[str], answer: Answer) -> None:
+    """
+    Release or discard series, each in a transaction of its own.
+
+    Raises:
+        CommandError: one cannot be closed; those before it were, and the answer has
+            them.
+    """
+    if not names:
+        raise CommandError(f"Name the series to {action}.")
+    closed: list[dict[str, Any]] = []
+    answer.document |= {"action": action, "series": closed}
+    for name in names:
+        try:
+            with transaction.atomic(using=alias):
+                if action == "release":
+                    messages = len(release_series(name, using=alias))
+                    outcome = "in the outbox"
+                else:
+                    messages = discard_series(name, using=alias)
+                    outcome = "discarded"
+        except StashError as exc:
+            raise CommandError(str(exc)) from exc
+        closed.append({"name": name, "messages": messages})
+        answer.say(f"{name!r}  {count(messages, 'message')} {outcome}")
+
+
+def _report(series: Series) -> dict[str, Any]:
+    end = series.expires_at
+    return {
+        "name": series.name,
+        "staged": series.staged,
+        "expected": series.expected,
+        "expires_at": end.isoformat() if end else None,
+        "on_timeout": series.on_timeout,
+    }
+
+
+def _describe(series: Series) -> str:
+    expected = "" if series.expected is None else f" of {series.expected:,}"
+    end = (
+        f"{series.on_timeout} at {local_time(series.expires_at)}"
+        if series.expires_at
+        else "no time-out"
+    )
+    return f"{series.name!r}  {series.staged:,}{expected} staged, {end}"

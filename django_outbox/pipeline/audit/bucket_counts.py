@@ -1,0 +1,110 @@
+"""
+The cheap audit: how many messages of each time bucket are where.
+
+The database counts its archive itself, the lake is counted from three narrow
+columns, and Kafka is not read at all. Beside the number stands a sum of
+digests of the message ids: a message that is missing and one too many do not
+make up for each other. What differs is examined by the full audit.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from ..lake import tables
+from ..lake.records import is_promised
+from . import jdbc
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from ..pipeline_settings import PipelineSettings
+
+EQUAL, OPEN, DIFFERENT = "equal", "open", "different"
+"""What a bucket is: `open` while its messages may still be under way."""
+
+_BUCKET: Final = ("topic", "bucket")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What to look at, in seconds."""
+
+    since: int
+    """Start of the first bucket, since 1970."""
+    width: int
+    """Of a bucket."""
+    settle: int
+    """How long the lake may take to have what the archive has."""
+
+
+def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFrame:
+    """
+    Count both sides, the database first: the lake may only have more.
+
+    Returns:
+        A row for each topic and bucket, as `judge` gives them.
+    """
+    of_topics = jdbc.is_of_topics(settings)
+    over = time.time() - span.settle - span.width
+    promised = jdbc.counts(spark, settings, **asdict(span)).where(of_topics).persist()
+    promised.count()
+    messages = [
+        tables.read(spark, settings, table)
+        .where(F.col("source").isin(*settings.outboxes()) & of_topics)
+        .where(F.col("created_at") >= F.timestamp_seconds(F.lit(span.since)))
+        .where(is_promised())
+        .select("topic", "created_at", "message_id")
+        for table in ("silver", "late")
+    ]
+    counted = messages[0].unionByName(messages[1]).groupBy(*_bucket(span))
+    lake = counted.agg(
+        F.count("*").alias("in_lake"), F.sum(_digest()).alias("lake_digest")
+    )
+    return judge(promised, lake.withColumn("is_over", F.col("bucket") <= over))
+
+
+def judge(promised: DataFrame, lake: DataFrame) -> DataFrame:
+    """
+    Lay the counts of both sides beside each other.
+
+    Args:
+        promised: topic, bucket (seconds since 1970), in_database, pending,
+            database_digest, is_settled.
+        lake: topic, bucket, in_lake, lake_digest, is_over (whether it had settled
+            when the database was asked, for a bucket that began only afterwards).
+
+    Returns:
+        topic, bucket, in_database, pending, in_lake and `state`, without the
+        buckets from before the archive of their topic began.
+    """
+    archived = F.when(F.col("in_database") > 0, F.col("bucket"))
+    began = promised.groupBy("topic").agg(
+        F.coalesce(F.min(archived), F.min("bucket")).alias("began")
+    )
+    is_equal = F.col("database_digest").eqNullSafe(F.col("lake_digest")) & (
+        F.col("in_database") == F.col("in_lake")
+    )
+    is_settled = F.coalesce("is_settled", "is_over")
+    state = F.when(is_equal, EQUAL).when(is_settled, DIFFERENT).otherwise(OPEN)
+    return (
+        promised.join(lake, list(_BUCKET), "full")
+        .join(began, "topic")
+        .where(F.col("bucket") >= F.col("began"))
+        .fillna(0, ["in_database", "pending", "in_lake"])
+        .select(*_BUCKET, "in_database", "pending", "in_lake", state.alias("state"))
+    )
+
+
+def _bucket(span: Span) -> list[str | Column]:
+    start = F.floor(F.unix_seconds("created_at") / span.width) * span.width
+    return ["topic", start.alias("bucket")]
+
+
+def _digest() -> Column:
+    """The number that `jdbc.counts` takes of a message id, too."""
+    return F.conv(F.substring(F.md5("message_id"), 1, 8), 16, 10).cast("bigint")

@@ -1,0 +1,271 @@
+"""
+Database, topics and lake against each other: what is lost, extra or changed.
+
+The three are laid under each other and grouped by message, so the cost is one
+shuffle, whatever the size. The functions on DataFrames are pure; `audit()`
+reads, in an order that makes a moving system comparable:
+
+1. the topics, up to their present ends;
+2. the database, in one snapshot: what is in 1 was committed before it;
+3. the topics once more, only if something of 2 is not in 1: it may have
+   arrived meanwhile; what neither 1 nor 2 knows is too new to be judged;
+4. the lake, judged up to where refine has come in each partition.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from ..lake import tables
+from ..lake.ingest import read_topics
+from ..lake.records import is_from_outbox, is_promised, parse
+from . import jdbc
+from .latency import bucket, latency
+from .report import OF_MESSAGES, UNDER_WAY, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from ..pipeline_settings import PipelineSettings
+
+MESSAGE: Final = ("source", "topic", "message_id")
+"""What is the same message everywhere."""
+
+EXAMPLES: Final = 20
+"""Ids that a report names for each count."""
+
+SKEW: Final = 10_000_000
+"""Microseconds by which a producer's clock may be ahead of the database's."""
+
+_ORIGINS: Final = ("kafka", "database", "lake")
+
+
+def slim(records: DataFrame, *, origin: str) -> DataFrame:
+    """What the audit needs of parsed records: digests in place of contents."""
+    return records.select(
+        *MESSAGE,
+        *("id", "partition", "offset"),
+        F.md5("key").alias("key_digest"),
+        F.md5("value").alias("value_digest"),
+        F.col("timestamp").alias("delivered_at"),
+        F.date_trunc("hour", F.coalesce("created_at", "timestamp")).alias("hour"),
+        latency().alias("latency"),
+        F.lit(origin).alias("origin"),
+    )
+
+
+def compare(
+    kafka: DataFrame, *, promises: DataFrame | None, lake: DataFrame
+) -> DataFrame:
+    """
+    One row for each message, with a column for each way in which it is wrong.
+
+    Args:
+        kafka: What the topics hold, `slim`; with `is_due` where the lake
+            should have it by now.
+        promises: What the database says, or None when it has nothing to say.
+        lake: What silver and late hold, `slim`.
+    """
+    everything = kafka.unionByName(lake, allowMissingColumns=True)
+    if promises is None:
+        everything = everything.withColumn("state", F.lit(None).cast("string"))
+    else:
+        everything = everything.unionByName(promises, allowMissingColumns=True)
+    counts = [
+        F.count_if(F.col("origin") == origin).alias(origin) for origin in _ORIGINS
+    ]
+    messages = everything.groupBy(*MESSAGE).agg(
+        F.min("id").alias("id"),
+        F.min("hour").alias("hour"),
+        F.min("delivered_at").alias("delivered_at"),
+        # Of the first delivery: the copies came later.
+        bucket(F.min("latency")).alias("latency_bucket"),
+        *counts,
+        F.max(F.col("state") == jdbc.SENT).alias("is_sent"),
+        F.coalesce(F.bool_or("is_due"), F.lit(False)).alias("is_due"),  # noqa: FBT003
+        (_differs("key_digest") | _differs("value_digest")).alias("is_altered"),
+    )
+    k, d, lk = F.col("kafka"), F.col("database"), F.col("lake")
+    is_known = F.lit(promises is not None)
+    wrong = {
+        # What is in the lake was in the topic, and retention has deleted it.
+        "lost": F.col("is_sent") & (k == 0) & (lk == 0),
+        "unexpected": is_known & F.col("is_judged") & (k > 0) & (d == 0),
+        "copies": k - 1,
+        "altered": F.col("is_altered"),
+        "lake_lost": F.col("is_due") & (lk == 0),
+        "behind": ~F.col("is_due") & (k > 0) & (lk == 0),
+        "lake_copies": lk - 1,
+        "pending": ~F.col("is_sent"),
+    }
+    return messages.withColumn("is_judged", _is_judged(promises)).select(
+        *MESSAGE,
+        "id",
+        "hour",
+        "latency_bucket",
+        F.least(k, F.lit(1)).cast("bigint").alias("messages"),
+        *(
+            F.greatest(F.coalesce(flag.cast("bigint"), F.lit(0)), F.lit(0)).alias(name)
+            for name, flag in wrong.items()
+        ),
+    )
+
+
+def _differs(digest: str) -> Column:
+    """Whether a message's copies are not all alike; null is a tombstone's value."""
+    text = F.coalesce(digest, F.lit("-"))
+    return F.min(text) != F.max(text)
+
+
+def _is_judged(promises: DataFrame | None) -> Column:
+    """
+    Whether the archive goes back far enough to know of a message.
+
+    It does by the time of its first delivery: what is released from the parked
+    table is archived late, under an id that is old.
+    """
+    if promises is None:
+        return F.lit(False)  # noqa: FBT003 - the literal itself
+    oldest = promises.where(F.col("state") == jdbc.SENT).groupBy("source", "topic")
+    known = {
+        (row["source"], row["topic"]): row["oldest"]
+        for row in oldest.agg(
+            F.min(F.unix_micros("archived_at")).alias("oldest")
+        ).collect()
+    }
+    verdict = F.lit(False)  # noqa: FBT003 - the literal itself
+    for (source, topic), first in known.items():
+        is_there = (F.col("source") == source) & (F.col("topic") == topic)
+        is_known = F.unix_micros("delivered_at") >= first + SKEW
+        verdict = F.when(is_there, is_known).otherwise(verdict)
+    return verdict
+
+
+def disorder(kafka: DataFrame) -> DataFrame:
+    """
+    The first deliveries that came behind a later id of their key.
+
+    Copies do not count: only the first occurrence of each message has a place
+    in the order.
+    """
+    nth = Window.partitionBy(*MESSAGE).orderBy("partition", "offset")
+    before = (
+        Window.partitionBy("source", "topic", "key_digest", "partition")
+        .orderBy("offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    return (
+        kafka.where(F.col("key_digest").isNotNull())
+        .withColumn("nth", F.row_number().over(nth))
+        .where("nth = 1")
+        .withColumn("mark", F.max("id").over(before))
+        .where("id < mark")
+    )
+
+
+def split_keys(kafka: DataFrame) -> DataFrame:
+    """The keys that are in more than one partition: nothing orders those."""
+    return (
+        kafka.where(F.col("key_digest").isNotNull())
+        .groupBy("source", "topic", "key_digest")
+        .agg(F.countDistinct("partition").alias("partitions"), F.min("id").alias("id"))
+        .where("partitions > 1")
+    )
+
+
+def audit(spark: SparkSession, settings: PipelineSettings) -> Report:
+    """Compare all that there is, and count what is wrong."""
+    tables.create(spark, settings)
+    kafka = _read_kafka(spark, settings).persist()
+    kafka.count()
+    promises = _read_promises(spark, settings)
+    if promises is not None:
+        promises = promises.persist()
+        sent = promises.where(F.col("state") == jdbc.SENT)
+        if not sent.join(kafka, list(MESSAGE), "left_anti").isEmpty():
+            kafka = _with_arrived(kafka, promises, _read_kafka(spark, settings))
+    silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
+    kept = silver.unionByName(late.drop("mark")).where(is_promised())
+    lake = slim(kept, origin="lake").persist()
+    reached = lake.groupBy("topic", "partition").agg(F.max("offset").alias("reached"))
+    due = kafka.join(reached, ["topic", "partition"], "left").withColumn(
+        "is_due",
+        F.coalesce(F.col("offset") <= F.col("reached"), F.lit(False)),  # noqa: FBT003
+    )
+    try:
+        return _report(compare(due, promises=promises, lake=lake).persist(), kafka)
+    finally:
+        for frame in (kafka, lake, promises):
+            if frame is not None:
+                frame.unpersist()
+
+
+def _read_kafka(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
+    records = parse(read_topics(spark, settings))
+    return slim(records.where(is_from_outbox() & is_promised()), origin="kafka")
+
+
+def _with_arrived(kafka: DataFrame, promises: DataFrame, now: DataFrame) -> DataFrame:
+    """Take what the topics hold now of messages that were known before."""
+    ids = [frame.select(*MESSAGE) for frame in (kafka, promises)]
+    known = ids[0].unionByName(ids[1]).distinct()
+    arrived = now.join(known, list(MESSAGE), "left_semi").persist()
+    # While the first reading is kept: to read it again would bring newer messages.
+    arrived.count()
+    kafka.unpersist()
+    return arrived
+
+
+def _read_promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | None:
+    rows = jdbc.promises(spark, settings)
+    if rows is None:
+        return None
+    of_topics = rows.where(jdbc.is_of_topics(settings))
+    return of_topics.withColumn("origin", F.lit("database"))
+
+
+def _report(messages: DataFrame, kafka: DataFrame) -> Report:
+    """Bring the few rows that people read into this process."""
+    group = ("source", "topic", "hour")
+    broken, split = disorder(kafka), split_keys(kafka)
+    counts = ("messages", *OF_MESSAGES, *UNDER_WAY)
+    sums = [F.sum(name).alias(name) for name in counts]
+    report = Report()
+    for row in messages.groupBy(*group).agg(*sums).collect():
+        report.add(row.asDict())
+    for row in broken.groupBy(*group).agg(F.count("*").alias("disorder")).collect():
+        report.add(row.asDict())
+    latencies = messages.where(F.col("latency_bucket").isNotNull())
+    for row in latencies.groupBy(*group, "latency_bucket").count().collect():
+        report.add_latency(row.asDict())
+    by_topic = split.groupBy("source", "topic").agg(F.count("*").alias("split_keys"))
+    for row in by_topic.collect():
+        report.add(row.asDict())
+    found = _examples(messages, *OF_MESSAGES)
+    for rows, name in ((broken, "disorder"), (split, "split_keys")):
+        if report.total(name):
+            found = found.unionByName(_examples(rows.withColumn(name, F.lit(1)), name))
+    for row in found.orderBy("name", "id").collect():
+        report.examples.setdefault(row["name"], []).append(row["id"])
+    messages.unpersist()
+    return report
+
+
+def _examples(rows: DataFrame, *names: str) -> DataFrame:
+    """The lowest ids for each of these counts that is not 0."""
+    nth = Window.partitionBy("name").orderBy("id")
+    wrong = [
+        F.struct(F.lit(name).alias("name"), F.col(name).cast("bigint").alias("count"))
+        for name in names
+    ]
+    return (
+        rows.select("id", F.explode(F.array(*wrong)).alias("wrong"))
+        .where("wrong.count > 0")
+        .select("id", "wrong.name")
+        .withColumn("nth", F.row_number().over(nth))
+        .where(F.col("nth") <= EXAMPLES)
+        .select("name", "id")
+    )

@@ -1,0 +1,202 @@
+"""
+The outbox's database, as Spark reads it: what was sent and what waits.
+
+One statement reads archive, outbox and parked rows, so all come from one
+snapshot: a row moves from one table to another in a transaction, and is in
+exactly one of them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import functions as F
+
+from ...exceptions import ConfigurationError, DatabaseUnavailable
+from ...settings.rules import TABLE_NAME
+from ..pipeline_settings import CLUSTER
+from ..resend.selection import fits
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from ..pipeline_settings import PipelineSettings
+
+SENT, PENDING = "sent", "pending"
+"""The column `state`: in the archive; or in the outbox, or parked."""
+
+_SELECT: Final = (
+    "SELECT '{state}' AS state, message_id::text AS message_id, id,"
+    " kafka_topic AS topic,"
+    " md5(convert_to(kafka_key, 'UTF8')) AS key_digest,"
+    " md5(coalesce(kafka_value_bytes, convert_to(kafka_value, 'UTF8')))"
+    " AS value_digest,"
+    " date_trunc('hour', create_time, 'UTC') AS hour, cluster_id,"
+    " {archived_at} AS archived_at FROM {table}"
+)
+
+_COUNTS: Final = """
+SELECT kafka_topic AS topic, bucket,
+    count(*) FILTER (WHERE is_sent) AS in_database,
+    count(*) FILTER (WHERE NOT is_sent) AS pending,
+    sum(('x' || substr(md5(message_id::text), 1, 8))::bit(32)::bigint)
+        FILTER (WHERE is_sent)::bigint AS database_digest,
+    count(*) FILTER (WHERE NOT is_sent) = 0
+        AND max(archived_at) < now() - make_interval(secs => {settle})
+        AS is_settled
+FROM (
+    SELECT *, floor(extract(epoch FROM create_time) / {width})::bigint
+        * {width} AS bucket
+    FROM (
+        SELECT kafka_topic, create_time, message_id, archived_at, true AS is_sent
+        FROM {table}_archive WHERE archived_at >= to_timestamp({since})
+        UNION ALL
+        SELECT kafka_topic, create_time, message_id, NULL, false FROM {table}
+        WHERE {is_own}
+        UNION ALL
+        SELECT kafka_topic, create_time, message_id, NULL, false FROM {table}_parked
+    ) AS messages
+    WHERE create_time >= to_timestamp({since})
+) AS messages
+GROUP BY kafka_topic, bucket
+"""
+"""Counts for each topic and bucket; a row is archived after it was created."""
+
+
+def options(url: str) -> dict[str, str]:
+    """Turn a database URL into what Spark's source wants; no secret in a URL."""
+    parts = urlsplit(url)
+    server = f"{parts.hostname}:{parts.port or 5432}"
+    query = f"?{parts.query}" if parts.query else ""
+    return {
+        "url": f"jdbc:postgresql://{server}{parts.path}{query}",
+        "user": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "driver": "org.postgresql.Driver",
+        # Without it the driver fetches all rows at once.
+        "fetchsize": "10000",
+    }
+
+
+def query(spark: SparkSession, url: str, text: str, **more: str) -> DataFrame:
+    """The rows of one statement; with further options of Spark's source."""
+    jdbc = spark.read.format("jdbc").options(**options(url))
+    return jdbc.options(**more).option("query", text).load()
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """
+    Turn what the database says into one line.
+
+    Raises:
+        ConfigurationError: it does not know or allow `what`.
+        DatabaseUnavailable: it does not answer.
+    """
+    try:
+        yield
+    except Exception as error:
+        # Depending on where Spark runs, it is one of several classes.
+        _, is_refusal, reason = str(error).partition("ERROR: ")
+        if is_refusal:
+            reason = reason.splitlines()[0]
+            raise ConfigurationError(f"{what}: the database says: {reason}") from error
+        if "FAILED_JDBC.CONNECTION" in str(error):
+            raise DatabaseUnavailable(
+                "The database does not let us in, or does not answer (DATABASE_URL)."
+            ) from error
+        raise
+
+
+def promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | None:
+    """
+    Return what the databases say of each message; None without a database.
+
+    A message that waits may be in those of several clusters.
+
+    Raises:
+        ConfigurationError: the table's name is no plain name, or the database of
+            a cluster is missing.
+    """
+    table = outbox_table(settings)
+    nowhere = "NULL::timestamptz"
+    tables = (
+        (SENT, f"{table}_archive", "archived_at"),
+        (PENDING, table, nowhere),
+        (PENDING, f"{table}_parked", nowhere),
+    )
+    text = " UNION ALL ".join(
+        _SELECT.format(state=state, table=name, archived_at=archived_at)
+        for state, name, archived_at in tables
+    )
+    outboxes = settings.outboxes()
+    if not outboxes:
+        return None
+    rows = _union([query(spark, url, text) for url in outboxes.values()])
+    source = F.lit(settings.source)
+    if part := CLUSTER.match(next(iter(settings.clusters), "")):
+        source = F.concat(F.lit(f"{part[1]}/"), F.col("cluster_id"))
+    return rows.withColumn("source", source).drop("cluster_id")
+
+
+def counts(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    *,
+    since: int,
+    width: int,
+    settle: int,
+) -> DataFrame:
+    """
+    Let the databases count; `counts.py` has the columns, and the arguments.
+
+    What waits is counted where it was written.
+
+    Raises:
+        ConfigurationError: the table's name is no plain name, or the database of
+            a cluster is missing.
+    """
+    values = {"since": since, "width": width, "settle": settle}
+    table = outbox_table(settings)
+    of_each = []
+    for source, url in settings.outboxes().items():
+        part = CLUSTER.match(source) if settings.clusters else None
+        is_own = f"cluster_id = {part[2]}" if part else "true"
+        text = _COUNTS.format(table=table, is_own=is_own, **values)
+        of_each.append(query(spark, url, text))
+    sums = ("in_database", "pending", "database_digest")
+    return (
+        _union(of_each)
+        .groupBy("topic", "bucket")
+        .agg(
+            *(F.sum(name).alias(name) for name in sums),
+            F.bool_and("is_settled").alias("is_settled"),
+        )
+    )
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda above, below: above.unionByName(below), frames)
+
+
+def is_of_topics(settings: PipelineSettings) -> Column:
+    """Whether a row's `topic` is one that the pipeline reads."""
+    if settings.topics:
+        return F.col("topic").isin(*settings.topics)
+    return fits("topic", settings.topic_pattern)
+
+
+def outbox_table(settings: PipelineSettings) -> str:
+    """
+    Return the outbox table's name, which is safe in SQL.
+
+    Raises:
+        ConfigurationError: it is no plain name.
+    """
+    if not TABLE_NAME.match(settings.table):
+        raise ConfigurationError(f"table: {settings.table!r} must be a plain SQL name.")
+    return settings.table

@@ -1,0 +1,153 @@
+"""
+Which outbox this is, and under which names its harvesters elect their leader.
+
+`migrate` gives each outbox an identity, a UUID in a table of one row. Where
+nobody chose a leader topic and a leader group, both are named after it, so that
+the names are known only when the database has answered. docs/decisions/identity.md
+says why it is not the server's own identifier.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .. import conf
+from ..clock import boottime
+from ..exceptions import ConfigurationError, DatabaseError, WrongOutbox
+from ..message.record import Identity
+from ..relay.availability import Outage
+from ..settings.options import OutboxSettings
+from .statements import queries, quoted
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+T = TypeVar("T")
+
+
+class KnownOutbox:
+    """
+    What is known of one outbox: its settings, and whatever its database said.
+
+    One thread learns; others may read at any time.
+    """
+
+    def __init__(self, options: OutboxSettings, *, table: str) -> None:
+        self.options = options
+        """With the names of the election, once the database has answered."""
+        self.identity: Identity | None = None
+        """None: the database has not answered, or the outbox has no identity."""
+        self._table = table
+
+    def learn(self, identity: Identity | None) -> OutboxSettings:
+        """
+        Take what the database says now; return the settings with all names.
+
+        Raises:
+            ConfigurationError: there is no identity to make names of.
+            WrongOutbox: it was another outbox before.
+        """
+        before = self.identity
+        if identity and before and identity.outbox != before.outbox:
+            raise WrongOutbox(
+                f"LEADER_TOPIC: the database now holds outbox {identity.outbox}, and "
+                f"held {before.outbox} before. Start this process again."
+            )
+        self.options = name(self.options, identity, table=self._table)
+        self.identity = identity or before
+        return self.options
+
+
+def name(
+    options: OutboxSettings, identity: Identity | None, *, table: str
+) -> OutboxSettings:
+    """
+    Return the settings with the names of the election.
+
+    Raises:
+        ConfigurationError: nobody chose them, and there is no identity.
+    """
+    if options.is_named:
+        return options
+    if identity is None:
+        raise ConfigurationError(
+            f"LEADER_TOPIC and LEADER_GROUP are not set, and {table!r} has no identity "
+            f"to name them after (no row in {table + '_identity'!r}). Run `manage.py "
+            "migrate`, or for a table that another tool made set both to a name that "
+            "no other outbox has."
+        )
+    return options.named(identity.outbox)
+
+
+def until_answered(ask: Callable[[], T], stop: threading.Event) -> tuple[T] | None:
+    """Ask the database until it answers; None: stopped before it did."""
+    outage = Outage()
+    while not stop.is_set():
+        try:
+            answer = ask()
+        except DatabaseError as error:
+            now = boottime()
+            stop.wait(outage.lost(error, now) - now)
+            continue
+        outage.reached(boottime())
+        return (answer,)
+    return None
+
+
+def read_identity(connection: BaseDatabaseWrapper, table: str) -> Identity | None:
+    """Read which outbox this is through a connection of Django's."""
+    named = quoted(f"{table}_identity")
+    with connection.cursor() as cursor:
+        values = {"identity": named, "table": quoted(table)}
+        cursor.execute(queries()["has_identity"], values)
+        if not cursor.fetchone()[0]:
+            return None
+        cursor.execute(queries()["identity"].format(identity=named))
+        row: Any = cursor.fetchone()
+    return Identity(*row) if row else None
+
+
+def renew_identity(connection: BaseDatabaseWrapper, table: str) -> str:
+    """Make it another outbox than that of which it is a copy; return its UUID."""
+    named = quoted(f"{table}_identity")
+    with connection.cursor() as cursor:
+        cursor.execute(queries()["new_identity"].format(identity=named))
+        return str(cursor.fetchone()[0])
+
+
+def named_settings(using: str | None = None) -> OutboxSettings:
+    """
+    Return the project's settings with the names of its outbox.
+
+    Where the names are made of the identity, the first call asks the database.
+
+    Args:
+        using: alias of the outbox's database; by default the setting DATABASE, else
+            where the routers write outbox records.
+
+    Raises:
+        ConfigurationError: there is no identity to make names of.
+        django.db.Error: the database did not answer.
+    """
+    from ..models.routing import outbox_database
+
+    options = conf.settings.snapshot()
+    if options.is_named:
+        return options
+    return options.named(_outbox_in(outbox_database(using or options.DATABASE)))
+
+
+@cache
+def _outbox_in(alias: str) -> str:
+    from django.db import connections
+
+    from ..models import OutboxRecord
+
+    options, table = conf.settings.snapshot(), OutboxRecord._meta.db_table
+    identity = read_identity(connections[alias], table)
+    name(options, identity, table=table)
+    assert identity is not None
+    return identity.outbox

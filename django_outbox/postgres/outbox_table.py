@@ -1,0 +1,242 @@
+"""
+What every adapter of the outbox table does: settle rows, measure, reconnect.
+
+`outbox.py` (rows that are marked) and `unmarked.py` (rows that are not) build
+on it. Each method is one statement of `queries.sql` and one round trip,
+atomic by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final, LiteralString
+
+from ..exceptions import DatabaseBusy, DatabaseError
+from ..message.record import Backlog, Failure, Identity, Numbering, Record
+from ..settings.options import OutboxSettings
+from .connection import Connection, Database
+from .statements import MARKED, compose, identifier, queries
+from .takeover_sql import Scope
+
+BACKLOG_CAP: Final = 100_000
+"""Rows after which `backlog()` stops counting: about ten milliseconds."""
+
+ERROR_LENGTH: Final = 500
+"""Characters of an error's text that the table keeps."""
+
+_KEPT: Final = frozenset({"page", "page_after"})
+"""Statements that the server keeps, with a plan that may be for any values: to plan a
+page with gaps takes longer than to read it. Of these two every plan is good, whatever
+the statistics say; of a mark, a plan made when the table was empty is not."""
+
+_KEPT_IDS: Final = 200
+"""A purge of so many rows at most is kept, too: for 30 of them that saves a fifth of
+its time. With a plan for any values the server compares each message id with all the
+others, which for a thousand costs more than to plan."""
+
+MIGRATE: Final = "Run `manage.py migrate`."
+
+_NOTED: Final = frozenset({"attempts", "last_error"})
+_VALUE: Final = Record._fields.index("value")
+
+_new_record: Final[Callable[[type[Record], Sequence[Any]], Record]] = tuple.__new__
+"""Makes a record from a row with half the work of `Record(*row)`."""
+
+
+def _to_record(row: Sequence[Any]) -> Record:
+    """Turn a row into a record; the binary value comes last in a row."""
+    if (raw := row[-1]) is None:
+        return _new_record(Record, row[:-1])
+    return _new_record(Record, (*row[:_VALUE], raw, *row[_VALUE + 1 : -1]))
+
+
+class Table:
+    """
+    One table, for one thread.
+
+    It also works on a table with goharvest's own columns: message ids are
+    then derived from the rows, and attempts are not counted.
+
+    Args:
+        table: its name, perhaps with a schema: `sales.outbox`.
+        source: name of this outbox, of which derived message ids are made.
+        has_archive: purged rows go to the archive table.
+        scope: which rows it looks for, where there are several clusters.
+        page_bytes: of the values of one page, but for its last row.
+    """
+
+    OWNED: ClassVar[LiteralString] = MARKED
+    """Which rows this adapter may write; see `statements.py`."""
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        table: str = "outbox",
+        source: str = "outbox",
+        has_archive: bool = False,
+        scope: Scope | None = None,
+        page_bytes: int = OutboxSettings().page_bytes,
+    ) -> None:
+        self._database = database
+        self._table = table
+        self._has_archive = has_archive
+        self._scope = scope
+        self._constants = {
+            "source": source,
+            "page_bytes": page_bytes,
+            **(scope.parameters if scope else {}),
+        }
+        self._known: tuple[Connection, Mapping[str, bytes]] | None = None
+
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+        statement = "archive" if self._has_archive else "purge"
+        ids = array_of([str(record.id) for record in records])
+        owner = self._owner(leader_id, records)
+        is_kept = len(records) <= _KEPT_IDS
+        return self._write(statement, is_kept=is_kept, ids=ids, **owner)
+
+    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._note("fail", leader_id, failures)
+
+    def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._note("park", leader_id, failures)
+
+    def ping(self) -> None:
+        with self._session("ping") as connection:
+            connection.execute(self._statements(connection)["ping"], {})
+
+    def backlog(self) -> Backlog:
+        with self._database.session() as connection:
+            statement = self._statements(connection)["backlog"]
+            values = {"cap": BACKLOG_CAP, **self._constants}
+            row = connection.execute(statement, values).fetchone()
+        records, age = row or (0, None)
+        return Backlog(records, records >= BACKLOG_CAP, age or 0.0)
+
+    def numbering(self) -> Numbering:
+        """Read what makes the rows and the ids one cluster's own."""
+        values = {
+            "table": self._quoted,
+            "staged": identifier(self._table, suffix="_staged").as_string(None),
+        }
+        with self._database.session() as connection:
+            row = connection.execute(queries()["numbering"], values).fetchone()
+        assert row is not None
+        return Numbering(*row)
+
+    def identity(self) -> Identity | None:
+        """
+        Read which outbox this is; None: it has no identity, as goharvest's.
+
+        Raises:
+            DatabaseError: it should have one, and `migrate` has not given it yet.
+        """
+        name = identifier(self._table, suffix="_identity").as_string(None)
+        values = {"identity": name, "table": self._quoted}
+        with self._database.session() as connection:
+            row = connection.execute(queries()["has_identity"], values).fetchone()
+            if row == (False, False):
+                return None
+            if row == (False, True):
+                raise DatabaseError(f"There is no table {name}. {MIGRATE}")
+            statement = self._statements(connection)["identity"]
+            row = connection.execute(statement).fetchone()
+        if row is None:
+            raise DatabaseError(
+                f"The table {name} is empty. Run `manage.py outbox identity --new`."
+            )
+        return Identity(*row)
+
+    def close(self) -> None:
+        """Drop the connection; the next call makes a new one."""
+        self._database.close()
+
+    def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
+        """Return the parameters of `OWNED`."""
+        return {"leader_id": leader_id}
+
+    def _note(self, name: str, leader_id: str, failures: Sequence[Failure]) -> int:
+        return self._write(
+            name,
+            ids=array_of([str(failure.record.id) for failure in failures]),
+            # Postgres has no NUL in a text.
+            errors=[
+                failure.error.replace("\0", "")[:ERROR_LENGTH] for failure in failures
+            ],
+            **self._owner(leader_id, [failure.record for failure in failures]),
+        )
+
+    def _write(self, name: str, *, is_kept: bool = False, **values: Any) -> int:
+        with self._session(name) as connection:
+            statement = self._statements(connection)[name]
+            values |= self._constants
+            return connection.execute(statement, values, prepare=is_kept).rowcount
+
+    def _read(self, name: str, **values: Any) -> list[Record]:
+        """Fetch the records that a statement returns, as the server orders them."""
+        with self._session(name) as connection:
+            statement = self._statements(connection)[name]
+            with connection.cursor(binary=True) as cursor:
+                values |= self._constants
+                cursor.execute(statement, values, prepare=name in _KEPT)
+                # All at once: the cursor's own iteration is Python for each row.
+                return [_to_record(row) for row in cursor.fetchall()]
+
+    @contextmanager
+    def _session(self, name: str) -> Iterator[Connection]:
+        """Lend the connection for a statement; say who holds what it waits for."""
+        try:
+            with self._database.session() as connection:
+                yield connection
+        except DatabaseBusy as error:
+            raise DatabaseBusy(f"{name} waits for {self._lock()}. {error}") from None
+
+    def _lock(self) -> str:
+        """Describe the lock that is in the way, if it can be seen."""
+        suffixes = {"table": "", "parked": "_parked", "archive": "_archive"}
+        names = {
+            name: identifier(self._table, suffix=suffix).as_string(None)
+            for name, suffix in suffixes.items()
+        }
+        try:
+            with self._database.session() as connection:
+                row = connection.execute(queries()["holders"], names).fetchone()
+        except DatabaseError:
+            row = None
+        if row is None:
+            return f"a lock in {self._table}"
+        relation, pid, application, mode = row
+        holder = f"pid {pid} ({application or 'no application_name'})"
+        if pid is None:
+            holder = "a prepared transaction"
+        return f"a lock on {relation}, held by {holder} as {mode}"
+
+    def _statements(self, connection: Connection) -> Mapping[str, bytes]:
+        """Compose the statements for the table as this connection sees it."""
+        if self._known is None or self._known[0] is not connection:
+            values = {"table": self._quoted}
+            rows = connection.execute(queries()["columns"], values).fetchall()
+            columns = {row[0] for row in rows}
+            statements = dict(
+                compose(self._table, columns, owned=self.OWNED, scope=self._scope)
+            )
+            if not columns >= _NOTED:
+                statements["fail"] = statements["fail_unnoted"]
+            self._known = connection, statements
+        return self._known[1]
+
+    @property
+    def _quoted(self) -> str:
+        return identifier(self._table).as_string(None)
+
+
+def array_of(texts: Iterable[str]) -> str:
+    """
+    Write ids, or UUIDs, as an array that the statement casts to its type.
+
+    The driver looks at each element of a list: for a page of records that took
+    longer than the server's work.
+    """
+    return f"{{{','.join(texts)}}}"

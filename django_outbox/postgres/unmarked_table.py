@@ -1,0 +1,111 @@
+"""
+The outbox table behind the port `UnmarkedTable`: rows that nobody marks.
+
+Before it comes `stashing/writing.py` or anybody's INSERT, after it the ledger relay, or
+MP/R with its marks in memory. Reading changes nothing; what is written is found
+by id and message id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, LiteralString
+
+from ..clock import boottime
+from ..message.record import Held, Record, Sweep
+from ..relay.memory_marks import MemoryMarks
+from .connection import Connection
+from .outbox_table import Table, array_of
+from .statements import IDENTIFIED, queries
+
+_HIGHEST_ID: Final = 2**63 - 1
+
+
+class UnmarkedOutbox(Table):
+    """Reads and settles rows of one table, for one thread."""
+
+    OWNED: ClassVar[LiteralString] = IDENTIFIED
+
+    _history: tuple[Connection, str] | None = None
+
+    @property
+    def stride(self) -> int:
+        return self._scope.clusters if self._scope else 1
+
+    def page(
+        self,
+        position: int,
+        gaps: Sequence[tuple[int, int]],
+        held: Sequence[Held] = (),
+        *,
+        limit: int,
+    ) -> list[Record]:
+        if not gaps and not held:
+            return self._read("page_after", position=position, limit=limit)
+        return self._read(
+            "page",
+            position=position,
+            lows=[low for low, _ in gaps],
+            highs=[high for _, high in gaps],
+            **_of_lanes(held),
+            limit=limit,
+        )
+
+    def writers(self) -> tuple[frozenset[str], bool]:
+        with self._database.session() as connection:
+            values = {"table": self._quoted}
+            rows = connection.execute(queries()["writers"], values).fetchall()
+        return frozenset(name for name, _ in rows), any(row[1] for row in rows)
+
+    def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
+        return self._read(
+            "sweep",
+            position=position,
+            known=array_of(map(str, sweep.known)),
+            topics=[topic for topic, _ in sweep.passed],
+            keys=[key for _, key in sweep.passed],
+            limit=limit,
+        )
+
+    def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
+        return self._read("lanes", position=position, **_of_lanes(held), limit=limit)
+
+    def history(self) -> str:
+        with self._database.session() as connection:
+            # A connection cannot outlive the history that it began in.
+            is_known = self._history is not None and self._history[0] is connection
+            if not is_known or self._database.is_pooled:
+                row = connection.execute(queries()["history"]).fetchone()
+                self._history = connection, str(row[0]) if row else ""
+            assert self._history is not None
+            return self._history[1]
+
+    def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
+        return {"message_ids": array_of([record.message_id for record in records])}
+
+
+class RememberedOutbox(UnmarkedOutbox):
+    """The same rows behind the port `Outbox`: the marks are kept in memory."""
+
+    def __init__(
+        self, *arguments: Any, clock: Callable[[], float] = boottime, **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._marks = MemoryMarks(self, clock=clock)
+
+    def mark(
+        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
+    ) -> list[Record]:
+        return self._marks.mark(leader_id, limit=limit, sweep=sweep)
+
+    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
+        self._marks.reset(leader_id, lanes)
+
+
+def _of_lanes(held: Sequence[Held]) -> dict[str, Any]:
+    """Return the parameters that name lanes; without any, ids that no row has."""
+    return {
+        "low": min((low for _, low in held), default=_HIGHEST_ID),
+        # No topic has a line break in its name.
+        "lanes": [f"{topic}\n{key}" for (topic, key), _ in held],
+    }

@@ -1,0 +1,139 @@
+"""
+What the ledger relay needs from the outside: a table and transactions.
+
+The table is `relay.ports.UnmarkedTable`. The transactions' adapter lives in
+`kafka/transactions.py`, the fake in `testing/`; both pass the scenarios in
+`tests/contracts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from ...exceptions import DeliveryFailed
+from ...message.record import Held, Record, Sweep
+from .committed_ids import Range, extended
+
+
+class Fault(NamedTuple):
+    """Why one record kept a whole transaction from being committed."""
+
+    record: Record
+    error: DeliveryFailed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """
+    What a transaction carried, and what earlier ones had not yet purged.
+
+    Written in the records' own transaction, so that a reader of committed
+    records finds either both or neither.
+    """
+
+    history: str
+    """System identifier and timeline of the origin's database, under which ids are
+    unique; empty while none but other clusters have written ledgers."""
+    records: Sequence[Record]
+    """In the log, and perhaps in the table; of a ledger that was read, only the
+    identity (`Record.identified`)."""
+    relayed: Sequence[Range] = ()
+    """All that was ever committed under this ledger, as far as it is remembered;
+    none where there is only one cluster."""
+
+    def followed_by(
+        self, batch: Sequence[Record], unpurged: Sequence[Record], *, clusters: int
+    ) -> Ledger:
+        """Return the ledger that goes with the next batch."""
+        is_shared = clusters > 1
+        return Ledger(
+            history=self.history,
+            records=[*batch, *unpurged],
+            relayed=extended(self.relayed, batch, step=clusters) if is_shared else (),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Look:
+    """
+    What the dispatcher wants to be found in the table, and what was.
+
+    Without a limit, and nothing held, it only asks which history the table has.
+    """
+
+    run: int
+    """Positions and gaps are kept for one run, which starts from the head."""
+    limit: int = 0
+    """Rows to read at most; 0 reads none."""
+    held: list[Held] = field(default_factory=list)
+    """Lanes whose rows to read, before the rest."""
+    sweep: Sweep | None = None
+    """To look for what was shown already and is still there."""
+    found: list[Record] = field(default_factory=list)
+    """Rows of the held lanes, in id order; of the lanes that have none here there
+    may be some behind the last one."""
+    records: list[Record] = field(default_factory=list)
+    """The rest, in id order."""
+    history: str = ""
+    """Which history of the database the rows are of."""
+    retry_at: float | None = None
+    """Boot-time seconds to try again at, when the table could not be read."""
+
+
+class Transactions(Protocol):
+    """
+    The transactional producer of one origin's records; it serves one thread.
+
+    All clusters that share a Kafka share the origin's transactional id and its
+    ledger. Every method but `close` may block, within the delivery time-out
+    and a bit.
+    """
+
+    def open(self) -> Ledger | None:
+        """
+        Fence whoever was here before, and return the last committed ledger.
+
+        Raises:
+            KafkaError: not now; close, and open again later.
+        """
+
+    def read(self) -> Ledger | None:
+        """
+        Return the last committed ledger, and disturb nobody.
+
+        Raises:
+            KafkaError: not now; try again later.
+        """
+
+    def send(
+        self,
+        records: Sequence[Record],
+        leader_id: str,
+        ledger: Ledger,
+        *,
+        patience: float,
+        may_commit: Callable[[], bool],
+    ) -> Sequence[Fault] | None:
+        """
+        Carry the records and their ledger in one transaction.
+
+        Returns None when it is committed. Otherwise nothing of it is visible,
+        ever, and the faults say why; without a fault, try again.
+
+        Args:
+            patience: seconds for the records to be acknowledged.
+            may_commit: asked directly before the commit.
+
+        Raises:
+            LedgerRefused: the ledger was, and no record; try fewer of them later.
+            ProducerBroken: the outcome is unknown, or nothing can be sent any
+                more: close, and open again to learn it from the ledger.
+        """
+
+    def serve(self) -> None:
+        """Let the client tell of its troubles; call it when there is nothing to do."""
+
+    def close(self) -> None:
+        """Drop the client without waiting; safe to call twice."""

@@ -1,0 +1,23 @@
+"""
+What the ledger relay has to know of amounts and timing.
+
+`harvester/wiring.py` fills it from the settings of the outbox.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..settings import RelaySettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerSettings(RelaySettings):
+    """How much one transaction carries, and how long it may take."""
+
+    batch: int
+    """Records of one transaction at most."""
+    delivery_timeout: float
+    """Seconds for the records of one transaction to be acknowledged."""
+    clusters: int = 1
+    """How many there are, and so how far apart the ids of one of them are."""

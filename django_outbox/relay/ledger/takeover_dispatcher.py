@@ -1,0 +1,140 @@
+"""
+The ledger relay for records that another cluster has left.
+
+One for each other cluster, beside the one for this cluster's own records, so
+that a takeover delays none of those. While there is nothing to take over it
+only looks, at most once a second: the origin's producer is fenced when rows
+are found that no ledger knows of, and not before.
+
+Whoever opens an origin's `transactional.id` is the only one who relays its
+records: the origin, or one other cluster. When the origin comes back it opens,
+too; whoever is fenced by that keeps away for as long as a rank waits.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ...exceptions import KafkaError, ProducerBroken
+from ...message.record import Record
+from ..ports import Term
+from .committed_ids import Relayed
+from .ledger_dispatcher import LedgerDispatcher
+from .ports import Ledger, Look
+from .stage import Stage
+
+logger = logging.getLogger(__name__)
+
+
+class TakeoverDispatcher(LedgerDispatcher):
+    """
+    Relays what one other cluster has left for too long.
+
+    Its table shows the rows of that origin which may be taken over, and its
+    transactions are those of the origin.
+    """
+
+    _is_on = False
+    """Whether there is, or was a moment ago, something to take over."""
+    _found_at = 0.0
+    _away_until = 0.0
+    """Somebody else relays these records: do not look before."""
+
+    def nudge(self) -> None:
+        """Do nothing: what was committed here just now is not another's."""
+
+    def step(self) -> float:
+        rest = super().step()
+        is_quiet = self._clock() - self._found_at >= self._settings.quiet
+        if is_quiet and self.stage is Stage.RELAYING and self.relay.is_idle:
+            self._end()
+        return rest
+
+    def _follow(self, term: Term | None, now: float) -> Term | None:
+        term = super()._follow(term, now)
+        if term is None:
+            self._is_on = False
+        return term
+
+    def _end(self) -> None:
+        """Leave the records to others until some are found again."""
+        self._is_on = False
+        self._begin_anew()
+        self.takeovers.stop()
+
+    # Looking, before anything is opened.
+
+    def _open(self, term: Term, now: float) -> None:
+        self._hand_over()
+        if self._is_on:
+            super()._open(term, now)
+        elif self._may_probe(now):
+            self._ask(Look(run=self._run, limit=self._settings.batch))
+
+    def _may_probe(self, now: float) -> bool:
+        is_early = now < max(self._away_until, self._pace.lost_until)
+        if is_early or self._is_asking:
+            return False
+        return self._pace.begins(now)
+
+    def _take(self, look: Look, now: float) -> None:
+        if self.stage is not Stage.CLOSED:
+            super()._take(look, now)
+            return
+        # The next one begins at the head again.
+        self._run += 1
+        if look.retry_at is not None:
+            self._take_failed_look(look)
+            return
+        self._pace.swept(len(look.records), now=now)
+        if look.records:
+            self._judge(look, now)
+
+    def _judge(self, look: Look, now: float) -> None:
+        """Purge what was found and is in the log; take over if there is more."""
+        try:
+            ledger = self._transactions.read()
+        except KafkaError as error:
+            self._report("Nothing can be taken over yet: %s", error)
+            return
+        relayed = _known_to(ledger, look.records)
+        self.relay.seen(relayed, self._leader_id)
+        if len(relayed) < len(look.records):
+            self._is_on, self._found_at = True, now
+        else:
+            # Behind these there may be more.
+            self._pace.restart()
+
+    # What is different while it is on.
+
+    def _believed(self, ledger: Ledger | None) -> Ledger:
+        """Go on from any ledger: the history is that of the origin's database."""
+        return ledger or Ledger(history="", records=[])
+
+    def _take_look(self, look: Look, now: float) -> None:
+        if look.records or look.found:
+            self._found_at = now
+        super()._take_look(look, now)
+        if look.sweep is None:
+            self.takeovers.found(self._leader_id, look.records, now)
+
+    def _break_off(self, error: ProducerBroken) -> None:
+        if not error.is_fenced:
+            super()._break_off(error)
+            return
+        logger.info(
+            "Another cluster relays these records now: %s",
+            error,
+            extra={"action": "takeover"},
+        )
+        self._away_until = self._clock() + self._settings.quiet
+        self._end()
+
+
+def _known_to(ledger: Ledger | None, records: list[Record]) -> list[Record]:
+    """Return those of the records that a ledger says are in the log."""
+    if ledger is None:
+        return []
+    relayed = Relayed(ledger.relayed)
+    listed = {record.message_id for record in ledger.records}
+    return [r for r in records if r.message_id in listed or r in relayed]

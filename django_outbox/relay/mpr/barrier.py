@@ -1,0 +1,283 @@
+"""
+MP/R's decisions, without clock, driver or thread.
+
+`Dispatcher` feeds it marked records and delivery reports and asks what to
+produce; `Settler` carries out its settlements. The steps A1–A9 and B1–B5 are
+those of the reference; `relay/__init__` tells the protocol as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
+from ...message.record import Failure, Held, Lane, Record, Settlement, Sweep
+from ..retry import RetryPolicy
+from .inflight import InFlight
+
+ABANDONED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+"""Codes of records that we gave up ourselves: no fault of theirs."""
+
+NEVER = float("inf")
+
+READ_AHEAD: Final = 4
+"""Pages of which records may wait here, most of them behind hot keys."""
+
+
+@dataclass(slots=True)
+class Blocked:
+    """A lane that waits for a retry; its rows keep their mark meanwhile."""
+
+    attempts: int
+    low: int
+    """The id from which on its rows are to be found again."""
+    until: float = NEVER
+    """Boot-time seconds; NEVER until the failure is noted in the table."""
+
+
+class Relay:
+    """
+    The state of one leader's work, owned by one thread.
+
+    All that is in flight was produced under one leader id: a new id is taken
+    (`lead`) only when nothing of the former is left.
+
+    Args:
+        max_in_flight: W, records produced and not settled.
+        page_bytes: while values of more than that are marked and not settled, there
+            is no room.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_in_flight: int,
+        page_bytes: int,
+        retry: RetryPolicy,
+        marks_in_memory: bool = False,
+        here: int = 0,
+    ) -> None:
+        self.leader_id: str | None = None
+        """The id under which records are marked, or None: stand by."""
+        self.must_remark = False
+        """The reference's forceRemark: the table may hold marks of ours that
+        we do not know of, so only a new leader id finds everything again."""
+        self.remark_reason = ""
+        self.purged = 0
+        """Records purged since this process started."""
+        self.failed = 0
+        """Deliveries that failed since this process started."""
+        self.blocked: dict[Lane, Blocked] = {}
+        """Lanes that wait for a retry; their records stay marked in the table."""
+        self.retry_at = NEVER
+        """Boot-time seconds at which the first of them is due."""
+        self.suspects: set[int] = set()
+        """Ids to produce alone: the last failure may be a neighbour's."""
+        self.is_producer_broken = False
+        """Whether the next record needs a new producer; who makes one resets this."""
+        self._max_in_flight = max_in_flight
+        self._page_bytes = page_bytes
+        self._marks_in_memory = marks_in_memory
+        self._retry = retry
+        self._flying = InFlight(here=here)
+        self._pending: Settlement | None = None
+        self._settling = 0
+        self._flying_id = ""
+        self._gone: set[int] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Records produced and not settled."""
+        return self._flying.count
+
+    @property
+    def unreported(self) -> int:
+        """Of these, records of which the producer has not told yet."""
+        pending = 0 if self._pending is None else len(self._pending)
+        return self._flying.count - self._settling - pending
+
+    @property
+    def queued(self) -> int:
+        """Records marked and not produced."""
+        return self._flying.queued
+
+    @property
+    def foreign(self) -> int:
+        """Records of other clusters, marked or produced and not settled."""
+        return self._flying.foreign
+
+    def has_room(self, rows: int) -> bool:
+        """
+        Whether a page of so many rows should be marked.
+
+        Records that wait behind a hot key do not keep others in the table, up
+        to a bound.
+        """
+        flying = self._flying
+        return (
+            flying.ready < rows
+            and flying.queued - flying.foreign < READ_AHEAD * rows
+            and flying.bytes <= self._page_bytes
+        )
+
+    def lead(self, leader_id: str) -> None:
+        """Start from an empty memory under a leader id never used before."""
+        assert not self._flying.count, "an id is taken only when nothing is in flight"
+        # A2: whatever was uncertain is marked again under the new id.
+        self.must_remark = False
+        self.remark_reason = ""
+        self.leader_id = self._flying_id = leader_id
+        self.suspects.clear()
+        self._forget_queue()
+
+    def stand_down(self) -> None:
+        """Produce no more; what is in flight still has to settle."""
+        self.leader_id = None
+        self._forget_queue()
+
+    def force_remark(self, reason: str) -> None:
+        """Ask for a new leader id once nothing is in flight (A9)."""
+        if self.leader_id is not None and not self.must_remark:
+            self.must_remark = True
+            self.remark_reason = reason
+            self._forget_queue()
+
+    def begin_claim(self) -> None:
+        """Note what leaves the table from here on: the mark may still see it."""
+        self._gone.clear()
+
+    def marked(self, records: Sequence[Record]) -> None:
+        """Take what a mark returned (A3), in id order."""
+        if self.blocked:
+            # A blocked lane's records stay marked and are found again, in order,
+            # after the lane's reset.
+            records = [record for record in records if not self._waits(record)]
+        ids = [record.id for record in records]
+        if not self._gone.isdisjoint(ids) or self._flying.holds_any(ids):
+            # A statement of a former leader id took effect late and took rows
+            # from us: in which order they are marked now, nobody knows.
+            self.force_remark("rows that wait here were marked by another")
+            return
+        self._flying.enqueue(records)
+
+    def sweep(self) -> Sweep:
+        """Tell what a sweep passes over."""
+        return Sweep(self._flying.ids, tuple(self.blocked))
+
+    def take(self, most: int) -> list[Record]:
+        """
+        Return some of the next records to produce; none: nothing may go now.
+
+        A4 throttle on all that is in flight, A5 the barriers of their lanes, A6
+        and A7 count them in; A8 (produce) is the caller's.
+        """
+        return self._flying.take(min(most, self._max_in_flight - self._flying.count))
+
+    def untake(self, records: Sequence[Record]) -> None:
+        """Put back, in their order, records that were taken and not produced."""
+        if self.leader_id is None or self.must_remark:
+            self._flying.settle(records)
+        else:
+            self._flying.untake(records)
+
+    def reported(self, record: Record, error: DeliveryFailed | None) -> None:
+        """Take the outcome of one record's delivery."""
+        if error is None:
+            pending = self._pending
+            if pending is None:
+                pending = self._settlement()
+            pending.acknowledged.append(record)
+            return
+        is_broken = isinstance(error, ProducerBroken)
+        self.is_producer_broken |= is_broken
+        if is_broken or error.code in ABANDONED:
+            # No fault of the record, and nobody knows whether it is in the log.
+            self._flying.settle([record])
+            self.force_remark(f"the producer gave up: {error.code}")
+            return
+        self.failed += 1
+        if isinstance(error, RecordPoisoned):
+            self.suspects.add(record.id)
+        failure = Failure(record, f"{error.code}: {error}")
+        if self._retry.should_park(record, error):
+            self._settlement().poisoned.append(failure)
+            return
+        self._settlement().failed.append(failure)
+        # B3: later records of this lane may not overtake it. Behind a record of
+        # another cluster there may be own ones, with lower ids.
+        low = self._flying.lowest(record)
+        self._flying.drop_followers(record.lane)
+        self.blocked[record.lane] = Blocked(record.attempts + 1, low)
+
+    def settlement(self) -> Settlement | None:
+        """Hand out what was decided since the last call."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._settling += len(pending)
+        return pending
+
+    def settled(self, settlement: Settlement, *, now: float) -> None:
+        """Lower the barriers of a settlement that the table holds (B4, B5)."""
+        self._settling -= len(settlement)
+        gone = settlement.acknowledged
+        if settlement.poisoned:
+            gone = gone + [record for record, _ in settlement.poisoned]
+        self._flying.settle(gone)
+        ids = [record.id for record in gone]
+        self._gone.update(ids)
+        self.suspects.difference_update(ids)
+        for record, _ in settlement.failed:
+            self._flying.settle([record])
+            if lane := self.blocked.get(record.lane):
+                lane.until = now + self._retry.delay(lane.attempts)
+                self.retry_at = min(self.retry_at, lane.until)
+        purged = settlement.purged or 0
+        self.purged += purged
+        if self._marks_in_memory:
+            # A row that was not there is another's work, and no mark of ours is lost.
+            return
+        if purged < len(settlement.acknowledged):
+            missing = len(settlement.acknowledged) - purged
+            self.force_remark(f"{missing} purged rows were no longer marked by us")
+        if settlement.parked is not None:
+            # A row that somebody else has marked stays, and comes first again.
+            missing = len(settlement.poisoned) - settlement.parked
+            if missing > 0:
+                self.force_remark(f"{missing} parked rows were no longer marked by us")
+
+    def due(self, now: float) -> list[Held]:
+        """Return the lanes whose rows are to be reset (B2) and retried."""
+        if now < self.retry_at:
+            return []
+        return [
+            Held(lane, wait.low)
+            for lane, wait in self.blocked.items()
+            if wait.until <= now
+        ]
+
+    def unblock(self, lanes: Iterable[Lane]) -> None:
+        """Let these lanes be marked again; their rows have been reset."""
+        for lane in lanes:
+            self.blocked.pop(lane, None)
+        waits = (wait.until for wait in self.blocked.values())
+        self.retry_at = min(waits, default=NEVER)
+
+    def _waits(self, record: Record) -> bool:
+        """Whether its lane is blocked; then it is to be found again."""
+        wait = self.blocked.get((record.topic, record.key))
+        if wait is None:
+            return False
+        wait.low = min(wait.low, record.id)
+        return True
+
+    def _settlement(self) -> Settlement:
+        if self._pending is None:
+            self._pending = Settlement(leader_id=self._flying_id)
+        return self._pending
+
+    def _forget_queue(self) -> None:
+        self._flying.drop_queue()
+        self.blocked.clear()
+        self.retry_at = NEVER

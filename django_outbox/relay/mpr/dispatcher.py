@@ -1,0 +1,253 @@
+"""
+The centre of MP/R: check leadership, claim, produce, serve reports.
+
+`step()` is one round of the thread "dispatch"; the harvester owns the thread.
+It never waits for the table: claims go to `mark.py`, settlements to
+`settle.py`, and what comes back is taken in the next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ...exceptions import DeliveryFailed, ProducerQueueFull
+from ...message.record import Claim
+from ..availability import Outage
+from ..ports import Leadership, Producer, Term
+from ..settings import DispatchSettings
+from ..work_queue import MAX_OUTSTANDING, Handoff, Post, report_sweep
+from .barrier import Relay
+
+REPORT_WAIT: Final = 0.001
+"""Seconds to wait for reports while something is in flight; the client's least."""
+
+TABLE_WAIT: Final = 0.001
+"""Seconds to wait for the table between two looks for reports."""
+
+REBUILD_PAUSE: Final = 0.5
+"""Seconds from a broken producer to the leader id under which another one is built."""
+
+SLICE: Final = 200
+"""Records that are produced before reports are served and settlements handed over."""
+
+
+class Dispatcher(Handoff[Claim]):
+    """
+    Marks, produces and reports, one round at a time.
+
+    Args:
+        make_producer: builds a producer; called on this thread.
+        post, outages, clock: see `Handoff`.
+    """
+
+    def __init__(
+        self,
+        settings: DispatchSettings,
+        *,
+        leadership: Leadership,
+        make_producer: Callable[[], Producer],
+        post: Post[Claim],
+        outages: Sequence[Outage],
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            settings, leadership=leadership, post=post, outages=outages, clock=clock
+        )
+        self.relay = Relay(
+            max_in_flight=settings.max_in_flight,
+            page_bytes=settings.page_bytes,
+            retry=settings.retry,
+            marks_in_memory=settings.marks_in_memory,
+            here=settings.here,
+        )
+        self._settings = settings
+        self._make_producer = make_producer
+        self._producer: Producer | None = None
+
+    def step(self) -> float:
+        """Do one round; return for how many seconds there is nothing to do."""
+        now = self._clock()
+        self._take_answers(now)
+        self._take_claimed(now)
+        term = self._follow(self._leadership.term, now)
+        if term is not None:
+            self._lead(term, now)
+        has_more = self._produce()
+        self._serve_reports(has_more=has_more)
+        self._hand_over()
+        if has_more or self._answers or self._claimed:
+            return 0.0
+        if self.relay.unreported:
+            # If nothing is asked of the table, the producer's poll is the wait.
+            return TABLE_WAIT if self._is_asking else 0.0
+        return self._idle(now, is_leading=term is not None)
+
+    def close(self) -> None:
+        """Drop the producer; the last call."""
+        self._discard_producer()
+
+    def _follow(self, term: Term | None, now: float) -> Term | None:
+        """A1: act only under a term that is proven and not being drained."""
+        relay = self.relay
+        is_proven = term is not None and term.remaining(now) > 0
+        if term is None or not is_proven or term.acquired_at == self._draining:
+            self._stand_by(is_proven=is_proven)
+            return None
+        if term.leader_id == relay.leader_id:
+            return term
+        if relay.leader_id is not None:
+            relay.stand_down()
+        if relay.in_flight or self._is_claiming:
+            return None
+        relay.lead(term.leader_id)
+        self._pace.restart()
+        return term
+
+    def _stand_by(self, *, is_proven: bool) -> None:
+        """Let what is in flight settle (a drain), or give it up (unproven)."""
+        if self.relay.leader_id is not None:
+            self.relay.stand_down()
+            self.takeovers.stop()
+        if self.relay.in_flight and not is_proven:
+            # Another may lead by now: nothing queued here may reach Kafka.
+            self._discard_producer()
+        if not self.relay.in_flight and not self._is_claiming:
+            self._tell_drained()
+
+    def _lead(self, term: Term, now: float) -> None:
+        """A3 and B2: ask for what is due, one claim at a time."""
+        relay = self.relay
+        self._resign_when_overdue(term, now)
+        if self._is_claiming:
+            return
+        if relay.must_remark:
+            if now >= self._pace.look_at and not relay.in_flight:
+                # A new id helps only when the table can be reached.
+                self._ask(Claim(leader_id=term.leader_id))
+            return
+        lanes = relay.due(now)
+        rows = self._settings.mark_batch
+        is_due = lanes or now >= self._look_at
+        limit = rows if is_due and relay.has_room(rows) else 0
+        if lanes or limit:
+            claim = Claim(leader_id=term.leader_id, lanes=lanes, limit=limit)
+            if limit and self._settings.marks_in_memory:
+                self._perhaps_sweep(claim, now)
+            self._ask(claim)
+
+    def _perhaps_sweep(self, claim: Claim, now: float) -> None:
+        """Let a claim find what was left behind, if it is time and there is room."""
+        # Half of what may be in flight is for this cluster's own records.
+        room = self._settings.max_in_flight // 2 - self.relay.foreign
+        if self._pace.begins(now) and room > 0:
+            claim.sweep = self.relay.sweep()
+            claim.limit = min(claim.limit, room)
+
+    def _ask(self, claim: Claim) -> None:
+        self.relay.begin_claim()
+        super()._ask(claim)
+
+    def _take_claimed(self, now: float) -> None:
+        while self._claimed:
+            claim = self._claimed.popleft()
+            self._is_claiming = False
+            # Under an id that has ended, the marks mean nothing any more.
+            if claim.leader_id == self.relay.leader_id:
+                self._take_claim(claim, now)
+
+    def _take_claim(self, claim: Claim, now: float) -> None:
+        relay = self.relay
+        if claim.retry_at is not None:
+            self._pace.look_at = claim.retry_at
+            if claim.is_uncertain:
+                # The table may hold marks of ours.
+                relay.force_remark("the outcome of a mark or reset is unknown")
+        elif relay.must_remark:
+            if not relay.in_flight:
+                self._refresh(claim.leader_id, now)
+        else:
+            relay.unblock(lane for lane, _ in claim.lanes)
+            relay.marked(claim.records)
+            here = self._settings.here
+            found = len(claim.records)
+            if claim.sweep is not None:
+                self._pace.swept(found, now=now)
+                self.takeovers.found(claim.leader_id, claim.records, now)
+                report_sweep(sum(r.cluster_id == here for r in claim.records))
+            elif claim.limit:
+                self._pace.found(found, limit=claim.limit, since=self._clock())
+
+    def _refresh(self, leader_id: str, now: float) -> None:
+        """A9: a new leader id, with nothing in flight and nothing claimed."""
+        reason = self.relay.remark_reason
+        fresh = self._leadership.refresh(leader_id, reason=reason, now=now)
+        if fresh is not None:
+            self.relay.lead(fresh.leader_id)
+            self._pace.restart()
+
+    def _produce(self) -> bool:
+        """A4 to A8: a slice of what may go; return whether there may be more."""
+        relay = self.relay
+        if relay.must_remark or not relay.queued or relay.leader_id is None:
+            return False
+        producer = self._producer
+        if producer is None:
+            producer = self._producer = self._make_producer()
+        leader_id, suspects = relay.leader_id, relay.suspects
+        produce, settled = producer.produce, relay.reported
+        is_trusted = self._is_trusted
+        records = relay.take(SLICE)
+        rest = iter(records)
+        for record in rest:
+            # A pause or a handover may have come at any line above: look anew.
+            if relay.must_remark or not is_trusted(leader_id):
+                relay.untake([record, *rest])
+                return False
+            try:
+                produce(record, leader_id, settled, alone=record.id in suspects)
+            except ProducerQueueFull:
+                relay.untake([record, *rest])
+                return False
+            except DeliveryFailed as error:
+                settled(record, error)
+        return len(records) == SLICE
+
+    def _serve_reports(self, *, has_more: bool) -> None:
+        if self._producer is not None and self.relay.unreported:
+            is_hurried = has_more or self._answers or self._is_asking
+            self._producer.poll(0 if is_hurried else REPORT_WAIT)
+        if self.relay.is_producer_broken:
+            self._discard_producer()
+            # What broke it may break the next one, too.
+            self._pace.look_at = self._clock() + REBUILD_PAUSE
+
+    def _hand_over(self) -> None:
+        if self._outstanding < MAX_OUTSTANDING and (s := self.relay.settlement()):
+            self._submit(s)
+
+    def _take_answers(self, now: float) -> None:
+        while self._answers:
+            self._outstanding -= 1
+            self.relay.settled(self._answers.popleft(), now=now)
+
+    def _idle(self, now: float, *, is_leading: bool) -> float:
+        """Seconds until the next mark or retry is due; an answer comes by itself."""
+        relay, until = self.relay, now + self._settings.idle_interval
+        if not is_leading or self._is_claiming:
+            return until - now
+        if relay.must_remark:
+            until = until if relay.in_flight else min(until, self._pace.look_at)
+        else:
+            until = min(until, relay.retry_at)
+            if relay.has_room(self._settings.mark_batch):
+                until = min(until, self._look_at)
+        return max(0.0, until - self._clock())
+
+    def _discard_producer(self) -> None:
+        """Give up on all that is queued, and build the next producer anew."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            producer.close()
+        self.relay.is_producer_broken = False

@@ -1,0 +1,133 @@
+"""
+Sends what was staged when its time has come, while this process leads.
+
+The thread "tend" asks `wait()` and calls `step()`, as it does with the
+meter. Each step asks the database when something is due, so that an empty
+table costs one look a second, and does no more than a chunk of each kind. It
+matters to nobody who does it: a row leaves the staged table once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ..exceptions import DatabaseBusy, DatabaseError
+from ..message.record import Agenda, ExpiredSeries
+from .availability import Outage
+from .ports import Staging
+
+logger = logging.getLogger(__name__)
+
+CHUNK: Final = 1_000
+"""Rows of one statement: some twenty milliseconds. Half as many after each that failed:
+their values may be too large to be moved in time."""
+
+GROWTH: Final = 50
+"""Rows by which a statement takes more again after each that did not fail."""
+
+LONGEST: Final = 1.0
+"""Seconds between two looks, at most: one could be staged that is due before
+all others."""
+
+ABSENT: Final = 60.0
+"""Seconds until an outbox without a staged table is asked again."""
+
+REST: Final = 4.0
+"""A step is followed by a rest of so many times its length, in which the database
+is there for what is in flight."""
+
+
+class Releaser:
+    """
+    Moves what is due, at a pace that leaves room for others.
+
+    Args:
+        staging: the tables, or None: there are none.
+        interval: seconds between two steps, at least.
+        on_expired: told the leader id and each series whose time was up, when
+            its messages are gone.
+        clock: boot-time seconds.
+    """
+
+    def __init__(
+        self,
+        staging: Staging | None,
+        *,
+        interval: float,
+        on_expired: Callable[[str, ExpiredSeries], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._staging = staging
+        self._interval = interval
+        self._on_expired = on_expired
+        self._clock = clock
+        self._outage = Outage()
+        self._chunk = CHUNK
+        self._look_at = 0.0 if staging else float("inf")
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until the next step is due."""
+        return max(0.0, self._look_at - now)
+
+    def skip(self, now: float) -> None:
+        """Let a step pass: this process does not lead."""
+        self._look_at = now + LONGEST
+
+    def step(self, leader_id: str) -> None:
+        """Move what is due; a table out of reach is tried again later."""
+        assert self._staging is not None, "without a table no step is ever due"
+        began = self._clock()
+        try:
+            wait = self._work(self._staging, leader_id)
+        except DatabaseError as error:
+            if not isinstance(error, DatabaseBusy):
+                self._chunk = max(1, self._chunk // 2)
+            self._look_at = self._outage.lost(error, self._clock())
+            return
+        self._chunk = min(CHUNK, self._chunk + GROWTH)
+        now = self._clock()
+        self._outage.reached(now)
+        self._look_at = now + max(wait, self._interval, REST * (now - began))
+
+    def close(self) -> None:
+        """Let the connection go."""
+        if self._staging is not None:
+            self._staging.close()
+
+    def _work(self, staging: Staging, leader_id: str) -> float:
+        """Do what is due; return the seconds until there is more, if it is known."""
+        agenda = staging.agenda()
+        if agenda is None:
+            return ABSENT
+        if agenda.due <= 0 and (released := staging.release(limit=self._chunk)):
+            logger.debug(
+                "%s staged records are in the outbox",
+                released,
+                extra={"action": "release", "records": released},
+            )
+        if agenda.overdue <= 0:
+            staging.expire(limit=self._chunk)
+        if agenda.overdue <= 0 or agenda.is_expiring:
+            self._clear(staging, leader_id)
+        if agenda.forgettable <= 0:
+            staging.forget(limit=self._chunk)
+        return _rest(agenda)
+
+    def _clear(self, staging: Staging, leader_id: str) -> None:
+        if series := staging.clear(limit=self._chunk):
+            logger.warning(
+                "A series was not released in time; its %s records were %sed",
+                series.messages,
+                series.action,
+                extra={"action": "series_expired", "records": series.messages},
+            )
+            self._on_expired(leader_id, series)
+
+
+def _rest(agenda: Agenda) -> float:
+    """Return the seconds until the next look; 0.0 when something was due."""
+    if agenda.is_expiring:
+        return 0.0
+    return min(agenda.due, agenda.overdue, agenda.forgettable, LONGEST)

@@ -1,0 +1,175 @@
+"""
+What every writer of messages needs: the caller's transaction and the settings.
+
+`stashing/writing.py` and `stashing/staging.py` write with it, on the caller's own
+connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import connections, router
+
+from ..conf import serializer, settings
+from ..exceptions import NotInTransaction
+from ..message.channel import channel_of
+from ..message.outgoing import Row, Rows
+from ..message.record import Lane
+from ..settings.options import OutboxSettings
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+CHUNK_ROWS: Final = 5_000
+"""Rows of one statement: an INSERT of them stays under 65,535 parameters."""
+CHUNK_BYTES: Final = 4_000_000
+"""Bytes (or characters) of their values, unless one value is larger."""
+
+COLUMNS: Final = (
+    "kafka_topic, kafka_key, kafka_value, kafka_value_bytes, kafka_header_keys, "
+    "kafka_header_values, kafka_partition, message_id"
+)
+"""Those of a `Row`, in its order, and its id; the database knows the others."""
+VALUES: Final = "%s, %s, %s, %s, %s::text[], %s::text[], %s, %s"
+"""One parameter for each of them."""
+
+_LOCK: Final = """\
+-- outbox: order
+SELECT pg_advisory_xact_lock(hashtextextended(key, hashtextextended(topic, 0)))
+FROM unnest(%s::text[], %s::text[]) AS lane(topic, key)"""
+
+
+class Writer:
+    """What the settings say about writing, worked out once."""
+
+    def __init__(self, options: OutboxSettings) -> None:
+        # Defer the import: models cannot load before the app registry.
+        from ..models import OutboxRecord
+
+        self.options = options
+        self._model = OutboxRecord
+        self.rows = Rows(options, serializer(options.SERIALIZER))
+        table = OutboxRecord._meta.db_table
+        notify = f"pg_notify('{channel_of(table)}', '')"
+        self.returning = f"\nRETURNING {notify}" if options.NOTIFY else ""
+        """The end of an INSERT that tells the harvester, with NOTIFY."""
+        self._parts = {
+            "outbox": f'"{table}"',
+            "staged": f'"{table}_staged"',
+            "series": f'"{table}_series"',
+            "columns": COLUMNS,
+            "values": VALUES,
+            "notify": notify,
+            "returning": self.returning,
+        }
+        self._statements: dict[str, str] = {}
+
+    def statement(self, template: str) -> str:
+        """Put tables and columns into a statement."""
+        statement = self._statements.get(template)
+        if statement is None:
+            statement = self._statements[template] = template.format(**self._parts)
+        return statement
+
+    def connection(
+        self, using: str | None, *, caller: str = "stash"
+    ) -> BaseDatabaseWrapper:
+        """Return the caller's own connection, which must be in a transaction."""
+        alias = using or self.options.DATABASE or router.db_for_write(self._model)
+        connection = connections[alias]
+        if not connection.in_atomic_block:
+            raise NotInTransaction(_not_in_transaction(alias, caller))
+        return connection
+
+
+_current: Writer | None = None
+
+
+def current_writer() -> Writer:
+    """Return the writer of the present settings."""
+    global _current  # noqa: PLW0603  # one value, replaced as a whole
+    options = settings.snapshot()
+    writer = _current
+    if writer is None or writer.options is not options:
+        writer = _current = Writer(options)
+    return writer
+
+
+def lock_lanes(connection: BaseDatabaseWrapper, lanes: Iterable[Lane]) -> None:
+    """
+    Wait until no other transaction that writes these lanes in order is open.
+
+    The locks are taken in one order, so that two batches never wait for each
+    other.
+    """
+    ordered = sorted(set(lanes))
+    topics, keys = [topic for topic, _key in ordered], [key for _topic, key in ordered]
+    with connection.cursor() as cursor:
+        cursor.execute(_LOCK, [topics, keys])
+
+
+def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Split rows into lists that fit into one statement each."""
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += len(row.text or row.raw or "")
+        if len(chunk) == CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def identified(chunk: Sequence[Row], *more: Any) -> tuple[list[uuid.UUID], list[Any]]:
+    """Give rows their ids; return these, and the parameters of an INSERT."""
+    ids = [uuid.uuid4() for _ in chunk]
+    pairs = zip(chunk, ids, strict=True)
+    return ids, [value for row, one in pairs for value in (*row, one, *more)]
+
+
+def text_array(texts: Iterable[str]) -> str:
+    """
+    Write texts as PostgreSQL writes an array of them.
+
+    The driver looks at each element of a list: a quarter of `stash_many()`'s time.
+    """
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
+    return '{"' + '","'.join(quoted) + '"}' if quoted else "{}"
+
+
+def _not_in_transaction(alias: str, caller: str) -> str:
+    if _is_async():
+        return (
+            f"{caller}() was called in async code, which is in no transaction of "
+            f"Django's. Use `await a{caller}(...)`, or sync_to_async() on a function "
+            "that does both."
+        )
+    text = f"No transaction.atomic() block is open on the database {alias!r}"
+    elsewhere = [
+        connection.alias
+        for connection in connections.all(initialized_only=True)
+        if connection.in_atomic_block
+    ]
+    if elsewhere:
+        return (
+            f"{text}, but one is on {elsewhere[0]!r}. If the business rows are "
+            f"written there, pass using={elsewhere[0]!r}, and migrate the outbox there."
+        )
+    return (
+        f"{text}. Call {caller}() inside `with transaction.atomic(using={alias!r}):`, "
+        "together with the business rows."
+    )
+
+
+def _is_async() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,239 @@
+"""
+The Kafka client of a fake member: what goes on behind its polling thread.
+
+It joins, sends group heartbeats and hears the coordinator by itself, as
+librdkafka's threads do; `membership.py` tells the listener what it noted. It
+also is the process's end of the network, and so the place of most faults.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from django_outbox.election.term import new_id
+
+from .coordinator import Answer, Coordinator
+from .timeline import Timeline
+
+
+class Notice(Enum):
+    """What the listener has to be told before the client may go on."""
+
+    ASSIGNED = auto()
+    REVOKED = auto()
+    LOST = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTiming:
+    """The timing of a consumer. Durations are seconds."""
+
+    session_timeout: float
+    """The coordinator removes a silent member after this long."""
+    heartbeat_interval: float
+    """Between two group heartbeats."""
+    max_poll_interval: float
+    """A member that does not poll leaves after this long."""
+
+
+class FakeClient:
+    """One life of a consumer, from subscribing to its end."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        time: Timeline,
+        timing: GroupTiming,
+        latency: Callable[[], float | None],
+    ) -> None:
+        self.inbox: deque[Notice | int] = deque()
+        """Notices, and offsets that were confirmed, in their order."""
+        self.polled_at = time()
+        self.is_cut = False
+        self.is_telling = False
+        """The listener is being told to let go, and the group must wait."""
+        self.is_closing = False
+        self._coordinator = coordinator
+        self._time = time
+        self._timing = timing
+        self._latency = latency
+        self._is_alive = True
+        self._is_frozen = False
+        self._held: list[Callable[[], object]] = []
+        """What reached the process while it was frozen."""
+        self._arrivals = {"there": 0.0, "back": 0.0}
+        self._is_owner = False
+        self._member_id = new_id()
+        self._generation = -1
+        self._is_joining = False
+        self._attempt = 0
+        """Counts joins: an answer to an earlier one is out of date."""
+        self._join()
+        self._beat()
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """Member id and generation, as the last rebalance gave them."""
+        return self._member_id, self._generation
+
+    # What the member asks for.
+
+    def write(self, value: object) -> None:
+        """Append to the partition; the broker asks for no membership."""
+        self._request(lambda: self._coordinator.log.append(value))
+
+    def commit(self, offset: int) -> None:
+        """Commit; the coordinator asks for member and generation."""
+        if self._is_joining:
+            # It would wait behind the join, and then be of the old generation.
+            return
+        member_id, generation = self._member_id, self._generation
+
+        def commit() -> None:
+            if self._coordinator.commit(member_id, generation) is Answer.ACCEPTED:
+                self._reply(lambda: self.inbox.append(offset))
+
+        self._request(commit)
+
+    def let_go(self) -> None:
+        """Join again, now that the listener was told that it owns nothing."""
+        self.is_telling = False
+        self._is_owner = False
+        self._join()
+
+    def leave(self) -> None:
+        """Tell the group and end."""
+        member_id = self._member_id
+        self._request(lambda: self._coordinator.leave(member_id))
+        self.die()
+
+    # What befalls it.
+
+    def die(self) -> None:
+        """End without a word; requests on their way still arrive."""
+        self._is_alive = False
+
+    def freeze(self) -> None:
+        self._is_frozen = True
+
+    def thaw(self) -> None:
+        self._is_frozen = False
+        held, self._held = self._held, []
+        for action in held:
+            action()
+
+    # Its own thread.
+
+    def _beat(self) -> None:
+        if not self._is_alive:
+            return
+        self._time.after(self._timing.heartbeat_interval, self._beat)
+        if self._is_frozen:
+            return
+        is_overdue = self._time() - self.polled_at > self._timing.max_poll_interval
+        if is_overdue and not self._is_joining:
+            self._quit()
+        elif self._is_joining and not is_overdue:
+            # Neither network nor broker need have kept the first request.
+            self._ask_to_join()
+        elif not self._is_joining:
+            self._heartbeat()
+
+    def _quit(self) -> None:
+        """Leave, since the polling thread is stuck; join when it polls again."""
+        member_id = self._member_id
+        self._request(lambda: self._coordinator.leave(member_id))
+        self._lose()
+
+    def _heartbeat(self) -> None:
+        member_id, generation = self._member_id, self._generation
+
+        def beat() -> None:
+            answer = self._coordinator.heartbeat(member_id, generation)
+            self._reply(lambda: self._on_heartbeat(answer, member_id, generation))
+
+        self._request(beat)
+
+    def _on_heartbeat(self, answer: Answer, member_id: str, generation: int) -> None:
+        asked = (member_id, generation)
+        if self._is_joining or asked != (self._member_id, self._generation):
+            return
+        if answer is Answer.REFUSED:
+            self._lose()
+        elif answer is Answer.REBALANCING:
+            self._join()
+
+    def _must_tell(self) -> bool:
+        """Whether the listener has yet to let go, which holds a rebalance up."""
+        waits = {Notice.REVOKED, Notice.LOST}
+        return self.is_telling or not waits.isdisjoint(self.inbox)
+
+    def _lose(self) -> None:
+        """Begin anew, under another id, once the listener knows."""
+        self._member_id = new_id()
+        self._is_joining = True
+        if self._is_owner and Notice.LOST not in self.inbox:
+            self.inbox.append(Notice.LOST)
+
+    def _join(self) -> None:
+        if not self.is_closing and not self._must_tell():
+            self._is_joining = True
+            self._attempt += 1
+            self._ask_to_join()
+
+    def _ask_to_join(self) -> None:
+        if self.is_closing or self._must_tell():
+            return
+        member_id, attempt, has_claim = self._member_id, self._attempt, self._is_owner
+
+        def joined(generation: int, *, is_owner: bool) -> None:
+            self._reply(lambda: self._on_joined(attempt, generation, is_owner=is_owner))
+
+        def ask() -> None:
+            answer = self._coordinator.join(
+                member_id, attempt=attempt, has_claim=has_claim, joined=joined
+            )
+            if answer is Answer.REFUSED:
+                self._reply(lambda: self._on_refused(member_id))
+
+        self._request(ask)
+
+    def _on_joined(self, attempt: int, generation: int, *, is_owner: bool) -> None:
+        if attempt != self._attempt or not self._is_joining:
+            return
+        self._generation = generation
+        self._is_joining = False
+        if is_owner and not self._is_owner:
+            self._is_owner = True
+            self.inbox.append(Notice.ASSIGNED)
+        elif self._is_owner and not is_owner:
+            self.inbox.append(Notice.REVOKED)
+
+    def _on_refused(self, member_id: str) -> None:
+        if member_id == self._member_id:
+            self._lose()
+
+    # The network: requests and answers each keep their order, as TCP does.
+
+    def _request(self, action: Callable[[], object]) -> None:
+        self._travel("there", action)
+
+    def _reply(self, action: Callable[[], object]) -> None:
+        def arrive() -> None:
+            if self._is_frozen:
+                self._held.append(arrive)
+            elif self._is_alive:
+                action()
+
+        self._travel("back", arrive)
+
+    def _travel(self, way: str, action: Callable[[], object]) -> None:
+        latency = self._latency()
+        if latency is None or self.is_cut:
+            return
+        arrival = max(self._arrivals[way], self._time() + latency)
+        self._arrivals[way] = arrival
+        self._time.after(arrival - self._time(), action)

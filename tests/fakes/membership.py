@@ -1,0 +1,207 @@
+"""
+An in-memory leader group: several members over one fake leader partition.
+
+    time = Timeline()
+    group = FakeGroup(time)
+    a, b = group.member("a"), group.member("b")
+
+Each member is an `election.ports.Membership`. A test passes time with
+`poll()` or `Timeline.advance()`, and breaks things with `freeze()`, `crash()`,
+`cut()` and the group's `latency`; `coordinator.py` has the broker's rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from django_outbox.election.ports import Heartbeat, Listener
+
+from .client import FakeClient, GroupTiming, Notice
+from .coordinator import Coordinator
+from .timeline import Timeline
+
+STEP: Final = 0.01
+"""Seconds of simulated time between two looks of a poll that waits."""
+
+
+class FakeGroup:
+    """
+    The broker, its network, and the timing that all members share.
+
+    Args:
+        time: passes for all of them.
+        session_timeout: a silent member is removed after this long.
+        heartbeat_interval: between two group heartbeats of a member.
+        max_poll_interval: a member that does not poll leaves after this long;
+            also what a rebalance waits for a member.
+        latency: asked for each request and each answer: seconds, or None when
+            it is lost on the way.
+    """
+
+    def __init__(
+        self,
+        time: Timeline,
+        *,
+        session_timeout: float = 3.0,
+        heartbeat_interval: float = 0.5,
+        max_poll_interval: float = 6.0,
+        latency: Callable[[], float | None] = lambda: 0.001,
+    ) -> None:
+        self.time = time
+        self.latency = latency
+        self.timing = GroupTiming(
+            session_timeout=session_timeout,
+            heartbeat_interval=heartbeat_interval,
+            max_poll_interval=max_poll_interval,
+        )
+        self.coordinator = Coordinator(
+            time, session_timeout=session_timeout, rebalance_timeout=max_poll_interval
+        )
+
+    def member(self, name: str) -> FakeMembership:
+        """Make a process that may join."""
+        return FakeMembership(self, name)
+
+    def travel_time(self) -> float | None:
+        """Ask `latency`, which a test may replace at any time."""
+        return self.latency()
+
+    def write(self, value: object) -> None:
+        """Append to the leader partition, as anyone with the right may."""
+        self.coordinator.log.append(value)
+
+
+class FakeCredential(NamedTuple):
+    """One generation's member, as a transaction shows it to the group."""
+
+    member_id: str
+    generation: int
+
+
+class FakeMembership:
+    """One process's member of the group."""
+
+    def __init__(self, group: FakeGroup, name: str) -> None:
+        self.name = name
+        self.credential: FakeCredential | None = None
+        """Shown in transactions; None when this member does not own the partition."""
+        self.reason_to_rejoin: str | None = None
+        self._group = group
+        self._listener: Listener | None = None
+        self._client: FakeClient | None = None
+        self._position: int | None = None
+        """The next offset to read; None while nothing is assigned."""
+
+    # The port.
+
+    def join(self, listener: Listener) -> None:
+        """Subscribe; `assigned` follows from `poll` when the group says so."""
+        self.leave()
+        group = self._group
+        self._listener = listener
+        self._client = FakeClient(
+            group.coordinator, group.time, group.timing, group.travel_time
+        )
+
+    def poll(self, timeout: float) -> None:
+        """Serve what is there, or let time pass until something is."""
+        time = self._group.time
+        end = time() + timeout
+        while not self._serve() and (left := end - time()) > 0:
+            time.advance(min(STEP, left))
+
+    def send(self, heartbeat: Heartbeat) -> None:
+        """Write to the partition through this process's network."""
+        if self._client is not None:
+            self._client.write(heartbeat)
+
+    def confirm(self, offset: int) -> None:
+        """Commit as the member that this process believes to be."""
+        if self._client is not None:
+            self._client.commit(offset)
+
+    def leave(self) -> None:
+        """Serve the revocation, then leave."""
+        listener, client = self._listener, self._client
+        if listener is None or client is None:
+            return
+        client.is_closing = True
+        if self._position is not None:
+            self._position = None
+            if Notice.LOST in client.inbox:
+                self.credential = None
+                listener.lost()
+            else:
+                listener.revoked()
+        client.leave()
+        self._listener = self._client = self.credential = None
+
+    # Faults.
+
+    def freeze(self) -> None:
+        """Stop the process (SIGSTOP); a test must not poll it meanwhile."""
+        if self._client is not None:
+            self._client.freeze()
+
+    def thaw(self) -> None:
+        """Let it go on (SIGCONT), with all that has reached it since."""
+        if self._client is not None:
+            self._client.thaw()
+
+    def crash(self) -> None:
+        """Kill the process: the group is told nothing."""
+        if self._client is not None:
+            self._client.die()
+        self._listener = self._client = self._position = self.credential = None
+
+    def cut(self, *, is_cut: bool = True) -> None:
+        """Take the network away, or give it back."""
+        if self._client is not None:
+            self._client.is_cut = is_cut
+
+    # The polling thread.
+
+    def _serve(self) -> bool:
+        """Tell the listener what has arrived; whether there was anything."""
+        listener, client = self._listener, self._client
+        if listener is None or client is None:
+            return False
+        client.polled_at = self._group.time()
+        has_served = bool(client.inbox)
+        while client.inbox:
+            self._tell(listener, client, client.inbox.popleft())
+        has_served |= not client.is_cut and self._read(listener)
+        if self._position is not None:
+            self.credential = FakeCredential(*client.identity)
+        client.polled_at = self._group.time()
+        return has_served
+
+    def _tell(self, listener: Listener, client: FakeClient, item: Notice | int) -> None:
+        if isinstance(item, int):
+            listener.confirmed(item)
+        elif item is Notice.ASSIGNED:
+            self._position = len(self._group.coordinator.log)
+            listener.assigned()
+        else:
+            self._position = None
+            client.is_telling = True
+            if item is Notice.REVOKED:
+                # A rebalance that takes the partition has begun a new generation.
+                self.credential = FakeCredential(*client.identity)
+                listener.revoked()
+            else:
+                self.credential = None
+                listener.lost()
+            self.credential = None
+            client.let_go()
+
+    def _read(self, listener: Listener) -> bool:
+        has_read = False
+        log = self._group.coordinator.log
+        while self._position is not None and self._position < len(log):
+            offset, self._position = self._position, self._position + 1
+            if isinstance(heartbeat := log[offset], Heartbeat):
+                has_read = True
+                listener.heard(heartbeat, offset)
+        return has_read

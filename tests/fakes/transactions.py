@@ -1,0 +1,184 @@
+"""
+A Kafka in memory, behind the ledger relay's port `Transactions`.
+
+It writes to the same `InMemoryLog` as `InMemoryProducer`, where what is seen is
+what was committed, and passes the scenarios that the real client passes
+(`tests/contracts`). `transactor.py` has the broker's side.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from django_outbox.exceptions import DeliveryFailed, KafkaUnavailable, ProducerBroken
+from django_outbox.kafka import ledger_topic as ledgers
+from django_outbox.message.headers import Envelope, Headers
+from django_outbox.message.record import Record
+from django_outbox.relay.ledger.ports import Fault, Ledger
+from django_outbox.settings.options import OutboxSettings
+
+from .coordinator import Coordinator
+from .membership import FakeCredential
+from .producer import InMemoryLog, Queued, named, partition_of, refusal
+from .transactor import Transactor
+
+
+class InMemoryTransactions:
+    """
+    The transactional producer of one shard; one object serves one thread.
+
+    Args:
+        transactor: shared by all that may fence each other.
+        options: the settings of the outbox.
+        credential: the present one of the leader group's member.
+        group: accepts or refuses it; None when there is no group.
+        origin: the cluster whose records it carries; by default this one.
+    """
+
+    def __init__(
+        self,
+        log: InMemoryLog,
+        transactor: Transactor,
+        options: OutboxSettings | None = None,
+        *,
+        credential: Callable[[], FakeCredential | None] = lambda: None,
+        group: Coordinator | None = None,
+        shard: int = 0,
+        origin: int | None = None,
+    ) -> None:
+        self.refused: dict[str, DeliveryFailed] = {}
+        """By message id, why the log does not take a record. An acknowledgement
+        without an offset is such a refusal: `kafka.failures.no_offset()`."""
+        self.unanswered: bool | None = None
+        """Whether the next commit, of which nobody tells us, takes effect."""
+        self._log = log
+        self._transactor = transactor
+        self._credential = credential
+        self._group = group
+        self._shard = shard
+        options = named(options or OutboxSettings())
+        origin = options.CLUSTER_ID if origin is None else origin
+        self._id = f"{options.leader_group_of(origin)}.{shard}"
+        self._topic = options.ledger_topic_of(origin)
+        self._envelope = Envelope(options)
+        self._epoch: int | None = None
+
+    def open(self) -> Ledger | None:
+        self.close()
+        if self._log.is_down:
+            raise KafkaUnavailable
+        self._epoch = self._transactor.initialise(self._id)
+        return self.read()
+
+    def read(self) -> Ledger | None:
+        if self._log.is_down:
+            raise KafkaUnavailable
+        entries = [
+            ledgers.Entry.of(m.offset, m.key, m.headers, m.value)
+            for m in self._log.of(self._topic)
+            if m.partition == self._shard
+        ]
+        return ledgers.last_of(entries, topic=self._topic, shard=self._shard)
+
+    def send(
+        self,
+        records: Sequence[Record],
+        leader_id: str,
+        ledger: Ledger,
+        *,
+        patience: float,
+        may_commit: Callable[[], bool],
+    ) -> Sequence[Fault] | None:
+        if self._epoch is None:
+            raise ProducerBroken("The producer is not open.", code="_STATE")
+        if self._log.is_down:
+            raise ProducerBroken("No broker answers.", code="_TRANSPORT")
+        headers, faults = self._check(records, leader_id)
+        if faults:
+            return faults
+        for record, own in zip(records, headers, strict=True):
+            self._add(record, own, partition_of(record, self._log.topic(record.topic)))
+        self._add_ledger(ledger)
+        faults = self._refusals(records, headers)
+        if faults or not self._is_member() or not may_commit():
+            self._transactor.end(self._id, self._epoch, is_commit=False)
+            return faults
+        self._commit()
+        return None
+
+    def serve(self) -> None:
+        """Do nothing: nobody has anything to tell."""
+
+    def close(self) -> None:
+        self._epoch = None
+
+    def _check(
+        self, records: Sequence[Record], leader_id: str
+    ) -> tuple[list[Headers], list[Fault]]:
+        """Find what is wrong with records before anything is sent."""
+        headers: list[Headers] = []
+        faults: list[Fault] = []
+        for record in records:
+            topic = self._log.topic(record.topic)
+            try:
+                headers.append(self._envelope.headers(record, leader_id))
+            except DeliveryFailed as error:
+                faults.append(Fault(record, error))
+                continue
+            if topic is None:
+                faults.append(Fault(record, refusal("UNKNOWN_TOPIC_OR_PART")))
+            elif partition_of(record, topic) >= topic.partitions:
+                faults.append(Fault(record, refusal("_UNKNOWN_PARTITION")))
+        return headers, faults
+
+    def _refusals(
+        self, records: Sequence[Record], headers: Sequence[Headers]
+    ) -> list[Fault]:
+        """Find what the log does not take; a batch is too large as a whole."""
+        faults = [
+            Fault(record, self.refused[record.message_id])
+            for record in records
+            if record.message_id in self.refused
+        ]
+        sizes: Counter[tuple[str, int]] = Counter()
+        places = []
+        for record, own in zip(records, headers, strict=True):
+            place = record.topic, partition_of(record, self._log.topic(record.topic))
+            places.append(place)
+            sizes[place] += Queued(record, own).size
+        too_large = refusal("MSG_SIZE_TOO_LARGE", is_certain=len(records) == 1)
+        for record, place in zip(records, places, strict=True):
+            topic = self._log.topic(record.topic)
+            if topic is not None and sizes[place] > topic.max_message_bytes:
+                faults.append(Fault(record, too_large))
+        return faults
+
+    def _is_member(self) -> bool:
+        """Whether the group knows this leader in its present generation."""
+        if self._group is None:
+            return True
+        credential = self._credential()
+        return credential is not None and self._group.knows(*credential)
+
+    def _add(self, record: Record, headers: Headers, partition: int) -> None:
+        assert self._epoch is not None, "open"
+        queued = Queued(record, headers)
+        self._transactor.add(
+            self._id, self._epoch, lambda: self._log.append(queued, partition)
+        )
+
+    def _add_ledger(self, ledger: Ledger) -> None:
+        headers, value = ledgers.encode(ledger)
+        record = Record.identified(0, "")._replace(
+            topic=self._topic, key=str(self._shard), value=value
+        )
+        self._add(record, headers, self._shard)
+
+    def _commit(self) -> None:
+        assert self._epoch is not None, "open"
+        is_lost, self.unanswered = self.unanswered, None
+        if is_lost is not False:
+            self._transactor.end(self._id, self._epoch, is_commit=True)
+        if is_lost is not None:
+            raise ProducerBroken("Nobody has answered the commit.", code="_TIMED_OUT")

@@ -1,0 +1,185 @@
+"""
+An outbox table in memory, behind the ports of relays that mark nothing in it.
+
+Nothing is marked here, so it matters how rows come about: transactions draw
+ids early and commit late, or never; a failover takes the table back to what a
+standby had, and ids are given again. It passes the scenarios that the real
+table passes (`tests/contracts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from django_outbox.exceptions import DatabaseUnavailable
+from django_outbox.message.record import Failure, Held, Record, Sweep
+
+from .outbox import InMemoryOutbox, Row
+
+
+@dataclass(frozen=True, slots=True)
+class InMemoryStandby:
+    """What a standby had replicated when it fell behind."""
+
+    records: Sequence[Record]
+    parked: Sequence[Failure]
+    last_id: int
+
+
+class InMemoryUnmarked(InMemoryOutbox):
+    """A table that any number of writers, leaders and threads may share."""
+
+    stride = 1
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._timeline = 1
+        self._locks: dict[str, bool] = {}
+        """Transactions that have inserted, and whether each is prepared."""
+        self._names = 0
+
+    # What the application does.
+
+    def begin(self) -> InMemoryTransaction:
+        """Begin a transaction of the application."""
+        return InMemoryTransaction(self)
+
+    def lock(self, *, is_prepared: bool = False) -> str:
+        """Take the lock of an INSERT, under a name never used before."""
+        with self._lock:
+            self._names += 1
+            name = f"-1/{self._names}" if is_prepared else f"3/{self._names}"
+            self._locks[name] = is_prepared
+            return name
+
+    def end(self, name: str, records: Iterable[Record] = ()) -> None:
+        """
+        Commit these rows and give the lock back.
+
+        Raises:
+            DatabaseUnavailable: the transaction went down with its server.
+        """
+        with self._lock:
+            if self._locks.pop(name, None) is None:
+                raise DatabaseUnavailable
+            self._rows.update((record.id, Row(record)) for record in records)
+
+    # What operators and disasters do.
+
+    def standby(self) -> InMemoryStandby:
+        """Return what a standby has that replicates nothing from here on."""
+        return InMemoryStandby(self.records(), list(self.parked), self._last_id)
+
+    def promote(self, standby: InMemoryStandby) -> None:
+        """Go on with a standby: purged rows are back, ids are given again."""
+        with self._lock:
+            self._rows = {record.id: Row(record) for record in standby.records}
+            self.parked = list(standby.parked)
+            self._last_id = standby.last_id
+            self._locks.clear()
+            self._timeline += 1
+
+    # What a leader does.
+
+    def page(
+        self,
+        position: int,
+        gaps: Sequence[tuple[int, int]],
+        held: Sequence[Held] = (),
+        *,
+        limit: int,
+    ) -> list[Record]:
+        is_held = _in_lanes(held, position)
+
+        def is_wanted(record: Record) -> bool:
+            return (
+                record.id > position
+                or any(low <= record.id <= high for low, high in gaps)
+                or is_held(record)
+            )
+
+        return self._read(is_wanted, limit)
+
+    def writers(self) -> tuple[frozenset[str], bool]:
+        with self._reached():
+            return frozenset(self._locks), any(self._locks.values())
+
+    def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
+        def is_left(record: Record) -> bool:
+            return (
+                record.id <= position
+                and record.id not in sweep.known
+                and record.lane not in sweep.passed
+            )
+
+        return self._read(is_left, limit)
+
+    def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
+        return self._read(_in_lanes(held, position), limit)
+
+    def history(self) -> str:
+        with self._reached():
+            return f"memory/{self._timeline:08X}"
+
+    def _read(self, is_wanted: Callable[[Record], bool], limit: int) -> list[Record]:
+        """Return the first rows that are wanted and fit a page, in id order."""
+        with self._reached():
+            rows = (self._rows[number].record for number in sorted(self._rows))
+            return self._fitting(islice(filter(is_wanted, rows), limit))
+
+    def _owned(self, leader_id: str, records: Iterable[Record]) -> list[Row]:
+        """Know a row by its message id: the same id may be another row's by now."""
+        rows = ((self._rows.get(record.id), record) for record in records)
+        return [
+            row
+            for row, record in rows
+            if row is not None and row.record.message_id == record.message_id
+        ]
+
+
+def _in_lanes(held: Sequence[Held], position: int) -> Callable[[Record], bool]:
+    low = min((low for _, low in held), default=0)
+    lanes = {lane for lane, _ in held}
+    return lambda record: low <= record.id <= position and record.lane in lanes
+
+
+class InMemoryTransaction:
+    """A transaction of the application: ids are drawn now, rows shown at commit."""
+
+    def __init__(self, table: InMemoryUnmarked) -> None:
+        self._table = table
+        self._records: list[Record] = []
+        self._name = ""
+
+    def insert(
+        self, topic: str, key: str, value: str | bytes | None = None, **fields: Any
+    ) -> Record:
+        """Draw an id for a row, which nobody sees yet; return the row."""
+        if not self._name:
+            # The lock comes before the id.
+            self._name = self._table.lock()
+        record = self._table.make(topic, key, value, **fields)
+        self._records.append(record)
+        return record
+
+    def prepare(self) -> None:
+        """Leave the end to a second phase; the lock goes by another name."""
+        former = self._name
+        self._name = self._table.lock(is_prepared=True)
+        self._table.end(former)
+
+    def commit(self) -> None:
+        """Show all rows at once."""
+        self._end(self._records)
+
+    def rollback(self) -> None:
+        """Show none, and leave a gap where ids were drawn."""
+        self._end([])
+
+    def _end(self, records: Sequence[Record]) -> None:
+        name, self._name = self._name, ""
+        if name:
+            self._table.end(name, records)
