@@ -19,7 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
 from . import conf
-from .clusters.cluster_ids import NEXT_STEP, misfits, read_numbering
+from .clusters.cluster_ids import NEXT_STEP, mismatches, read_numbering
 from .models import (
     ArchivedRecord,
     ConsumerOffset,
@@ -270,7 +270,7 @@ def _cluster_messages(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]
     if chosen.CLUSTERS_COUNT == 1:
         return
     numbering = read_numbering(connection, OutboxRecord._meta.db_table)
-    for misfit in misfits(
+    for misfit in mismatches(
         numbering, cluster=chosen.CLUSTER_ID, count=chosen.CLUSTERS_COUNT
     ):
         yield CheckWarning(

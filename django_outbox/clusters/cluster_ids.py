@@ -41,7 +41,7 @@ def read_numbering(connection: BaseDatabaseWrapper, table: str) -> Numbering:
         return Numbering(*cursor.fetchone())
 
 
-def misfits(numbering: Numbering, *, cluster: int, count: int) -> Iterator[str]:
+def mismatches(numbering: Numbering, *, cluster: int, count: int) -> Iterator[str]:
     """Yield what does not fit this cluster, in words for the person who can mend it."""
     defaults = {"": numbering.default, "_staged": numbering.staged_default}
     for suffix, default in defaults.items():
@@ -65,7 +65,7 @@ def check(numbering: Numbering | None, options: OutboxSettings) -> None:
     Raises:
         ConfigurationError: it is another's, or nobody's; it says what to do.
     """
-    found = numbering and misfits(
+    found = numbering and mismatches(
         numbering, cluster=options.CLUSTER_ID, count=options.CLUSTERS_COUNT
     )
     if wrong := "; ".join(found or ()):

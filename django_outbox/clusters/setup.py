@@ -9,7 +9,7 @@ from ..conf import settings
 from ..message.record import Numbering
 from ..models import OutboxRecord
 from ..observability.answer import Answer
-from .cluster_ids import NEXT_STEP, misfits, read_numbering, statements
+from .cluster_ids import NEXT_STEP, mismatches, read_numbering, statements
 
 
 def init(alias: str, answer: Answer, *, above: int = 0) -> None:
@@ -40,7 +40,7 @@ def check(alias: str, answer: Answer) -> None:
     """
     describe(alias, answer)
     found = list(
-        misfits(
+        mismatches(
             _numbering(alias),
             cluster=settings.CLUSTER_ID,
             count=settings.CLUSTERS_COUNT,

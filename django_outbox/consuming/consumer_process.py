@@ -25,11 +25,11 @@ from ..settings.options import OutboxSettings
 from ..shutdown import StopSignals, exit_at_once
 from .attempts import Patience
 from .consumer_progress import Observer, Progress
-from .effects import Effects, NoDatabase
+from .effects import NoDatabase, TransactionalHandler
 from .handlers import Group
-from .job import Job
+from .job import ConsumerContext
 from .output import Output
-from .runner import Positions, Starts, Worker, consume
+from .runner import OffsetStore, StartOffsets, Worker, consume
 from .transforming import TransformWorker
 from .working import EffectsWorker
 
@@ -108,15 +108,15 @@ def _consume(
     plan: Plan, options: OutboxSettings, progress: Progress, stop: threading.Event
 ) -> None:
     patience = Patience.of(options)
-    effects = Effects(
+    effects = TransactionalHandler(
         plan.group,
         alias=plan.alias,
         keeps_offsets=options.OFFSETS == "database",
         partitions=KafkaPartitions(options, name=plan.name),
         silence=options.CONSUMER_SILENCE,
     )
-    positions: Positions = NoDatabase() if plan.group.transforms else effects
-    starts = Starts(
+    positions: OffsetStore = NoDatabase() if plan.group.transforms else effects
+    starts = StartOffsets(
         positions, patience=patience, from_beginning=plan.from_beginning, stop=stop
     )
     source = KafkaSource(
@@ -127,7 +127,7 @@ def _consume(
         starts=starts,
         on_change=lambda: progress.changed(source),
     )
-    job = Job(
+    job = ConsumerContext(
         group=plan.group,
         source=source,
         patience=patience,

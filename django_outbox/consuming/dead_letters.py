@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Final, TypeAlias
 
 from ..exceptions import RecordPoisoned
-from ..message.incoming import ConsumedMessage, Letter
+from ..message.incoming import ConsumedMessage, OutgoingMessage
 from .reasons import bounded, reason
 
 PREFIX: Final = "outbox-dlt-"
@@ -52,7 +52,7 @@ def dead_letters(
     group: str,
     error: BaseException,
     attempts: int,
-) -> tuple[Letter, ...]:
+) -> tuple[OutgoingMessage, ...]:
     """Return what to write to the dead letter topic: whole, and ever smaller."""
     text = reason(error)
     why = {
@@ -68,8 +68,8 @@ def dead_letters(
     kept: _Headers = [
         (name, value) for name, value in message.headers if not name.startswith(PREFIX)
     ]
-    whole = Letter(topic, message.key, message.value, [*kept, *_named(why)])
-    smallest = Letter(
+    whole = OutgoingMessage(topic, message.key, message.value, [*kept, *_named(why)])
+    smallest = OutgoingMessage(
         topic,
         _short_key(message),
         # Sent again, a tombstone would delete what the message was to change.

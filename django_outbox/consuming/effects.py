@@ -16,7 +16,7 @@ from django.db import Error, InterfaceError, OperationalError
 
 from ..exceptions import ConsumingError, KafkaError, TableMissing
 from ..idempotence.once import Once
-from ..message.incoming import BEGINNING, ConsumedMessage, Place
+from ..message.incoming import BEGINNING, ConsumedMessage, TopicPartition
 from ..models import ConsumerOffset, OffsetQuerySet
 from ..models.missing_tables import OutboxTables
 from .handlers import Group, Subscription
@@ -44,7 +44,7 @@ class _Passed(Exception):
     """Somebody has gone past this offset: the claim must go, too."""
 
 
-class Effects:
+class TransactionalHandler:
     """
     The database of one group's handlers; for one thread.
 
@@ -99,7 +99,7 @@ class Effects:
         with suppress(_Passed):
             self._step_past(message)
 
-    def starts(self, places: Sequence[Place]) -> dict[Place, int]:
+    def starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """
         Where to start, for those of these places that have a stored offset.
 
@@ -123,7 +123,7 @@ class Effects:
             if place in stored
         }
 
-    def settle(self, ends: Mapping[Place, int]) -> None:
+    def settle(self, ends: Mapping[TopicPartition, int]) -> None:
         """
         Store the ends of partitions that have been read and done completely.
 
@@ -136,7 +136,7 @@ class Effects:
             if end > 0:
                 self._advance(topic, partition, end - 1)
 
-    def rewind(self, places: Sequence[Place]) -> dict[Place, int]:
+    def rewind(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Let these places be read from their beginnings; return those starts."""
         if self._keeps_offsets:
             with self._tables:
@@ -177,17 +177,17 @@ class Effects:
 
 
 class NoDatabase:
-    """In the place of `Effects` for a group that only transforms."""
+    """In the place of `TransactionalHandler` for a group that only transforms."""
 
-    def starts(self, places: Sequence[Place]) -> dict[Place, int]:
+    def starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Start where the group has committed."""
         return {}
 
-    def rewind(self, places: Sequence[Place]) -> dict[Place, int]:
+    def rewind(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Start at the beginnings."""
         return dict.fromkeys(places, BEGINNING)
 
-    def settle(self, ends: Mapping[Place, int]) -> None:
+    def settle(self, ends: Mapping[TopicPartition, int]) -> None:
         """Nothing is stored here."""
 
     def ping(self) -> None:

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from threading import Event as Flag
 
-from ..message.incoming import ConsumedMessage, Letter
+from ..message.incoming import ConsumedMessage, OutgoingMessage
 from .attempts import Patience
 from .consumer_progress import Progress
 from .dead_letters import dead_letters
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ConsumerContext:
     """The work of one process in one group."""
 
     group: Group
@@ -71,7 +71,7 @@ class Job:
 
     def dead_letters(
         self, message: ConsumedMessage, error: Exception, attempts: int
-    ) -> tuple[Letter, ...]:
+    ) -> tuple[OutgoingMessage, ...]:
         """Return what to write to the dead letter topic: whole, and ever smaller."""
         return dead_letters(
             message,

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ..conf import serializer
 from ..exceptions import ConsumingError
 from ..idempotence.claims import checked_key
-from ..message.incoming import ConsumedMessage, Letter
+from ..message.incoming import ConsumedMessage, OutgoingMessage
 from ..message.outgoing import Message, Rows
 from ..settings.options import OutboxSettings
 from .handlers import Subscription
@@ -33,7 +33,7 @@ class Output:
 
     def letters(
         self, subscription: Subscription, message: ConsumedMessage
-    ) -> list[Letter]:
+    ) -> list[OutgoingMessage]:
         """
         Call the handler and return its output.
 
@@ -48,7 +48,9 @@ class Output:
             for number, made in enumerate(_messages(subscription.handle(message)))
         ]
 
-    def _letter(self, made: Any, seed: str, subscription: Subscription) -> Letter:
+    def _letter(
+        self, made: Any, seed: str, subscription: Subscription
+    ) -> OutgoingMessage:
         if not isinstance(made, Message):
             raise ConsumingError(
                 f"{subscription.name}: with transforms=True it must return or yield "
@@ -62,7 +64,7 @@ class Output:
         )
         headers = [*zip(row.header_names, row.header_values, strict=True), *own]
         value = row.text if row.raw is None else row.raw
-        return Letter(row.topic, row.key, value, [*headers], row.partition)
+        return OutgoingMessage(row.topic, row.key, value, [*headers], row.partition)
 
 
 def _messages(returned: Any) -> Iterable[Any]:

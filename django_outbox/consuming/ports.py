@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from ..message.incoming import ConsumedMessage, Letter, PartitionState, Place
+from ..message.incoming import (
+    ConsumedMessage,
+    OutgoingMessage,
+    PartitionState,
+    TopicPartition,
+)
 
 
 class Source(Protocol):
@@ -39,7 +44,7 @@ class Source(Protocol):
     def commit(self) -> None:
         """Tell the group what is done; do not wait."""
 
-    def token(self, place: Place) -> str:
+    def token(self, place: TopicPartition) -> str:
         """
         Ask the group for the token of its committed offset, if that has one.
 
@@ -56,10 +61,10 @@ class Source(Protocol):
         """Whether every partition that is ours has been read to its end."""
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[TopicPartition, ...]:
         """The partitions that are ours."""
 
-    def ends(self) -> Mapping[Place, int]:
+    def ends(self) -> Mapping[TopicPartition, int]:
         """Where partitions end of which every message has been read and is done."""
 
     def lag(self) -> int:
@@ -72,7 +77,9 @@ class Source(Protocol):
 class PartitionStates(Protocol):
     """What the cluster knows of partitions."""
 
-    def look(self, places: Sequence[Place]) -> Mapping[Place, PartitionState]:
+    def look(
+        self, places: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, PartitionState]:
         """
         Return the state of these partitions, of those that exist.
 
@@ -84,7 +91,7 @@ class PartitionStates(Protocol):
 class DeadLetters(Protocol):
     """Where messages go that keep failing."""
 
-    def send(self, letter: Letter) -> None:
+    def send(self, letter: OutgoingMessage) -> None:
         """
         Write it; return when it is safe.
 
@@ -100,7 +107,10 @@ class Transactions(Protocol):
     """A transactional producer that is fenced by the group's generation."""
 
     def send(
-        self, letters: Sequence[Letter], positions: Mapping[Place, int], token: str
+        self,
+        letters: Sequence[OutgoingMessage],
+        positions: Mapping[TopicPartition, int],
+        token: str,
     ) -> None:
         """
         Write letters and offsets in one transaction; return when it is committed.

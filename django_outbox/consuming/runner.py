@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from django.db import Error, close_old_connections
 
 from ..exceptions import KafkaError, TableMissing
-from ..message.incoming import ConsumedMessage, Place
+from ..message.incoming import ConsumedMessage, TopicPartition
 from .attempts import Patience
 from .consumer_progress import Progress
 from .ports import Source
@@ -43,23 +43,23 @@ class Worker(Protocol):
         """Let clients go."""
 
 
-class Positions(Protocol):
-    """Who knows where partitions start: `Effects` or `NoDatabase`."""
+class OffsetStore(Protocol):
+    """Who knows where partitions start: `TransactionalHandler` or `NoDatabase`."""
 
-    def starts(self, places: Sequence[Place]) -> dict[Place, int]:
+    def starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Where to start, for places that Kafka does not know better."""
 
-    def rewind(self, places: Sequence[Place]) -> dict[Place, int]:
+    def rewind(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Forget how far they were; return their beginnings."""
 
-    def settle(self, ends: Mapping[Place, int]) -> None:
+    def settle(self, ends: Mapping[TopicPartition, int]) -> None:
         """Store the ends of partitions that have been read and done completely."""
 
     def ping(self) -> None:
         """Raise unless the database answers."""
 
 
-class Starts:
+class StartOffsets:
     """
     Says where partitions start, however long database or broker are away.
 
@@ -70,7 +70,7 @@ class Starts:
 
     def __init__(
         self,
-        positions: Positions,
+        positions: OffsetStore,
         *,
         patience: Patience,
         from_beginning: bool,
@@ -80,13 +80,13 @@ class Starts:
         self._patience = patience
         self._from_beginning = from_beginning
         self._stop = stop
-        self._begun: set[Place] = set()
+        self._begun: set[TopicPartition] = set()
 
-    def __call__(self, places: Sequence[Place]) -> dict[Place, int]:
-        starts: dict[Place, int] = {}
+    def __call__(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        starts: dict[TopicPartition, int] = {}
 
         def ask() -> None:
-            rewound: dict[Place, int] = {}
+            rewound: dict[TopicPartition, int] = {}
             if self._from_beginning:
                 fresh = [place for place in places if place not in self._begun]
                 rewound = self._positions.rewind(fresh)
@@ -99,7 +99,7 @@ class Starts:
         """Take note of messages that are done: their partitions go on from there."""
         self._begun.update(message.place for message in messages)
 
-    def settle(self, ends: Mapping[Place, int]) -> None:
+    def settle(self, ends: Mapping[TopicPartition, int]) -> None:
         """Store how far partitions have been read that are done completely."""
         try:
             close_old_connections()
@@ -136,7 +136,7 @@ def consume(
     worker: Worker,
     progress: Progress,
     *,
-    starts: Starts,
+    starts: StartOffsets,
     stop: Flag,
     until_end: bool,
 ) -> None:

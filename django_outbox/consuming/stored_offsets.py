@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..exceptions import StaleOffset
-from ..message.incoming import BEGINNING, PartitionState, Place
+from ..message.incoming import BEGINNING, PartitionState, TopicPartition
 
 
 class StoredOffset(NamedTuple):
@@ -24,7 +24,11 @@ class StoredOffset(NamedTuple):
 
 
 def start_of(
-    place: Place, stored: StoredOffset, found: PartitionState | None, *, group: str
+    place: TopicPartition,
+    stored: StoredOffset,
+    found: PartitionState | None,
+    *,
+    group: str,
 ) -> int:
     """
     Return at which offset a group goes on in a partition.

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ..exceptions import KafkaError, RecordPoisoned
-from ..message.incoming import ConsumedMessage, Letter
+from ..message.incoming import ConsumedMessage, OutgoingMessage
 from .dead_letters import is_about_the_letter
-from .job import Job
+from .job import ConsumerContext
 from .output import Output
 from .ports import Transactions
 
@@ -36,7 +36,7 @@ class _Trial(NamedTuple):
     message: ConsumedMessage
     attempts: int
     error: Exception
-    letters: tuple[Letter, ...] = ()
+    letters: tuple[OutgoingMessage, ...] = ()
     """The dead letter, once its attempts are spent, and what may go instead."""
     refusals: int = 0
     """How often no version of the dead letter was accepted."""
@@ -48,7 +48,9 @@ class TransformWorker:
     limit: Final = 500
     """Messages of one round: what a transaction holds at most."""
 
-    def __init__(self, job: Job, *, output: Output, transactions: Transactions) -> None:
+    def __init__(
+        self, job: ConsumerContext, *, output: Output, transactions: Transactions
+    ) -> None:
         self._job = job
         self._output = output
         self._transactions = transactions
@@ -82,7 +84,7 @@ class TransformWorker:
 
     def _step(self, messages: Sequence[ConsumedMessage]) -> int:
         """Send the output of the first messages; return how many were done."""
-        letters: list[Letter] = []
+        letters: list[OutgoingMessage] = []
         chunk: list[ConsumedMessage] = []
         until = time.monotonic() + LONGEST
         for message in messages[: self._batch]:
@@ -111,7 +113,7 @@ class TransformWorker:
         self._count(chunk)
         return len(chunk)
 
-    def _letters(self, message: ConsumedMessage) -> list[Letter]:
+    def _letters(self, message: ConsumedMessage) -> list[OutgoingMessage]:
         if (trial := self._dying(message)) is not None:
             return [trial.letters[0]]
         return self._output.letters(self._job.group.of(message.topic), message)
@@ -131,7 +133,7 @@ class TransformWorker:
         if trial and trial.message == message:
             attempts += trial.attempts
         self._job.progress.failed(message, error, attempts)
-        letters: tuple[Letter, ...] = ()
+        letters: tuple[OutgoingMessage, ...] = ()
         if self._job.patience.is_spent(attempts):
             letters = self._job.dead_letters(message, error, attempts)
         self._trial = _Trial(message, attempts, error, letters)
@@ -158,7 +160,7 @@ class TransformWorker:
                 self._job.progress.did(is_first=True)
 
     def _send(
-        self, letters: Sequence[Letter], chunk: Sequence[ConsumedMessage]
+        self, letters: Sequence[OutgoingMessage], chunk: Sequence[ConsumedMessage]
     ) -> bool:
         """Send them in one transaction; return whether it is committed."""
         positions = {message.place: message.offset + 1 for message in chunk}

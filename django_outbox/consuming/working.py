@@ -16,8 +16,8 @@ from django.db import close_old_connections
 from ..exceptions import KafkaError, RecordPoisoned, StaleOffset
 from ..message.incoming import ConsumedMessage
 from .dead_letters import is_about_the_letter
-from .effects import Effects, is_away
-from .job import Job
+from .effects import TransactionalHandler, is_away
+from .job import ConsumerContext
 from .ports import DeadLetters
 
 
@@ -28,7 +28,11 @@ class EffectsWorker:
     """Messages of one round: between two the group is served."""
 
     def __init__(
-        self, job: Job, *, effects: Effects, dead_letters: DeadLetters
+        self,
+        job: ConsumerContext,
+        *,
+        effects: TransactionalHandler,
+        dead_letters: DeadLetters,
     ) -> None:
         self._job = job
         self._effects = effects

@@ -46,7 +46,7 @@ AdapterT = TypeVar("AdapterT", bound=PostgresTable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Providers:
+class Adapters:
     """
     How a harvester gets its collaborators; each call makes a new one.
 
@@ -83,7 +83,7 @@ class Providers:
         name: str,
         table: str,
         solo: bool,
-    ) -> Providers:
+    ) -> Adapters:
         """
         Provide PostgreSQL and Kafka.
 
@@ -126,7 +126,7 @@ class Providers:
             member = membership if isinstance(membership, KafkaMembership) else None
             return KafkaTransactions(
                 known.options,
-                credential=(lambda: member.credential) if member else None,
+                fencing_token=(lambda: member.fencing_token) if member else None,
                 name=name,
                 origin=origin,
             )

@@ -14,7 +14,7 @@ from ..message.record import Identity, Numbering
 from ..relay.meter import Meter
 from ..relay.ports import Gauge, Leadership
 from ..relay.releaser import Releaser
-from .workers import Closable, Line, Listening
+from .workers import Closable, Listening, RelayWorker
 
 Learn: TypeAlias = Callable[[Identity | None], object]
 """Takes what the database says of the outbox; raises what must end the process."""
@@ -51,12 +51,12 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Components:
     """The concerns of one run, and the connections that go with them."""
 
     election: Election
     leadership: Leadership
-    lines: Sequence[Line]
+    lines: Sequence[RelayWorker]
     meter: Meter
     metered: Table
     """What the meter reads."""

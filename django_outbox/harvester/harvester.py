@@ -27,10 +27,10 @@ from ..conf import OutboxImproperlyConfigured, settings
 from ..events import Event, Observer
 from ..postgres.outbox_identity import KnownOutbox, until_answered
 from ..settings.options import OutboxSettings
-from .adapters import Providers
-from .components import Budget, Parts
+from .adapters import Adapters
+from .components import Budget, Components
 from .notifier import Notifier
-from .threads import Machinery
+from .threads import HarvesterThreads
 from .wiring import assemble
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Harvester:
         solo: bool = False,
         observers: Sequence[Observer] = (),
         options: OutboxSettings | None = None,
-        providers: Providers | None = None,
+        adapters: Adapters | None = None,
         send: Callable[[Event], int] | None = None,
     ) -> None:
         self.name = name or default_name()
@@ -79,9 +79,9 @@ class Harvester:
         self._database = database
         self._solo = solo
         self._observers = observers
-        self._providers = providers
+        self._providers = adapters
         self._send = send or partial(signals.send, sender=type(self))
-        self._machinery: Machinery | None = None
+        self._machinery: HarvesterThreads | None = None
         self._pid = os.getpid()
         self._purged = 0
 
@@ -100,8 +100,8 @@ class Harvester:
         if self._running() is not None:
             raise RuntimeError(f"The harvester {self.name} runs already.")
         self._pid = os.getpid()
-        providers = self.provide()
-        machinery = self._machinery = Machinery(
+        adapters = self.provide()
+        threads = self._machinery = HarvesterThreads(
             name=self.name,
             notifier=Notifier(self._send),
             observers=self._observers,
@@ -110,7 +110,7 @@ class Harvester:
             ),
             logs_refusal=logs_refusal,
         )
-        machinery.start(lambda stop: self._assemble(providers, machinery, stop))
+        threads.start(lambda stop: self._assemble(adapters, threads, stop))
 
     def stop(self) -> None:
         """
@@ -118,8 +118,8 @@ class Harvester:
 
         Returns at once; `join()` waits. Safe when never started or called twice.
         """
-        if machinery := self._running():
-            machinery.stop()
+        if threads := self._running():
+            threads.stop()
 
     def join(self, timeout: float | None = None) -> bool:
         """
@@ -128,34 +128,34 @@ class Harvester:
         Raises:
             BaseException: what ended one of its threads before its time.
         """
-        machinery = self._running()
-        if machinery is None:
+        threads = self._running()
+        if threads is None:
             return True
-        if not machinery.join(timeout):
+        if not threads.join(timeout):
             return False
         self._machinery = None
-        self._purged = machinery.purged
-        if machinery.failure is not None:
-            raise machinery.failure
+        self._purged = threads.purged
+        if threads.failure is not None:
+            raise threads.failure
         return True
 
     @property
     def is_alive(self) -> bool:
         """Whether it runs in this process and every thread does its work."""
-        machinery = self._running()
-        return machinery is not None and machinery.is_alive
+        threads = self._running()
+        return threads is not None and threads.is_alive
 
     @property
     def purged(self) -> int:
         """Records that the present or last run in this process has sent and purged."""
-        machinery = self._running()
-        return self._purged if machinery is None else machinery.purged
+        threads = self._running()
+        return self._purged if threads is None else threads.purged
 
     @property
     def has_failed(self) -> bool:
         """Whether a thread of it has ended by an error."""
-        machinery = self._running()
-        return machinery is not None and machinery.failure is not None
+        threads = self._running()
+        return threads is not None and threads.failure is not None
 
     def __enter__(self) -> Harvester:
         self.start()
@@ -170,19 +170,19 @@ class Harvester:
         self.stop()
         self.join()
 
-    def provide(self) -> Providers:
+    def provide(self) -> Adapters:
         """Return the providers in use: the given ones, else PostgreSQL and Kafka."""
         return self._providers or _from_django(
             self.options, database=self._database, name=self.name, solo=self._solo
         )
 
-    def _running(self) -> Machinery | None:
+    def _running(self) -> HarvesterThreads | None:
         # Threads do not survive a fork: in a child, the parent's run is not ours.
         return self._machinery if self._pid == os.getpid() else None
 
     def _assemble(
-        self, providers: Providers, machinery: Machinery, stop: threading.Event
-    ) -> Parts | None:
+        self, adapters: Adapters, threads: HarvesterThreads, stop: threading.Event
+    ) -> Components | None:
         """
         Build all parts of one run as soon as the database has said which outbox it is.
 
@@ -191,23 +191,23 @@ class Harvester:
         Raises:
             ConfigurationError: there is nothing to make the election's names of.
         """
-        learn = providers.learn or KnownOutbox(self.options, table="outbox").learn
-        with closing(providers.table("identity")) as table:
+        learn = adapters.learn or KnownOutbox(self.options, table="outbox").learn
+        with closing(adapters.table("identity")) as table:
             answer = until_answered(table.identity, stop)
         if answer is None:
             return None
         (identity,) = answer
         return assemble(
             learn(identity),
-            providers=replace(providers, learn=learn),
-            machinery=machinery,
+            adapters=replace(adapters, learn=learn),
+            threads=threads,
             name=self.name,
         )
 
 
 def _from_django(
     options: OutboxSettings, *, database: str | None, name: str, solo: bool
-) -> Providers:
+) -> Adapters:
     """Provide what the Django project's settings describe."""
     from django.db import connections
     from django.utils.connection import ConnectionDoesNotExist
@@ -234,7 +234,7 @@ def _from_django(
         role = connection.settings_dict["OPTIONS"].get("assume_role")
         return {**connection.get_connection_params(), "assume_role": role}
 
-    real = Providers.real(
+    real = Adapters.real(
         options, conninfo, name=name, table=OutboxRecord._meta.db_table, solo=solo
     )
     return replace(real, database=alias)

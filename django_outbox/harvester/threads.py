@@ -31,10 +31,10 @@ from ..events import (
 from ..exceptions import ConfigurationError, DatabaseError
 from ..message.record import ExpiredSeries, Failure
 from ..relay.ports import Term
-from ..relay.takeovers import News
-from .components import Budget, Election, Parts
+from ..relay.takeovers import TakeoverChange
+from .components import Budget, Components, Election
 from .notifier import Notifier
-from .workers import Line
+from .workers import RelayWorker
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ ELECT_WAIT = 0.05
 """Seconds for which the elector may wait for the broker in one round."""
 
 
-class Machinery:
+class HarvesterThreads:
     """Runs the parts of one harvester until it is stopped."""
 
     def __init__(
@@ -64,13 +64,13 @@ class Machinery:
         self._observers = observers
         self._budget = budget
         self._logs_refusal = logs_refusal
-        self._lines: Sequence[Line] = ()
+        self._lines: Sequence[RelayWorker] = ()
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._drain_ends_at = float("inf")
         self._threads: dict[str, threading.Thread] = {}
 
-    def start(self, make: Callable[[threading.Event], Parts | None]) -> None:
+    def start(self, make: Callable[[threading.Event], Components | None]) -> None:
         """
         Start to work and return at once.
 
@@ -81,7 +81,7 @@ class Machinery:
         bodies = {"notify": self._notifier.run, "elect": lambda: self._lead(make)}
         self._start(bodies)
 
-    def _start_parts(self, parts: Parts) -> None:
+    def _start_parts(self, parts: Components) -> None:
         """Start the threads of the parts (elect)."""
         self._parts, self._lines = parts, parts.lines
         bodies: dict[str, Callable[[], None]] = {"tend": self._tend}
@@ -198,7 +198,7 @@ class Machinery:
         for line in self._lines:
             line.dispatcher.nudge()
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, news: TakeoverChange) -> None:
         """Announce a takeover, or its end (dispatch)."""
         kind = TakeoverEnded if news.has_ended else TakeoverStarted
         if not news.has_ended:
@@ -230,7 +230,7 @@ class Machinery:
                 logger.error("%s", error, extra={"action": "refuse"})  # noqa: TRY400
             self.stop()
 
-    def _lead(self, make: Callable[[threading.Event], Parts | None]) -> None:
+    def _lead(self, make: Callable[[threading.Event], Components | None]) -> None:
         try:
             if parts := make(self._stopping):
                 self._start_parts(parts)

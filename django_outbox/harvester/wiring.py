@@ -16,7 +16,7 @@ from ..election.elector import Elector
 from ..election.ports import Membership
 from ..election.settings import ElectionSettings
 from ..exceptions import DatabaseBusy, DatabaseUnavailable
-from ..relay.availability import Outage
+from ..relay.availability import Availability
 from ..relay.ledger.ledger_dispatcher import LedgerDispatcher
 from ..relay.ledger.page_reader import Finder
 from ..relay.ledger.settings import LedgerSettings
@@ -31,17 +31,17 @@ from ..relay.settings import DispatchSettings
 from ..relay.settler import Settler
 from ..relay.trust import Trust
 from ..settings.options import OutboxSettings
-from .adapters import HarvestedTable, Providers
-from .components import Learn, Parts
-from .threads import Machinery
-from .workers import Line
+from .adapters import Adapters, HarvestedTable
+from .components import Components, Learn
+from .threads import HarvesterThreads
+from .workers import RelayWorker
 
 
 def assemble(
-    o: OutboxSettings, *, providers: Providers, machinery: Machinery, name: str
-) -> Parts:
+    o: OutboxSettings, *, adapters: Adapters, threads: HarvesterThreads, name: str
+) -> Components:
     """Build all parts of one run, which call the machinery back."""
-    membership = providers.membership()
+    membership = adapters.membership()
     elector = Elector(
         ElectionSettings(
             name=name,
@@ -50,27 +50,27 @@ def assemble(
         ),
         membership,
         clock=boottime,
-        on_event=machinery.publish,
-        barrier=machinery.barrier,
-        can_join=_Probe(providers.table("probe"), o, providers.learn),
+        on_event=threads.publish,
+        barrier=threads.barrier,
+        can_join=_Probe(adapters.table("probe"), o, adapters.learn),
     )
-    wiring = _Wiring(o, providers, machinery, elector.leadership)
+    wiring = _Wiring(o, adapters, threads, elector.leadership)
     lines = _ledgers(wiring, membership) if o.is_exactly_once else [_marking(wiring)]
     counters = Totals([line.dispatcher.relay for line in lines])
-    return Parts(
+    return Components(
         election=elector,
         leadership=elector.leadership,
         lines=lines,
         meter=Meter(
             counters,
-            name=machinery.name,
+            name=threads.name,
             interval=o.METER_INTERVAL,
-            database=providers.database,
+            database=adapters.database,
         ),
-        metered=providers.table("meter"),
-        releaser=_releaser(o, providers, machinery),
-        listener=providers.listener(),
-        learn=providers.learn,
+        metered=adapters.table("meter"),
+        releaser=_releaser(o, adapters, threads),
+        listener=adapters.listener(),
+        learn=adapters.learn,
     )
 
 
@@ -78,30 +78,30 @@ class _Wiring(NamedTuple):
     """What either relay is connected to."""
 
     options: OutboxSettings
-    providers: Providers
-    machinery: Machinery
+    adapters: Adapters
+    threads: HarvesterThreads
     leadership: Leadership
 
 
-def _marking(wiring: _Wiring) -> Line:
+def _marking(wiring: _Wiring) -> RelayWorker:
     """Build MP/R's line."""
-    o, providers, machinery, leadership = wiring
-    marking, settling = providers.table("mark"), providers.table("settle")
+    o, adapters, threads, leadership = wiring
+    marking, settling = adapters.table("mark"), adapters.table("settle")
     marker = Marker(
         outbox=marking, is_trusted=Trust(leadership, boottime), clock=boottime
     )
-    settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
+    settler = Settler(outbox=settling, on_parked=threads.parked, clock=boottime)
     settings = DispatchSettings(
         max_in_flight=o.MAX_IN_FLIGHT,
         mark_batch=o.MARK_BATCH,
         marks_in_memory=o.MARKS == "memory",
         **_of_either(o),
     )
-    return Line(
+    return RelayWorker(
         lambda post: Dispatcher(
             settings,
             leadership=leadership,
-            make_producer=providers.producer,
+            make_producer=adapters.producer,
             post=post,
             outages=(marker.outage, settler.outage),
             clock=boottime,
@@ -112,22 +112,22 @@ def _marking(wiring: _Wiring) -> Line:
     )
 
 
-def _ledgers(wiring: _Wiring, membership: Membership) -> list[Line]:
+def _ledgers(wiring: _Wiring, membership: Membership) -> list[RelayWorker]:
     """Build the exactly-once relay's lines, this cluster's own first."""
     o = wiring.options
     origins = [(o.CLUSTER_ID + n) % o.CLUSTERS_COUNT for n in range(o.CLUSTERS_COUNT)]
     return [_ledger(wiring, membership, origin) for origin in origins]
 
 
-def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> Line:
+def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> RelayWorker:
     """Build the line for the records of one cluster."""
-    o, providers, machinery, leadership = wiring
+    o, adapters, threads, leadership = wiring
     is_own = origin == o.CLUSTER_ID
     name = "" if is_own else f"-{origin}"
-    finding = providers.unmarked(f"find{name}", origin)
-    settling = providers.unmarked(f"settle{name}", o.CLUSTER_ID)
+    finding = adapters.unmarked(f"find{name}", origin)
+    settling = adapters.unmarked(f"settle{name}", o.CLUSTER_ID)
     finder = Finder(table=finding, clock=boottime)
-    settler = Settler(outbox=settling, on_parked=machinery.parked, clock=boottime)
+    settler = Settler(outbox=settling, on_parked=threads.parked, clock=boottime)
     make_dispatcher = LedgerDispatcher if is_own else TakeoverDispatcher
     settings = LedgerSettings(
         batch=o.TRANSACTION_BATCH,
@@ -135,11 +135,11 @@ def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> Line:
         clusters=o.CLUSTERS_COUNT,
         **_of_either(o),
     )
-    return Line(
+    return RelayWorker(
         lambda post: make_dispatcher(
             settings,
             leadership=leadership,
-            transactions=providers.transactions(membership, origin),
+            transactions=adapters.transactions(membership, origin),
             post=post,
             # A search for what others have left may be slow, and says nothing.
             outages=(finder.outage, settler.outage) if is_own else (settler.outage,),
@@ -154,12 +154,12 @@ def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> Line:
 
 
 def _releaser(
-    o: OutboxSettings, providers: Providers, machinery: Machinery
+    o: OutboxSettings, adapters: Adapters, threads: HarvesterThreads
 ) -> Releaser:
     return Releaser(
-        providers.staging(),
+        adapters.staging(),
         interval=o.POLL_INTERVAL,
-        on_expired=machinery.expired,
+        on_expired=threads.expired,
         clock=boottime,
     )
 
@@ -197,7 +197,7 @@ class _Probe:
         self._table = table
         self._options = options
         self._learn = learn
-        self._outage = Outage()
+        self._outage = Availability()
 
     def __call__(self) -> bool:
         try:

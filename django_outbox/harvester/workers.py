@@ -20,7 +20,7 @@ from ..relay.fibers import Fibers, this
 from ..relay.meter import Counters
 from ..relay.ports import Term
 from ..relay.settler import Settler
-from ..relay.takeovers import News, Takeovers
+from ..relay.takeovers import TakeoverChange, Takeovers
 from ..relay.work_queue import Post
 
 
@@ -79,7 +79,7 @@ class Listening(Protocol):
         """Listen until the present fiber ends, whatever fails; call `hear` in it."""
 
 
-class Line:
+class RelayWorker:
     """
     The bodies of the threads of one line.
 
@@ -115,7 +115,7 @@ class Line:
         )
 
     def bodies(
-        self, is_over: threading.Event, tell: Callable[[News], object]
+        self, is_over: threading.Event, tell: Callable[[TakeoverChange], object]
     ) -> dict[str, Callable[[], None]]:
         """
         Name the threads and what each of them runs until `is_over`, then `wake()`.
@@ -143,7 +143,7 @@ class Line:
         self._asked.wake()
 
     def _dispatch(
-        self, is_over: threading.Event, tell: Callable[[News], object]
+        self, is_over: threading.Event, tell: Callable[[TakeoverChange], object]
     ) -> None:
         dispatcher = self.dispatcher
         try:

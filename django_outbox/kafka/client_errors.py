@@ -1,7 +1,7 @@
 """
 What a client tells people of its cluster: each trouble once, and its end.
 
-Each owner of clients has one `Trouble`, whose `callbacks` it gives to them.
+Each owner of clients has one `ClientErrors`, whose `callbacks` it gives to them.
 While a broker is away, librdkafka repeats itself with every attempt to
 connect.
 """
@@ -34,7 +34,7 @@ ASK_EVERY: Final = 0.5
 """Seconds between two such questions."""
 
 
-class Trouble:
+class ClientErrors:
     """
     Remembers what was told until the clients work.
 

@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as DriverError
+from confluent_kafka import TopicPartition as DriverTopicPartition
 
 from ..exceptions import KafkaUnavailable
-from ..message.incoming import ConsumedMessage, Place
+from ..message.incoming import ConsumedMessage, TopicPartition
 from ..settings.options import OutboxSettings
-from .client_errors import Trouble
+from .client_errors import ClientErrors
 from .clients import make
 from .config import group_config, redacted
 from .conversion import consumed
@@ -65,7 +66,9 @@ class KafkaSource:
         group: str,
         topics: Sequence[str],
         name: str = "",
-        starts: Callable[[Sequence[Place]], Mapping[Place, int]] = lambda _: {},
+        starts: Callable[
+            [Sequence[TopicPartition]], Mapping[TopicPartition, int]
+        ] = lambda _: {},
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = group_config(options, group)
@@ -74,20 +77,20 @@ class KafkaSource:
         self._topics = list(topics)
         self._starts = starts
         self._on_change = on_change
-        self._trouble = Trouble(
+        self._trouble = ClientErrors(
             f"consumer group {group}", action="consume", config=self._config
         )
         self._consumer: Consumer | None = None
         self._buffer: list[ConsumedMessage] = []
-        self._owned: set[Place] = set()
+        self._owned: set[TopicPartition] = set()
         self._member_id = ""
-        self._taken: set[Place] = set()
+        self._taken: set[TopicPartition] = set()
         """Places that went away since the last poll."""
-        self._at_end: dict[Place, int] = {}
+        self._at_end: dict[TopicPartition, int] = {}
         """Where partitions end that have been read so far."""
-        self._at_work: dict[Place, int] = {}
+        self._at_work: dict[TopicPartition, int] = {}
         """Offsets of the last messages that were handed out and are not done."""
-        self._done: dict[Place, int] = {}
+        self._done: dict[TopicPartition, int] = {}
         """Offsets to commit."""
         self._is_committing = False
         self._committed_at = 0.0
@@ -98,7 +101,7 @@ class KafkaSource:
         """Seconds after which a member without partitions gets none any more."""
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[TopicPartition, ...]:
         return tuple(sorted(self._owned))
 
     @property
@@ -138,7 +141,7 @@ class KafkaSource:
             if self._at_work.get(message.place) == message.offset:
                 del self._at_work[message.place]
 
-    def ends(self) -> dict[Place, int]:
+    def ends(self) -> dict[TopicPartition, int]:
         unread = {message.place for message in self._buffer} | self._at_work.keys()
         return {at: end for at, end in self._at_end.items() if at not in unread}
 
@@ -153,8 +156,8 @@ class KafkaSource:
                 self._is_committing = False
                 self._report(error.args[0])
 
-    def token(self, place: Place) -> str:
-        asked = [TopicPartition(*place)]
+    def token(self, place: TopicPartition) -> str:
+        asked = [DriverTopicPartition(*place)]
         try:
             (answer,) = self._connected().committed(asked, timeout=PATIENCE)
         except KafkaException as error:
@@ -166,7 +169,9 @@ class KafkaSource:
     def lag(self) -> int:
         if self._consumer is None:
             return 0
-        behind = [TopicPartition(*place) for place in self._owned - self._at_end.keys()]
+        behind = [
+            DriverTopicPartition(*place) for place in self._owned - self._at_end.keys()
+        ]
         total = 0
         try:
             for partition in self._consumer.position(behind):
@@ -251,7 +256,9 @@ class KafkaSource:
 
     # librdkafka's callbacks, served by poll() and close() on the same thread.
 
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(
+        self, consumer: Consumer, partitions: list[DriverTopicPartition]
+    ) -> None:
         if self._consumer is None:
             # From close(): the client assigns them itself and gives them back. What
             # is asked of it now it may never answer.
@@ -267,12 +274,16 @@ class KafkaSource:
         self.has_joined, self._joined_at = True, time.monotonic()
         self._on_change()
 
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_revoke(
+        self, consumer: Consumer, partitions: list[DriverTopicPartition]
+    ) -> None:
         mine = {(p.topic, p.partition) for p in partitions} & self._done.keys()
         self._commit_now(consumer, {place: self._done[place] for place in mine})
         self._on_lost(consumer, partitions)
 
-    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_lost(
+        self, consumer: Consumer, partitions: list[DriverTopicPartition]
+    ) -> None:
         gone = {(p.topic, p.partition) for p in partitions}
         self._owned -= gone
         self._taken |= gone
@@ -284,7 +295,7 @@ class KafkaSource:
         self._on_change()
 
     def _on_commit(
-        self, error: DriverError | None, partitions: list[TopicPartition]
+        self, error: DriverError | None, partitions: list[DriverTopicPartition]
     ) -> None:
         self._is_committing = False
         for partition in partitions:
@@ -294,7 +305,9 @@ class KafkaSource:
             elif self._done.get(place) == partition.offset:
                 del self._done[place]
 
-    def _commit_now(self, consumer: Consumer, offsets: Mapping[Place, int]) -> None:
+    def _commit_now(
+        self, consumer: Consumer, offsets: Mapping[TopicPartition, int]
+    ) -> None:
         if offsets:
             try:
                 consumer.commit(offsets=_partitions(offsets), asynchronous=False)
@@ -309,5 +322,5 @@ class KafkaSource:
             self._trouble.note(error)
 
 
-def _partitions(offsets: Mapping[Place, int]) -> list[TopicPartition]:
-    return [TopicPartition(*place, offset) for place, offset in offsets.items()]
+def _partitions(offsets: Mapping[TopicPartition, int]) -> list[DriverTopicPartition]:
+    return [DriverTopicPartition(*place, offset) for place, offset in offsets.items()]

@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from confluent_kafka import KafkaError as DriverError
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message
 from confluent_kafka import Producer as Client
+from confluent_kafka import TopicPartition as DriverTopicPartition
 
 from ..exceptions import KafkaUnavailable
-from ..message.incoming import Letter, Place
+from ..message.incoming import OutgoingMessage, TopicPartition
 from ..settings.options import OutboxSettings
-from .client_errors import Trouble, drop, serve
+from .client_errors import ClientErrors, drop, serve
 from .clients import make
 from .config import KafkaConfig, producer_config, transform_config
 from .destinations import Destinations
@@ -59,12 +60,12 @@ class KafkaDeadLetters:
         if name:
             self._config["client.id"] = name
         self._patience = options.DELIVERY_TIMEOUT + 1.0
-        self._trouble = Trouble(
+        self._trouble = ClientErrors(
             "producer of dead letters", action="consume", config=self._config
         )
         self._client: Client | None = None
 
-    def send(self, letter: Letter) -> None:
+    def send(self, letter: OutgoingMessage) -> None:
         if self._client is None:
             self._client = make(Client, {**self._config, **self._trouble.callbacks})
         client, self._client = self._client, None
@@ -100,13 +101,16 @@ class KafkaTransforms:
         }
         self._member = member
         self._patience = options.DELIVERY_TIMEOUT + 1.0
-        self._trouble = Trouble(
+        self._trouble = ClientErrors(
             "producer of transformed messages", action="consume", config=self._config
         )
         self._open: tuple[Client, Destinations] | None = None
 
     def send(
-        self, letters: Sequence[Letter], positions: Mapping[Place, int], token: str
+        self,
+        letters: Sequence[OutgoingMessage],
+        positions: Mapping[TopicPartition, int],
+        token: str,
     ) -> None:
         client, destinations = is_open = self._open or self._made()
         self._open = None
@@ -118,7 +122,7 @@ class KafkaTransforms:
             _deliver(client, letters, self._patience)
             client.send_offsets_to_transaction(
                 [
-                    TopicPartition(*place, offset, metadata=token)
+                    DriverTopicPartition(*place, offset, metadata=token)
                     for place, offset in positions.items()
                 ],
                 self._member.group_metadata(),
@@ -154,7 +158,9 @@ class KafkaTransforms:
         return client, Destinations(client)
 
 
-def _deliver(client: Client, letters: Sequence[Letter], patience: float) -> None:
+def _deliver(
+    client: Client, letters: Sequence[OutgoingMessage], patience: float
+) -> None:
     """
     Send letters and wait until each is in the log.
 
@@ -183,7 +189,7 @@ def _deliver(client: Client, letters: Sequence[Letter], patience: float) -> None
 
 def _produce(
     client: Client,
-    letter: Letter,
+    letter: OutgoingMessage,
     report: Callable[[DriverError | None, Message], None],
 ) -> None:
     partition = -1 if letter.partition is None else letter.partition

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import TopicPartition
 
 
-class Credential(NamedTuple):
+class FencingToken(NamedTuple):
     """One generation's member, and an offset to commit in its name."""
 
     position: TopicPartition

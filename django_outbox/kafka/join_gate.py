@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError as DriverError
 from confluent_kafka.admin import AdminClient
 
 from ..election.ports import JoinLater
-from .client_errors import Trouble
+from .client_errors import ClientErrors
 from .clients import make
 from .config import KafkaConfig
 
@@ -33,7 +33,7 @@ SETTLING = 1.0
 _EMPTY = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
 
-class Doorstep:
+class JoinGate:
     """
     Where a newcomer waits until it may join; for one thread.
 
@@ -49,7 +49,7 @@ class Doorstep:
         self._config = config
         self._group = group
         self._session_timeout = session_timeout
-        self._trouble = Trouble("look at the group", action="join", config=config)
+        self._trouble = ClientErrors("look at the group", action="join", config=config)
         self._admin: AdminClient | None = None
         self._came_at = 0.0
 

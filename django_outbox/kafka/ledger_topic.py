@@ -42,9 +42,9 @@ from confluent_kafka import KafkaError as DriverError
 from ..exceptions import KafkaError, KafkaUnavailable, LedgerInvalid
 from ..message.headers import MESSAGE_ID, Headers, texts
 from ..message.record import Record
-from ..relay.ledger.committed_ids import MAX_RANGES, Range, fault_of
+from ..relay.ledger.committed_ids import MAX_RANGES, IdRange, fault_of
 from ..relay.ledger.ports import Ledger
-from .client_errors import Trouble, serve
+from .client_errors import ClientErrors, serve
 from .clients import make
 from .config import KafkaConfig
 from .conversion import headers
@@ -112,7 +112,7 @@ def decode(fields: Mapping[str, str], value: bytes | None) -> Ledger:
     if ranges is None or ranges > MAX_RANGES or end < 0 or end % _PAIR.size:
         raise LedgerInvalid(f"{len(value)} bytes do not fit its header {_RANGES}")
     relayed = tuple(
-        Range(low, high, step, newest)
+        IdRange(low, high, step, newest)
         for low, high, newest, step in _RANGE.iter_unpack(value[end:])
     )
     if fault := fault_of(relayed):
@@ -207,7 +207,7 @@ def read_last(
         KafkaUnavailable: the partition could not be read to its end.
         KafkaError: a later version has written it.
     """
-    trouble = Trouble("reader of the ledger", action="read_ledger", config=config)
+    trouble = ClientErrors("reader of the ledger", action="read_ledger", config=config)
     client_config: KafkaConfig = {**config, **trouble.callbacks}
     consumer = make(Consumer, client_config)
     deadline = time.monotonic() + timeout

@@ -28,11 +28,11 @@ from ..election.ports import Heartbeat, JoinLater, Listener
 from ..message.record import Identity
 from ..settings.options import OutboxSettings
 from . import heartbeats
-from .client_errors import Trouble
+from .client_errors import ClientErrors
 from .clients import make
 from .config import admin_config, consumer_config, heartbeat_config, redacted
-from .fencing_token import Credential
-from .join_gate import Doorstep
+from .fencing_token import FencingToken
+from .join_gate import JoinGate
 from .lookout import Lookout
 from .topics import ensure_topic, leader_topic
 
@@ -83,7 +83,7 @@ class KafkaMembership:
         self._client_id = {"client.id": name} if name else {}
         self._topic = options.leader_topic
         self._shard = shard
-        self._doorstep = Doorstep(
+        self._doorstep = JoinGate(
             admin_config(options) | self._client_id,
             group=options.leader_group,
             session_timeout=options.SESSION_TIMEOUT,
@@ -91,7 +91,7 @@ class KafkaMembership:
         self._lookout = Lookout(
             options, shard=shard, identity=identity, client_id=self._client_id
         )
-        self.credential: Credential | None = None
+        self.fencing_token: FencingToken | None = None
         """Shown in transactions; None when this member does not own the partition, or
         when records do not go out in transactions."""
         self.reason_to_rejoin: str | None = None
@@ -105,7 +105,7 @@ class KafkaMembership:
         self._is_settled = False
         """Whether the group has answered the join."""
         self._joined_at = 0.0
-        self._trouble = Trouble(
+        self._trouble = ClientErrors(
             "leader group", action="elect", config=admin_config(options)
         )
 
@@ -256,7 +256,7 @@ class KafkaMembership:
         try:
             if self._has_shard(partitions) and self._is_owner:
                 self._is_owner = False
-                self.credential = None
+                self.fencing_token = None
                 if self._listener is not None:
                     self._listener.lost()
         finally:
@@ -272,7 +272,7 @@ class KafkaMembership:
                 if self._listener is not None:
                     self._listener.revoked()
             finally:
-                self.credential = None
+                self.fencing_token = None
 
     def _renew_credential(self) -> None:
         """
@@ -289,7 +289,7 @@ class KafkaMembership:
             # the broker would take its commits for anybody's.
             if self._consumer.memberid() == self._member_id:
                 position = TopicPartition(self._topic, self._shard, self._position)
-                self.credential = Credential(position, group)
+                self.fencing_token = FencingToken(position, group)
 
     def _has_shard(self, partitions: list[TopicPartition]) -> bool:
         return any(p.partition == self._shard for p in partitions)

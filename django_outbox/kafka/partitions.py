@@ -12,14 +12,15 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as DriverTopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from ..exceptions import KafkaUnavailable
-from ..message.incoming import PartitionState, Place
+from ..message.incoming import PartitionState, TopicPartition
 from ..settings.options import OutboxSettings
-from .client_errors import Trouble
+from .client_errors import ClientErrors
 from .clients import make
 from .config import KafkaConfig, admin_config
 
@@ -43,12 +44,16 @@ class KafkaPartitions:
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
         config = admin_config(options)
-        self._trouble = Trouble("look at partitions", action="consume", config=config)
+        self._trouble = ClientErrors(
+            "look at partitions", action="consume", config=config
+        )
         self._config: KafkaConfig = {**config, **self._trouble.callbacks}
         if name:
             self._config["client.id"] = name
 
-    def look(self, places: Sequence[Place]) -> Mapping[Place, PartitionState]:
+    def look(
+        self, places: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, PartitionState]:
         if not places:
             return {}
         admin = make(AdminClient, self._config)
@@ -66,9 +71,9 @@ class KafkaPartitions:
         }
 
     def _offsets(
-        self, admin: AdminClient, places: Sequence[Place], spec: OffsetSpec
-    ) -> dict[Place, int]:
-        asked = {TopicPartition(*place): spec for place in places}
+        self, admin: AdminClient, places: Sequence[TopicPartition], spec: OffsetSpec
+    ) -> dict[TopicPartition, int]:
+        asked = {DriverTopicPartition(*place): spec for place in places}
         answers = admin.list_offsets(asked, request_timeout=TIMEOUT)
         found = self._known(answers.items())
         return {(at.topic, at.partition): end.offset for at, end in found}

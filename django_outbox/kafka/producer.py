@@ -42,7 +42,7 @@ from ..message.headers import Envelope
 from ..message.record import Record
 from ..relay.ports import Settled
 from ..settings.options import OutboxSettings
-from .client_errors import RAISED, Trouble, driver_error
+from .client_errors import RAISED, ClientErrors, driver_error
 from .clients import make
 from .config import KafkaConfig, producer_config, redacted
 from .failures import failure, no_offset
@@ -204,7 +204,7 @@ class KafkaProducer:
         return self._trouble.fault or failure(error, is_alone=is_alone)
 
 
-class _Trouble(Trouble):
+class _Trouble(ClientErrors):
     """Keeps what makes the client useless, too."""
 
     fault: ProducerBroken | None = None

@@ -24,7 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 from ..exceptions import KafkaUnavailable, TopicMissing
 from ..settings.kafka_rules import servers_of
 from ..settings.options import OutboxSettings
-from .client_errors import Trouble, serve
+from .client_errors import ClientErrors, serve
 from .clients import make
 from .config import KafkaConfig, milliseconds
 
@@ -112,7 +112,7 @@ def ensure_topic(
         TopicMissing: with the command line that makes it right.
         KafkaUnavailable: call again later.
     """
-    trouble = Trouble(topic.kind, action="check_topic", config=config)
+    trouble = ClientErrors(topic.kind, action="check_topic", config=config)
     client_config: KafkaConfig = {**config, **trouble.callbacks}
     admin = make(AdminClient, client_config)
     try:

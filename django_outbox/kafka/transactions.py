@@ -30,12 +30,12 @@ from ..message.record import Record
 from ..relay.ledger.ports import Fault, Ledger
 from ..settings.options import OutboxSettings
 from . import ledger_topic as ledgers
-from .client_errors import RAISED, Trouble, driver_error, drop, serve
+from .client_errors import RAISED, ClientErrors, driver_error, drop, serve
 from .clients import make
 from .config import admin_config, ledger_consumer_config, redacted, transactional_config
 from .delivery_reports import Reports
 from .destinations import Destinations
-from .fencing_token import Credential
+from .fencing_token import FencingToken
 from .topics import ensure_topic, ledger_topic
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class KafkaTransactions:
         self,
         options: OutboxSettings,
         *,
-        credential: Callable[[], Credential | None] | None,
+        fencing_token: Callable[[], FencingToken | None] | None,
         name: str = "",
         shard: int = 0,
         origin: int | None = None,
@@ -77,14 +77,14 @@ class KafkaTransactions:
         self._ledger_topic = ledger_topic(options, shard, origin)
         self._may_create = options.CREATE_LEADER_TOPIC
         self._reader_config = ledger_consumer_config(options) | client_id
-        self._credential = credential
+        self._credential = fencing_token
         self._topic = self._ledger_topic.name
         self._shard = shard
         self._timeout = options.DELIVERY_TIMEOUT
         self._envelope = Envelope(options)
         self._client: Client | None = None
         self._destinations: Destinations | None = None
-        self._trouble = Trouble(
+        self._trouble = ClientErrors(
             "producer of transactions", action="transaction", config=self._config
         )
         # Of the present transaction:
@@ -246,9 +246,9 @@ class KafkaTransactions:
             self._reports.reject_ledger(error.args[0])
             return False
         if self._credential is not None:
-            if (credential := self._credential()) is None:
+            if (fencing_token := self._credential()) is None:
                 return False
-            position, group = credential
+            position, group = fencing_token
             client.send_offsets_to_transaction([position], group, self._timeout)
         self._is_late = client.flush(patience) > 0
         return self._reports.acknowledged == len(records) + 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
-Place: TypeAlias = tuple[str, int]
+TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
 
 BEGINNING: Final = -2
@@ -91,7 +91,7 @@ class ConsumedMessage:
         return self.value is None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         """Its topic and partition."""
         return (self.topic, self.partition)
 
@@ -108,7 +108,7 @@ class ConsumedMessage:
         return None if self.value is None else json.loads(self.value)
 
 
-class Letter(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """What a consumer sends by itself, past the outbox: output or dead letter."""
 
     topic: str

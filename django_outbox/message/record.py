@@ -203,7 +203,7 @@ class Identity(NamedTuple):
     """The server's system identifier and the database's oid: another one in a copy."""
 
 
-class Agenda(NamedTuple):
+class StagingDeadlines(NamedTuple):
     """When staged messages want something of the leader. Durations are seconds."""
 
     due: float

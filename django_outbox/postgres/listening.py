@@ -15,7 +15,7 @@ from math import inf
 
 from ..clock import boottime
 from ..exceptions import DatabaseError
-from ..relay.availability import Outage
+from ..relay.availability import Availability
 from ..relay.fibers import this
 from .connection import Database
 from .statements import compose
@@ -34,7 +34,7 @@ class Listener:
     def __init__(self, database: Database, *, table: str) -> None:
         self._database = database
         self._statement = compose(table, ())["listen"]
-        self._outage = Outage("The connection that listens for new rows")
+        self._outage = Availability("The connection that listens for new rows")
 
     def run(self, hear: Callable[[], None]) -> None:
         """

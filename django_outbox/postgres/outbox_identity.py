@@ -18,7 +18,7 @@ from .. import conf
 from ..clock import boottime
 from ..exceptions import ConfigurationError, DatabaseError, WrongOutbox
 from ..message.record import Identity
-from ..relay.availability import Outage
+from ..relay.availability import Availability
 from ..settings.options import OutboxSettings
 from .statements import queries, quoted
 
@@ -84,7 +84,7 @@ def name(
 
 def until_answered(ask: Callable[[], T], stop: threading.Event) -> tuple[T] | None:
     """Ask the database until it answers; None: stopped before it did."""
-    outage = Outage()
+    outage = Availability()
     while not stop.is_set():
         try:
             answer = ask()

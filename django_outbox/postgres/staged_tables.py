@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..message.record import Agenda, ExpiredSeries
+from ..message.record import ExpiredSeries, StagingDeadlines
 from .connection import Connection, Database
 from .statements import compose, identifier, queries
 
@@ -37,7 +37,7 @@ class PostgresStaging:
         self._known: Connection | None = None
         """The connection that has seen the tables."""
 
-    def agenda(self) -> Agenda | None:
+    def agenda(self) -> StagingDeadlines | None:
         with self._database.session() as connection:
             if self._known is not connection:
                 found = connection.execute(queries()["has_staging"], self._names)
@@ -47,7 +47,7 @@ class PostgresStaging:
             values = {"retention": self._retention}
             row = connection.execute(self._statements["agenda"], values).fetchone()
         assert row is not None, "a SELECT without FROM has one row"
-        return Agenda(*row)
+        return StagingDeadlines(*row)
 
     def release(self, *, limit: int) -> int:
         return self._write("release_due", limit=limit)

@@ -22,7 +22,7 @@ LAST_BACKOFF: Final = 1.0
 """Seconds between later tries."""
 
 
-class Outage:
+class Availability:
     """
     One side's view of the table: reached, or lost since a moment.
 

@@ -19,7 +19,7 @@ SWEEP_INTERVAL: Final = 1.0
 """Seconds between two sweeps, at least."""
 
 
-class Pace:
+class PollSchedule:
     """
     Times in boot-time seconds, intervals in seconds.
 

@@ -12,12 +12,12 @@ from typing import Protocol, TypeAlias
 
 from ..exceptions import DeliveryFailed
 from ..message.record import (
-    Agenda,
     Backlog,
     ExpiredSeries,
     Failure,
     Held,
     Record,
+    StagingDeadlines,
     Sweep,
 )
 
@@ -152,7 +152,7 @@ class Staging(Protocol):
     another works. At most `limit` rows are moved.
     """
 
-    def agenda(self) -> Agenda | None:
+    def agenda(self) -> StagingDeadlines | None:
         """Ask what is due, by the database's clock; None: there is no table."""
 
     def release(self, *, limit: int) -> int:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from ..exceptions import DatabaseBusy, DatabaseError
-from ..message.record import Agenda, ExpiredSeries
-from .availability import Outage
+from ..message.record import ExpiredSeries, StagingDeadlines
+from .availability import Availability
 from .ports import Staging
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Releaser:
         self._interval = interval
         self._on_expired = on_expired
         self._clock = clock
-        self._outage = Outage()
+        self._outage = Availability()
         self._chunk = CHUNK
         self._look_at = 0.0 if staging else float("inf")
 
@@ -126,7 +126,7 @@ class Releaser:
             self._on_expired(leader_id, series)
 
 
-def _rest(agenda: Agenda) -> float:
+def _rest(agenda: StagingDeadlines) -> float:
     """Return the seconds until the next look; 0.0 when something was due."""
     if agenda.is_expiring:
         return 0.0

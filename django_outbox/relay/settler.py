@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ..exceptions import DatabaseError
 from ..message.record import Failure, Settlement
-from .availability import Outage
+from .availability import Availability
 from .ports import SettledTable
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class Settler:
         on_parked: Callable[[str, Failure], None],
         clock: Callable[[], float],
     ) -> None:
-        self.outage = Outage()
+        self.outage = Availability()
         self._outbox = outbox
         self._on_parked = on_parked
         self._clock = clock

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..message.record import Record
 
 
-class News(NamedTuple):
+class TakeoverChange(NamedTuple):
     """A takeover has begun, or is over."""
 
     leader_id: str
@@ -41,7 +41,7 @@ class Takeovers:
         self._leader_id = ""
         self._records: Counter[int] = Counter()
         self._last_at: dict[int, float] = {}
-        self._news: list[News] = []
+        self._news: list[TakeoverChange] = []
 
     def found(self, leader_id: str, records: Iterable[Record], now: float) -> None:
         """Take note of what a look at the table has found; boot-time seconds."""
@@ -50,7 +50,9 @@ class Takeovers:
         del origins[self._here]
         for origin, count in origins.items():
             if origin not in self._last_at:
-                self._news.append(News(leader_id, origin, count, has_ended=False))
+                self._news.append(
+                    TakeoverChange(leader_id, origin, count, has_ended=False)
+                )
             self._records[origin] += count
             self._last_at[origin] = now
         self._end(lambda last_at: now - last_at >= self._quiet)
@@ -59,7 +61,7 @@ class Takeovers:
         """End all: this process leads no more."""
         self._end(lambda _: True)
 
-    def news(self) -> list[News]:
+    def news(self) -> list[TakeoverChange]:
         """Return what has happened since the last call."""
         news, self._news = self._news, []
         return news
@@ -69,4 +71,6 @@ class Takeovers:
         for origin in over:
             del self._last_at[origin]
             count = self._records.pop(origin)
-            self._news.append(News(self._leader_id, origin, count, has_ended=True))
+            self._news.append(
+                TakeoverChange(self._leader_id, origin, count, has_ended=True)
+            )

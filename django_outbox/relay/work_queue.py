@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from ..message.record import Settlement, Sweep
-from .availability import Outage
-from .polling import Pace
+from .availability import Availability
+from .polling import PollSchedule
 from .ports import Leadership, Term
 from .settings import RelaySettings
 from .takeovers import Takeovers
@@ -67,7 +67,7 @@ class Handoff(Generic[ClaimT]):
         *,
         leadership: Leadership,
         post: Post[ClaimT],
-        outages: Sequence[Outage],
+        outages: Sequence[Availability],
         clock: Callable[[], float],
     ) -> None:
         self._clock = clock
@@ -76,7 +76,7 @@ class Handoff(Generic[ClaimT]):
         self._post = post
         self._outages = outages
         self._deadline = settings.database_deadline
-        self._pace = Pace(
+        self._pace = PollSchedule(
             busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
         )
         self._is_claiming = False

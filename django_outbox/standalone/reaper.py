@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..events import Observer
 from ..exceptions import ConfigurationError
-from ..harvester.adapters import Providers
+from ..harvester.adapters import Adapters
 from ..harvester.harvester import Harvester, default_name
 from ..harvester.process import run
 from ..settings.options import OutboxSettings
@@ -86,7 +86,7 @@ def _harvester(
         name=name,
         observers=observers,
         options=options,
-        providers=Providers.real(
+        adapters=Adapters.real(
             options,
             {"conninfo": config.data_source},
             name=name,

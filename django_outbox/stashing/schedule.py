@@ -1,7 +1,7 @@
 """
 For what a message waits: checked before the database sees it.
 
-`stash()` makes `Terms` of its arguments, `stashing/staging.py` acts on them.
+`stash()` makes `ScheduleOptions` of its arguments, `stashing/staging.py` acts on them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_DELAY: Final = timedelta(days=36_500)
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ScheduleOptions:
     """For what messages wait: for their series, or for a moment."""
 
     series: str | None
@@ -42,7 +42,7 @@ class Terms:
         not_before: datetime | timedelta | None,
         *,
         ordered: bool = False,
-    ) -> Terms | None:
+    ) -> ScheduleOptions | None:
         """
         Check what the caller asks for; None: send at once.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from ..exceptions import InvalidMessage, SeriesUnknown
 from ..message.limits import shown
 from ..models.missing_tables import OutboxCursor
-from .schedule import Terms, check_name
+from .schedule import ScheduleOptions, check_name
 from .staging import SeriesRow, closed, join, look, release
 from .transaction import Writer, current_writer, lock_lanes
 
@@ -69,7 +69,7 @@ def open_series(
     check_name(name)
     if on_timeout not in {None, "park", "discard"}:
         raise InvalidMessage(f"on_timeout: {on_timeout!r} must be 'park' or 'discard'.")
-    terms = Terms.of(name, expected, timeout, None)
+    terms = ScheduleOptions.of(name, expected, timeout, None)
     assert terms is not None, "a name makes terms"
     join(writer, connection, [], terms, on_timeout=on_timeout)
 

@@ -19,7 +19,7 @@ from ..exceptions import SeriesClosed, SeriesError
 from ..message.limits import shown
 from ..message.outgoing import Row
 from ..models.missing_tables import OutboxCursor
-from .schedule import Terms
+from .schedule import ScheduleOptions
 from .transaction import Writer, chunks, identified
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def stage(
     writer: Writer,
     connection: BaseDatabaseWrapper,
     rows: Sequence[Row],
-    terms: Terms,
+    terms: ScheduleOptions,
 ) -> list[uuid.UUID]:
     """
     Write rows that have to wait, and return their ids.
@@ -103,7 +103,7 @@ def join(
     writer: Writer,
     connection: BaseDatabaseWrapper,
     rows: Sequence[Row],
-    terms: Terms,
+    terms: ScheduleOptions,
     *,
     on_timeout: str | None = None,
 ) -> list[uuid.UUID]:
@@ -172,7 +172,7 @@ def _write(
     connection: BaseDatabaseWrapper,
     rows: Sequence[Row],
     series_id: int | None,
-    terms: Terms,
+    terms: ScheduleOptions,
 ) -> list[uuid.UUID]:
     message_ids: list[uuid.UUID] = []
     insert, row = writer.statement(_STAGE), writer.statement(_STAGED)
@@ -184,7 +184,7 @@ def _write(
     return message_ids
 
 
-def _refuse(terms: Terms, count: int, series: SeriesRow | None) -> NoReturn:
+def _refuse(terms: ScheduleOptions, count: int, series: SeriesRow | None) -> NoReturn:
     """Say why a series does not take so many messages."""
     name, given = str(terms.series), terms.expected
     if series is not None and series.state != "open":

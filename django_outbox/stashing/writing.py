@@ -23,7 +23,7 @@ from django.db import transaction
 from ..message.limits import Headers
 from ..message.outgoing import Message, Row
 from ..models.missing_tables import OutboxCursor
-from .schedule import Terms
+from .schedule import ScheduleOptions
 from .staging import stage
 from .transaction import (
     VALUES,
@@ -119,7 +119,7 @@ def stash(  # noqa: PLR0913  # each names one property of a message
     row = writer.rows.make(
         Message(topic, key=key, value=value, headers=headers, partition=partition)
     )
-    terms = Terms.of(series, expected, timeout, not_before, ordered=ordered)
+    terms = ScheduleOptions.of(series, expected, timeout, not_before, ordered=ordered)
     if terms:
         return stage(writer, connection, [row], terms)[0]
     if ordered:
@@ -151,7 +151,7 @@ def stash_many(
     writer = current_writer()
     connection = writer.connection(using, caller="stash_many")
     rows: Iterable[Row] = writer.rows.make_all(messages)
-    terms = Terms.of(series, expected, timeout, not_before, ordered=ordered)
+    terms = ScheduleOptions.of(series, expected, timeout, not_before, ordered=ordered)
     if terms:
         return stage(writer, connection, list(rows), terms)
     if ordered:

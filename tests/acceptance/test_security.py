@@ -26,7 +26,7 @@ from django_outbox.kafka.partitions import KafkaPartitions
 from django_outbox.kafka.producer import KafkaProducer
 from django_outbox.kafka.transactions import KafkaTransactions
 from django_outbox.kafka.validation import check_properties
-from django_outbox.message.incoming import Letter
+from django_outbox.message.incoming import OutgoingMessage
 from django_outbox.message.record import Record
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.rules import problems
@@ -296,7 +296,7 @@ def test_every_client_of_a_harvester_signs_in_with_a_token(
     check_properties(options)
     membership, listener = KafkaMembership(options), Listening()
     producer, settled = KafkaProducer(options), list[object]()
-    transactions = KafkaTransactions(options, credential=None)
+    transactions = KafkaTransactions(options, fencing_token=None)
 
     def is_settled() -> bool:
         producer.poll(0.1)
@@ -369,11 +369,13 @@ def test_every_client_of_consumers_signs_in_with_a_token(
         eventually(lambda: source.poll(1, 0.2) or source.places, timeout=PATIENCE)
         state = KafkaPartitions(options).look([("orders", 0)])[("orders", 0)]
         assert state.high >= state.low
-        KafkaDeadLetters(options).send(Letter("orders.dlt", "k", "token", []))
+        KafkaDeadLetters(options).send(OutgoingMessage("orders.dlt", "k", "token", []))
         transforms = KafkaTransforms(
             options, transactional_id="order-totals-1", member=source
         )
-        transforms.send([Letter("totals", "k", "t", [])], {("orders", 0): 0}, "token")
+        transforms.send(
+            [OutgoingMessage("totals", "k", "t", [])], {("orders", 0): 0}, "token"
+        )
         assert source.token(("orders", 0)) == "token"
     finally:
         source.close()

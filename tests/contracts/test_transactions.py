@@ -12,7 +12,7 @@ import pytest
 from django_outbox.exceptions import KafkaError, ProducerBroken, RecordPoisoned
 from django_outbox.kafka.ledger_topic import encode
 from django_outbox.message.record import Record
-from django_outbox.relay.ledger.committed_ids import Range
+from django_outbox.relay.ledger.committed_ids import IdRange
 from django_outbox.relay.ledger.ports import Fault, Ledger, Transactions
 from tests.unit.samples import record
 
@@ -132,7 +132,10 @@ def test_an_empty_ledger_is_a_ledger(cluster: Cluster) -> None:
 def test_a_ledger_keeps_what_was_relayed(cluster: Cluster) -> None:
     topic, transactions = cluster.create(), opened(cluster)
     one = record(1, topic=topic)
-    ranges = (Range(-5, 70_000_000_000, 3, 1_700_000_000_000_000), Range(1, 1, 32, 0))
+    ranges = (
+        IdRange(-5, 70_000_000_000, 3, 1_700_000_000_000_000),
+        IdRange(1, 1, 32, 0),
+    )
     ledger = Ledger(history=HISTORY, records=[one], relayed=ranges)
     transactions.send([one], LEADER, ledger, patience=3.0, may_commit=lambda: True)
 

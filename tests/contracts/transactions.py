@@ -64,7 +64,7 @@ class MemoryTransactions:
             return InMemoryTransactions(
                 self.log,
                 self._transactor,
-                credential=lambda: member.credential,
+                fencing_token=lambda: member.fencing_token,
                 group=group.coordinator,
             )
 
@@ -106,7 +106,7 @@ class KafkaCluster:
         self._group = group = KafkaGroup(self._servers["bootstrap.servers"])
 
         def transactions(member: Any) -> Transactions:
-            return self._make(group.options, lambda: member.credential)
+            return self._make(group.options, lambda: member.fencing_token)
 
         return group, transactions
 
@@ -122,10 +122,12 @@ class KafkaCluster:
     def _make(
         self,
         options: OutboxSettings,
-        credential: Callable[[], Any] | None,
+        fencing_token: Callable[[], Any] | None,
         origin: int | None = None,
     ) -> Transactions:
-        transactions = KafkaTransactions(options, credential=credential, origin=origin)
+        transactions = KafkaTransactions(
+            options, fencing_token=fencing_token, origin=origin
+        )
         self._opened.append(transactions)
         return transactions
 

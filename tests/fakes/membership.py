@@ -84,7 +84,7 @@ class FakeMembership:
 
     def __init__(self, group: FakeGroup, name: str) -> None:
         self.name = name
-        self.credential: FakeCredential | None = None
+        self.fencing_token: FakeCredential | None = None
         """Shown in transactions; None when this member does not own the partition."""
         self.reason_to_rejoin: str | None = None
         self._group = group
@@ -130,12 +130,12 @@ class FakeMembership:
         if self._position is not None:
             self._position = None
             if Notice.LOST in client.inbox:
-                self.credential = None
+                self.fencing_token = None
                 listener.lost()
             else:
                 listener.revoked()
         client.leave()
-        self._listener = self._client = self.credential = None
+        self._listener = self._client = self.fencing_token = None
 
     # Faults.
 
@@ -153,7 +153,7 @@ class FakeMembership:
         """Kill the process: the group is told nothing."""
         if self._client is not None:
             self._client.die()
-        self._listener = self._client = self._position = self.credential = None
+        self._listener = self._client = self._position = self.fencing_token = None
 
     def cut(self, *, is_cut: bool = True) -> None:
         """Take the network away, or give it back."""
@@ -173,7 +173,7 @@ class FakeMembership:
             self._tell(listener, client, client.inbox.popleft())
         has_served |= not client.is_cut and self._read(listener)
         if self._position is not None:
-            self.credential = FakeCredential(*client.identity)
+            self.fencing_token = FakeCredential(*client.identity)
         client.polled_at = self._group.time()
         return has_served
 
@@ -188,12 +188,12 @@ class FakeMembership:
             client.is_telling = True
             if item is Notice.REVOKED:
                 # A rebalance that takes the partition has begun a new generation.
-                self.credential = FakeCredential(*client.identity)
+                self.fencing_token = FakeCredential(*client.identity)
                 listener.revoked()
             else:
-                self.credential = None
+                self.fencing_token = None
                 listener.lost()
-            self.credential = None
+            self.fencing_token = None
             client.let_go()
 
     def _read(self, listener: Listener) -> bool:

@@ -42,7 +42,7 @@ class InMemoryTransactions:
         transactor: Transactor,
         options: OutboxSettings | None = None,
         *,
-        credential: Callable[[], FakeCredential | None] = lambda: None,
+        fencing_token: Callable[[], FakeCredential | None] = lambda: None,
         group: Coordinator | None = None,
         shard: int = 0,
         origin: int | None = None,
@@ -54,7 +54,7 @@ class InMemoryTransactions:
         """Whether the next commit, of which nobody tells us, takes effect."""
         self._log = log
         self._transactor = transactor
-        self._credential = credential
+        self._credential = fencing_token
         self._group = group
         self._shard = shard
         options = named(options or OutboxSettings())
@@ -158,8 +158,8 @@ class InMemoryTransactions:
         """Whether the group knows this leader in its present generation."""
         if self._group is None:
             return True
-        credential = self._credential()
-        return credential is not None and self._group.knows(*credential)
+        fencing_token = self._credential()
+        return fencing_token is not None and self._group.knows(*fencing_token)
 
     def _add(self, record: Record, headers: Headers, partition: int) -> None:
         assert self._epoch is not None, "open"

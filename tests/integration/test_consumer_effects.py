@@ -18,10 +18,10 @@ import pytest
 from django.db import DatabaseError, connections
 
 from django_outbox import ConsumedMessage, ConsumingError
-from django_outbox.consuming.effects import Effects
+from django_outbox.consuming.effects import TransactionalHandler
 from django_outbox.consuming.handlers import Group, Subscription
 from django_outbox.exceptions import KafkaUnavailable, StaleOffset
-from django_outbox.message.incoming import BEGINNING, PartitionState, Place
+from django_outbox.message.incoming import BEGINNING, PartitionState, TopicPartition
 from django_outbox.models import ConsumerOffset, ProcessedMessage
 from tests.testapp.models import Effect
 
@@ -36,10 +36,12 @@ class Partitions:
     """What Kafka would say of partitions."""
 
     def __init__(self) -> None:
-        self.states: dict[Place, PartitionState] = {}
+        self.states: dict[TopicPartition, PartitionState] = {}
         self.is_away = False
 
-    def look(self, places: Sequence[Place]) -> Mapping[Place, PartitionState]:
+    def look(
+        self, places: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, PartitionState]:
         if self.is_away:
             raise KafkaUnavailable
         return {place: self.states[place] for place in places if place in self.states}
@@ -52,12 +54,12 @@ def effects_of(
     key: Callable[[ConsumedMessage], str] | None = None,
     silence: float = 60.0,
     partitions: Partitions | None = None,
-) -> Effects:
+) -> TransactionalHandler:
     subscription = Subscription(
         topics=("orders",), group="billing", handle=handle, name="note", key=key
     )
     group = Group("billing", (subscription,))
-    return Effects(
+    return TransactionalHandler(
         group,
         alias="default",
         keeps_offsets=keeps_offsets,

@@ -16,7 +16,7 @@ from itertools import count
 import psycopg
 import pytest
 
-from django_outbox.harvester.adapters import Providers
+from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.relay.ports import Producer
 from django_outbox.testing.faults import FaultyProducer
@@ -29,7 +29,7 @@ RECORDS = 1500
 WINDOW = 200
 
 
-def faulty(real: Providers, made: list[FaultyProducer]) -> Providers:
+def faulty(real: Adapters, made: list[FaultyProducer]) -> Adapters:
     """The same providers, with faults round each producer."""
     seeds = count()
 
@@ -57,7 +57,7 @@ def test_all_is_delivered_in_order_by_so_many_nodes(
         harvester = Harvester(
             name=plain.name,
             options=options,
-            providers=faulty(plain.provide(), made),
+            adapters=faulty(plain.provide(), made),
             observers=[witness],
             send=lambda _event: 0,
         )

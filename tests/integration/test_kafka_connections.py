@@ -222,7 +222,7 @@ def test_every_client_reports_the_cause(log: pytest.LogCaptureFixture) -> None:
     servers = f"127.0.0.1:{free_port()}"
     options = options_for(servers)
     words = f"Kafka at {servers} cannot be used: connection refused"
-    transactions = KafkaTransactions(options, credential=None)
+    transactions = KafkaTransactions(options, fencing_token=None)
     with pytest.raises(KafkaUnavailable, match="connection refused"):
         transactions.open()
     assert words in _lines(log, "kafka_lost")[0]

@@ -22,7 +22,7 @@ from django_outbox.exceptions import (
 )
 from django_outbox.kafka.consumer import KafkaSource
 from django_outbox.kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
-from django_outbox.message.incoming import BEGINNING, Letter
+from django_outbox.message.incoming import BEGINNING, OutgoingMessage
 from django_outbox.settings.options import OutboxSettings
 from tests.services import Topics
 
@@ -217,8 +217,8 @@ def test_who_gets_no_partition_is_at_the_end_after_a_while(
     assert second.places == ()
 
 
-def letter(topic: str, value: str) -> Letter:
-    return Letter(topic, "k", value, [("a", "1")])
+def letter(topic: str, value: str) -> OutgoingMessage:
+    return OutgoingMessage(topic, "k", value, [("a", "1")])
 
 
 def test_a_transaction_carries_output_offsets_and_its_token(

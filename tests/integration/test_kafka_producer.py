@@ -12,7 +12,7 @@ import pytest
 
 from django_outbox.election.solo import SoloMembership
 from django_outbox.exceptions import DeliveryFailed, ProducerQueueFull, RecordPoisoned
-from django_outbox.harvester.adapters import Providers
+from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.kafka.producer import MANY, KafkaProducer
 from django_outbox.settings.options import OutboxSettings
@@ -78,7 +78,7 @@ def test_a_fatal_error_breaks_the_producer_and_not_the_harvester(
 
     harvester = Harvester(
         options=options,
-        providers=Providers(
+        adapters=Adapters(
             table=lambda _: outbox,
             producer=produce,
             unmarked=not_in_use,

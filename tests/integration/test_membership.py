@@ -18,7 +18,7 @@ from django_outbox.election.ports import Heartbeat, JoinLater, Membership
 from django_outbox.exceptions import KafkaUnavailable, TopicMissing, WrongOutbox
 from django_outbox.kafka.config import consumer_config, watch_config
 from django_outbox.kafka.heartbeats import encode
-from django_outbox.kafka.join_gate import Doorstep
+from django_outbox.kafka.join_gate import JoinGate
 from django_outbox.kafka.membership import KafkaMembership
 from django_outbox.kafka.topics import (
     OwnTopic,
@@ -186,12 +186,12 @@ def inhabitant(config: dict[str, str], name: str, topic: str) -> Iterator[Consum
 def test_an_empty_group_can_be_entered_at_once(
     config: dict[str, str], name: str
 ) -> None:
-    doorstep = Doorstep(config, group=name, session_timeout=60.0)
+    join_gate = JoinGate(config, group=name, session_timeout=60.0)
     # A broker on which no group has ever been has to make itself ready first.
     deadline = time.monotonic() + 30
     while True:
         try:
-            return doorstep.enter()
+            return join_gate.enter()
         except JoinLater:
             assert time.monotonic() < deadline
 
@@ -200,12 +200,12 @@ def test_a_newcomer_waits_for_one_session_timeout(
     config: dict[str, str], name: str, inhabitant: Consumer
 ) -> None:
     """By then, a member that had crashed before it came is forgotten."""
-    doorstep = Doorstep(config, group=name, session_timeout=1.0)
+    join_gate = JoinGate(config, group=name, session_timeout=1.0)
     began = time.monotonic()
     refusals = 0
     while True:
         try:
-            doorstep.enter()
+            join_gate.enter()
             break
         except JoinLater:
             refusals += 1
@@ -213,21 +213,21 @@ def test_a_newcomer_waits_for_one_session_timeout(
 
     assert refusals > 0
     assert 1.0 <= time.monotonic() - began < 6.0
-    assert not doorstep.is_waiting
+    assert not join_gate.is_waiting
 
 
 def test_a_newcomer_enters_as_soon_as_the_last_member_has_left(
     config: dict[str, str], name: str, inhabitant: Consumer
 ) -> None:
-    doorstep = Doorstep(config, group=name, session_timeout=60.0)
+    join_gate = JoinGate(config, group=name, session_timeout=60.0)
     with pytest.raises(JoinLater):
-        doorstep.enter()
+        join_gate.enter()
     inhabitant.unsubscribe()
     deadline = time.monotonic() + 10
-    while doorstep.is_waiting:
+    while join_gate.is_waiting:
         assert time.monotonic() < deadline
         try:
-            doorstep.enter()
+            join_gate.enter()
         except JoinLater:
             inhabitant.poll(0.1)
 

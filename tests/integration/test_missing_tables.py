@@ -21,7 +21,7 @@ from django_outbox import (
     stash,
     stash_many,
 )
-from django_outbox.consuming.effects import Effects, is_away
+from django_outbox.consuming.effects import TransactionalHandler, is_away
 from django_outbox.consuming.handlers import Group
 from django_outbox.message.incoming import ConsumedMessage
 from tests.testapp.models import Order
@@ -124,7 +124,9 @@ def test_once_in_async_code_says_to_migrate() -> None:
 def test_no_message_of_a_consumer_is_at_fault(keeps_offsets: bool) -> None:
     """It waits for the table: else each message would be a dead letter."""
     group = Group(name="g", subscriptions=())
-    effects = Effects(group, alias="default", keeps_offsets=keeps_offsets, silence=0)
+    effects = TransactionalHandler(
+        group, alias="default", keeps_offsets=keeps_offsets, silence=0
+    )
     calls: list[Callable[[], object]] = [effects.ping]
     if keeps_offsets:
         calls += [

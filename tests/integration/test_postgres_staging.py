@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from django_outbox import SeriesClosed, discard_series, release_series, stash
 from django_outbox.exceptions import DatabaseError
-from django_outbox.message.record import Agenda, ExpiredSeries
+from django_outbox.message.record import ExpiredSeries, StagingDeadlines
 from django_outbox.models import OutboxRecord, ParkedRecord, Series, StagedRecord
 from django_outbox.operations.grants import grants
 from django_outbox.postgres.connection import Database
@@ -102,7 +102,7 @@ def staged() -> list[str]:
     return list(rows.values_list("kafka_key", flat=True))
 
 
-def agenda(staging: PostgresStaging) -> Agenda:
+def agenda(staging: PostgresStaging) -> StagingDeadlines:
     found = staging.agenda()
     assert found is not None
     return found
@@ -110,7 +110,7 @@ def agenda(staging: PostgresStaging) -> Agenda:
 
 class TestAgenda:
     def test_nothing_is_due_in_empty_tables(self, staging: PostgresStaging) -> None:
-        assert agenda(staging) == Agenda(DAY, DAY, DAY, is_expiring=False)
+        assert agenda(staging) == StagingDeadlines(DAY, DAY, DAY, is_expiring=False)
 
     def test_it_tells_what_comes_next(self, staging: PostgresStaging) -> None:
         write("later", not_before=timedelta(minutes=10))

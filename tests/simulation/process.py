@@ -211,7 +211,7 @@ class Process:
             self.dispatcher.claimed(claim)
         return inf
 
-    # What the parts call back, as in `Machinery`.
+    # What the parts call back, as in `HarvesterThreads`.
 
     def _post(self) -> Post[Any]:
         return Post(claim=self._claim, submit=self._submit, wake=self._wake)

@@ -177,11 +177,11 @@ class SimulatedTransactions:
 
     def _is_member(self) -> bool:
         """Show the credential to the group's coordinator."""
-        credential = self._process.membership.credential
-        if credential is None:
+        fencing_token = self._process.membership.fencing_token
+        if fencing_token is None:
             return False
         knows = self._world.group.coordinator.knows
-        is_known = self._call("send offsets", lambda: knows(*credential))
+        is_known = self._call("send offsets", lambda: knows(*fencing_token))
         if not is_known:
             self._world.count("credential refused")
         return is_known

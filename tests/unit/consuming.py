@@ -10,9 +10,9 @@ from django_outbox import ConsumedMessage
 from django_outbox.consuming.attempts import Patience
 from django_outbox.consuming.consumer_progress import Progress
 from django_outbox.consuming.handlers import Group, Subscription
-from django_outbox.consuming.job import Job
+from django_outbox.consuming.job import ConsumerContext
 from django_outbox.events import WorkerEvent
-from django_outbox.message.incoming import Letter, Place
+from django_outbox.message.incoming import OutgoingMessage, TopicPartition
 
 
 def messages(*texts: str) -> list[ConsumedMessage]:
@@ -42,8 +42,8 @@ class FakeSource:
     def __init__(self) -> None:
         self.is_ours = True
         self.waits: list[float] = []
-        self.positions: dict[Place, int] = {}
-        self.tokens: dict[Place, str] = {}
+        self.positions: dict[TopicPartition, int] = {}
+        self.tokens: dict[TopicPartition, str] = {}
         self.to_come: list[ConsumedMessage] = []
         self.on_hold: Callable[[], None] = lambda: None
         self.commits = self.served = 0
@@ -69,7 +69,7 @@ class FakeSource:
     def commit(self) -> None:
         self.commits += 1
 
-    def token(self, place: Place) -> str:
+    def token(self, place: TopicPartition) -> str:
         return self.tokens.get(place, "")
 
     @property
@@ -77,10 +77,10 @@ class FakeSource:
         return not self.to_come
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[TopicPartition, ...]:
         return (("orders", 0),)
 
-    def ends(self) -> dict[Place, int]:
+    def ends(self) -> dict[TopicPartition, int]:
         return {} if self.to_come else dict(self.positions)
 
     def lag(self) -> int:
@@ -95,14 +95,17 @@ class FakeTransactions:
 
     def __init__(self, source: FakeSource) -> None:
         self.source = source
-        self.sent: list[list[Letter]] = []
+        self.sent: list[list[OutgoingMessage]] = []
         self.failures: list[tuple[str, Exception]] = []
         """("before" or "after", error), one for each transaction that fails."""
-        self.refuses: Callable[[Letter], Exception | None] = lambda _: None
+        self.refuses: Callable[[OutgoingMessage], Exception | None] = lambda _: None
         self.renewals = 0
 
     def send(
-        self, letters: Sequence[Letter], positions: Mapping[Place, int], token: str
+        self,
+        letters: Sequence[OutgoingMessage],
+        positions: Mapping[TopicPartition, int],
+        token: str,
     ) -> None:
         for error in filter(None, map(self.refuses, letters)):
             raise error
@@ -126,10 +129,10 @@ class FakeDeadLetters:
     """Keeps letters, after as many failures as a test wants."""
 
     def __init__(self) -> None:
-        self.letters: list[Letter] = []
+        self.letters: list[OutgoingMessage] = []
         self.failures: list[Exception] = []
 
-    def send(self, letter: Letter) -> None:
+    def send(self, letter: OutgoingMessage) -> None:
         if self.failures:
             raise self.failures.pop(0)
         self.letters.append(letter)
@@ -154,8 +157,10 @@ class Watch:
         return [event.kind for event in self.events]
 
 
-def job_of(group: Group, source: FakeSource, watch: Watch, *, attempts: int = 3) -> Job:
-    return Job(
+def job_of(
+    group: Group, source: FakeSource, watch: Watch, *, attempts: int = 3
+) -> ConsumerContext:
+    return ConsumerContext(
         group=group,
         source=source,
         patience=Patience(attempts=attempts, backoff=0.1, backoff_max=0.3),

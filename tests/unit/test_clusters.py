@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.clusters.cluster_ids import misfits, statements
+from django_outbox.clusters.cluster_ids import mismatches, statements
 from django_outbox.message.record import Numbering
 
 RIGHT = Numbering("1", "'1'::smallint", "outbox_id_seq", 3, 40)
 
 
 def test_a_table_that_fits_is_left_alone() -> None:
-    assert list(misfits(RIGHT, cluster=1, count=3)) == []
+    assert list(mismatches(RIGHT, cluster=1, count=3)) == []
     assert statements("outbox", RIGHT, cluster=1, count=3) == []
 
 
@@ -28,13 +28,13 @@ def test_a_table_that_fits_is_left_alone() -> None:
     ],
 )
 def test_each_misfit_is_named(change: dict[str, object], said: str) -> None:
-    (misfit,) = misfits(RIGHT._replace(**change), cluster=1, count=3)
+    (misfit,) = mismatches(RIGHT._replace(**change), cluster=1, count=3)
     assert said in misfit
 
 
 def test_a_table_without_a_staged_table_fits() -> None:
     alone = RIGHT._replace(staged_default=None)
-    assert list(misfits(alone, cluster=1, count=3)) == []
+    assert list(mismatches(alone, cluster=1, count=3)) == []
 
 
 def test_only_what_is_wrong_is_changed() -> None:

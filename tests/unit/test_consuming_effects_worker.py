@@ -12,7 +12,7 @@ from django.db import OperationalError
 from django_outbox import ConsumedMessage
 from django_outbox.consuming import working
 from django_outbox.consuming.attempts import Patience
-from django_outbox.consuming.runner import Starts, consume
+from django_outbox.consuming.runner import StartOffsets, consume
 from django_outbox.consuming.working import EffectsWorker
 from django_outbox.events import ConsumerRead, DeadLettered
 from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned, StaleOffset
@@ -219,7 +219,7 @@ def test_the_loop_ends_at_the_end_and_leaves_the_group() -> None:
         it.source,
         it.worker,
         it.job.progress,
-        starts=starts_of(Positions()),
+        starts=starts_of(OffsetStore()),
         stop=it.job.stop,
         until_end=True,
     )
@@ -236,7 +236,7 @@ def test_a_stored_offset_that_would_skip_messages_ends_the_consumer() -> None:
             it.source,
             it.worker,
             it.job.progress,
-            starts=starts_of(Positions()),
+            starts=starts_of(OffsetStore()),
             stop=it.job.stop,
             until_end=True,
         )
@@ -246,7 +246,7 @@ def test_a_stored_offset_that_would_skip_messages_ends_the_consumer() -> None:
 
 @pytest.mark.usefixtures("_no_connections")
 def test_ends_are_stored_when_all_has_been_done() -> None:
-    it, positions = Consumption(Failing()), Positions()
+    it, positions = Consumption(Failing()), OffsetStore()
     it.source.to_come = messages("a", "b")
     consume(
         it.source,
@@ -259,7 +259,7 @@ def test_ends_are_stored_when_all_has_been_done() -> None:
     assert positions.settled == {("orders", 0): 2}
 
 
-class Positions:
+class OffsetStore:
     """Stored offsets, after as many failures as a test wants."""
 
     def __init__(self, *errors: Exception) -> None:
@@ -283,9 +283,9 @@ class Positions:
         """It answers."""
 
 
-def starts_of(positions: Positions, *, from_beginning: bool = False) -> Starts:
+def starts_of(positions: OffsetStore, *, from_beginning: bool = False) -> StartOffsets:
     job = job_of(group_of(print, transforms=False), FakeSource(), Watch())
-    return Starts(
+    return StartOffsets(
         positions,
         patience=Patience(attempts=1, backoff=0.001, backoff_max=0.001),
         from_beginning=from_beginning,
@@ -298,7 +298,7 @@ PLACES = [("orders", 0), ("orders", 1)]
 
 @pytest.mark.usefixtures("_no_connections")
 def test_partitions_start_where_the_database_says_once_all_answer() -> None:
-    positions = Positions(OperationalError(), KafkaUnavailable())
+    positions = OffsetStore(OperationalError(), KafkaUnavailable())
     assert starts_of(positions)(PLACES) == {("orders", 0): 7}
     assert positions.errors == []
 
@@ -306,7 +306,7 @@ def test_partitions_start_where_the_database_says_once_all_answer() -> None:
 @pytest.mark.usefixtures("_no_connections")
 def test_a_partition_begins_anew_until_a_message_of_it_is_done() -> None:
     """The group knows nothing of a beginning: it has the offset from before."""
-    positions = Positions()
+    positions = OffsetStore()
     starts = starts_of(positions, from_beginning=True)
     assert starts(PLACES[:1]) == {("orders", 0): -2}
     assert starts(PLACES[:1]) == {("orders", 0): -2}

@@ -13,7 +13,7 @@ from django_outbox.consuming import transforming
 from django_outbox.consuming.output import Output
 from django_outbox.consuming.transforming import TransformWorker
 from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned
-from django_outbox.message.incoming import Letter
+from django_outbox.message.incoming import OutgoingMessage
 from django_outbox.settings.options import OutboxSettings
 
 from .consuming import FakeSource, FakeTransactions, Watch, group_of, job_of, messages
@@ -157,7 +157,7 @@ def test_a_smaller_dead_letter_goes_where_a_whole_one_is_refused() -> None:
             raise LookupError
         return shout(message)
 
-    def refuse(letter: Letter) -> Exception | None:
+    def refuse(letter: OutgoingMessage) -> Exception | None:
         is_whole = letter.value == b"b"
         return RecordPoisoned("no", code="MSG_SIZE_TOO_LARGE") if is_whole else None
 
@@ -195,7 +195,7 @@ def test_an_unknown_outcome_is_asked_for(moment: str, transactions: Any) -> None
 
 
 def test_output_that_cannot_be_sent_is_told_from_its_neighbours() -> None:
-    def refuse(letter: Letter) -> Exception | None:
+    def refuse(letter: OutgoingMessage) -> Exception | None:
         is_bad = letter.value == "BAD"
         return RecordPoisoned("too large", code="MSG_SIZE") if is_bad else None
 

@@ -10,12 +10,14 @@ from django_outbox import ConsumedMessage
 from django_outbox.consuming.dead_letters import dead_letters, is_about_the_letter
 from django_outbox.consuming.reasons import bounded, summary
 from django_outbox.exceptions import RecordPoisoned
-from django_outbox.message.incoming import Letter
+from django_outbox.message.incoming import OutgoingMessage
 
 LARGE = b"v" * 20_000_000
 
 
-def letters_of(message: ConsumedMessage, error: str = "why") -> tuple[Letter, ...]:
+def letters_of(
+    message: ConsumedMessage, error: str = "why"
+) -> tuple[OutgoingMessage, ...]:
     return dead_letters(
         message,
         topic="orders.dlt",
@@ -25,7 +27,7 @@ def letters_of(message: ConsumedMessage, error: str = "why") -> tuple[Letter, ..
     )
 
 
-def told(letter: Letter) -> dict[str, str | bytes | None]:
+def told(letter: OutgoingMessage) -> dict[str, str | bytes | None]:
     return {
         name.removeprefix("outbox-dlt-"): value
         for name, value in letter.headers
@@ -33,7 +35,7 @@ def told(letter: Letter) -> dict[str, str | bytes | None]:
     }
 
 
-def size(letter: Letter) -> int:
+def size(letter: OutgoingMessage) -> int:
     parts = [letter.key, letter.value, *(part for h in letter.headers for part in h)]
     return sum(len(p.encode() if isinstance(p, str) else p or b"") for p in parts)
 

@@ -22,7 +22,7 @@ from django_outbox.message.record import (
     Settlement,
     Sweep,
 )
-from django_outbox.relay.availability import Outage
+from django_outbox.relay.availability import Availability
 from django_outbox.relay.mpr.dispatcher import REPORT_WAIT, TABLE_WAIT, Dispatcher
 from django_outbox.relay.mpr.marker import Marker
 from django_outbox.relay.polling import SWEEP_INTERVAL
@@ -178,7 +178,7 @@ class Bench:
                 submit=self.submitted.append,
                 wake=lambda: self.wakes.append(self.now),
             ),
-            outages=(self.marker.outage, Outage()),
+            outages=(self.marker.outage, Availability()),
             clock=self.clock,
         )
 

@@ -19,7 +19,7 @@ import pytest
 
 from django_outbox.kafka import producer as kafka_producer
 from django_outbox.kafka import transactions as kafka_transactions
-from django_outbox.relay.availability import Outage
+from django_outbox.relay.availability import Availability
 from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher
 from django_outbox.relay.ledger.page_reader import Finder
 from django_outbox.relay.ledger.settings import LedgerSettings
@@ -173,7 +173,7 @@ class Harvest:
             leadership=leadership,
             make_producer=lambda: kafka_producer.KafkaProducer(OPTIONS),
             post=self._post,
-            outages=(marker.outage, Outage()),
+            outages=(marker.outage, Availability()),
             clock=self._clock,
         )
 
@@ -191,9 +191,11 @@ class Harvest:
                 retry=RETRY,
             ),
             leadership=leadership,
-            transactions=kafka_transactions.KafkaTransactions(OPTIONS, credential=None),
+            transactions=kafka_transactions.KafkaTransactions(
+                OPTIONS, fencing_token=None
+            ),
             post=self._post,
-            outages=(finder.outage, Outage()),
+            outages=(finder.outage, Availability()),
             clock=self._clock,
         )
 

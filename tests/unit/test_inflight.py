@@ -48,7 +48,7 @@ def test_untaken_records_come_first_again_in_their_order() -> None:
     flying.enqueue([record(1, "a"), record(2, "b"), record(3, "c")])
     first = flying.take(2)
 
-    flying.untake(first)
+    flying.put_back(first)
 
     assert (0, 3) == (flying.count, flying.queued)
     assert [1, 2, 3] == taken(flying)

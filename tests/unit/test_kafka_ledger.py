@@ -11,7 +11,7 @@ import pytest
 from django_outbox.exceptions import KafkaError, LedgerInvalid
 from django_outbox.kafka.ledger_topic import Entry, decode, encode, last_of
 from django_outbox.message.record import Record
-from django_outbox.relay.ledger.committed_ids import MAX_RANGES, Range
+from django_outbox.relay.ledger.committed_ids import MAX_RANGES, IdRange
 from django_outbox.relay.ledger.ports import Ledger
 from tests.unit.samples import record
 
@@ -32,14 +32,14 @@ def fields(*, ranges: int | str = 0, **others: str) -> dict[str, str]:
     }
 
 
-def packed(*ranges: Range) -> bytes:
+def packed(*ranges: IdRange) -> bytes:
     return b"".join(
         struct.pack(">qqqH", one.low, one.high, one.newest, one.step) for one in ranges
     )
 
 
 def test_a_ledger_is_written_under_names_that_no_row_may_have() -> None:
-    ranges = (Range(2, 8, 3, 9),)
+    ranges = (IdRange(2, 8, 3, 9),)
     headers, value = encode(Ledger(history=TIMELINE, records=[ONE], relayed=ranges))
 
     assert dict(headers) == fields(ranges=1)
@@ -52,12 +52,15 @@ def test_a_ledger_is_written_under_names_that_no_row_may_have() -> None:
     [
         ([], ()),
         ([ONE], ()),
-        ([ONE, record(5)._replace(id=-5)], (Range(-33, -1, 32, 0), Range(2, 8, 3, 9))),
-        ([], (Range(2, 8, 2, 0), Range(3, 9, 3, 0), Range(12, 14, 2, 0))),
+        (
+            [ONE, record(5)._replace(id=-5)],
+            (IdRange(-33, -1, 32, 0), IdRange(2, 8, 3, 9)),
+        ),
+        ([], (IdRange(2, 8, 2, 0), IdRange(3, 9, 3, 0), IdRange(12, 14, 2, 0))),
     ],
 )
 def test_what_is_written_is_read(
-    records: list[Record], ranges: tuple[Range, ...]
+    records: list[Record], ranges: tuple[IdRange, ...]
 ) -> None:
     headers, value = encode(Ledger(history="h", records=records, relayed=ranges))
 
@@ -105,7 +108,7 @@ def test_a_later_format_is_not_guessed(number: str) -> None:
         pytest.param(fields(ranges="9" * 5000), PAIR, id="huge"),
         pytest.param(
             fields(ranges=MAX_RANGES + 1),
-            packed(*(Range(4 * n, 4 * n, 2, 0) for n in range(MAX_RANGES + 1))),
+            packed(*(IdRange(4 * n, 4 * n, 2, 0) for n in range(MAX_RANGES + 1))),
             id="too many",
         ),
     ],
@@ -120,20 +123,20 @@ def test_what_is_no_ledger_is_refused(
 @pytest.mark.parametrize(
     "ranges",
     [
-        pytest.param([Range(1, 9, 0, 0)], id="step 0"),
-        pytest.param([Range(-(2**63), 2**63 - 1, 1, 2**63 - 1)], id="every id"),
-        pytest.param([Range(0, 330, 33, 0)], id="more clusters than there can be"),
-        pytest.param([Range(9, 1, 2, 0)], id="backwards"),
-        pytest.param([Range(1, 4, 2, 0)], id="ends between two ids"),
-        pytest.param([Range(8, 10, 2, 0), Range(2, 4, 2, 0)], id="out of order"),
-        pytest.param([Range(2, 8, 2, 0), Range(6, 10, 2, 0)], id="overlapping"),
+        pytest.param([IdRange(1, 9, 0, 0)], id="step 0"),
+        pytest.param([IdRange(-(2**63), 2**63 - 1, 1, 2**63 - 1)], id="every id"),
+        pytest.param([IdRange(0, 330, 33, 0)], id="more clusters than there can be"),
+        pytest.param([IdRange(9, 1, 2, 0)], id="backwards"),
+        pytest.param([IdRange(1, 4, 2, 0)], id="ends between two ids"),
+        pytest.param([IdRange(8, 10, 2, 0), IdRange(2, 4, 2, 0)], id="out of order"),
+        pytest.param([IdRange(2, 8, 2, 0), IdRange(6, 10, 2, 0)], id="overlapping"),
         pytest.param(
-            [Range(2, 8, 2, 0), Range(3, 5, 2, 0), Range(8, 10, 2, 0)],
+            [IdRange(2, 8, 2, 0), IdRange(3, 5, 2, 0), IdRange(8, 10, 2, 0)],
             id="overlapping with another between",
         ),
     ],
 )
-def test_ranges_that_no_outbox_writes_are_refused(ranges: list[Range]) -> None:
+def test_ranges_that_no_outbox_writes_are_refused(ranges: list[IdRange]) -> None:
     with pytest.raises(LedgerInvalid):
         decode(fields(ranges=len(ranges)), packed(*ranges))
 

@@ -11,7 +11,7 @@ from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher
 from django_outbox.relay.ledger.ports import Ledger
 from django_outbox.relay.ledger.stage import Stage
 from django_outbox.relay.ledger.takeover_dispatcher import TakeoverDispatcher
-from django_outbox.relay.takeovers import News
+from django_outbox.relay.takeovers import TakeoverChange
 from django_outbox.settings.options import OutboxSettings
 from tests.fakes.transactions import InMemoryTransactions
 from tests.unit.test_ledger_dispatch import Bench, Cluster, Term
@@ -61,7 +61,7 @@ class Process(Bench):
     """A process of one cluster: of the origin, or of one that may take over."""
 
     def __init__(self, site: Site) -> None:
-        self.news: list[News] = []
+        self.news: list[TakeoverChange] = []
         is_origin = site.number == ORIGIN
         kind = LedgerDispatcher if is_origin else TakeoverDispatcher
         super().__init__(site, kind=kind, here=site.number, clusters=3, quiet=QUIET)
@@ -117,7 +117,9 @@ def test_what_is_found_is_relayed_and_purged_here(
     assert origin.seen == ["3", "6", "9"]
     assert other.left == []
     assert origin.left == [3, 6, 9]
-    assert taker.news[0]._replace(leader_id="") == News("", ORIGIN, 3, has_ended=False)
+    assert taker.news[0]._replace(leader_id="") == TakeoverChange(
+        "", ORIGIN, 3, has_ended=False
+    )
 
 
 def test_what_was_committed_here_is_no_reason_to_look_for_anothers(

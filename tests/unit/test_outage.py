@@ -8,7 +8,7 @@ import pytest
 
 from django_outbox.exceptions import DatabaseBusy, DatabaseUnavailable
 from django_outbox.harvester.wiring import _Probe
-from django_outbox.relay.availability import FIRST_BACKOFF, LAST_BACKOFF, Outage
+from django_outbox.relay.availability import FIRST_BACKOFF, LAST_BACKOFF, Availability
 from django_outbox.settings.options import OutboxSettings
 from tests.fakes.outbox import InMemoryOutbox
 
@@ -20,7 +20,7 @@ def unavailable(*, waited: float = 0.0) -> DatabaseUnavailable:
 
 
 def test_an_answer_is_missing_since_it_was_asked_for() -> None:
-    outage = Outage()
+    outage = Availability()
     outage.lost(unavailable(waited=2.0), 10.0)
     outage.lost(unavailable(waited=1.0), 12.0)
 
@@ -30,7 +30,7 @@ def test_an_answer_is_missing_since_it_was_asked_for() -> None:
 
 
 def test_a_lock_is_no_outage_and_ends_one() -> None:
-    outage = Outage()
+    outage = Availability()
     outage.lost(DatabaseBusy("a lock"), 10.0)
     assert outage.lasts(99.0) == 0.0
 
@@ -40,7 +40,7 @@ def test_a_lock_is_no_outage_and_ends_one() -> None:
 
 
 def test_retries_come_later_and_later_up_to_a_bound() -> None:
-    outage = Outage()
+    outage = Availability()
     pauses = [outage.lost(DatabaseBusy("a lock"), 0.0) for _ in range(9)]
 
     assert pauses[0] == FIRST_BACKOFF
@@ -52,7 +52,7 @@ def test_a_lock_is_logged_once_until_it_is_gone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    outage = Outage()
+    outage = Availability()
     for statement in ("page", "sweep", "page"):
         outage.lost(DatabaseBusy(f"{statement} waits for a lock"), 1.0)
     outage.reached(4.5)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.exceptions import DatabaseBusy, DatabaseUnavailable
-from django_outbox.message.record import Agenda, ExpiredSeries
+from django_outbox.message.record import ExpiredSeries, StagingDeadlines
 from django_outbox.relay.releaser import Releaser
 
 DAY = 86_400.0
-NOTHING = Agenda(due=DAY, overdue=DAY, forgettable=DAY, is_expiring=False)
+NOTHING = StagingDeadlines(due=DAY, overdue=DAY, forgettable=DAY, is_expiring=False)
 
 
 class Tables:
     """Staged tables that say what the test wants, and note what is asked."""
 
-    def __init__(self, agenda: Agenda | None = NOTHING) -> None:
+    def __init__(self, agenda: StagingDeadlines | None = NOTHING) -> None:
         self.answer = agenda
         self.expired: list[ExpiredSeries] = []
         self.asked: list[str] = []
@@ -23,7 +23,7 @@ class Tables:
         self.now = 100.0
         self.takes = 0.0
 
-    def agenda(self) -> Agenda | None:
+    def agenda(self) -> StagingDeadlines | None:
         if self.is_away:
             raise DatabaseUnavailable
         self.asked.append("agenda")
@@ -90,7 +90,7 @@ def test_it_wakes_when_the_next_message_is_due(due: float, wait: float) -> None:
     ],
 )
 def test_it_does_what_is_due_and_looks_again_soon(
-    agenda: Agenda, asked: list[str]
+    agenda: StagingDeadlines, asked: list[str]
 ) -> None:
     tables = Tables(agenda)
     assert waits_after_step(tables) == pytest.approx(0.1)

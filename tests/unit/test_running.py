@@ -21,11 +21,11 @@ from django_outbox.election.solo import SoloMembership
 from django_outbox.events import Event, LeaderAcquired, Observer, Ready
 from django_outbox.exceptions import ConfigurationError, WrongOutbox
 from django_outbox.harvester import process
-from django_outbox.harvester.adapters import Providers
+from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.harvester.process import run, spared_collector
 from django_outbox.message.record import Backlog, Identity, Numbering
-from django_outbox.relay.availability import Outage
+from django_outbox.relay.availability import Availability
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.shutdown import StopSignals
 from tests.fakes.outbox import InMemoryOutbox
@@ -53,7 +53,7 @@ class Worker:
         return Harvester(
             name="worker",
             options=options,
-            providers=Providers(
+            adapters=Adapters(
                 table=lambda _concern: self.outbox,
                 producer=lambda: InMemoryProducer(self.log),
                 unmarked=_not_in_use,
@@ -175,13 +175,13 @@ def test_a_database_that_is_away_is_waited_for_and_then_looked_at(
 ) -> None:
     worker.outbox = outbox = OtherOutbox()
     outbox.is_down = True
-    lost = Outage.lost
+    lost = Availability.lost
 
-    def lost_once(self: Outage, *arguments: Any) -> float:
+    def lost_once(self: Availability, *arguments: Any) -> float:
         outbox.is_down = False
         return lost(self, *arguments)
 
-    monkeypatch.setattr(Outage, "lost", lost_once)
+    monkeypatch.setattr(Availability, "lost", lost_once)
     with pytest.raises(ConfigurationError, match="CLUSTER_ID"):
         worker.run(CLUSTERS_COUNT=2)
 
@@ -193,13 +193,13 @@ def test_a_signal_ends_the_wait_for_a_database(
 ) -> None:
     worker.outbox = outbox = OtherOutbox()
     outbox.is_down = True
-    lost = Outage.lost
+    lost = Availability.lost
 
-    def lost_and_stopped(self: Outage, *arguments: Any) -> float:
+    def lost_and_stopped(self: Availability, *arguments: Any) -> float:
         os.kill(os.getpid(), signal.SIGTERM)
         return lost(self, *arguments)
 
-    monkeypatch.setattr(Outage, "lost", lost_and_stopped)
+    monkeypatch.setattr(Availability, "lost", lost_and_stopped)
     assert worker.run(CLUSTERS_COUNT=2) == 0
     assert kinds(capsys) == ["stopped"]
 
@@ -210,13 +210,13 @@ def test_a_database_that_is_away_is_waited_for_until_it_says_which_outbox_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     worker.outbox.is_down = True
-    lost = Outage.lost
+    lost = Availability.lost
 
-    def lost_once(self: Outage, *arguments: Any) -> float:
+    def lost_once(self: Availability, *arguments: Any) -> float:
         worker.outbox.is_down = False
         return lost(self, *arguments)
 
-    monkeypatch.setattr(Outage, "lost", lost_once)
+    monkeypatch.setattr(Availability, "lost", lost_once)
     worker.on_event = send_on(LeaderAcquired, signal.SIGTERM)
     assert worker.run() == 0
     assert kinds(capsys) == ["ready", "leader_acquired", "leader_revoked", "stopped"]
@@ -228,13 +228,13 @@ def test_a_signal_ends_the_wait_for_a_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     worker.outbox.is_down = True
-    lost = Outage.lost
+    lost = Availability.lost
 
-    def lost_and_stopped(self: Outage, *arguments: Any) -> float:
+    def lost_and_stopped(self: Availability, *arguments: Any) -> float:
         os.kill(os.getpid(), signal.SIGTERM)
         return lost(self, *arguments)
 
-    monkeypatch.setattr(Outage, "lost", lost_and_stopped)
+    monkeypatch.setattr(Availability, "lost", lost_and_stopped)
     assert worker.run() == 0
     assert kinds(capsys) == ["stopped"]
 

@@ -144,7 +144,7 @@ def test_no_log_shows_one(delivery: str, caplog: pytest.LogCaptureFixture) -> No
     source.close()
     for connect in (
         lambda: KafkaMembership(options).join(_Nobody()),
-        lambda: KafkaTransactions(options, credential=None).open(),
+        lambda: KafkaTransactions(options, fencing_token=None).open(),
     ):
         with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever it is
             connect()

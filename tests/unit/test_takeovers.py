@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django_outbox.message.record import Record
 from django_outbox.relay.mpr.inflight import InFlight
-from django_outbox.relay.takeovers import News, Takeovers
+from django_outbox.relay.takeovers import TakeoverChange, Takeovers
 from tests.unit.samples import record
 
 
@@ -19,7 +19,7 @@ def test_a_takeover_begins_with_the_first_record_of_another_cluster() -> None:
     takeovers.found("id", [record(1), foreign(2), foreign(5)], 100.0)
     takeovers.found("id", [foreign(8)], 101.0)
 
-    assert takeovers.news() == [News("id", 2, 2, has_ended=False)]
+    assert takeovers.news() == [TakeoverChange("id", 2, 2, has_ended=False)]
     assert takeovers.news() == []
 
 
@@ -32,7 +32,7 @@ def test_a_takeover_ends_when_nothing_was_found_for_a_while() -> None:
     takeovers.found("id", [], 114.9)
     assert takeovers.news() == []
     takeovers.found("id", [], 115.0)
-    assert takeovers.news() == [News("id", 2, 2, has_ended=True)]
+    assert takeovers.news() == [TakeoverChange("id", 2, 2, has_ended=True)]
 
 
 def test_takeovers_end_with_the_leadership() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from django_outbox import InvalidMessage
-from django_outbox.stashing.schedule import Terms
+from django_outbox.stashing.schedule import ScheduleOptions
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -20,8 +20,8 @@ def terms(
     not_before: Any = None,
     *,
     ordered: bool = False,
-) -> Terms | None:
-    return Terms.of(series, expected, timeout, not_before, ordered=ordered)
+) -> ScheduleOptions | None:
+    return ScheduleOptions.of(series, expected, timeout, not_before, ordered=ordered)
 
 
 def test_a_message_that_waits_for_nothing_has_no_terms() -> None:
@@ -31,13 +31,13 @@ def test_a_message_that_waits_for_nothing_has_no_terms() -> None:
 
 def test_a_series_can_have_an_end() -> None:
     found = terms("order-17", 3, 60)
-    assert found == Terms("order-17", 3, 60, None, None)
+    assert found == ScheduleOptions("order-17", 3, 60, None, None)
 
 
 def test_a_moment_and_a_delay_are_told_apart() -> None:
-    assert terms(not_before=NOON) == Terms(None, None, None, NOON, None)
+    assert terms(not_before=NOON) == ScheduleOptions(None, None, None, NOON, None)
     delay = timedelta(minutes=5)
-    assert terms(not_before=delay) == Terms(None, None, None, None, delay)
+    assert terms(not_before=delay) == ScheduleOptions(None, None, None, None, delay)
 
 
 @pytest.mark.parametrize(

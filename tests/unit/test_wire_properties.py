@@ -17,7 +17,7 @@ from django_outbox.exceptions import KafkaError
 from django_outbox.kafka import heartbeats, ledger_topic
 from django_outbox.message.record import Record
 from django_outbox.relay.gaps import Gaps
-from django_outbox.relay.ledger.committed_ids import Range, Relayed, extended
+from django_outbox.relay.ledger.committed_ids import CommittedIds, IdRange, extended
 from django_outbox.relay.ledger.ports import Ledger
 
 anything = settings(
@@ -139,11 +139,11 @@ def committed(id_: int) -> Record:
 def test_ranges_hold_what_was_committed_and_nothing_else(
     step: int, ids: list[int], size: int
 ) -> None:
-    ranges: Sequence[Range] = ()
+    ranges: Sequence[IdRange] = ()
     for batch in batched(ids, size):
         ranges = extended(ranges, [committed(id_) for id_ in batch], step=step)
 
-    relayed = Relayed(ranges)
+    relayed = CommittedIds(ranges)
     assert [id_ for id_ in range(70) if committed(id_) in relayed] == ids
 
 

@@ -26,7 +26,7 @@ MAX_RANGES: Final = 1000
 or is committed later."""
 
 
-class Range(NamedTuple):
+class IdRange(NamedTuple):
     """Ids of records that were committed."""
 
     low: int
@@ -43,8 +43,8 @@ class Range(NamedTuple):
 
 
 def extended(
-    ranges: Sequence[Range], records: Sequence[Record], *, step: int
-) -> Sequence[Range]:
+    ranges: Sequence[IdRange], records: Sequence[Record], *, step: int
+) -> Sequence[IdRange]:
     """
     Return the ranges with these records, ranges that touch made one.
 
@@ -52,7 +52,7 @@ def extended(
     rest of it any more: then these records alone are the ranges.
     """
     runs = _runs(records, step)
-    merged: list[Range] = []
+    merged: list[IdRange] = []
     last_of: dict[tuple[int, int], int] = {}
     for one in sorted((*ranges, *runs)):
         at = last_of.get(one.series)
@@ -61,14 +61,14 @@ def extended(
         if at is not None and one.low <= merged[at].high + one.step:
             low, high, _, newest = merged[at]
             high, newest = max(high, one.high), max(newest, one.newest)
-            merged[at] = Range(low, high, one.step, newest)
+            merged[at] = IdRange(low, high, one.step, newest)
         else:
             last_of[one.series] = len(merged)
             merged.append(one)
     return tuple(merged[-MAX_RANGES:])
 
 
-def _runs(records: Sequence[Record], step: int) -> list[Range]:
+def _runs(records: Sequence[Record], step: int) -> list[IdRange]:
     """Make ranges of records, few when they come in the order of their ids."""
     if not records:
         return []
@@ -76,12 +76,12 @@ def _runs(records: Sequence[Record], step: int) -> list[Range]:
     times = [int(record.created_at) for record in records]
     cuts = [n for n, (a, b) in enumerate(pairwise(ids), 1) if b - a != step]
     return [
-        Range(ids[begin], ids[end - 1], step, max(times[begin:end]))
+        IdRange(ids[begin], ids[end - 1], step, max(times[begin:end]))
         for begin, end in pairwise((0, *cuts, len(ids)))
     ]
 
 
-def fault_of(ranges: Sequence[Range]) -> str:
+def fault_of(ranges: Sequence[IdRange]) -> str:
     """Say what no ranges of `extended()` have; empty when these may be some."""
     highest: dict[tuple[int, int], int] = {}
     for before, one in pairwise((None, *ranges)):
@@ -98,11 +98,11 @@ def fault_of(ranges: Sequence[Range]) -> str:
     return ""
 
 
-class Relayed:
+class CommittedIds:
     """Tells whether a record that was found is among those of some ranges."""
 
-    def __init__(self, ranges: Iterable[Range] = ()) -> None:
-        self._series: dict[tuple[int, int], list[Range]] = {}
+    def __init__(self, ranges: Iterable[IdRange] = ()) -> None:
+        self._series: dict[tuple[int, int], list[IdRange]] = {}
         for one in sorted(ranges):
             self._series.setdefault(one.series, []).append(one)
         self._steps = {step for step, _ in self._series}

@@ -15,10 +15,10 @@ from typing import Final
 
 from ...exceptions import KafkaError, LedgerRefused, ProducerBroken
 from ...message.record import Record
-from ..availability import Outage
+from ..availability import Availability
 from ..ports import Leadership, Term
 from ..work_queue import MAX_OUTSTANDING, Handoff, Post, report_sweep
-from .committed_ids import Relayed
+from .committed_ids import CommittedIds
 from .ledger_relay import LedgerRelay
 from .ports import Ledger, Look, Transactions
 from .settings import LedgerSettings
@@ -53,7 +53,7 @@ class LedgerDispatcher(Handoff[Look]):
         leadership: Leadership,
         transactions: Transactions,
         post: Post[Look],
-        outages: Sequence[Outage],
+        outages: Sequence[Availability],
         clock: Callable[[], float],
     ) -> None:
         super().__init__(
@@ -71,7 +71,7 @@ class LedgerDispatcher(Handoff[Look]):
         """Of the table."""
         self._ledger = Ledger(history="", records=[])
         """The last one of this run."""
-        self._relayed = Relayed()
+        self._relayed = CommittedIds()
         """What was committed before this run, and may still be in the table."""
         self._trouble = ""
         self._open_at = self._send_at = 0.0
@@ -142,7 +142,7 @@ class LedgerDispatcher(Handoff[Look]):
         self.stage = Stage.RELAYING
         self._pace.restart()
         self._ledger = self._believed(self._read)
-        self._relayed = Relayed(self._ledger.relayed)
+        self._relayed = CommittedIds(self._ledger.relayed)
         if self._ledger.records:
             self.relay.inherit(self._ledger.records, self._leader_id)
             self.stage = Stage.CLEARING

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...exceptions import DatabaseBusy, DatabaseError
-from ..availability import Outage
+from ..availability import Availability
 from ..memory_marks import Shown
 from ..ports import UnmarkedTable
 from .ports import Look
@@ -29,7 +29,7 @@ class Finder:
     """
 
     def __init__(self, *, table: UnmarkedTable, clock: Callable[[], float]) -> None:
-        self.outage = Outage()
+        self.outage = Availability()
         self._table = table
         self._clock = clock
         self._run: int | None = None

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from ...exceptions import DeliveryFailed
 from ...message.record import Held, Record, Sweep
-from .committed_ids import Range, extended
+from .committed_ids import IdRange, extended
 
 
 class Fault(NamedTuple):
@@ -39,7 +39,7 @@ class Ledger:
     records: Sequence[Record]
     """In the log, and perhaps in the table; of a ledger that was read, only the
     identity (`Record.identified`)."""
-    relayed: Sequence[Range] = ()
+    relayed: Sequence[IdRange] = ()
     """All that was ever committed under this ledger, as far as it is remembered;
     none where there is only one cluster."""
 

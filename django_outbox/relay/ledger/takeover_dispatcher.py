@@ -18,7 +18,7 @@ import logging
 from ...exceptions import KafkaError, ProducerBroken
 from ...message.record import Record
 from ..ports import Term
-from .committed_ids import Relayed
+from .committed_ids import CommittedIds
 from .ledger_dispatcher import LedgerDispatcher
 from .ports import Ledger, Look
 from .stage import Stage
@@ -135,6 +135,6 @@ def _known_to(ledger: Ledger | None, records: list[Record]) -> list[Record]:
     """Return those of the records that a ledger says are in the log."""
     if ledger is None:
         return []
-    relayed = Relayed(ledger.relayed)
+    relayed = CommittedIds(ledger.relayed)
     listed = {record.message_id for record in ledger.records}
     return [r for r in records if r.message_id in listed or r in relayed]

@@ -175,12 +175,12 @@ class Relay:
         """
         return self._flying.take(min(most, self._max_in_flight - self._flying.count))
 
-    def untake(self, records: Sequence[Record]) -> None:
+    def put_back(self, records: Sequence[Record]) -> None:
         """Put back, in their order, records that were taken and not produced."""
         if self.leader_id is None or self.must_remark:
             self._flying.settle(records)
         else:
-            self._flying.untake(records)
+            self._flying.put_back(records)
 
     def reported(self, record: Record, error: DeliveryFailed | None) -> None:
         """Take the outcome of one record's delivery."""

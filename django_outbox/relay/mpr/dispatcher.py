@@ -13,7 +13,7 @@ from typing import Final
 
 from ...exceptions import DeliveryFailed, ProducerQueueFull
 from ...message.record import Claim
-from ..availability import Outage
+from ..availability import Availability
 from ..ports import Leadership, Producer, Term
 from ..settings import DispatchSettings
 from ..work_queue import MAX_OUTSTANDING, Handoff, Post, report_sweep
@@ -48,7 +48,7 @@ class Dispatcher(Handoff[Claim]):
         leadership: Leadership,
         make_producer: Callable[[], Producer],
         post: Post[Claim],
-        outages: Sequence[Outage],
+        outages: Sequence[Availability],
         clock: Callable[[], float],
     ) -> None:
         super().__init__(
@@ -202,12 +202,12 @@ class Dispatcher(Handoff[Claim]):
         for record in rest:
             # A pause or a handover may have come at any line above: look anew.
             if relay.must_remark or not is_trusted(leader_id):
-                relay.untake([record, *rest])
+                relay.put_back([record, *rest])
                 return False
             try:
                 produce(record, leader_id, settled, alone=record.id in suspects)
             except ProducerQueueFull:
-                relay.untake([record, *rest])
+                relay.put_back([record, *rest])
                 return False
             except DeliveryFailed as error:
                 settled(record, error)

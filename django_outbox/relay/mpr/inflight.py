@@ -82,7 +82,7 @@ class InFlight:
         self.count += len(taken)
         return taken
 
-    def untake(self, records: Sequence[Record]) -> None:
+    def put_back(self, records: Sequence[Record]) -> None:
         """Put back, at the front, records that the producer did not accept."""
         self.queued += len(records)
         self.count -= len(records)

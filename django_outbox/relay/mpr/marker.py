@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from ...exceptions import DatabaseBusy, DatabaseError
 from ...message.record import Claim
-from ..availability import Outage
+from ..availability import Availability
 from ..ports import Outbox
 from ..trust import Trust
 
@@ -32,7 +32,7 @@ class Marker:
     def __init__(
         self, *, outbox: Outbox, is_trusted: Trust, clock: Callable[[], float]
     ) -> None:
-        self.outage = Outage()
+        self.outage = Availability()
         self._outbox = outbox
         self._is_trusted = is_trusted
         self._clock = clock
