@@ -8,6 +8,7 @@ that is away: it is waited for, and ends no process.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -32,3 +33,10 @@ def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client
         told = driver_error(error)
         reason = f"{told.str()} ({told.name()})" if told else str(error)
         raise KafkaUnavailable(f"No Kafka client can be made: {reason}.") from error
+    except BaseException:
+        raise
+    except:  # noqa: E722
+        # Up to Python 3.11 the driver's bare error, which is not an exception, has
+        # come up here. Only this clause catches it, and to chain it would be unsafe.
+        stray = str(sys.exc_info()[1])
+    raise KafkaUnavailable(f"No Kafka client can be made: {stray}.")

@@ -341,12 +341,13 @@ def test_an_identity_provider_that_is_away_is_waited_for(kafka: GuardedKafka) ->
         return token_of("billing"), time.time() + 3600
 
     options = OutboxSettings(
+        LEADER_TOPIC="shop-outbox",
         KAFKA={
             "bootstrap.servers": kafka.guarded,
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanisms": "OAUTHBEARER",
             "oauth_cb": token,
-        }
+        },
     )
     source = KafkaSource(options, group="billing", topics=["orders"])
     assert source.poll(1, 0.1) == []

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -76,15 +77,20 @@ def test_a_drain_ends_with_what_it_has_done(
     django: dict[str, str], table: OutboxTable, topic: str, columns: int
 ) -> None:
     table.insert(topic, "key", count=1_200)
-    with Terminal([*COMMAND, "--drain"], django, columns=columns) as terminal:
-        terminal.wait_for(" of 1,200")
-        assert terminal.exit_code() == 0
-        *log, summary = terminal.rows
-        assert re.fullmatch(r"1,200 records in \d+\.\d s", summary)
-        assert "●" not in "\n".join(log)
-        assert "━" not in "\n".join(log)
-        assert log[-1].endswith(" INFO stopped")
-        assert terminal.has_cursor
+    with table.connect() as blocker, ExitStack() as lock:
+        # Without it, all may be done before the bar is drawn.
+        lock.enter_context(blocker.transaction())
+        blocker.execute(f'SELECT FROM "{table.name}" FOR UPDATE')
+        with Terminal([*COMMAND, "--drain"], django, columns=columns) as terminal:
+            terminal.wait_for(" of 1,200")
+            lock.close()
+            assert terminal.exit_code() == 0
+            *log, summary = terminal.rows
+            assert re.fullmatch(r"1,200 records in \d+\.\d s", summary)
+            assert "●" not in "\n".join(log)
+            assert "━" not in "\n".join(log)
+            assert log[-1].endswith(" INFO stopped")
+            assert terminal.has_cursor
 
 
 def test_a_drain_that_is_interrupted_says_what_is_left(

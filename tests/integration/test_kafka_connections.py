@@ -65,6 +65,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 def options_for(servers: str, **properties: Any) -> OutboxSettings:
     return OutboxSettings(
+        LEADER_TOPIC="strangers",
         SESSION_TIMEOUT=1.0,
         HEARTBEAT_TIMEOUT=0.4,
         DELIVERY_TIMEOUT=1.0,

@@ -26,6 +26,8 @@ from django_outbox.consuming.handlers import Group
 from django_outbox.message.incoming import ConsumedMessage
 from tests.testapp.models import Order
 
+from .test_consumer_effects import Partitions
+
 TABLES = (
     *("outbox", "outbox_staged", "outbox_series", "outbox_parked", "outbox_archive"),
     *("outbox_processed", "outbox_offsets"),
@@ -125,7 +127,11 @@ def test_no_message_of_a_consumer_is_at_fault(keeps_offsets: bool) -> None:
     """It waits for the table: else each message would be a dead letter."""
     group = Group(name="g", subscriptions=())
     effects = TransactionalHandler(
-        group, alias="default", keeps_offsets=keeps_offsets, silence=0
+        group,
+        alias="default",
+        keeps_offsets=keeps_offsets,
+        silence=0,
+        partitions=Partitions(),
     )
     calls: list[Callable[[], object]] = [effects.ping]
     if keeps_offsets:

@@ -71,8 +71,9 @@ def some_of_each() -> None:
 def test_status_for_people() -> None:
     shown = run("status")
     lines = shown.splitlines()
-    assert lines[0].startswith("waiting  2 records, oldest 5.")
-    assert lines[1:] == [
+    assert [line.split()[0] for line in lines[:2]] == ["outbox", "leader"]
+    assert lines[2].startswith("waiting  2 records, oldest 5.")
+    assert lines[3:] == [
         "staged   2 records in 1 open series, 1 for later",
         "parked   2 records",
         "  7  record 4007 to t, 1 attempt, parked 5 min ago: no error is known",
@@ -97,7 +98,7 @@ def test_status_lists_a_bounded_number() -> None:
     assert lines[parked + 21] == "  and 17 more"
     assert lines[blocked] == "blocked  20+ records"
     assert lines[-1] == "  and more"
-    assert len(lines) == 2 + 22 + 22
+    assert len(lines) == 4 + 22 + 22
 
 
 @pytest.mark.usefixtures("some_of_each")
