@@ -20,6 +20,10 @@ def homepage() -> str:
     return str(project["urls"]["Homepage"])
 
 
+def test_a_stranger_reads_it_in_a_few_minutes() -> None:
+    assert len(README.splitlines()) <= 120
+
+
 def test_every_link_is_absolute() -> None:
     assert TARGETS
     assert [target for target in TARGETS if not target.startswith("https://")] == []
@@ -34,6 +38,11 @@ def test_every_link_to_the_repository_leads_to_a_file() -> None:
     ]
     assert len(paths) > 10
     assert [path for path in paths if not (ROOT / path).is_file()] == []
+
+
+def test_the_security_page_is_one_click_away() -> None:
+    page = f"{homepage()}/blob/main/docs/operations/security.md"
+    assert {page, f"{page}#report-a-vulnerability"} <= set(TARGETS)
 
 
 def test_every_reference_has_its_target() -> None:
