@@ -8,7 +8,7 @@ from typing import Any, Final
 from django.db.models import DurationField, ExpressionWrapper, F
 from django.db.models.functions import Now
 
-from ..clusters import status
+from ..clusters import cluster_status
 from ..conf import settings
 from ..models import OutboxRecord, ParkedRecord, Series, StagedRecord
 from ..wording import count, duration
@@ -34,7 +34,7 @@ def report(alias: str) -> dict[str, Any]:
         "blocked": _blocked(alias),
     }
     if settings.CLUSTERS_COUNT > 1:
-        found["clusters"] = status.report(alias)
+        found["clusters"] = cluster_status.report(alias)
     return found
 
 
@@ -45,7 +45,7 @@ def describe(found: dict[str, Any]) -> Iterator[str]:
     waiting = count(backlog["records"], "record", is_capped=backlog["is_capped"])
     yield f"waiting  {waiting}, oldest {duration(backlog['oldest_age'])}"
     if "clusters" in found:
-        yield from status.describe(found["clusters"])
+        yield from cluster_status.describe(found["clusters"])
     yield (
         f"staged   {count(staged['in_series'], 'record')} in {staged['series']:,} open "
         f"series, {staged['delayed']:,} for later"
