@@ -13,7 +13,7 @@ What holds, whatever the clocks and the broker do:
   lock of their database;
 - no unit begins under a leader id that has ended, or that a successor has
   replaced: the row is read after the lock is held;
-- a frozen process delays its successor by at most `max_silence`: Postgres ends
+- a frozen process delays its successor by at most `idle_timeout`: Postgres ends
   its transaction, so that its unit can no longer commit.
 """
 
@@ -33,7 +33,7 @@ _ISOLATION: Final = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 
 _TRY_LOCK: Final = """
 -- outbox: begin a unit
-SELECT set_config('idle_in_transaction_session_timeout', %(silence)s, true),
+SELECT set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true),
        pg_try_advisory_xact_lock(hashtextextended(%(lock)s, 0))
 """
 
@@ -53,7 +53,7 @@ class UnitRefused(OutboxError):
 class LeadershipManager(models.Manager["Leadership"]):
     """The verbs of the table; all of them on the database that is written to."""
 
-    max_silence: float = 15.0
+    idle_timeout: float = 15.0
     """Seconds without a statement after which a unit's transaction is ended."""
 
     def claim(self, name: str, leader_id: str, *, is_fresh: Callable[[], bool]) -> bool:
@@ -104,8 +104,10 @@ class LeadershipManager(models.Manager["Leadership"]):
         with transaction.atomic(using=alias, durable=True):
             with connections[alias].cursor() as cursor:
                 cursor.execute(_ISOLATION)
-            silence = str(round(self.max_silence * 1000))
-            (_silence, is_alone) = self._execute(_TRY_LOCK, name, silence=silence)
+            idle_timeout = str(round(self.idle_timeout * 1000))
+            (_setting, is_alone) = self._execute(
+                _TRY_LOCK, name, idle_timeout=idle_timeout
+            )
             mine = self.using(alias).filter(name=name, leader_id=leader_id)
             if not (is_alone and mine.exists()):
                 raise UnitRefused

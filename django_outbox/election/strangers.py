@@ -43,7 +43,7 @@ class Strangers:
         self._identity = identity
         self._names = f"topic {topic!r}, group {group!r}"
         self._margin = margin
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def check(self, heartbeat: Heartbeat, *, age: float | None = None) -> None:
         """
@@ -80,9 +80,9 @@ class Strangers:
         raise WrongOutbox(f"LEADER_TOPIC and LEADER_GROUP: {problem}")
 
     def _warn_once(self, heartbeat: Heartbeat, problem: str) -> None:
-        if heartbeat.nonce not in self._told:
+        if heartbeat.nonce not in self._warned:
             # Nonces that somebody makes up must not fill the memory.
-            self._told = {heartbeat.nonce}
+            self._warned = {heartbeat.nonce}
             logger.warning(
                 "This process leads on, since it was first; the other one has to end: "
                 "%s",

@@ -110,7 +110,7 @@ class Adapters:
             )
 
         def adapt(
-            adapter: type[AdapterT], concern: str, origin: int = options.CLUSTER_ID
+            adapter: type[AdapterT], concern: str, cluster: int = options.CLUSTER_ID
         ) -> AdapterT:
             return adapter(
                 connect(concern),
@@ -118,17 +118,17 @@ class Adapters:
                 # Where it is not known yet, no record is read.
                 source=known.options.source if known.options.is_named else "",
                 has_archive=options.ARCHIVE,
-                scope=_scope_of(options, origin),
+                scope=_scope_of(options, cluster),
                 page_bytes=options.page_bytes,
             )
 
-        def make_transactions(membership: Membership, origin: int) -> Transactions:
+        def make_transactions(membership: Membership, cluster: int) -> Transactions:
             member = membership if isinstance(membership, KafkaMembership) else None
             return KafkaTransactions(
                 known.options,
                 fencing_token=(lambda: member.fencing_token) if member else None,
                 name=name,
-                origin=origin,
+                origin=cluster,
             )
 
         def make_membership() -> Membership:
@@ -161,14 +161,14 @@ class Adapters:
         )
 
 
-def _scope_of(options: OutboxSettings, origin: int) -> Scope | None:
+def _scope_of(options: OutboxSettings, cluster: int) -> Scope | None:
     """Return which rows are looked for; None: there is only one cluster."""
     if options.CLUSTERS_COUNT == 1:
         return None
     return Scope(
-        here=options.CLUSTER_ID,
+        this_cluster=options.CLUSTER_ID,
         clusters=options.CLUSTERS_COUNT,
         maximum_delay=options.MAXIMUM_DELAY,
-        origin=origin if origin != options.CLUSTER_ID else None,
+        source_cluster=cluster if cluster != options.CLUSTER_ID else None,
         takes_over=not options.is_exactly_once,
     )

@@ -56,7 +56,7 @@ class Components:
 
     election: Election
     leadership: Leadership
-    lines: Sequence[RelayWorker]
+    workers: Sequence[RelayWorker]
     meter: Meter
     metered: Table
     """What the meter reads."""

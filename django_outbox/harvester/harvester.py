@@ -79,9 +79,9 @@ class Harvester:
         self._database = database
         self._solo = solo
         self._observers = observers
-        self._providers = adapters
+        self._adapters = adapters
         self._send = send or partial(signals.send, sender=type(self))
-        self._machinery: HarvesterThreads | None = None
+        self._threads: HarvesterThreads | None = None
         self._pid = os.getpid()
         self._purged = 0
 
@@ -100,8 +100,8 @@ class Harvester:
         if self._running() is not None:
             raise RuntimeError(f"The harvester {self.name} runs already.")
         self._pid = os.getpid()
-        adapters = self.provide()
-        threads = self._machinery = HarvesterThreads(
+        adapters = self.make_adapters()
+        threads = self._threads = HarvesterThreads(
             name=self.name,
             notifier=Notifier(self._send),
             observers=self._observers,
@@ -133,7 +133,7 @@ class Harvester:
             return True
         if not threads.join(timeout):
             return False
-        self._machinery = None
+        self._threads = None
         self._purged = threads.purged
         if threads.failure is not None:
             raise threads.failure
@@ -170,15 +170,15 @@ class Harvester:
         self.stop()
         self.join()
 
-    def provide(self) -> Adapters:
+    def make_adapters(self) -> Adapters:
         """Return the providers in use: the given ones, else PostgreSQL and Kafka."""
-        return self._providers or _from_django(
+        return self._adapters or _from_django(
             self.options, database=self._database, name=self.name, solo=self._solo
         )
 
     def _running(self) -> HarvesterThreads | None:
         # Threads do not survive a fork: in a child, the parent's run is not ours.
-        return self._machinery if self._pid == os.getpid() else None
+        return self._threads if self._pid == os.getpid() else None
 
     def _assemble(
         self, adapters: Adapters, threads: HarvesterThreads, stop: threading.Event

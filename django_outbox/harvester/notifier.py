@@ -34,15 +34,15 @@ class Notifier:
         self._queue: queue.SimpleQueue[tuple[Event, threading.Event] | None]
         self._queue = queue.SimpleQueue()
 
-    def tell(self, event: Event) -> threading.Event:
+    def put(self, event: Event) -> threading.Event:
         """Queue an event; return what is set when its receivers have returned."""
         done = threading.Event()
         self._queue.put((event, done))
         return done
 
-    def tell_and_wait(self, event: Event, timeout: float) -> bool:
+    def put_and_wait(self, event: Event, timeout: float) -> bool:
         """Queue an event and give its receivers `timeout` seconds to return."""
-        if self.tell(event).wait(timeout):
+        if self.put(event).wait(timeout):
             return True
         self.errors += 1
         logger.warning(

@@ -31,22 +31,22 @@ from .harvester import Harvester
 
 logger = logging.getLogger(__name__)
 
-LOOK: Final = 0.2
+CHECK_INTERVAL: Final = 0.2
 """Seconds between two looks at a signal or, with `--drain`, at the table."""
 
-GLANCE: Final = 0.05
+SIGNAL_CHECK_INTERVAL: Final = 0.05
 """Seconds between two looks at a signal while another thread looks at the table."""
 
-FEW: Final = 20_000
+CHEAP_COUNT: Final = 20_000
 """Rows that are counted in a millisecond or two."""
 
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds for which a thread may compute while another one has its answer."""
 
-COLLECT_EVERY: Final = 100_000
+GC_THRESHOLD: Final = 100_000
 """New containers between two looks of the garbage collector: some 10,000 records."""
 
-GRACE: Final = 1.5
+CLOSE_GRACE: Final = 1.5
 """Seconds after the drain time-out in which everything has to be closed."""
 
 
@@ -84,22 +84,22 @@ def run(
             # A line that people look at should not be five seconds old.
             options = replace(options, METER_INTERVAL=min(options.METER_INTERVAL, 1.0))
         harvester = make(observers, options)
-        table = harvester.provide().table("drain") if drain else None
+        table = harvester.make_adapters().table("drain") if drain else None
         stack.enter_context(serve(harvester))
-        if options.CLUSTERS_COUNT > 1 and not _is_own(harvester, wanted.stop):
-            return _tell_stopped(harvester, observers)
-        stack.enter_context(_quick_threads())
-        stack.enter_context(spared_collector())
+        if options.CLUSTERS_COUNT > 1 and not _wait_until_own(harvester, wanted.stop):
+            return _publish_stopped(harvester, observers)
+        stack.enter_context(_short_switch_interval())
+        stack.enter_context(rare_garbage_collection())
         # The caller of this says what was wrong.
         harvester.start(logs_refusal=False)
         if table is None:
-            while harvester.is_alive and not wanted.stop.wait(LOOK):
+            while harvester.is_alive and not wanted.stop.wait(CHECK_INTERVAL):
                 pass
             harvester.stop()
             return _end(harvester, observers)
-        begun_at = boottime()
+        started_at = boottime()
         left = _wait_until_empty(table, harvester, wanted.stop, display.show_backlog)
-        elapsed = boottime() - begun_at
+        elapsed = boottime() - started_at
         harvester.stop()
         code = _end(harvester, observers)
         display.conclude(_summary(harvester.purged, elapsed, left))
@@ -107,7 +107,7 @@ def run(
 
 
 def _end(harvester: Harvester, observers: Sequence[Observer]) -> int:
-    timeout = harvester.options.DRAIN_TIMEOUT + GRACE
+    timeout = harvester.options.DRAIN_TIMEOUT + CLOSE_GRACE
     try:
         if harvester.join(timeout):
             return 0
@@ -121,19 +121,19 @@ def _end(harvester: Harvester, observers: Sequence[Observer]) -> int:
         timeout,
         extra={"action": "stop_overran"},
     )
-    _tell_stopped(harvester, observers)
+    _publish_stopped(harvester, observers)
     sys.stdout.flush()
     # Threads that hang in a client library would hold up an ordinary exit.
     return exit_at_once(0)
 
 
-def _tell_stopped(harvester: Harvester, observers: Sequence[Observer]) -> int:
+def _publish_stopped(harvester: Harvester, observers: Sequence[Observer]) -> int:
     for observer in observers:
         observer(Stopped(name=harvester.name))
     return 0
 
 
-def _is_own(harvester: Harvester, stop: threading.Event) -> bool:
+def _wait_until_own(harvester: Harvester, stop: threading.Event) -> bool:
     """
     Wait until the database answers and is this cluster's; False when stopped.
 
@@ -143,7 +143,7 @@ def _is_own(harvester: Harvester, stop: threading.Event) -> bool:
     Raises:
         ConfigurationError: it is another's, or nobody's.
     """
-    with closing(harvester.provide().table("numbering")) as table:
+    with closing(harvester.make_adapters().table("numbering")) as table:
         answer = until_answered(table.numbering, stop)
     if answer is None:
         return False
@@ -172,12 +172,16 @@ def _wait_until_empty(
 
     # A database that hangs must not hold up a signal.
     threading.Thread(
-        target=_look_until_empty,
+        target=_poll_until_empty,
         args=(table, note, is_over),
         name="outbox-drain",
         daemon=True,
     ).start()
-    while harvester.is_alive and not stop.is_set() and not is_over.wait(GLANCE):
+    while (
+        harvester.is_alive
+        and not stop.is_set()
+        and not is_over.wait(SIGNAL_CHECK_INTERVAL)
+    ):
         pass
     is_over.set()
     return left
@@ -193,11 +197,11 @@ def _summary(purged: int, elapsed: float, left: Backlog | None) -> str:
     return f"{done}; {count(left.records, 'record', is_capped=left.is_capped)} left"
 
 
-def _look_until_empty(
+def _poll_until_empty(
     table: HarvestedTable, show: Callable[[Backlog], None], is_over: threading.Event
 ) -> None:
     """Set the event when the table is empty; end when somebody else has set it."""
-    pause = LOOK
+    pause = CHECK_INTERVAL
     while not is_over.wait(pause):
         try:
             backlog = table.backlog()
@@ -207,12 +211,12 @@ def _look_until_empty(
         if not backlog.records:
             is_over.set()
         # To count many rows takes time from those who work on them.
-        pause = LOOK * min(max(1.0, backlog.records / FEW), 5.0)
+        pause = CHECK_INTERVAL * min(max(1.0, backlog.records / CHEAP_COUNT), 5.0)
     table.close()
 
 
 @contextmanager
-def _quick_threads() -> Iterator[None]:
+def _short_switch_interval() -> Iterator[None]:
     """
     Let threads take turns ten times as often as Python does by itself.
 
@@ -228,7 +232,7 @@ def _quick_threads() -> Iterator[None]:
 
 
 @contextmanager
-def spared_collector() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """
     Let the garbage collector look seldom, and only at what is new.
 
@@ -240,7 +244,7 @@ def spared_collector() -> Iterator[None]:
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECT_EVERY, *thresholds[1:])
+    gc.set_threshold(GC_THRESHOLD, *thresholds[1:])
     try:
         yield
     finally:

@@ -64,7 +64,7 @@ class HarvesterThreads:
         self._observers = observers
         self._budget = budget
         self._logs_refusal = logs_refusal
-        self._lines: Sequence[RelayWorker] = ()
+        self._workers: Sequence[RelayWorker] = ()
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._drain_ends_at = float("inf")
@@ -83,12 +83,12 @@ class HarvesterThreads:
 
     def _start_parts(self, parts: Components) -> None:
         """Start the threads of the parts (elect)."""
-        self._parts, self._lines = parts, parts.lines
+        self._parts, self._workers = parts, parts.workers
         bodies: dict[str, Callable[[], None]] = {"tend": self._tend}
-        for line in parts.lines:
-            bodies |= line.bodies(self._abandoned, self._tell)
+        for worker in parts.workers:
+            bodies |= worker.bodies(self._abandoned, self._on_takeover)
         if parts.listener is not None:
-            parts.lines[0].listen(parts.listener, self._nudge)
+            parts.workers[0].listen(parts.listener, self._on_commit)
         self._start(bodies)
 
     def _start(self, bodies: Mapping[str, Callable[[], None]]) -> None:
@@ -125,7 +125,7 @@ class HarvesterThreads:
     @property
     def purged(self) -> int:
         """Records that were sent and purged since the start."""
-        return self._parts.meter.purged if self._lines else 0
+        return self._parts.meter.purged if self._workers else 0
 
     # What the parts call back.
 
@@ -133,7 +133,7 @@ class HarvesterThreads:
         """Settle what is in flight before leadership is given up (elect)."""
         now = boottime()
         timeout = min(self._budget.drain, self._drain_ends_at - now)
-        dispatchers = [line.dispatcher for line in self._lines]
+        dispatchers = [worker.dispatcher for worker in self._workers]
         for dispatcher in dispatchers:
             dispatcher.begin_drain(term)
         is_drained = [
@@ -157,14 +157,12 @@ class HarvesterThreads:
                 logger.exception("An observer failed on %s", event.kind)
         if isinstance(event, LeaderRevoked):
             left = self._drain_ends_at + RECEIVERS_GRACE - boottime()
-            self._notifier.tell_and_wait(
-                event, max(0.0, min(self._budget.revoke, left))
-            )
+            self._notifier.put_and_wait(event, max(0.0, min(self._budget.revoke, left)))
             return
-        self._notifier.tell(event)
+        self._notifier.put(event)
         if isinstance(event, LeaderAcquired):
-            for line in self._lines:
-                line.dispatcher.wake()
+            for worker in self._workers:
+                worker.dispatcher.wake()
 
     def parked(self, leader_id: str, failure: Failure) -> None:
         """Announce a record that now lies in the parked table (dispatch)."""
@@ -193,26 +191,26 @@ class HarvesterThreads:
             )
         )
 
-    def _nudge(self) -> None:
+    def _on_commit(self) -> None:
         """Let every dispatcher look at the table (where the first line listens)."""
-        for line in self._lines:
-            line.dispatcher.nudge()
+        for worker in self._workers:
+            worker.dispatcher.nudge()
 
-    def _tell(self, news: TakeoverChange) -> None:
+    def _on_takeover(self, change: TakeoverChange) -> None:
         """Announce a takeover, or its end (dispatch)."""
-        kind = TakeoverEnded if news.has_ended else TakeoverStarted
-        if not news.has_ended:
+        kind = TakeoverEnded if change.has_ended else TakeoverStarted
+        if not change.has_ended:
             logger.warning(
                 "Records of cluster %d have waited too long: this cluster relays them",
-                news.origin,
-                extra={"action": "takeover", "origin": news.origin},
+                change.origin,
+                extra={"action": "takeover", "origin": change.origin},
             )
         self.publish(
             kind(
                 name=self.name,
-                leader_id=news.leader_id,
-                origin=news.origin,
-                records=news.records,
+                leader_id=change.leader_id,
+                origin=change.origin,
+                records=change.records,
             )
         )
 
@@ -248,8 +246,8 @@ class HarvesterThreads:
     def _end(self) -> None:
         """Stop what the barrier needed, the notifier last."""
         self._abandoned.set()
-        for line in self._lines:
-            line.wake()
+        for worker in self._workers:
+            worker.wake()
         for concern, thread in self._threads.items():
             if concern not in {"notify", "elect"}:
                 thread.join(self._budget.revoke)

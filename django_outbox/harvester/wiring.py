@@ -55,12 +55,16 @@ def assemble(
         can_join=_Probe(adapters.table("probe"), o, adapters.learn),
     )
     wiring = _Wiring(o, adapters, threads, elector.leadership)
-    lines = _ledgers(wiring, membership) if o.is_exactly_once else [_marking(wiring)]
-    counters = Totals([line.dispatcher.relay for line in lines])
+    workers = (
+        _ledger_workers(wiring, membership)
+        if o.is_exactly_once
+        else [_mpr_worker(wiring)]
+    )
+    counters = Totals([worker.dispatcher.relay for worker in workers])
     return Components(
         election=elector,
         leadership=elector.leadership,
-        lines=lines,
+        workers=workers,
         meter=Meter(
             counters,
             name=threads.name,
@@ -83,8 +87,8 @@ class _Wiring(NamedTuple):
     leadership: Leadership
 
 
-def _marking(wiring: _Wiring) -> RelayWorker:
-    """Build MP/R's line."""
+def _mpr_worker(wiring: _Wiring) -> RelayWorker:
+    """Build MP/R's worker."""
     o, adapters, threads, leadership = wiring
     marking, settling = adapters.table("mark"), adapters.table("settle")
     marker = Marker(
@@ -112,19 +116,21 @@ def _marking(wiring: _Wiring) -> RelayWorker:
     )
 
 
-def _ledgers(wiring: _Wiring, membership: Membership) -> list[RelayWorker]:
+def _ledger_workers(wiring: _Wiring, membership: Membership) -> list[RelayWorker]:
     """Build the exactly-once relay's lines, this cluster's own first."""
     o = wiring.options
-    origins = [(o.CLUSTER_ID + n) % o.CLUSTERS_COUNT for n in range(o.CLUSTERS_COUNT)]
-    return [_ledger(wiring, membership, origin) for origin in origins]
+    clusters = [(o.CLUSTER_ID + n) % o.CLUSTERS_COUNT for n in range(o.CLUSTERS_COUNT)]
+    return [_ledger_worker(wiring, membership, cluster) for cluster in clusters]
 
 
-def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> RelayWorker:
+def _ledger_worker(
+    wiring: _Wiring, membership: Membership, cluster: int
+) -> RelayWorker:
     """Build the line for the records of one cluster."""
     o, adapters, threads, leadership = wiring
-    is_own = origin == o.CLUSTER_ID
-    name = "" if is_own else f"-{origin}"
-    finding = adapters.unmarked(f"find{name}", origin)
+    is_own = cluster == o.CLUSTER_ID
+    name = "" if is_own else f"-{cluster}"
+    finding = adapters.unmarked(f"find{name}", cluster)
     settling = adapters.unmarked(f"settle{name}", o.CLUSTER_ID)
     finder = Finder(table=finding, clock=boottime)
     settler = Settler(outbox=settling, on_parked=threads.parked, clock=boottime)
@@ -139,7 +145,7 @@ def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> RelayWorker
         lambda post: make_dispatcher(
             settings,
             leadership=leadership,
-            transactions=adapters.transactions(membership, origin),
+            transactions=adapters.transactions(membership, cluster),
             post=post,
             # A search for what others have left may be slow, and says nothing.
             outages=(finder.outage, settler.outage) if is_own else (settler.outage,),

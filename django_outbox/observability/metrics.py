@@ -71,8 +71,8 @@ class Metrics:
         elif event.kind in ("leader_revoked", "leader_fenced", "stopped"):
             self._leads.set(0)
             # Only who leads knows them, and the next leader tells them for all.
-            for told in (self._in_flight, self._blocked, self._backlog, self._age):
-                told.set(0)
+            for gauge in (self._in_flight, self._blocked, self._backlog, self._age):
+                gauge.set(0)
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(f"django_outbox_{name}", text, registry=self.registry)

@@ -32,7 +32,7 @@ from .statements import queries
 class Connection(psycopg.Connection[TupleRow]):
     """Where a fiber uses it, that fiber waits and not its thread."""
 
-    patience = math.inf
+    answer_timeout = math.inf
     """Seconds without a byte, after which the connection is of no further use: neither
     the server's limits nor TCP's help against a pooler whose server is silent."""
 
@@ -51,19 +51,19 @@ class Connection(psycopg.Connection[TupleRow]):
             raise
         # Nothing that is asked now, a rollback say, would be answered either.
         self.close()
-        raise psycopg.OperationalError(f"no answer for {self.patience:.1f} s")
+        raise psycopg.OperationalError(f"no answer for {self.answer_timeout:.1f} s")
 
     def _wait_for(self, socket: int, events: int) -> int:
         """Wait until a socket is ready; return for what, 0: it was not in time."""
         fiber = fibers.here()
         if fiber is None:
-            return fibers.poll(socket, events, timeout=self.patience)
-        ready = fiber.wait_for(socket, events, until=boottime() + self.patience)
+            return fibers.poll(socket, events, timeout=self.answer_timeout)
+        ready = fiber.wait_for(socket, events, until=boottime() + self.answer_timeout)
         # After a pause of the process the time is over, and the answer is there.
         return ready or fibers.poll(socket, events, timeout=0.0)
 
 
-IF_ASKED: Final = sys.maxsize
+NEVER_PREPARE_BY_COUNT: Final = sys.maxsize
 """How often a statement is used before the server keeps it, but for those that ask."""
 
 _ROLE: Final = "assume_role"
@@ -165,7 +165,7 @@ class Database:
             "role": given.get(_ROLE),
         }
         self._reach = limits.reach
-        self._patience = limits.statement + limits.peer
+        self._answer_timeout = limits.statement + limits.peer
         self._connection: Connection | None = None
         self._pid = 0
         self.is_pooled = False
@@ -246,13 +246,13 @@ class Database:
         return Connection.connect(**params, autocommit=True, prepare_threshold=None)
 
     def _prepare(self, connection: Connection) -> None:
-        connection.patience = self._patience
+        connection.answer_timeout = self._answer_timeout
         row = connection.execute(queries()["backend"]).fetchone()
         self.is_pooled = row != (connection.info.backend_pid,)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         if not self.is_pooled:
             self._limit(connection, is_local=False)
-            connection.prepare_threshold = IF_ASKED
+            connection.prepare_threshold = NEVER_PREPARE_BY_COUNT
 
     def _limit(self, connection: Connection, *, is_local: bool) -> None:
         connection.execute(queries()["session"], {**self._limits, "is_local": is_local})

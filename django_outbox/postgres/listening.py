@@ -68,7 +68,7 @@ class Listener:
                 )
                 return
             connection.execute(self._statement, {})
-            connection.patience = inf
+            connection.answer_timeout = inf
             self._outage.reached(boottime())
             # What was committed before this moment has told nobody.
             hear()

@@ -148,8 +148,8 @@ def compose(
     parts["bytes_before"] = sql.SQL(_BYTES_BEFORE).format(**parts)
     parts["fits"] = sql.SQL(_FITS)
     parts["owned"] = sql.SQL(owned).format(**parts)
-    parts["mine"] = sql.SQL(scope.mine if scope else "true")
-    parts["left"] = sql.SQL(scope.left if scope else "o.id <= %(position)s")
+    parts["mine"] = sql.SQL(scope.readable if scope else "true")
+    parts["left"] = sql.SQL(scope.repairable if scope else "o.id <= %(position)s")
     return {
         name: sql.SQL(text).format(**parts).as_bytes(None)
         for name, text in queries().items()

@@ -12,24 +12,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, LiteralString
 
-HERE: Final[LiteralString] = "o.cluster_id = %(here)s::integer"
+IS_OWN: Final[LiteralString] = "o.cluster_id = %(this_cluster)s::integer"
 """The cluster's own records: at once, whatever their time."""
 
 DISTANCE: Final[LiteralString] = """\
 mod(
-    mod(%(here)s::integer - o.cluster_id, %(clusters)s::integer)
+    mod(%(this_cluster)s::integer - o.cluster_id, %(clusters)s::integer)
     + %(clusters)s::integer,
     %(clusters)s::integer
 )"""
 """Steps round the ring; the remainder of a negative number is negative in SQL."""
 
-UNKNOWN: Final[LiteralString] = """\
+IS_UNKNOWN: Final[LiteralString] = """\
 o.cluster_id NOT BETWEEN 0 AND %(clusters)s::integer - 1"""
 """Records of a cluster that these settings do not know."""
 
 RANK: Final[LiteralString] = f"""\
 {DISTANCE}
-+ CASE WHEN {UNKNOWN} THEN 1 ELSE 0 END"""
++ CASE WHEN {IS_UNKNOWN} THEN 1 ELSE 0 END"""
 """How many delays this cluster waits for such a record."""
 
 AGE: Final[LiteralString] = "extract(epoch FROM now() - o.create_time)"
@@ -40,51 +40,57 @@ DELAY: Final[LiteralString] = f"({RANK}) * %(maximum_delay)s::float8"
 
 ELIGIBLE: Final[LiteralString] = f"""\
 CASE
-    WHEN {HERE} THEN true
+    WHEN {IS_OWN} THEN true
     WHEN NOT isfinite(o.create_time) THEN {DISTANCE} = 0
     ELSE {AGE} >= {DELAY}
 END"""
 """Whether this cluster may relay the record now."""
 
 
-def parameters(here: int, count: int, maximum_delay: float) -> Mapping[str, float]:
+def parameters(
+    this_cluster: int, count: int, maximum_delay: float
+) -> Mapping[str, float]:
     """Return the parameters of these fragments."""
-    return {"here": here, "clusters": count, "maximum_delay": maximum_delay}
+    return {
+        "this_cluster": this_cluster,
+        "clusters": count,
+        "maximum_delay": maximum_delay,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """Which rows one of several clusters looks for, in each kind of statement."""
 
-    here: int
+    this_cluster: int
     """This cluster."""
     clusters: int
     maximum_delay: float
     """Seconds that each rank waits longer than the one before."""
-    origin: int | None = None
+    source_cluster: int | None = None
     """Look for this origin's rows only, and only when they may be taken over."""
     takes_over: bool = True
     """Whether a sweep finds what may be taken over of known origins; of unknown
     ones it always does."""
 
     @property
-    def mine(self) -> LiteralString:
+    def readable(self) -> LiteralString:
         """Rows that are shown in their order, by position and gaps."""
-        if self.origin is None:
-            return HERE
-        return f"o.cluster_id = %(origin)s::integer AND {ELIGIBLE}"
+        if self.source_cluster is None:
+            return IS_OWN
+        return f"o.cluster_id = %(source_cluster)s::integer AND {ELIGIBLE}"
 
     @property
-    def left(self) -> LiteralString:
+    def repairable(self) -> LiteralString:
         """Rows that a sweep finds."""
         passed: LiteralString = "o.id <= %(position)s"
-        if self.origin is not None:
-            return f"{self.mine} AND {passed}"
-        taken = ELIGIBLE if self.takes_over else f"{UNKNOWN} AND {ELIGIBLE}"
-        return f"CASE WHEN {HERE} THEN {passed} ELSE {taken} END"
+        if self.source_cluster is not None:
+            return f"{self.readable} AND {passed}"
+        taken = ELIGIBLE if self.takes_over else f"{IS_UNKNOWN} AND {ELIGIBLE}"
+        return f"CASE WHEN {IS_OWN} THEN {passed} ELSE {taken} END"
 
     @property
     def parameters(self) -> Mapping[str, float | None]:
         """Parameters of both."""
-        ring = parameters(self.here, self.clusters, self.maximum_delay)
-        return {**ring, "origin": self.origin}
+        ring = parameters(self.this_cluster, self.clusters, self.maximum_delay)
+        return {**ring, "source_cluster": self.source_cluster}
