@@ -1,9 +1,9 @@
 """
-The rank order of `relay/takeover.py` as SQL, to be put into a statement.
+The rank order of takeovers as SQL fragments.
 
-The statement names the outbox table `o` and has the parameters that
-`parameters` returns. The remainder is written as `mod()`: the driver takes a
-percent sign for the beginning of a parameter.
+A statement that uses them names the outbox table `o` and has the parameters that
+`parameters` returns. The remainder is written as `mod()`, since a percent sign
+begins a parameter for the driver.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, LiteralString
 
 IS_OWN: Final[LiteralString] = "o.cluster_id = %(this_cluster)s::integer"
-"""The cluster's own records: at once, whatever their time."""
+"""Records of this cluster: relayed at once, whatever their time."""
 
 DISTANCE: Final[LiteralString] = """\
 mod(
@@ -21,22 +21,22 @@ mod(
     + %(clusters)s::integer,
     %(clusters)s::integer
 )"""
-"""Steps round the ring; the remainder of a negative number is negative in SQL."""
+"""Steps around the ring; the remainder of a negative number is negative in SQL."""
 
 IS_UNKNOWN: Final[LiteralString] = """\
 o.cluster_id NOT BETWEEN 0 AND %(clusters)s::integer - 1"""
-"""Records of a cluster that these settings do not know."""
+"""Records of a cluster that is not in the settings."""
 
 RANK: Final[LiteralString] = f"""\
 {DISTANCE}
 + CASE WHEN {IS_UNKNOWN} THEN 1 ELSE 0 END"""
-"""How many delays this cluster waits for such a record."""
+"""After how many maximum delays this cluster relays such a record."""
 
 AGE: Final[LiteralString] = "extract(epoch FROM now() - o.create_time)"
-"""Seconds by this database's clock, of a row whose time is finite."""
+"""Age in seconds by this database's clock, of a row with a finite time."""
 
 DELAY: Final[LiteralString] = f"({RANK}) * %(maximum_delay)s::float8"
-"""The age in seconds from which this cluster relays such a record."""
+"""The age in seconds at which this cluster may relay such a record."""
 
 ELIGIBLE: Final[LiteralString] = f"""\
 CASE
@@ -60,29 +60,30 @@ def parameters(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which rows one of several clusters looks for, in each kind of statement."""
+    """Which rows one of several clusters reads, by kind of statement."""
 
     this_cluster: int
     """This cluster."""
     clusters: int
     maximum_delay: float
-    """Seconds that each rank waits longer than the one before."""
+    """Seconds by which each rank waits longer than the one before."""
     source_cluster: int | None = None
-    """Look for this origin's rows only, and only when they may be taken over."""
+    """Read only this cluster's rows, and only when they may be taken over. None:
+    read the rows of this cluster."""
     takes_over: bool = True
-    """Whether a sweep finds what may be taken over of known origins; of unknown
-    ones it always does."""
+    """Whether a repair scan finds rows of known clusters that may be taken over; it
+    always finds those of unknown clusters."""
 
     @property
     def readable(self) -> LiteralString:
-        """Rows that are shown in their order, by position and gaps."""
+        """Rows that are read in order, by position and gaps."""
         if self.source_cluster is None:
             return IS_OWN
         return f"o.cluster_id = %(source_cluster)s::integer AND {ELIGIBLE}"
 
     @property
     def repairable(self) -> LiteralString:
-        """Rows that a sweep finds."""
+        """Rows that a repair scan finds."""
         passed: LiteralString = "o.id <= %(position)s"
         if self.source_cluster is not None:
             return f"{self.readable} AND {passed}"
@@ -91,6 +92,6 @@ class Scope:
 
     @property
     def parameters(self) -> Mapping[str, float | None]:
-        """Parameters of both."""
+        """Parameters of both conditions."""
         ring = parameters(self.this_cluster, self.clusters, self.maximum_delay)
         return {**ring, "source_cluster": self.source_cluster}

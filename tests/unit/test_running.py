@@ -269,7 +269,7 @@ def test_an_outbox_that_became_another_one_is_led_no_more(
     worker: Worker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worker.outbox = Replaced()
-    with pytest.raises(WrongOutbox, match="Start this process again"):
+    with pytest.raises(WrongOutbox, match="Restart this process"):
         worker.run(METER_INTERVAL=0.1)
     assert kinds(capsys)[-2:] == ["leader_revoked", "stopped"]
 
