@@ -1,4 +1,4 @@
-"""What `manage.py outbox status` says: what waits, is staged, parked or blocked."""
+"""The report of `manage.py outbox status`: backlog, staged, parked, blocked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def report(alias: str) -> dict[str, Any]:
 
 
 def describe(found: dict[str, Any]) -> Iterator[str]:
-    """Say in lines what was reported."""
+    """Describe the report in lines."""
     yield from identity.describe(found["identity"])
     backlog, staged = found["backlog"], found["staged"]
     waiting = count(backlog["records"], "record", is_capped=backlog["is_capped"])
@@ -80,7 +80,7 @@ def _parked(alias: str) -> dict[str, Any]:
 
 def _blocked(alias: str) -> dict[str, Any]:
     rows = OutboxRecord.objects.using(alias).blocked()
-    # To count them all would read the whole table: no index knows them.
+    # Counting them all would read the whole table: there is no index for them.
     found = list(
         rows.values("id", "kafka_topic", "attempts", "last_error")[: SHOWN + 1]
     )
@@ -93,4 +93,4 @@ def _failed(row: dict[str, Any]) -> str:
 
 
 def _error(row: dict[str, Any]) -> str:
-    return row["last_error"] or "no error is known"
+    return row["last_error"] or "no error recorded"

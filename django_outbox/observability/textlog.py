@@ -1,9 +1,9 @@
 """
-The log as lines for people, in which foreign text cannot forge other lines.
+The log as lines for people, in which text of messages cannot forge other lines.
 
-Text of a row, or of an exception that quotes a message, may hold anything. So
-every character that could end a line or steer a terminal is escaped, further
-lines are indented, and a traceback is bounded in size.
+Text of a row, or of an exception that quotes a message, may contain anything. So
+every character that could end a line or control a terminal is escaped, further
+lines are indented, and the size of a traceback is limited.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TextFormatter(logging.Formatter):
 
     def _lines(self, record: logging.LogRecord) -> list[str]:
         message = record.getMessage()
-        # Only who wrote the message may end a line, not what is put into it.
+        # Line breaks of the format string are kept; those of arguments are escaped.
         lines = message.split("\n") if "\n" in str(record.msg) else [message]
         if record.exc_info:
             lines += shortened(self.formatException(record.exc_info)).split("\n")
