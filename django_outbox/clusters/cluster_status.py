@@ -1,4 +1,4 @@
-"""What `manage.py outbox status` says of several clusters: who relays what, when."""
+"""The clusters' part of `manage.py outbox status`: who relays what, and when."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..wording import duration
 
 
 def report(alias: str) -> dict[str, Any]:
-    """Return the backlog of each cluster in a database, and who is next in turn."""
+    """Return the backlog of each cluster in a database, and its next takeovers."""
     found = {row.origin: row for row in OutboxRecord.objects.using(alias).waiting()}
     for origin in range(settings.CLUSTERS_COUNT):
         found.setdefault(origin, Waiting(origin, 0, None))
@@ -26,7 +26,7 @@ def report(alias: str) -> dict[str, Any]:
 
 
 def describe(clusters: dict[str, Any]) -> Iterator[str]:
-    """Say what was reported in lines."""
+    """Describe the report in lines."""
     here = clusters["here"]
     yield f"cluster  {here} of {clusters['count']}"
     for origin in clusters["origins"]:
@@ -35,7 +35,7 @@ def describe(clusters: dict[str, Any]) -> Iterator[str]:
 
 
 def _origin(waiting: Waiting) -> dict[str, Any]:
-    """Make a cluster's part of the report."""
+    """Return the report of one source cluster."""
     return {
         **waiting._asdict(),
         "takeovers": [
@@ -47,10 +47,10 @@ def _origin(waiting: Waiting) -> dict[str, Any]:
 
 def _turns(waiting: Waiting) -> Iterator[tuple[int, float, float]]:
     """
-    Yield who else may relay the oldest of these, after what age, in how long.
+    Yield each other cluster that may relay the oldest of these records.
 
-    By this database's clock: others see an age that differs by as much as
-    their clocks do.
+    With the age in seconds at which it may, and the seconds that are left until
+    then, by this database's clock: others see another age if their clocks differ.
     """
     count, origin, age = settings.CLUSTERS_COUNT, waiting.origin, waiting.oldest_age
     turns = successors(origin, count=count, maximum_delay=settings.MAXIMUM_DELAY)
@@ -58,7 +58,7 @@ def _turns(waiting: Waiting) -> Iterator[tuple[int, float, float]]:
         if age is not None:
             yield cluster, after, after - age
         elif distance(origin, cluster, count) == 0:
-            # Nothing has a finite time, and the origin is not one of these.
+            # No record has a finite time, and the source cluster is unknown.
             yield cluster, 0.0, 0.0
 
 

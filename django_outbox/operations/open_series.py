@@ -1,4 +1,4 @@
-"""What `manage.py outbox series` does."""
+"""`manage.py outbox series`: list, release and discard open series."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def close_series(alias: str, action: str, names: Sequence[str], answer: Answer) 
     Release or discard series, each in a transaction of its own.
 
     Raises:
-        CommandError: one cannot be closed; those before it were, and the answer has
-            them.
+        CommandError: one cannot be closed; those before it were, and are in the
+            answer.
     """
     if not names:
         raise CommandError(f"Name the series to {action}.")
