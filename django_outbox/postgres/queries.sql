@@ -82,8 +82,8 @@ WHERE
     AND id <= %(highest)s
     AND (
         (kafka_topic, kafka_key) IN (
-            SELECT lane.topic, lane.key
-            FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS lane (topic, key)
+            SELECT given.topic, given.key
+            FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS given (topic, key)
         )
         OR id = ANY(%(lows)s::bigint[])
     )
@@ -121,7 +121,7 @@ FROM (
             SELECT * FROM {table} AS o
             WHERE
                 o.id BETWEEN %(low)s AND %(position)s
-                AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(lanes)s::text[])
+                AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(ordering_keys)s::text[])
                 AND {mine}
             ORDER BY o.id
             LIMIT %(limit)s
@@ -213,8 +213,8 @@ FROM (
             {left}
             AND o.id <> ALL(%(known)s::bigint[])
             AND (o.kafka_topic, o.kafka_key) NOT IN (
-                SELECT lane.topic, lane.key
-                FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS lane (topic, key)
+                SELECT given.topic, given.key
+                FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS given (topic, key)
             )
         ORDER BY o.id
         LIMIT %(limit)s
@@ -233,7 +233,7 @@ FROM (
         FROM {table} AS o
         WHERE
             o.id BETWEEN %(low)s AND %(position)s
-            AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(lanes)s::text[])
+            AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(ordering_keys)s::text[])
             AND {mine}
         ORDER BY o.id
         LIMIT %(limit)s

@@ -46,7 +46,7 @@ class UnmarkedOutbox(Table):
             position=position,
             lows=[low for low, _ in gaps],
             highs=[high for _, high in gaps],
-            **_of_lanes(held),
+            **_key_parameters(held),
             limit=limit,
         )
 
@@ -67,7 +67,9 @@ class UnmarkedOutbox(Table):
         )
 
     def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
-        return self._read("lanes", position=position, **_of_lanes(held), limit=limit)
+        return self._read(
+            "lanes", position=position, **_key_parameters(held), limit=limit
+        )
 
     def history(self) -> str:
         with self._database.session() as connection:
@@ -101,10 +103,10 @@ class RememberedOutbox(UnmarkedOutbox):
         self._marks.reset(leader_id, lanes)
 
 
-def _of_lanes(held: Sequence[Held]) -> dict[str, Any]:
+def _key_parameters(held: Sequence[Held]) -> dict[str, Any]:
     """Return the parameters for these keys; without any, ids that no row has."""
     return {
         "low": min((low for _, low in held), default=_HIGHEST_ID),
         # The name of a topic contains no line break.
-        "lanes": [f"{topic}\n{key}" for (topic, key), _ in held],
+        "ordering_keys": [f"{topic}\n{key}" for (topic, key), _ in held],
     }
