@@ -21,7 +21,7 @@ from .term import LeaderTerm
 
 logger = logging.getLogger(__name__)
 
-LONGEST_POLL: Final = 0.1
+MAX_POLL_TIMEOUT: Final = 0.1
 """Seconds after which a resignation or a stop is noticed at the latest."""
 
 
@@ -79,7 +79,7 @@ class Elector:
         """The role of this process in its shard, for status pages."""
         return self._neli.state
 
-    def step(self, timeout: float = LONGEST_POLL) -> None:
+    def step(self, timeout: float = MAX_POLL_TIMEOUT) -> None:
         """
         Do what is due, then poll the group for up to `timeout` seconds.
 
@@ -91,7 +91,7 @@ class Elector:
         if not self._has_joined:
             self._try_to_join(timeout)
             return
-        self._membership.poll(min(timeout, LONGEST_POLL, self._neli.idle()))
+        self._membership.poll(min(timeout, MAX_POLL_TIMEOUT, self._neli.idle()))
         self._neli.tick()
 
     def stop(self) -> None:

@@ -39,10 +39,10 @@ from .workers import RelayWorker
 
 logger = logging.getLogger(__name__)
 
-RECEIVERS_GRACE = 1.0
+RECEIVER_GRACE = 1.0
 """Seconds after the drain time-out for receivers when a process stops."""
 
-ELECT_WAIT = 0.05
+ELECTION_POLL_TIMEOUT = 0.05
 """Seconds for which the elector may wait for the broker in one round."""
 
 
@@ -157,7 +157,7 @@ class HarvesterThreads:
             except Exception:
                 logger.exception("Observer raised on event %s", event.kind)
         if isinstance(event, LeaderRevoked):
-            left = self._drain_ends_at + RECEIVERS_GRACE - boottime()
+            left = self._drain_ends_at + RECEIVER_GRACE - boottime()
             self._notifier.put_and_wait(event, max(0.0, min(self._budget.revoke, left)))
             return
         self._notifier.put(event)
@@ -240,7 +240,7 @@ class HarvesterThreads:
     def _elect(self, election: Election) -> None:
         try:
             while not self._stopping.is_set():
-                election.step(ELECT_WAIT)
+                election.step(ELECTION_POLL_TIMEOUT)
         finally:
             election.stop()
 

@@ -14,7 +14,7 @@ from ..models import OutboxRecord, ParkedRecord, Series, StagedRecord
 from ..wording import count, duration
 from . import identity
 
-SHOWN: Final = 20
+MAX_LISTED: Final = 20
 """Rows of a kind that are listed, the oldest first."""
 
 
@@ -71,7 +71,7 @@ def _parked(alias: str) -> dict[str, Any]:
     parked_for = ExpressionWrapper(Now() - F("parked_at"), output_field=DurationField())
     listed = rows.order_by("parked_id").values(
         *("parked_id", "id", "kafka_topic", "attempts", "last_error"), age=parked_for
-    )[:SHOWN]
+    )[:MAX_LISTED]
     return {
         "records": rows.count(),
         "rows": [{**row, "age": row["age"].total_seconds()} for row in listed],
@@ -82,9 +82,9 @@ def _blocked(alias: str) -> dict[str, Any]:
     rows = OutboxRecord.objects.using(alias).blocked()
     # Counting them all would read the whole table: there is no index for them.
     found = list(
-        rows.values("id", "kafka_topic", "attempts", "last_error")[: SHOWN + 1]
+        rows.values("id", "kafka_topic", "attempts", "last_error")[: MAX_LISTED + 1]
     )
-    return {"is_capped": len(found) > SHOWN, "rows": found[:SHOWN]}
+    return {"is_capped": len(found) > MAX_LISTED, "rows": found[:MAX_LISTED]}
 
 
 def _failed(row: dict[str, Any]) -> str:

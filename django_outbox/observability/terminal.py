@@ -39,14 +39,14 @@ _CONSUMER_STATES = {
 """The state of a consumer after each event: text and colour."""
 
 
-STALE: Final = 3.0
+MAX_READING_AGE: Final = 3.0
 """Seconds after which a reading is out of date."""
 
-_ECHO: Final = 5
+_RESERVED_COLUMNS: Final = 5
 """Columns left free: the terminal echoes a typed Ctrl-C as ^C at the end of the line,
 and a line that wraps to the next row could not be cleared."""
 
-_NARROW: Final = 80
+_WIDE_TERMINAL: Final = 80
 """Columns below which the bar is half as wide."""
 
 
@@ -86,11 +86,13 @@ class _Line(ABC):
         line.append(f"{self._state[0]:<12}", style=f"bold {self._state[1]}")
         if self._has_numbers:
             age = time.monotonic() - self._read_at
-            if age > STALE:
+            if age > MAX_READING_AGE:
                 line.append(f"no reading for {duration(age)}", style="yellow")
             else:
                 self._append_numbers(line)
-        line.truncate(max(1, self._console.width - _ECHO), overflow="ellipsis")
+        line.truncate(
+            max(1, self._console.width - _RESERVED_COLUMNS), overflow="ellipsis"
+        )
         return line
 
     @property
@@ -180,7 +182,7 @@ class DrainBar:
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
             TextColumn("[{task.fields[colour]}]●[/] {task.description}"),
-            BarColumn(bar_width=20 if console.width >= _NARROW else 10),
+            BarColumn(bar_width=20 if console.width >= _WIDE_TERMINAL else 10),
             TextColumn("{task.fields[done]}"),
             TimeRemainingColumn(compact=True),
             console=console,

@@ -14,7 +14,7 @@ from typing import Final
 
 from ..wording import local_time, printable
 
-LONGEST_TRACEBACK: Final = 16_000
+MAX_TRACEBACK_LENGTH: Final = 16_000
 """Characters of a traceback; the middle of a longer one is left out."""
 
 
@@ -40,7 +40,7 @@ class TextFormatter(logging.Formatter):
 
 def shortened(text: str) -> str:
     """Return a traceback without the middle of a very long one."""
-    if len(text) <= LONGEST_TRACEBACK:
+    if len(text) <= MAX_TRACEBACK_LENGTH:
         return text
-    half = LONGEST_TRACEBACK // 2
+    half = MAX_TRACEBACK_LENGTH // 2
     return f"{text[:half]}\n[…]\n{text[-half:]}"

@@ -22,7 +22,7 @@ from ..signals import meter_read
 
 logger = logging.getLogger(__name__)
 
-INTERVAL: Final = 3600.0
+MAINTENANCE_INTERVAL: Final = 3600.0
 """Seconds between two runs; partitions are created two days ahead."""
 _due: Final[dict[str, float]] = {}
 """When this process runs next for each database, by the monotonic clock."""
@@ -38,7 +38,7 @@ def tend_if_due(event: MeterRead, **_: Any) -> None:
     now = time.monotonic()
     if settings.ARCHIVE and now >= _due.get(event.database, 0.0):
         # Also after a failure: events come every few seconds, partitions last a day.
-        _due[event.database] = now + INTERVAL
+        _due[event.database] = now + MAINTENANCE_INTERVAL
         tend(event.database)
 
 

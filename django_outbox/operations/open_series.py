@@ -14,20 +14,20 @@ from ..observability.answer import Answer
 from ..stashing.series import discard_series, release_series
 from ..wording import count, local_time
 
-SHOWN: Final = 100
+MAX_LISTED: Final = 100
 """Open series that `list` shows, the oldest first."""
 
 
 def list_series(alias: str, answer: Answer) -> None:
     """Describe the open series, one a line."""
-    found = list(Series.objects.using(alias).open().order_by("id")[: SHOWN + 1])
+    found = list(Series.objects.using(alias).open().order_by("id")[: MAX_LISTED + 1])
     answer.document |= {
-        "is_capped": len(found) > SHOWN,
-        "series": [_report(series) for series in found[:SHOWN]],
+        "is_capped": len(found) > MAX_LISTED,
+        "series": [_report(series) for series in found[:MAX_LISTED]],
     }
-    answer.say(*map(_describe, found[:SHOWN]))
-    if len(found) > SHOWN:
-        answer.say(f"and more: the {SHOWN} oldest are shown")
+    answer.say(*map(_describe, found[:MAX_LISTED]))
+    if len(found) > MAX_LISTED:
+        answer.say(f"and more: the {MAX_LISTED} oldest are shown")
     if not found:
         answer.say("no series is open")
 

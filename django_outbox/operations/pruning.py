@@ -19,7 +19,7 @@ from ..signals import meter_read
 
 logger = logging.getLogger(__name__)
 
-CHUNK: Final = 5_000
+MAX_KEYS_PER_EVENT: Final = 5_000
 """Keys to delete per event: a fraction of a second, since other events wait."""
 
 
@@ -40,7 +40,7 @@ def prune(using: str = "") -> int:
         return 0
     rows = ProcessedMessage.objects.using(alias_for(using))
     old = rows.older_than(timedelta(seconds=retention))
-    pruned = next(old.prune(chunk=CHUNK), 0)
+    pruned = next(old.prune(chunk=MAX_KEYS_PER_EVENT), 0)
     if pruned:
         logger.debug("Pruned %d processed keys", pruned, extra={"action": "prune"})
     return pruned
