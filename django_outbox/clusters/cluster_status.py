@@ -27,11 +27,12 @@ def report(alias: str) -> dict[str, Any]:
 
 def describe(clusters: dict[str, Any]) -> Iterator[str]:
     """Describe the report in lines."""
-    here = clusters["here"]
-    yield f"cluster  {here} of {clusters['count']}"
+    this_cluster = clusters["here"]
+    yield f"cluster  {this_cluster} of {clusters['count']}"
     for origin in clusters["origins"]:
-        who = f"of {origin['origin']}{' (own)' if origin['origin'] == here else ''}"
-        yield f"  {who:<12}{_waiting(origin, here=here)}"
+        own = " (own)" if origin["origin"] == this_cluster else ""
+        source = f"of {origin['origin']}{own}"
+        yield f"  {source:<12}{_waiting(origin, this_cluster=this_cluster)}"
 
 
 def _origin(waiting: Waiting) -> dict[str, Any]:
@@ -62,19 +63,22 @@ def _turns(waiting: Waiting) -> Iterator[tuple[int, float, float]]:
             yield cluster, 0.0, 0.0
 
 
-def _waiting(origin: dict[str, Any], *, here: int) -> str:
+def _waiting(origin: dict[str, Any], *, this_cluster: int) -> str:
     if not origin["records"]:
         return "nothing"
     age = origin["oldest_age"]
     words = [
         f"{origin['records']:,}",
         "without a time" if age is None else f"oldest {duration(age)}",
-        *(_turn(takeover, here=here) for takeover in origin["takeovers"]),
+        *(
+            _turn(takeover, this_cluster=this_cluster)
+            for takeover in origin["takeovers"]
+        ),
     ]
     return ", ".join(words)
 
 
-def _turn(takeover: dict[str, Any], *, here: int) -> str:
-    who = f"{takeover['cluster']}{' (here)' if takeover['cluster'] == here else ''}"
+def _turn(takeover: dict[str, Any], *, this_cluster: int) -> str:
+    own = " (this cluster)" if takeover["cluster"] == this_cluster else ""
     when = f"in {duration(takeover['left'])}" if takeover["left"] else "now"
-    return f"{who} takes over {when}"
+    return f"{takeover['cluster']}{own} takes over {when}"
