@@ -24,7 +24,8 @@ A *lane* is an ordering key: (topic, key). A record is marked (claimed in the ta
 for this leader id), taken (counted in flight, its lane's barrier raised), produced,
 reported, and settled (the table holds the outcome, the barrier is lowered).
 
-Three parts run as fibers of one thread. Each waits for its own server only:
+Three parts share one thread. The marker and the settler run in fibers, so that each
+part waits for its own server only:
 
 =====================  ======================================================
 mpr/dispatcher.py      A1 check leadership · A2 clear force-remark · A4
