@@ -3,7 +3,7 @@ The command line of django-outbox where there is no Django project.
 
     python -m django_outbox reap -f reaper.yaml
 
-`standalone/reaper.py` does the work. Wrong settings end it with code 2 and one line.
+Wrong settings end it with exit code 2 and one line that names the key.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def _parser() -> ArgumentParser:
         "reap",
         help="harvest an outbox table that any application writes",
         description="Harvest an outbox table to Kafka, without a Django project. Start"
-        " several: one leads, the others stand by and take over when it ends or dies."
-        " SIGTERM or SIGINT ends it in order; a second one at once.",
+        " several: one leads, the others stand by and take over when it ends or fails."
+        " The first SIGTERM or SIGINT begins an orderly shutdown, a second one exits at"
+        " once.",
         epilog="The file has the keys of goharvest's reaper; docs/howto/standalone.md"
         " lists them.",
     )
@@ -55,7 +56,9 @@ def _parser() -> ArgumentParser:
         help="settings in YAML: the database, the table, Kafka, the leader group",
     )
     reap.add_argument(
-        "--name", help="name of this process in logs and events (the file's, host-pid)"
+        "--name",
+        help="name of this process in logs and events (default: as in the file, else"
+        " host-pid)",
     )
     reap.add_argument(
         "--solo",
@@ -71,8 +74,8 @@ def _parser() -> ArgumentParser:
         "--log-format",
         choices=("text", "json"),
         default="text",
-        help="json: one object a line for each event on standard output, and the log"
-        " as JSON on standard error",
+        help="json: each event as one line on standard output, and the log as JSON on"
+        " standard error",
     )
     return parser
 

@@ -1,11 +1,10 @@
 """
-What makes an outbox one of several clusters: is it right, and how to make it so.
+How rows and ids of one of several clusters are numbered: check it, and set it up.
 
 Each cluster writes its own number into its rows and draws ids that no other
-cluster draws, although no cluster asks another: the ids of cluster *i* of *n*
-leave the remainder *i* when they are divided by *n*. The database does both,
-so that plain SQL needs to know nothing of it. `manage.py outbox cluster init`
-runs the statements; checks and the harvester ask whether it has run.
+cluster draws, without asking another: the ids of cluster *i* of *n* leave the
+remainder *i* when they are divided by *n*. The database does both, so that
+plain SQL works unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 LOCK_TIMEOUT: Final = "3s"
-"""Writers wait behind the statement that waits for a lock: not for long."""
+"""Short, since all writers wait behind a statement that waits for its lock."""
 
 NEXT_STEP: Final = "Run `manage.py outbox cluster init`."
 
@@ -31,7 +30,7 @@ _NUMBER: Final = re.compile(r"'?(-?\d+)'?(?:::\w+)?")
 
 
 def read_numbering(connection: BaseDatabaseWrapper, table: str) -> Numbering:
-    """Look at an outbox through a connection of Django's."""
+    """Read how an outbox is numbered, through Django's connection."""
     names = {
         "table": quoted(table),
         "staged": quoted(f"{table}_staged"),
@@ -42,7 +41,7 @@ def read_numbering(connection: BaseDatabaseWrapper, table: str) -> Numbering:
 
 
 def mismatches(numbering: Numbering, *, cluster: int, count: int) -> Iterator[str]:
-    """Yield what does not fit this cluster, in words for the person who can mend it."""
+    """Yield a sentence for each property that does not fit this cluster."""
     defaults = {"": numbering.default, "_staged": numbering.staged_default}
     for suffix, default in defaults.items():
         if _number(default) != cluster and not (suffix and default is None):
@@ -60,10 +59,10 @@ def mismatches(numbering: Numbering, *, cluster: int, count: int) -> Iterator[st
 
 def check(numbering: Numbering | None, options: OutboxSettings) -> None:
     """
-    Refuse an outbox that is not that of the cluster in the settings.
+    Refuse an outbox that is not numbered for the cluster in the settings.
 
     Raises:
-        ConfigurationError: it is another's, or nobody's; it says what to do.
+        ConfigurationError: says what does not fit, and what to do.
     """
     found = numbering and mismatches(
         numbering, cluster=options.CLUSTER_ID, count=options.CLUSTERS_COUNT
@@ -76,17 +75,17 @@ def statements(
     table: str, numbering: Numbering, *, cluster: int, count: int, above: int = 0
 ) -> list[str]:
     """
-    Return what turns a table into that of this cluster; nothing if it is that.
+    Return the SQL that numbers a table for this cluster; none if it is up to date.
 
-    To be run in one transaction. Nobody writes meanwhile, so that no id is
-    drawn between the look at the last one and the choice of the next.
+    Run it in one transaction. It locks out writers, so that no id is drawn between
+    reading the last one and choosing the next.
 
     Args:
         table: name of the outbox table.
-        numbering: what it is like now.
+        numbering: its current numbering.
         cluster: number of the cluster.
-        count: clusters in all.
-        above: the next id is higher, whatever this database has seen.
+        count: number of clusters.
+        above: the next id is higher than this, and than all ids in the database.
     """
     tables = [quoted(table + suffix) for suffix in ("", "_parked", "_staged")]
     outbox, parked, staged = tables
@@ -105,8 +104,8 @@ def statements(
         return []
     return [
         f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';",
-        # Whoever draws an id writes to the first or, for an expired series, to
-        # the second; what is staged gets its cluster when it is written.
+        # Ids are drawn by writes to the first table or, for an expired series, to
+        # the second; staged messages get their cluster when they are written.
         f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE;",
         *changes,
     ]
@@ -114,10 +113,10 @@ def statements(
 
 def _interleave(outbox: str, parked: str, cluster: int, count: int, above: int) -> str:
     """
-    Return what makes the sequence go on in steps, behind all that was drawn.
+    Return the SQL that makes the sequence continue in steps, above all drawn ids.
 
-    START WITH is what TRUNCATE ... RESTART IDENTITY goes back to. The archive
-    is not asked: its ids were drawn here, or elsewhere with another remainder.
+    TRUNCATE ... RESTART IDENTITY goes back to START WITH. The archive is not read:
+    its ids were drawn here, or elsewhere with another remainder.
     """
     return f"""\
 DO $cluster$

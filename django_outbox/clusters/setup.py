@@ -1,4 +1,4 @@
-"""What `manage.py outbox cluster init` does."""
+"""`manage.py outbox cluster init`: set up the outbox of one cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .cluster_ids import NEXT_STEP, mismatches, read_numbering, statements
 
 
 def init(alias: str, answer: Answer, *, above: int = 0) -> None:
-    """Make the outbox of a database this cluster's; say what was done."""
+    """Number the outbox of a database for this cluster; say what was done."""
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         changes = _statements(alias, above)
         for statement in changes:
@@ -33,10 +33,10 @@ def print_init(alias: str, answer: Answer, *, above: int = 0) -> None:
 
 def check(alias: str, answer: Answer) -> None:
     """
-    Say what the outbox of a database is like.
+    Say how the outbox of a database is numbered.
 
     Raises:
-        CommandError: it is not this cluster's.
+        CommandError: it is not numbered for this cluster.
     """
     describe(alias, answer)
     found = list(
@@ -52,7 +52,7 @@ def check(alias: str, answer: Answer) -> None:
 
 
 def describe(alias: str, answer: Answer) -> None:
-    """Say which cluster this is and how its ids go on."""
+    """Say which cluster this is and how its ids continue."""
     found = _numbering(alias)
     cluster, count = settings.CLUSTER_ID, settings.CLUSTERS_COUNT
     answer.document |= {

@@ -1,7 +1,8 @@
 """
-What an application builds on a leader, beyond moving records.
+Work of an application that only one process at a time may do: the leader's.
 
-`leadership.py` keeps who leads in a table, so that work can be fenced by it;
-`singleton.py` starts and stops periodic work as signals arrive; `celery.py`
-makes that work a Celery task. Nothing in the rest of the package imports them.
+`celery.py` makes a function a periodic Celery task; `singleton.py` starts and stops
+such work when leadership changes; `fencing.py` keeps the current leader id in a
+table, and opens transactions only for that leader. The rest of the package does not
+import them.
 """

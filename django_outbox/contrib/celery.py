@@ -7,10 +7,9 @@ A periodic Celery task that runs in one process at a time: the leader's.
             with run.unit():
                 ...  # one transaction, fenced by the leader id
 
-The harvester's process sends the task while it leads (`singleton.py`), with
-the leader id as its argument; a worker anywhere runs it, unit by unit, each
-fenced by the table of `leadership.py`. docs/howto/singleton-tasks.md has the
-whole of it.
+The harvester's process sends the task while it leads, with the leader id as its
+argument. Any worker may run it, unit by unit; each unit checks the leader id in its
+own transaction. See docs/howto/singleton-tasks.md.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ def leader_task(
 
     Args:
         fence: the manager of your subclass of `Leadership`.
-        interval: seconds between two runs; a worker drops a run that it has
-            not begun by then.
+        interval: seconds between two runs; a worker drops a run that it has not
+            begun within this time.
         name: of the task and of its row; the function's dotted path if None.
         options: for `Celery.task`, such as `rate_limit`.
 
@@ -50,7 +49,7 @@ def leader_task(
     """
 
     def decorate(work: Work) -> Any:
-        # Bound now: on a beat's own thread Celery knows no current app.
+        # Looked up now: there is no current app on the thread of a beat.
         app = app_or_default()
         task_name = name or app.gen_task_name(work.__name__, work.__module__)
 
@@ -59,7 +58,7 @@ def leader_task(
                 work(LeaderRun(fence, name=task_name, leader_id=leader_id))
             except UnitRefused:
                 logger.info(
-                    "A run of %s ended: another leads or works",
+                    "Run of %s ended: another process leads, or runs a unit",
                     task_name,
                     extra={"action": "leader_task", "leader_id": leader_id},
                 )

@@ -1,19 +1,18 @@
 """
-Who leads, in a table, so that application work can be fenced by it.
+The current leader id in a table, so that application work can be fenced by it.
 
-Signals tell one process that it leads; work that may run elsewhere, or run
-on after its leader lost its lease, needs a place to ask. This is that place:
-a row for each singleton names the present leader id, and every unit of work
-looks at it under a lock in its own transaction. `celery.py` writes the row
-when signals arrive and runs the units.
+A signal informs one process that it leads. Work that may run in another process,
+or continue after its leader has lost the lease, has to check it elsewhere: this
+table has a row for each singleton with the current leader id, and every unit of
+work reads it under a lock in its own transaction.
 
-What holds, whatever the clocks and the broker do:
+Guarantees, independent of clocks and the broker:
 
-- units of one singleton never overlap, on any machine: they hold one advisory
-  lock of their database;
+- units of one singleton never overlap, on any machine: they hold an advisory lock
+  of their database;
 - no unit begins under a leader id that has ended, or that a successor has
-  replaced: the row is read after the lock is held;
-- a frozen process delays its successor by at most `max_silence`: Postgres ends
+  replaced: the row is read after the lock was acquired;
+- a frozen process delays its successor by at most `idle_timeout`: PostgreSQL ends
   its transaction, so that its unit can no longer commit.
 """
 
@@ -29,11 +28,11 @@ from django.utils.translation import gettext_lazy as _
 from ..exceptions import OutboxError
 
 _ISOLATION: Final = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-# Each look at the row must see what was committed before the lock was held.
+# Reading the row must see all changes that were committed before the lock was held.
 
 _TRY_LOCK: Final = """
 -- outbox: begin a unit
-SELECT set_config('idle_in_transaction_session_timeout', %(silence)s, true),
+SELECT set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true),
        pg_try_advisory_xact_lock(hashtextextended(%(lock)s, 0))
 """
 
@@ -47,22 +46,23 @@ _LOCK_NOT_AVAILABLE: Final = "55P03"
 
 
 class UnitRefused(OutboxError):
-    """The leader id has ended, or another unit of the singleton runs now."""
+    """The leader id has ended, or another unit of the singleton is running."""
 
 
 class LeadershipManager(models.Manager["Leadership"]):
-    """The verbs of the table; all of them on the database that is written to."""
+    """The operations on the table; all use the database for writes."""
 
-    max_silence: float = 15.0
-    """Seconds without a statement after which a unit's transaction is ended."""
+    idle_timeout: float = 15.0
+    """Idle-in-transaction time-out of a unit, in seconds: PostgreSQL ends a unit that
+    sends no statement for so long."""
 
     def claim(self, name: str, leader_id: str, *, is_fresh: Callable[[], bool]) -> bool:
         """
-        Make this leader id the present one; True when it is.
+        Make this leader id the current one; True when it is.
 
-        The row is read before `is_fresh` says that no successor can exist
-        yet, and written only if nobody wrote it since, so that a leader that
-        slept on its way here cannot replace its successor.
+        The row is read before `is_fresh` is asked whether no successor can exist
+        yet, and written only if it has not changed since. So a leader that was
+        paused meanwhile cannot replace its successor.
         """
         rows = self.using(self._alias())
         row, _created = rows.get_or_create(name=name)
@@ -76,12 +76,12 @@ class LeadershipManager(models.Manager["Leadership"]):
         )
 
     def end(self, name: str, leader_id: str) -> bool:
-        """Let no further unit begin under this leader id; wait for none."""
+        """Let no further unit begin under this leader id; do not wait."""
         mine = self.using(self._alias()).filter(name=name, leader_id=leader_id)
         return bool(mine.update(leader_id=None, version=models.F("version") + 1))
 
     def wait_for_unit(self, name: str, *, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for the running unit; False if it goes on."""
+        """Wait up to `timeout` seconds for the running unit; False if it continues."""
         milliseconds = str(max(1, round(timeout * 1000)))
         try:
             with transaction.atomic(using=self._alias()):
@@ -95,7 +95,7 @@ class LeadershipManager(models.Manager["Leadership"]):
     @contextmanager
     def unit(self, name: str, leader_id: str) -> Iterator[None]:
         """
-        Run the block in a transaction that only the present leader id gets.
+        Run the block in a transaction that is opened for the current leader id only.
 
         Raises:
             UnitRefused: before the block, which then does not run.
@@ -104,8 +104,10 @@ class LeadershipManager(models.Manager["Leadership"]):
         with transaction.atomic(using=alias, durable=True):
             with connections[alias].cursor() as cursor:
                 cursor.execute(_ISOLATION)
-            silence = str(round(self.max_silence * 1000))
-            (_silence, is_alone) = self._execute(_TRY_LOCK, name, silence=silence)
+            idle_timeout = str(round(self.idle_timeout * 1000))
+            (_setting, is_alone) = self._execute(
+                _TRY_LOCK, name, idle_timeout=idle_timeout
+            )
             mine = self.using(alias).filter(name=name, leader_id=leader_id)
             if not (is_alone and mine.exists()):
                 raise UnitRefused
@@ -125,9 +127,9 @@ class LeadershipManager(models.Manager["Leadership"]):
 
 class Leadership(models.Model):
     """
-    The present leader id of each singleton; subclass it in an app of yours.
+    The current leader id of each singleton; subclass it in an app of yours.
 
-    Put the table into the database in which the units work, or they are not
+    The table must be in the database in which the units work, or they are not
     fenced.
     """
 

@@ -1,10 +1,10 @@
 """
 Periodic work that only the leader's process starts, and stops in time.
 
-Signals of the harvester come in; while its process leads, a beat calls `send`
-every `interval` seconds with the leader id. What it sends is a Celery task
-(`celery.py`) or any other work that opens its transactions with
-`LeaderRun.unit()`, which asks the table of `leadership.py`.
+It receives the harvester's signals. While its process leads, a beat calls `send`
+every `interval` seconds with the leader id. The work that it sends, a Celery task
+for instance, opens its transactions with `LeaderRun.unit()`, which checks that the
+leader id is current.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ WAIT_SHARE: Final = 0.9
 
 class Fence(Protocol):
     """
-    Where the present leader id is kept: `LeadershipManager`, or a fake of it.
+    Stores the current leader id: `LeadershipManager`, or a fake of it.
 
-    Any thread may call it. Every method may raise what the database raises.
+    Any thread may call it. Every method may raise the errors of the database.
     """
 
     def claim(self, name: str, leader_id: str, *, is_fresh: Callable[[], bool]) -> bool:
-        """Make this leader id the present one; ask `is_fresh` after reading."""
+        """Make this leader id the current one; call `is_fresh` after reading."""
 
     def end(self, name: str, leader_id: str) -> bool:
         """Let no further unit begin under this leader id; do not wait."""
 
     def wait_for_unit(self, name: str, *, timeout: float) -> bool:
-        """Wait for the running unit; False if it goes on."""
+        """Wait for the running unit; False if it continues."""
 
     def unit(self, name: str, leader_id: str) -> AbstractContextManager[None]:
         """Open a transaction for one unit, or raise `UnitRefused`."""
@@ -59,10 +59,12 @@ class LeaderRun:
 
     def unit(self) -> AbstractContextManager[None]:
         """
-        Open the transaction of one unit of work, if this process may work.
+        Open the transaction of one unit of work, if the leader id is current.
 
-        Keep units short: no successor's begins before the last one has ended.
-        Let the `UnitRefused` that it raises otherwise end the run.
+        Keep units short: a successor's units wait until it has ended.
+
+        Raises:
+            UnitRefused: let it end the run.
         """
         return self._fence.unit(self.name, self.leader_id)
 
@@ -71,8 +73,8 @@ class Beat(threading.Thread):
     """
     Calls `send` at once and then every `interval` seconds, until stopped.
 
-    A thread, since receivers must return and Celery's own beat is a process
-    that would need an election of its own. An eager task runs on it.
+    It is a thread, since receivers must return, and since Celery's own beat is a
+    process that would need an election, too. An eager task runs on it.
     """
 
     def __init__(
@@ -101,9 +103,9 @@ class Beat(threading.Thread):
         try:
             self._send(self.leader_id)
         except Exception:
-            # What is away now may be back at the next tick.
+            # The service may be available again at the next beat.
             logger.warning(
-                "A leader's task could not be sent",
+                "Could not send the leader's task",
                 exc_info=True,
                 extra={"action": "leader_task", "leader_id": self.leader_id},
             )
@@ -111,7 +113,7 @@ class Beat(threading.Thread):
 
 class Singleton:
     """
-    What one singleton does at each event; one harvester a process.
+    Reacts to the events of one harvester, for one singleton.
 
     Its receivers run on the harvester's thread "notify", one after the other.
     """
@@ -129,8 +131,8 @@ class Singleton:
         self._name = name
         self._interval = interval
         self._beat: Beat | None = None
-        # Readings are taken on another thread than events of the election, so
-        # that one may arrive after the end of its leader id.
+        # Readings come from another thread than events of the election, so that
+        # one may arrive after its leader id has ended.
         self._over: deque[str] = deque(maxlen=100)
 
     def connect(self) -> None:
@@ -138,7 +140,7 @@ class Singleton:
         for signal, receiver in (
             (signals.leader_acquired, self.lead),
             (signals.leader_refreshed, self.refresh),
-            # It heals what a database that was away left undone.
+            # Repairs what failed while the database was unavailable.
             (signals.meter_read, self.lead),
             (signals.leader_revoked, self.revoke),
             (signals.leader_fenced, self.fence),
@@ -146,13 +148,13 @@ class Singleton:
             signal.connect(receiver, weak=False, dispatch_uid=f"singleton:{self._name}")
 
     def lead(self, event: Event, **_: object) -> None:
-        """Claim the table's row for this leader id and see that the beat runs."""
+        """Claim the table's row for this leader id and start the beat."""
         leader_id = event.leader_id
         if leader_id is None or leader_id in self._over or event.shard != 0:
             return
-        # The lease behind this event was proven less than HEARTBEAT_TIMEOUT
-        # before it, and no other is elected within SESSION_TIMEOUT, which is
-        # more than twice as long, of that proof.
+        # The lease was proven less than HEARTBEAT_TIMEOUT before this event, and no
+        # other leader is elected within SESSION_TIMEOUT of that proof, which is more
+        # than twice as long.
         until = event.boottime_ns / 1e9 + float(settings.HEARTBEAT_TIMEOUT)
         is_ours = self._fence.claim(
             self._name, leader_id, is_fresh=lambda: boottime() < until
@@ -166,25 +168,25 @@ class Singleton:
             self._beat.start()
 
     def refresh(self, event: LeaderRefreshed, **_: object) -> None:
-        """Go on under the new leader id; a run under the old one ends."""
+        """Continue under the new leader id; a run under the old one ends."""
         self._over.append(event.previous_leader_id)
         self.lead(event)
 
     def revoke(self, event: LeaderRevoked, **_: object) -> None:
-        """Stop, and hold the successor up until the running unit has ended."""
+        """Stop, and delay the successor until the running unit has ended."""
         if not self._end(event):
             return
         budget = WAIT_SHARE * float(settings.REVOKE_TIMEOUT)
         left = event.boottime_ns / 1e9 + budget - boottime()
         if not self._fence.wait_for_unit(self._name, timeout=left):
             logger.warning(
-                "A unit of %s outlasts REVOKE_TIMEOUT; its successor waits for it",
+                "A unit of %s runs longer than REVOKE_TIMEOUT; its successor waits",
                 self._name,
                 extra={"action": "leader_task", "leader_id": event.leader_id},
             )
 
     def fence(self, event: LeaderFenced, **_: object) -> None:
-        """Stop without waiting: a successor may already work."""
+        """Stop without waiting: a successor may already be working."""
         self._end(event)
 
     def _end(self, event: Event) -> bool:

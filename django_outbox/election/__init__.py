@@ -2,10 +2,11 @@
 Fast NELI: one leader, elected through Kafka's own group protocol.
 
 NELI is *non-exclusive process leader election* (github.com/obsidiandynamics/
-NELI): whoever is assigned the leader partition of a consumer group leads, and
-knows it by reading its own heartbeats back from that partition. Nothing in this
-package knows Django, a driver or a thread: `ports.py` names what it needs, and
-`tests/unit/test_neli_histories.py` drives it through a thousand random faults.
+NELI): the process that is assigned the leader partition of a consumer group
+leads, and proves it by reading its own heartbeats back from that partition. This
+package knows neither Django nor a driver, and starts no thread: `ports.py` says
+what it needs, and `tests/unit/test_neli_histories.py` drives it through a
+thousand random faults.
 
 
 States
@@ -23,12 +24,15 @@ States
              revoked: barrier, LeaderRevoked · lost: LeaderFenced
 
 ===============  ============================================================
-neli.py          the state machine: what is heard and confirmed goes in,
-                 heartbeats and confirmations come out
-term.py          one leader id with its trust window
-leadership.py    holds the present term for all threads; tells its events
 elector.py       the body of the loop: join, poll, tick, resign, leave
+neli.py          the state machine: assignments, heartbeats that were read back
+                 and accepted commits go in; heartbeats and commits come out
+leadership.py    holds the current term for all threads; publishes its events
+term.py          one leader id with its trust window
+strangers.py     recognizes heartbeats of another outbox under the same names
 solo.py          a group of one, for development without Kafka
+settings.py      name, shard and timing of the process
+ports.py         the group membership and its listener: what Kafka has to do
 ===============  ============================================================
 
 
@@ -36,20 +40,20 @@ A full proof
 ============
 
 1. `send`       our heartbeat goes to the leader partition, acks=all, with this
-                assignment's nonce and `sent_at` on our own boot-time clock.
-2. `heard`      it is read back from the partition: the way there and back works.
+                assignment's nonce and `sent_at` on our own monotonic clock.
+2. `heard`      it is read back from the partition: writing and reading work.
 3. `confirm`    its offset is committed to the group.
 4. `confirmed`  the coordinator accepted the commit. Now the lease runs until
                 `sent_at + HEARTBEAT_TIMEOUT`.
 
 The first proof that is still in the future begins a term (LeaderAcquired);
 each later one extends it. A lease is counted from the moment of *sending*, so
-that no delay on the way can stretch it.
+that no delay can lengthen it.
 
-Reading back alone proves nothing about the group: Kafka asks no reader and no
-writer of a partition whether it is a member, so a process that was evicted goes
-on writing and reading its own heartbeats as before. The commit is what the
-coordinator checks: it accepts one only from a member of the present generation.
+Reading back alone proves nothing about the group: Kafka does not check whether a
+reader or a writer of a partition is a member, so a process that was evicted can
+still write and read its own heartbeats. The commit is what the coordinator
+checks: it accepts one only from a member of the current generation.
 
 
 Why two terms never overlap
@@ -75,15 +79,15 @@ L after c + HEARTBEAT_TIMEOUT at the earliest, if MAX_POLL_INTERVAL is not below
 the sum of the three. `settings/rules.py` checks that. While L's thread sits in a
 callback that holds a rejoin up, it sends no commit, and the same holds.
 
-*L leaves.* It does so after the barrier, or when nobody has polled for
+*L leaves.* It does so after the barrier, or when its thread has not polled for
 MAX_POLL_INTERVAL, which is longer than any lease.
 
-A coordinator that was deposed without knowing it may still answer heartbeats,
+A coordinator that was replaced and has not noticed may still answer heartbeats,
 but cannot accept a commit: that is a replicated write. After a failover the new
-coordinator starts all sessions afresh.
+coordinator restarts all sessions.
 
-Clocks need not agree: each process measures its own `sent_at`, on CLOCK_BOOTTIME,
-which nobody sets and which runs during suspend. They need to run alike within a
+Clocks need not agree: each process measures its own `sent_at` on CLOCK_BOOTTIME,
+which cannot be set and which runs during suspend. Their rates may differ by a
 factor of two, the margin between HEARTBEAT_TIMEOUT and SESSION_TIMEOUT.
 
 
@@ -92,14 +96,14 @@ What fails, and what follows
 
 =========================  ==================================================
 heartbeat lost, refused    Sent again every 0.1 s until one is proven.
-no proof in time           The lease expires: the relay stops by its own look
-                           at the clock; the next tick tells LeaderFenced. A
-                           new nonce voids all proofs under way.
-process paused, resumed    Whatever it does first finds the lease expired.
+no proof in time           The lease expires: the relay checks the clock itself
+                           and stops; the next tick publishes LeaderFenced. A
+                           new nonce voids all outstanding proofs.
+process paused, resumed    Its first action finds the lease expired.
 broker takes it back       `revoked`: the barrier drains while the broker
                            waits, then LeaderRevoked, then the answer. A drain
                            that outlasts the lease ends in LeaderFenced: a
-                           successor cannot be ruled out any more.
+                           successor may already lead.
 group lost (`lost`)        LeaderFenced at once; nothing is drained.
 no database                The relay resigns; the elector hands over as on a
                            stop, and joins again when the database answers.
@@ -108,21 +112,21 @@ owner proves nothing       After `candidate_timeout` it leaves the group, so
 noise on the topic         Ignored: other nonces, and dates in the future.
 =========================  ==================================================
 
-Not covered: an operator who deletes the group or its topic under a leader, and
-a guest system whose boot-time clock stands still while its host pauses it. Both
-may make two leaders for up to HEARTBEAT_TIMEOUT. What a zombie can do then is
-bounded elsewhere: its writes to the table carry its leader id and touch no row
-that its successor has marked; what it sends to Kafka are duplicates.
+Not covered: an operator who deletes the group or its topic while a process leads,
+and a guest system whose CLOCK_BOOTTIME stands still while its host pauses it. Both
+may cause two leaders for up to HEARTBEAT_TIMEOUT. The damage is bounded: the old
+leader's writes to the table carry its leader id and touch no row that its
+successor has marked; what it sends to Kafka are duplicates.
 
 
 Better than its ancestors
 =========================
 
-goneli renews the lease by *any* message on the partition, whoever wrote it and
-whenever, at the moment of *receiving* it: a starved process that works through
-a backlog of old heartbeats believes in a leadership long gone. Here only an own
-heartbeat of this assignment counts, from when it was sent, and only with the
-coordinator's word. A joining process does not disturb the leader (goneli's
-eager rebalance revokes it each time). And leaving drains first, so that a
-handover in good order repeats nothing.
+goneli renews the lease with *any* message on the partition, of any writer and any
+age, from the moment of *receiving* it: a starved process that works through a
+backlog of old heartbeats believes in a leadership that ended long ago. Here only a
+process's own heartbeat of the current assignment counts, from when it was sent,
+and only after the coordinator has accepted its commit. A joining process does not
+disturb the leader (goneli's eager rebalance revokes it each time). And leaving
+drains first, so that an orderly handover repeats nothing.
 """

@@ -1,8 +1,7 @@
 """
 The body of the elector's loop: join, poll, tick, resign, leave.
 
-`harvester/harvester.py` owns the thread "elect" and calls `step` on it until it stops;
-the steps bind the group membership (`kafka/`, or `solo.py`) to Neli.
+Connects a group membership, of Kafka or of one process alone, to Neli.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from .term import LeaderTerm
 
 logger = logging.getLogger(__name__)
 
-LONGEST_POLL: Final = 0.1
-"""Seconds: how late a resignation or a stop may be noticed."""
+MAX_POLL_TIMEOUT: Final = 0.1
+"""Seconds after which a resignation or a stop is noticed at the latest."""
 
 
 class Elector:
@@ -34,14 +33,14 @@ class Elector:
 
     Args:
         settings: the process and its timing.
-        membership: the group to stand in.
-        clock: boot-time seconds.
-        on_event: told Ready once, and all that `Leadership` tells.
+        membership: the group to join.
+        clock: monotonic time (CLOCK_BOOTTIME) in seconds.
+        on_event: called with Ready once, and with all events of `Leadership`.
         barrier: see `Neli`.
         can_join: whether this process could lead, that is, reaches its
-            database; asked before each join, and may block for a moment.
-            What it raises of ours is told as what stands in the way.
-        wait: passes the time while there is no group to poll.
+            database; called before each join, and may block for a moment.
+            An `OutboxError` that it raises is logged as the obstacle.
+        wait: sleeps while there is no group to poll.
     """
 
     def __init__(
@@ -77,12 +76,12 @@ class Elector:
 
     @property
     def state(self) -> State:
-        """What this process is to its shard, for status pages."""
+        """The role of this process in its shard, for status pages."""
         return self._neli.state
 
-    def step(self, timeout: float = LONGEST_POLL) -> None:
+    def step(self, timeout: float = MAX_POLL_TIMEOUT) -> None:
         """
-        Do what is due, then serve the group for up to `timeout` seconds.
+        Do what is due, then poll the group for up to `timeout` seconds.
 
         Raises:
             WrongOutbox: this process must not lead; `stop` it.
@@ -92,7 +91,7 @@ class Elector:
         if not self._has_joined:
             self._try_to_join(timeout)
             return
-        self._membership.poll(min(timeout, LONGEST_POLL, self._neli.idle()))
+        self._membership.poll(min(timeout, MAX_POLL_TIMEOUT, self._neli.idle()))
         self._neli.tick()
 
     def stop(self) -> None:
@@ -101,7 +100,7 @@ class Elector:
         try:
             self._membership.leave()
         finally:
-            # A group that cannot be reached takes nothing back.
+            # A group that cannot be reached does not call `revoked` or `lost`.
             self._neli.lost()
 
     def _try_to_join(self, timeout: float) -> None:
@@ -124,7 +123,7 @@ class Elector:
         self._report(obstacle)
 
     def _join(self) -> str | None:
-        """Try once; return what stood in the way."""
+        """Try to join once; return the obstacle, None if there was none."""
         try:
             if not self._can_join():
                 return "the database does not answer"
@@ -136,26 +135,26 @@ class Elector:
         return None
 
     def _tell(self, event: Event) -> None:
-        # A group that is quick may let this process lead before `join` returns.
+        # This process may lead before `join` returns.
         self._be_ready()
         self._on_event(event)
 
     def _be_ready(self) -> None:
-        """Tell Ready, once and before anything else."""
+        """Publish Ready, once and before any other event."""
         if not self._is_ready:
             self._is_ready = True
             self._on_event(Ready(name=self._settings.name, shard=self._settings.shard))
 
     def _reason_to_retire(self) -> str | None:
-        """A partition in the hands of one who cannot lead leaves none to lead."""
+        """A process that owns the partition and cannot lead keeps others from it."""
         if self._neli.unproven() > self._settings.candidate_timeout:
             return "it owns the leader partition and cannot prove it"
         return self.leadership.resignation or self._membership.reason_to_rejoin
 
     def _retire(self, reason: str) -> None:
-        """Let another process lead, and come back when this one could again."""
+        """Let another process lead; join again when this one can."""
         logger.warning(
-            "%s gives the leader partition up: %s",
+            "%s releases the leader partition: %s",
             self._settings.name,
             reason,
             extra={"action": "resign", "shard": self._settings.shard},
@@ -168,11 +167,11 @@ class Elector:
         extra = {"action": "join", "shard": self._settings.shard}
         name = self._settings.name
         if obstacle is None:
-            logger.info("%s stands in the leader group", name, extra=extra)
+            logger.info("%s joined the leader group", name, extra=extra)
         elif obstacle != self._obstacle:
             logger.log(
                 level,
-                "%s is not in the leader group yet: %s",
+                "%s cannot join the leader group yet: %s",
                 name,
                 obstacle,
                 extra=extra,

@@ -1,9 +1,9 @@
 """
-The present term, shared by the elector and the relay, and who was told of it.
+The current term, shared by the elector and the relay.
 
 Neli grants, extends and ends the term on the thread "elect"; the relay reads
-it, refreshes it and asks to resign on its own threads. Each change is told as
-an event, in the order in which the changes took place.
+it, refreshes it and asks to resign on its own threads. Each change is published
+as an event, in the order in which the changes took place.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Leadership:
         self, name: str, shard: int, *, on_event: Callable[[Event], None]
     ) -> None:
         self.term: LeaderTerm | None = None
-        """The present term, or None while another process may lead."""
+        """The current term, or None while another process may lead."""
         self.resignation: str | None = None
-        """Why the present term shall end, when somebody asked for it."""
+        """Why the current term shall end, when the relay has asked for it."""
         self._name = name
         self._shard = shard
         self._on_event = on_event
@@ -69,7 +69,7 @@ class Leadership:
                 self.resignation = reason
 
     def grant(self, term: LeaderTerm) -> None:
-        """Begin a term that is proven; tell LeaderAcquired."""
+        """Begin a term that is proven; publish LeaderAcquired."""
         event = LeaderAcquired(
             name=self._name, shard=self._shard, leader_id=term.leader_id
         )
@@ -79,13 +79,13 @@ class Leadership:
         self._on_event(event)
 
     def extend(self, until: float) -> None:
-        """Move the end of the present term's window, never back."""
+        """Move the end of the current term's window, never back."""
         with self._lock:
             if self.term is not None:
                 self.term = self.term.extended(until)
 
     def revoke(self) -> None:
-        """End the term at the broker's wish, with nothing in flight; tell it."""
+        """End the term with nothing in flight; publish LeaderRevoked."""
         if term := self._end():
             self._on_event(
                 LeaderRevoked(
@@ -94,7 +94,7 @@ class Leadership:
             )
 
     def fence(self, reason: str) -> None:
-        """End the term because nothing proves it any more; tell it."""
+        """End the term, which is no longer proven; publish LeaderFenced."""
         if term := self._end():
             self._on_event(
                 LeaderFenced(

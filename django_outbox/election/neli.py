@@ -1,10 +1,9 @@
 """
 Fast NELI's state machine, without clock, driver or thread.
 
-`kafka/membership.py` tells it what the group and the leader partition say,
-`elector.py` lets it tick; it writes heartbeats, asks for confirmations and
-grants, extends or ends the term in `leadership.py`. The package's own page
-has the states and the argument why two terms never overlap.
+Assignments, heartbeats that were read back and accepted commits go in; it sends
+heartbeats, asks for commits, and grants, extends or ends the term. The page of the
+package has the states and the argument why two terms never overlap.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ logger = logging.getLogger(__name__)
 
 
 class State(Enum):
-    """What this process is to its shard."""
+    """The role of this process in its shard."""
 
     FOLLOWER = "follower"
-    """The partition is not ours."""
+    """It does not own the leader partition."""
     CANDIDATE = "candidate"
-    """The partition is ours, but nothing proves yet that it still is."""
+    """It owns the partition, and has not proven yet that it still does."""
     LEADER = "leader"
-    """It is ours, and a proof covers the present moment, or did so last time."""
+    """It owns the partition, and the last check found the lease valid."""
 
     def can_become(self, other: State) -> bool:
-        """Whether the protocol knows this step."""
+        """Whether the protocol allows this transition."""
         return other in _STEPS[self]
 
 
@@ -46,7 +45,7 @@ _STEPS: Final = {
 
 
 class Wire(Protocol):
-    """The part of `Membership` that Neli speaks to. Neither method waits."""
+    """The part of `Membership` that Neli calls. Neither method waits."""
 
     def send(self, heartbeat: Heartbeat) -> None:
         """Write it to the leader partition."""
@@ -61,12 +60,12 @@ class Neli:
 
     Args:
         settings: the process and its timing.
-        clock: boot-time seconds.
-        wire: where heartbeats and confirmations go.
-        leadership: holds the term, and tells its events.
-        barrier: called before a revoked leader lets go, with its term; returns
-            when nothing is in flight, or at its own deadline. The broker
-            elects nobody meanwhile. It must not call back.
+        clock: monotonic time (CLOCK_BOOTTIME) in seconds.
+        wire: sends heartbeats and commits.
+        leadership: holds the term, and publishes its events.
+        barrier: called with the term before a revoked leader gives the partition
+            back; returns when nothing is in flight, or at its own deadline. The
+            broker elects no other leader meanwhile. It must not call Neli.
     """
 
     def __init__(
@@ -93,23 +92,23 @@ class Neli:
             f"no heartbeat of the last {settings.heartbeat_timeout:g} s is proven"
         )
 
-    # The group speaks.
+    # Called by the group.
 
     def assigned(self) -> None:
-        """Stand as a candidate."""
-        self._fence("the group assigned the partition anew")
+        """Become a candidate."""
+        self._fence("the group assigned the partition again")
         self._stand(self._clock())
 
     def revoked(self) -> None:
-        """Drain behind the barrier, tell it, and let go."""
+        """Drain behind the barrier, publish the end of the term, and give up."""
         if self._is_expired(self._clock()):
             self._fence(self._no_proof)
         elif (term := self._leadership.term) is not None:
             try:
                 self._barrier(term)
             finally:
-                # The lease ran on. Past its end a successor may lead already,
-                # and LeaderRevoked would promise that none does.
+                # The lease may have expired meanwhile. Then a successor may
+                # already lead, and LeaderRevoked promises that none does.
                 if self._is_expired(self._clock()):
                     self._fence("the drain outlasted the last proof")
                 else:
@@ -118,17 +117,17 @@ class Neli:
         self._sit()
 
     def lost(self) -> None:
-        """Let go at once: another process may lead already."""
-        self._fence("the group has given the partition away")
+        """Give up at once: another process may already lead."""
+        self._fence("the group has assigned the partition to another member")
         self._sit()
 
-    # The leader partition and the coordinator speak.
+    # Called with what the leader partition and the coordinator answer.
 
     def heard(self, heartbeat: Heartbeat, offset: int) -> None:
-        """Have the group confirm an own heartbeat; ignore any other."""
+        """Commit the offset of an own heartbeat; ignore any other."""
         now = self._clock()
         self._expire(now)
-        # Whoever writes to the topic can copy a nonce, but must not date it ahead.
+        # A writer to the topic can copy a nonce: a time in the future is forged.
         if heartbeat.nonce != self._nonce or heartbeat.sent_at > now:
             return
         oldest = now - self._settings.heartbeat_timeout
@@ -138,13 +137,13 @@ class Neli:
             self._wire.confirm(offset)
 
     def confirmed(self, offset: int) -> None:
-        """Take the proof: the lease runs from when that heartbeat was sent."""
+        """Accept the proof: the lease runs from when that heartbeat was sent."""
         now = self._clock()
         self._expire(now)
         sent_at = self._claims.pop(offset, None)
         if sent_at is None:
             return
-        # The next one can wait; without this proof it would follow in haste.
+        # After a proof, the next heartbeat follows at the normal interval.
         self._pulse_at = max(
             self._pulse_at, sent_at + self._settings.heartbeat_interval
         )
@@ -173,15 +172,15 @@ class Neli:
         return max(0.0, min(self._pulse_at, lease) - self._clock())
 
     def unproven(self) -> float:
-        """Seconds for which a candidate has proven nothing; zero for the others."""
+        """Seconds for which a candidate has lacked a proof; zero in other states."""
         if self.state is not State.CANDIDATE:
             return 0.0
         return self._clock() - self._stood_at
 
-    # What follows from it.
+    # Transitions.
 
     def _expire(self, now: float) -> None:
-        """Before anything else: a leader without proof is none."""
+        """Fence a leader whose lease has expired, before anything else."""
         if self._is_expired(now):
             self._fence(self._no_proof)
             self._stand(now)
@@ -196,7 +195,7 @@ class Neli:
             self._leadership.fence(reason)
 
     def _stand(self, now: float) -> None:
-        """Void all earlier proofs and try to prove leadership anew."""
+        """Void all earlier proofs and start to prove leadership again."""
         if self.state is State.FOLLOWER:
             self._become(State.CANDIDATE)
         self._nonce = new_id()
@@ -224,7 +223,7 @@ class Neli:
     def _become(self, state: State) -> None:
         assert self.state.can_become(state), f"{self.state} to {state}"
         logger.debug(
-            "%s: %s becomes %s",
+            "%s: state changed from %s to %s",
             self._settings.name,
             self.state.value,
             state.value,

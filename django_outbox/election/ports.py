@@ -1,8 +1,4 @@
-"""
-What Fast NELI needs from Kafka: a group membership and the leader topic.
-
-The adapter is `kafka/membership.py`; the fake is `tests/fakes/membership.py`.
-"""
+"""What Fast NELI needs from Kafka: a group membership and the leader topic."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from ..exceptions import OutboxError
 
 
 class JoinLater(OutboxError):
-    """A newcomer waits, so as not to disturb the leader with a rebalance."""
+    """Joining now would disturb the leader with a rebalance."""
 
     retriable = True
 
@@ -27,44 +23,44 @@ class Heartbeat:
     nonce: str
     """UUID of the assignment under which it was written; never reused."""
     sent_at: float
-    """The writer's own boot-time clock just before the write, in seconds."""
+    """The writer's own monotonic time just before the write, in seconds."""
     outbox: str = ""
     """UUID of the outbox that the writer harvests; empty: it has none."""
     system: str = ""
-    """Where that outbox lies: see `records.Identity`."""
+    """The database of that outbox: see `Identity`."""
     age: float = 0.0
     """Seconds since the group gave the partition to the writer."""
 
 
 class Listener(Protocol):
     """
-    What `Membership.poll` tells; called on the thread that polls.
+    The callbacks of a membership; called on the thread that polls.
 
-    The broker is not answered before a method returns.
+    The broker gets its answer when a method returns.
     """
 
     def assigned(self) -> None:
-        """The group gave us the leader partition."""
+        """The group assigned the leader partition to this member."""
 
     def revoked(self) -> None:
-        """The group takes it back and waits for this method to return."""
+        """The group revokes the partition; it waits for this method to return."""
 
     def lost(self) -> None:
-        """The group has already given it to another, or will without waiting."""
+        """The group assigns the partition to another member without waiting."""
 
     def heard(self, heartbeat: Heartbeat, offset: int) -> None:
-        """A heartbeat, perhaps another's, was read back at this offset."""
+        """A heartbeat, perhaps of another process, was read at this offset."""
 
     def confirmed(self, offset: int) -> None:
-        """The coordinator accepted this heartbeat's offset from us as a member."""
+        """The coordinator accepted this member's commit of the offset."""
 
 
 class Membership(Protocol):
     """
     One consumer in the leader group; one object serves one thread.
 
-    Once joined, no method raises because a broker is away: it logs and goes on
-    trying. A member that does not own the partition hears its leader all the same.
+    Once joined, no method raises because a broker is unavailable: it logs and
+    retries. A member that does not own the partition also hears its leader.
     """
 
     def join(self, listener: Listener) -> None:
@@ -72,19 +68,19 @@ class Membership(Protocol):
         Subscribe; join again after `leave`.
 
         Raises:
-            TopicMissing: there is nothing to join, and it may not be made.
+            TopicMissing: there is no leader topic, and it may not be created.
             KafkaUnavailable: no broker answers; call again later.
-            JoinLater: the group had better be left alone; call again soon.
+            JoinLater: joining now would disturb the group; call again soon.
             WrongOutbox: another outbox leads under these names.
         """
 
     @property
     def reason_to_rejoin(self) -> str | None:
-        """What keeps anybody from leading until this member has joined again."""
+        """Why no process can lead until this member has joined again."""
 
     def poll(self, timeout: float) -> None:
         """
-        Serve callbacks for up to `timeout` seconds.
+        Run callbacks for up to `timeout` seconds.
 
         Raises:
             WrongOutbox: another outbox leads under these names.
@@ -98,13 +94,13 @@ class Membership(Protocol):
         Commit the offset of a heartbeat to the group; do not wait.
 
         The coordinator checks member and generation, so that acceptance
-        proves membership at a moment after this call.
+        proves membership at a time after this call.
         """
 
     def leave(self) -> None:
         """
         Give the partition up (`revoked` or `lost` is called) and leave the group.
 
-        Returns within a few seconds, plus what the listener takes, even when no
+        Returns within a few seconds, plus the time of the listener, even when no
         broker answers. Safe to call when not joined.
         """

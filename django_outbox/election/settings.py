@@ -1,8 +1,7 @@
 """
-What an election has to know about its process and its timing.
+The name, the shard and the timing of one process in an election.
 
-`harvester/harvester.py` fills it from the settings of the outbox, whose rules keep the
-durations in proportion.
+The rules of the outbox's settings keep the durations in proportion.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionSettings:
-    """One process that stands for one shard. Durations are seconds."""
+    """One process in the election of one shard. Durations are seconds."""
 
     name: str
     """The process, in heartbeats, events and logs."""
@@ -25,12 +24,12 @@ class ElectionSettings:
     retry_interval: float = 0.1
     """Between two heartbeats while the earlier one is not proven."""
     candidate_timeout: float = 30.0
-    """A candidate that proves nothing for this long lets another one try."""
+    """After so long without a proof, a candidate leaves the group."""
     join_backoff: float = 0.25
-    """Before a second try to join; doubles with each failure."""
+    """Before the second attempt to join; doubles with each failure."""
     join_backoff_max: float = 2.0
-    """Between two tries to join, at most."""
+    """Between two attempts to join, at most."""
     join_interval: float = 0.2
-    """Between two looks at a group that had better be left alone just now."""
+    """Between two attempts while joining would disturb the group."""
     resign_backoff: float = 1.0
-    """After giving up, leave the field to the others for this long."""
+    """Before joining again after a resignation."""

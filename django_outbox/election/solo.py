@@ -1,8 +1,8 @@
 """
 A group of one without Kafka: `runharvester --solo`, for development.
 
-Takes the place of `kafka/membership.py` under the same `Elector`, so that
-terms, events, the barrier and resignations are those of a real election.
+Implements `Membership` for the same `Elector`, so that terms, events, the barrier
+and resignations work as in a real election.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SoloMembership:
     """
     A `Membership` that always owns the partition and confirms everything.
 
-    Two of them know nothing of each other and would both lead.
+    Two of them do not know each other, and both lead.
     """
 
     reason_to_rejoin: str | None = None
@@ -37,7 +37,7 @@ class SoloMembership:
         self._has_assigned = False
 
     def poll(self, timeout: float) -> None:
-        """Echo what was sent and confirmed, or let `timeout` pass."""
+        """Return what was sent and committed, or let `timeout` pass."""
         listener = self._listener
         if listener is None:
             self._wait(timeout)

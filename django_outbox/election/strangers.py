@@ -1,8 +1,8 @@
 """
-Whether a heartbeat tells of another outbox under the names of this one.
+Recognizes heartbeats of another outbox that uses the names of this one.
 
 Two outboxes in one leader group have one leader, and the other outbox is never
-harvested; in two groups that share a topic they spoil each other's ledger. So a
+harvested; in two groups that share a topic they corrupt each other's ledger. So a
 process that hears another outbox does not lead. Of two leaders that hear each
 other, the one that came later ends.
 """
@@ -22,14 +22,14 @@ logger = logging.getLogger(__name__)
 
 class Strangers:
     """
-    Looks at heartbeats for one process.
+    Checks heartbeats for one process.
 
     Args:
-        identity: which outbox it harvests; None while nobody knows.
+        identity: of the outbox that it harvests; None while it is unknown.
         topic: the leader topic, for people.
         group: the leader group, for people.
         margin: seconds by which it must have owned the partition for longer than
-            another outbox's leader, for the other one to have to go.
+            another outbox's leader, so that the other one has to end.
     """
 
     def __init__(
@@ -43,34 +43,34 @@ class Strangers:
         self._identity = identity
         self._names = f"topic {topic!r}, group {group!r}"
         self._margin = margin
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def check(self, heartbeat: Heartbeat, *, age: float | None = None) -> None:
         """
-        Look at a heartbeat that was written just now.
+        Check a heartbeat that was written just now.
 
         Args:
             age: for how many seconds this process has owned the partition; None: it
                 does not.
 
         Raises:
-            WrongOutbox: it is another outbox's, or a copy's; this process must go.
+            WrongOutbox: it is of another outbox, or of a copy; this process must end.
         """
-        here = self._identity()
-        if here is None or not heartbeat.outbox:
+        own = self._identity()
+        if own is None or not heartbeat.outbox:
             return
-        if heartbeat.outbox != here.outbox:
+        if heartbeat.outbox != own.outbox:
             problem = (
-                f"outbox {_short(heartbeat.outbox)} leads under the names of this one, "
-                f"{_short(here.outbox)} ({self._names}). Set both to names that no "
-                "other outbox has."
+                f"outbox {_short(heartbeat.outbox)} uses the same names as this one, "
+                f"{_short(own.outbox)} ({self._names}). Set both to names that no "
+                "other outbox uses."
             )
-        elif heartbeat.system != here.system:
+        elif heartbeat.system != own.system:
             problem = (
-                f"outbox {_short(here.outbox)} is led in the database "
-                f"{heartbeat.system}, and is harvested here from a copy of it, "
-                f"{here.system} ({self._names}). Run `manage.py outbox identity --new` "
-                "on whichever is the copy, and set both for it where they are set."
+                f"outbox {_short(own.outbox)} has a leader in the database "
+                f"{heartbeat.system}, and this process harvests {own.system}: one is a "
+                f"copy of the other ({self._names}). Run `manage.py outbox identity "
+                "--new` on the copy, and give it other names where both are set."
             )
         else:
             return
@@ -80,12 +80,12 @@ class Strangers:
         raise WrongOutbox(f"LEADER_TOPIC and LEADER_GROUP: {problem}")
 
     def _warn_once(self, heartbeat: Heartbeat, problem: str) -> None:
-        if heartbeat.nonce not in self._told:
-            # Nonces that somebody makes up must not fill the memory.
-            self._told = {heartbeat.nonce}
+        if heartbeat.nonce not in self._warned:
+            # Forged nonces must not fill the memory.
+            self._warned = {heartbeat.nonce}
             logger.warning(
-                "This process leads on, since it was first; the other one has to end: "
-                "%s",
+                "This process keeps leading, since it was first; the other one has to"
+                " end: %s",
                 problem,
                 extra={"action": "elect"},
             )

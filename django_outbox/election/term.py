@@ -1,8 +1,7 @@
 """
-One leader id with its trust window: what a leader may rely on, and how long.
+One leader id with its trust window: for how long leadership is proven.
 
-`neli.py` makes a term from the first full proof of leadership, `leadership.py`
-holds it, and the relay asks `remaining()` before each act.
+The relay checks `remaining()` before each mark and each record that it produces.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ def new_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderTerm:
-    """Immutable: extending or refreshing a term makes another one."""
+    """Immutable: extending or refreshing a term returns another one."""
 
     leader_id: str
     """UUID as text, new at each acquire and refresh, never reused."""
     shard: int
-    """The partition of the leader topic that it is about."""
+    """The partition of the leader topic."""
     acquired_at: float
-    """Boot-time seconds when leadership was proven first."""
+    """Monotonic time (CLOCK_BOOTTIME, seconds) of the first proof."""
     trusted_until: float
-    """Boot-time seconds up to which leadership is proven."""
+    """Monotonic time (CLOCK_BOOTTIME, seconds) up to which leadership is proven."""
 
     @classmethod
     def begin(cls, *, shard: int, now: float, until: float) -> LeaderTerm:

@@ -1,0 +1,23 @@
+"""
+One process of those that harvest an outbox: composition and lifecycle.
+
+The flow, from a command to the threads:
+
+===============  ============================================================
+process.py       runs a harvester as a process: signals, exit codes, metrics,
+                 `--drain`; an application that embeds one does without it
+harvester.py     start, stop, join; reads Django's settings, and asks the
+                 database which outbox this is
+adapters.py      factories for everything that speaks to PostgreSQL or Kafka
+wiring.py        builds the components of one run, for either delivery mode
+components.py    what it builds: elector, workers, meter, releaser, listener
+threads.py       runs each component on its thread; publishes events; ends
+                 everything in order
+workers.py       one relay worker: a dispatcher, and the fibers that access
+                 the table for it
+notifier.py      delivers events to the application's receivers
+===============  ============================================================
+
+Here the protocols (`election/`, `relay/`) meet their adapters (`kafka/`,
+`postgres/`); neither side knows the other.
+"""

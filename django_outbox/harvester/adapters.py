@@ -1,8 +1,8 @@
 """
-The real collaborators of a harvester, each from one provider.
+Factories for the adapters of PostgreSQL and Kafka that a harvester works with.
 
-`harvester/harvester.py` calls the providers on start. Tests replace one of them to wrap
-faults round the real client: `dataclasses.replace(providers, producer=...)`.
+Tests replace one of them to wrap faults round the real client:
+`dataclasses.replace(adapters, producer=...)`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from .workers import Listening
 
 
 class HarvestedTable(Outbox, Table, Protocol):
-    """All that a harvester does with the table."""
+    """The outbox table, as MP/R and the harvester use it."""
 
 
 class UnmarkedHarvest(UnmarkedTable, SettledTable, Table, Protocol):
-    """All that a harvester does with the table when it marks nothing."""
+    """The outbox table, as the exactly-once relay and the harvester use it."""
 
 
 AdapterT = TypeVar("AdapterT", bound=PostgresTable)
@@ -48,31 +48,31 @@ AdapterT = TypeVar("AdapterT", bound=PostgresTable)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapters:
     """
-    How a harvester gets its collaborators; each call makes a new one.
+    Factories for the collaborators of a harvester; each call makes a new one.
 
-    Until `learn` was called, only tables can be made: what speaks to Kafka needs
-    names that the database may have to give.
+    Before `learn` was called, only tables can be made: Kafka clients need names
+    that may be derived from the identity in the database.
     """
 
     table: Callable[[str], HarvestedTable]
-    """Given the concern it serves, for the connection's application name."""
+    """Takes the purpose, for the connection's application name."""
     unmarked: Callable[[str, int], UnmarkedHarvest]
-    """The same table, for the exactly-once relay; given also the cluster whose rows
-    it shows: if that is another one, those that may be taken over."""
+    """The same table, for the exactly-once relay. Takes also the cluster whose rows
+    it reads; of another cluster, only the rows that may be taken over."""
     producer: Callable[[], Producer]
     transactions: Callable[[Membership, int], Transactions]
-    """The exactly-once relay's producer, given the group that elects its leader, and
-    the cluster whose records it carries."""
+    """The exactly-once relay's producer. Takes the group that elects its leader, and
+    the cluster whose records it relays."""
     membership: Callable[[], Membership]
     staging: Callable[[], Staging | None] = lambda: None
     """None: nothing is ever staged."""
     listener: Callable[[], Listening | None] = lambda: None
-    """None: nobody notifies."""
+    """None: writers do not notify."""
     learn: Callable[[Identity | None], OutboxSettings] | None = None
-    """Take what the database says of the outbox; see `KnownOutbox`. None: these
-    collaborators have no use for it."""
+    """Takes the identity that the database holds; see `KnownOutbox`. None: these
+    adapters do not need it."""
     database: str = ""
-    """Django's alias of the table's database, for those who receive signals."""
+    """Django's alias of the table's database, for receivers of signals."""
 
     @classmethod
     def real(
@@ -85,7 +85,7 @@ class Adapters:
         solo: bool,
     ) -> Adapters:
         """
-        Provide PostgreSQL and Kafka.
+        Return the adapters of PostgreSQL and Kafka.
 
         Args:
             conninfo: see `Database`.
@@ -105,30 +105,30 @@ class Adapters:
                 conninfo,
                 application_name=f"outbox {concern} {name}",
                 limits=limits,
-                # A mark that a crash takes back is made again; a purge is not.
+                # A mark that a crash loses is made again; a lost purge is not.
                 is_durable=concern != "mark",
             )
 
         def adapt(
-            adapter: type[AdapterT], concern: str, origin: int = options.CLUSTER_ID
+            adapter: type[AdapterT], concern: str, cluster: int = options.CLUSTER_ID
         ) -> AdapterT:
             return adapter(
                 connect(concern),
                 table=table,
-                # Where it is not known yet, no record is read.
+                # Before the names are known, no record is read.
                 source=known.options.source if known.options.is_named else "",
                 has_archive=options.ARCHIVE,
-                scope=_scope_of(options, origin),
+                scope=_scope_of(options, cluster),
                 page_bytes=options.page_bytes,
             )
 
-        def make_transactions(membership: Membership, origin: int) -> Transactions:
+        def make_transactions(membership: Membership, cluster: int) -> Transactions:
             member = membership if isinstance(membership, KafkaMembership) else None
             return KafkaTransactions(
                 known.options,
                 fencing_token=(lambda: member.fencing_token) if member else None,
                 name=name,
-                origin=origin,
+                origin=cluster,
             )
 
         def make_membership() -> Membership:
@@ -161,14 +161,14 @@ class Adapters:
         )
 
 
-def _scope_of(options: OutboxSettings, origin: int) -> Scope | None:
-    """Return which rows are looked for; None: there is only one cluster."""
+def _scope_of(options: OutboxSettings, cluster: int) -> Scope | None:
+    """Return which rows to read; None: there is only one cluster."""
     if options.CLUSTERS_COUNT == 1:
         return None
     return Scope(
-        here=options.CLUSTER_ID,
+        this_cluster=options.CLUSTER_ID,
         clusters=options.CLUSTERS_COUNT,
         maximum_delay=options.MAXIMUM_DELAY,
-        origin=origin if origin != options.CLUSTER_ID else None,
+        source_cluster=cluster if cluster != options.CLUSTER_ID else None,
         takes_over=not options.is_exactly_once,
     )

@@ -1,8 +1,4 @@
-"""
-What one run of a harvester is made of.
-
-`harvester/harvester.py` builds the parts, `harvester/threads.py` gives each its thread.
-"""
+"""The components of one run of a harvester, and the ports that they fulfil."""
 
 from __future__ import annotations
 
@@ -17,51 +13,51 @@ from ..relay.releaser import Releaser
 from .workers import Closable, Listening, RelayWorker
 
 Learn: TypeAlias = Callable[[Identity | None], object]
-"""Takes what the database says of the outbox; raises what must end the process."""
+"""Takes the identity that the database holds; raises what must end the process."""
 
 
 class Election(Protocol):
-    """Fast NELI, or the lone leader of `--solo`."""
+    """Fast NELI, or the only member of `--solo`."""
 
     def step(self, timeout: float) -> None:
         """Do one round of at most about `timeout` seconds."""
 
     def stop(self) -> None:
-        """Hand over and leave; blocks while the barrier drains."""
+        """Hand leadership over and leave; blocks while the barrier drains."""
 
 
 class Table(Gauge, Closable, Protocol):
     """A table that can be measured and closed."""
 
     def numbering(self) -> Numbering | None:
-        """Read what makes rows and ids one cluster's own; None: nothing does."""
+        """Read how rows and ids are numbered by cluster; None: they are not."""
 
     def identity(self) -> Identity | None:
-        """Read which outbox this is; None: it has no identity."""
+        """Read the identity of the outbox; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How long an orderly end may take. Seconds."""
+    """How long an orderly shutdown may take. Seconds."""
 
     drain: float
-    """To settle what is in flight."""
+    """To settle the records in flight."""
     revoke: float
-    """For the receivers of leader_revoked."""
+    """For the receivers of `leader_revoked`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
-    """The concerns of one run, and the connections that go with them."""
+    """The parts of one run, and the connections that belong to them."""
 
     election: Election
     leadership: Leadership
-    lines: Sequence[RelayWorker]
+    workers: Sequence[RelayWorker]
     meter: Meter
     metered: Table
-    """What the meter reads."""
+    """The table that the meter reads."""
     releaser: Releaser
     listener: Listening | None
-    """None: new rows are found by polling alone."""
+    """None: new rows are found by polling only."""
     learn: Learn | None = None
-    """Gets what the leader's database says, from time to time."""
+    """Gets the identity from the leader's database with each meter reading."""

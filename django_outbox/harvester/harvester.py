@@ -4,9 +4,9 @@ The composition root and the lifecycle of a harvester, in any process.
     with Harvester():
         ...
 
-`runharvester` and `standalone/reaper.py` start one and wait; an application may start
-one beside its own work. Everything below this module gets its values from
-here and knows neither Django's settings nor the other parts' classes.
+A harvester may be the whole work of a process or run beside an application's own
+work. Django's settings are read here: the parts that it is made of get values, and
+know neither the settings nor each other's classes.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def default_name() -> str:
 
 class Harvester:
     """
-    A process's part in harvesting one outbox: it may lead, or stand by.
+    One process of those that harvest an outbox: it leads, or stands by.
 
-    Threads are made by `start()`, in the process that calls it, and clients by the
-    threads as soon as the database has said which outbox this is. So an instance may
-    be made before a fork; after a fork the child's copy is not running, whatever the
-    parent's does.
+    `start()` creates the threads in the process that calls it; the threads create
+    the clients as soon as the database has told which outbox this is. So an
+    instance may be created before a fork; after a fork the child's copy is not
+    running, even if the parent's is.
 
     Args:
         name: names this process in logs and events; host-pid by default.
@@ -58,9 +58,9 @@ class Harvester:
         observers: called with each event on the thread where it happens;
             they must return at once.
         options: settings to use instead of the Django project's.
-        providers: collaborators to use instead of PostgreSQL and Kafka.
-        send: tells the application of an event and returns how many receivers
-            raised; Django's signals by default.
+        adapters: collaborators to use instead of PostgreSQL and Kafka.
+        send: delivers an event to the application's receivers and returns how many
+            of them raised; by default through Django's signals.
     """
 
     def __init__(
@@ -79,29 +79,29 @@ class Harvester:
         self._database = database
         self._solo = solo
         self._observers = observers
-        self._providers = adapters
+        self._adapters = adapters
         self._send = send or partial(signals.send, sender=type(self))
-        self._machinery: HarvesterThreads | None = None
+        self._threads: HarvesterThreads | None = None
         self._pid = os.getpid()
         self._purged = 0
 
     def start(self, *, logs_refusal: bool = True) -> None:
         """
-        Start the threads and return; they go on trying whatever is away.
+        Start the threads and return; they retry services that are unavailable.
 
         Args:
-            logs_refusal: log a `ConfigurationError` that ends it; `join()` raises it
-                in any case.
+            logs_refusal: log a `ConfigurationError` that ends the harvester;
+                `join()` raises it in any case.
 
         Raises:
-            RuntimeError: when it runs already in this process.
-            ConfigurationError: a setting is wrong, whatever the database says.
+            RuntimeError: it is already running in this process.
+            ConfigurationError: a setting is wrong.
         """
         if self._running() is not None:
-            raise RuntimeError(f"The harvester {self.name} runs already.")
+            raise RuntimeError(f"The harvester {self.name} is already running.")
         self._pid = os.getpid()
-        adapters = self.provide()
-        threads = self._machinery = HarvesterThreads(
+        adapters = self.make_adapters()
+        threads = self._threads = HarvesterThreads(
             name=self.name,
             notifier=Notifier(self._send),
             observers=self._observers,
@@ -114,7 +114,7 @@ class Harvester:
 
     def stop(self) -> None:
         """
-        Begin an orderly end: drain, purge, leave the group.
+        Begin an orderly shutdown: drain, purge, leave the group.
 
         Returns at once; `join()` waits. Safe when never started or called twice.
         """
@@ -126,14 +126,14 @@ class Harvester:
         Wait until it has ended; False when it has not after `timeout` seconds.
 
         Raises:
-            BaseException: what ended one of its threads before its time.
+            BaseException: the error that ended one of its threads early.
         """
         threads = self._running()
         if threads is None:
             return True
         if not threads.join(timeout):
             return False
-        self._machinery = None
+        self._threads = None
         self._purged = threads.purged
         if threads.failure is not None:
             raise threads.failure
@@ -141,19 +141,19 @@ class Harvester:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs in this process and every thread does its work."""
+        """Whether it runs in this process and all of its threads work."""
         threads = self._running()
         return threads is not None and threads.is_alive
 
     @property
     def purged(self) -> int:
-        """Records that the present or last run in this process has sent and purged."""
+        """Records sent and purged by the current or last run in this process."""
         threads = self._running()
         return self._purged if threads is None else threads.purged
 
     @property
     def has_failed(self) -> bool:
-        """Whether a thread of it has ended by an error."""
+        """Whether one of its threads has ended with an error."""
         threads = self._running()
         return threads is not None and threads.failure is not None
 
@@ -170,26 +170,27 @@ class Harvester:
         self.stop()
         self.join()
 
-    def provide(self) -> Adapters:
-        """Return the providers in use: the given ones, else PostgreSQL and Kafka."""
-        return self._providers or _from_django(
+    def make_adapters(self) -> Adapters:
+        """Return the given adapters, else those of PostgreSQL and Kafka."""
+        return self._adapters or _from_django(
             self.options, database=self._database, name=self.name, solo=self._solo
         )
 
     def _running(self) -> HarvesterThreads | None:
-        # Threads do not survive a fork: in a child, the parent's run is not ours.
-        return self._machinery if self._pid == os.getpid() else None
+        # Threads do not survive a fork: a child does not run the parent's.
+        return self._threads if self._pid == os.getpid() else None
 
     def _assemble(
         self, adapters: Adapters, threads: HarvesterThreads, stop: threading.Event
     ) -> Components | None:
         """
-        Build all parts of one run as soon as the database has said which outbox it is.
+        Build the components of one run once the database has told the identity.
 
-        None: stopped before it did. The parts call the machinery back.
+        None: stopped before the database answered. The components call `threads`.
 
         Raises:
-            ConfigurationError: there is nothing to make the election's names of.
+            ConfigurationError: there are no names for the election, and no identity
+                to derive them from.
         """
         learn = adapters.learn or KnownOutbox(self.options, table="outbox").learn
         with closing(adapters.table("identity")) as table:
@@ -208,7 +209,7 @@ class Harvester:
 def _from_django(
     options: OutboxSettings, *, database: str | None, name: str, solo: bool
 ) -> Adapters:
-    """Provide what the Django project's settings describe."""
+    """Return the adapters that the Django project's settings describe."""
     from django.db import connections
     from django.utils.connection import ConnectionDoesNotExist
 

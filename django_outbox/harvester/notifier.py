@@ -1,10 +1,9 @@
 """
-Hands events to the application's receivers, in order, on a thread of its own.
+Delivers events to the application's receivers, in order, on a thread of its own.
 
-The harvester puts events in; `signals.send` (or nothing, in standalone mode)
-takes them out. The thread's reason: a receiver that sleeps for ten seconds
-must hold up neither heartbeats nor records, and on the elector's thread it
-would fence the leader.
+The reason for the thread: a receiver that sleeps for ten seconds must delay
+neither heartbeats nor records. On the elector's thread it would cost the leader
+its lease.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ class Notifier:
 
     def __init__(self, send: Callable[[Event], int]) -> None:
         self.errors = 0
-        """Receivers that raised, and budgets that were overrun."""
+        """Receivers that raised or exceeded their time limit."""
         self._send = send
         self._queue: queue.SimpleQueue[tuple[Event, threading.Event] | None]
         self._queue = queue.SimpleQueue()
 
-    def tell(self, event: Event) -> threading.Event:
-        """Queue an event; return what is set when its receivers have returned."""
+    def put(self, event: Event) -> threading.Event:
+        """Queue an event; the result is set when its receivers have returned."""
         done = threading.Event()
         self._queue.put((event, done))
         return done
 
-    def tell_and_wait(self, event: Event, timeout: float) -> bool:
+    def put_and_wait(self, event: Event, timeout: float) -> bool:
         """Queue an event and give its receivers `timeout` seconds to return."""
-        if self.tell(event).wait(timeout):
+        if self.put(event).wait(timeout):
             return True
         self.errors += 1
         logger.warning(
-            "Receivers of %s took longer than their %.1f s; going on without them",
+            "Receivers of %s did not return within %.1f s; continuing without them",
             event.kind,
             timeout,
             extra={"action": "receiver_overran", "kind": event.kind},
@@ -63,5 +62,5 @@ class Notifier:
                 done.set()
 
     def stop(self) -> None:
-        """End `run()` after what is queued."""
+        """End `run()` after the events that are queued."""
         self._queue.put(None)

@@ -1,8 +1,7 @@
 """
 Runs one harvester as a process: signals, exit codes, metrics, `--drain`.
 
-`manage.py runharvester` and `python -m django_outbox reap` parse and build;
-the rest of a worker's life is the same for both and stands here.
+The same for `manage.py runharvester` and `python -m django_outbox reap`.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from .harvester import Harvester
 
 logger = logging.getLogger(__name__)
 
-LOOK: Final = 0.2
-"""Seconds between two looks at a signal or, with `--drain`, at the table."""
+CHECK_INTERVAL: Final = 0.2
+"""Seconds between two checks for a signal or, with `--drain`, of the table."""
 
-GLANCE: Final = 0.05
-"""Seconds between two looks at a signal while another thread looks at the table."""
+SIGNAL_CHECK_INTERVAL: Final = 0.05
+"""Seconds between two checks for a signal while another thread checks the table."""
 
-FEW: Final = 20_000
-"""Rows that are counted in a millisecond or two."""
+CHEAP_COUNT: Final = 20_000
+"""Rows that PostgreSQL counts in a millisecond or two."""
 
 SWITCH_INTERVAL: Final = 0.0005
-"""Seconds for which a thread may compute while another one has its answer."""
+"""Seconds for which a thread keeps the GIL while another one is ready to run."""
 
-COLLECT_EVERY: Final = 100_000
-"""New containers between two looks of the garbage collector: some 10,000 records."""
+GC_THRESHOLD: Final = 100_000
+"""New containers between two garbage collections: about 10,000 records."""
 
-GRACE: Final = 1.5
-"""Seconds after the drain time-out in which everything has to be closed."""
+CLOSE_GRACE: Final = 1.5
+"""Seconds after the drain time-out within which everything must be closed."""
 
 
 def run(
@@ -61,18 +60,18 @@ def run(
     """
     Run until a signal (or an empty table) ends it; return the exit code.
 
-    The first SIGTERM or SIGINT begins an orderly end, a second one exits at
+    The first SIGTERM or SIGINT begins an orderly shutdown, a second one exits at
     once with 143 or 130. Call it on the main thread.
 
     Args:
-        make: builds the harvester, given who observes its events and its settings.
+        make: builds the harvester from the observers of its events and its settings.
         log_format: `json` or `text`.
         level: of the log, as in `logging`.
-        drain: end when the table is empty.
+        drain: exit when the table is empty.
 
     Raises:
-        ConfigurationError: before anything was led, or because another outbox leads
-            under the same names.
+        ConfigurationError: before this process could lead, or because another outbox
+            leads under the same names.
     """
     with ExitStack() as stack:
         wanted = stack.enter_context(StopSignals())
@@ -81,25 +80,25 @@ def run(
         observers: list[Observer] = display.observers
         serve = _metrics(options, observers)
         if display.is_live:
-            # A line that people look at should not be five seconds old.
+            # A live line should not be five seconds old.
             options = replace(options, METER_INTERVAL=min(options.METER_INTERVAL, 1.0))
         harvester = make(observers, options)
-        table = harvester.provide().table("drain") if drain else None
+        table = harvester.make_adapters().table("drain") if drain else None
         stack.enter_context(serve(harvester))
-        if options.CLUSTERS_COUNT > 1 and not _is_own(harvester, wanted.stop):
-            return _tell_stopped(harvester, observers)
-        stack.enter_context(_quick_threads())
-        stack.enter_context(spared_collector())
-        # The caller of this says what was wrong.
+        if options.CLUSTERS_COUNT > 1 and not _wait_until_own(harvester, wanted.stop):
+            return _publish_stopped(harvester, observers)
+        stack.enter_context(_short_switch_interval())
+        stack.enter_context(rare_garbage_collection())
+        # The caller reports the error that run() raises.
         harvester.start(logs_refusal=False)
         if table is None:
-            while harvester.is_alive and not wanted.stop.wait(LOOK):
+            while harvester.is_alive and not wanted.stop.wait(CHECK_INTERVAL):
                 pass
             harvester.stop()
             return _end(harvester, observers)
-        begun_at = boottime()
+        started_at = boottime()
         left = _wait_until_empty(table, harvester, wanted.stop, display.show_backlog)
-        elapsed = boottime() - begun_at
+        elapsed = boottime() - started_at
         harvester.stop()
         code = _end(harvester, observers)
         display.conclude(_summary(harvester.purged, elapsed, left))
@@ -107,43 +106,43 @@ def run(
 
 
 def _end(harvester: Harvester, observers: Sequence[Observer]) -> int:
-    timeout = harvester.options.DRAIN_TIMEOUT + GRACE
+    timeout = harvester.options.DRAIN_TIMEOUT + CLOSE_GRACE
     try:
         if harvester.join(timeout):
             return 0
     except ConfigurationError:
         raise
     except Exception:
-        logger.exception("The harvester ended by an error")
+        logger.exception("The harvester failed")
         return 1
     logger.error(
-        "Not everything was closed after %.1f s; exiting all the same",
+        "Not everything was closed within %.1f s; exiting anyway",
         timeout,
         extra={"action": "stop_overran"},
     )
-    _tell_stopped(harvester, observers)
+    _publish_stopped(harvester, observers)
     sys.stdout.flush()
-    # Threads that hang in a client library would hold up an ordinary exit.
+    # Threads that hang in a client library would delay a normal exit.
     return exit_at_once(0)
 
 
-def _tell_stopped(harvester: Harvester, observers: Sequence[Observer]) -> int:
+def _publish_stopped(harvester: Harvester, observers: Sequence[Observer]) -> int:
     for observer in observers:
         observer(Stopped(name=harvester.name))
     return 0
 
 
-def _is_own(harvester: Harvester, stop: threading.Event) -> bool:
+def _wait_until_own(harvester: Harvester, stop: threading.Event) -> bool:
     """
     Wait until the database answers and is this cluster's; False when stopped.
 
-    Before anything is led: ids of two clusters that collide make one delete
-    the other's records.
+    Checked before this process can lead: with colliding ids, one cluster would
+    delete the records of another.
 
     Raises:
-        ConfigurationError: it is another's, or nobody's.
+        ConfigurationError: the database is another cluster's, or has no cluster.
     """
-    with closing(harvester.provide().table("numbering")) as table:
+    with closing(harvester.make_adapters().table("numbering")) as table:
         answer = until_answered(table.numbering, stop)
     if answer is None:
         return False
@@ -160,7 +159,7 @@ def _wait_until_empty(
     """
     Wait until no row is left, also while another process leads; show the progress.
 
-    Returns what was left when it was last looked at; None: nobody could look.
+    Returns the backlog of the last check; None: no check succeeded.
     """
     is_over = threading.Event()
     left: Backlog | None = None
@@ -170,34 +169,38 @@ def _wait_until_empty(
         left = backlog
         show(backlog)
 
-    # A database that hangs must not hold up a signal.
+    # A database that hangs must not delay the reaction to a signal.
     threading.Thread(
-        target=_look_until_empty,
+        target=_poll_until_empty,
         args=(table, note, is_over),
         name="outbox-drain",
         daemon=True,
     ).start()
-    while harvester.is_alive and not stop.is_set() and not is_over.wait(GLANCE):
+    while (
+        harvester.is_alive
+        and not stop.is_set()
+        and not is_over.wait(SIGNAL_CHECK_INTERVAL)
+    ):
         pass
     is_over.set()
     return left
 
 
 def _summary(purged: int, elapsed: float, left: Backlog | None) -> str:
-    """Say what a drain has done: `60,000 records in 3.8 s`."""
+    """Summarize a drain: `60,000 records in 3.8 s`."""
     done = f"{count(purged, 'record')} in {duration(elapsed)}"
     if left is None:
-        return f"{done}; the outbox could not be looked at"
+        return f"{done}; the outbox could not be read"
     if not left.records:
         return done
     return f"{done}; {count(left.records, 'record', is_capped=left.is_capped)} left"
 
 
-def _look_until_empty(
+def _poll_until_empty(
     table: HarvestedTable, show: Callable[[Backlog], None], is_over: threading.Event
 ) -> None:
-    """Set the event when the table is empty; end when somebody else has set it."""
-    pause = LOOK
+    """Set `is_over` when the table is empty; end when another thread has set it."""
+    pause = CHECK_INTERVAL
     while not is_over.wait(pause):
         try:
             backlog = table.backlog()
@@ -206,18 +209,18 @@ def _look_until_empty(
         show(backlog)
         if not backlog.records:
             is_over.set()
-        # To count many rows takes time from those who work on them.
-        pause = LOOK * min(max(1.0, backlog.records / FEW), 5.0)
+        # Counting many rows slows down the harvest.
+        pause = CHECK_INTERVAL * min(max(1.0, backlog.records / CHEAP_COUNT), 5.0)
     table.close()
 
 
 @contextmanager
-def _quick_threads() -> Iterator[None]:
+def _short_switch_interval() -> Iterator[None]:
     """
-    Let threads take turns ten times as often as Python does by itself.
+    Let the GIL change threads ten times as often as by default.
 
-    An answer of the table should not wait while the ledger relay's dispatcher makes
-    messages, nor the elector while either dispatcher does.
+    Neither an answer of the table nor the elector should wait while a dispatcher
+    builds messages.
     """
     interval = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -228,19 +231,19 @@ def _quick_threads() -> Iterator[None]:
 
 
 @contextmanager
-def spared_collector() -> Iterator[None]:
+def rare_garbage_collection() -> Iterator[None]:
     """
-    Let the garbage collector look seldom, and only at what is new.
+    Run the garbage collector rarely, and only over new objects.
 
-    Each page of records is tens of thousands of small containers without
-    cycles: at the usual pace the collector took a third of the process's time.
-    What is old stays out of its sight, which makes the interpreter end in a tenth
-    of the time, too.
+    Each page of records is tens of thousands of small containers without cycles:
+    with the default threshold the collector took a third of the process's time.
+    Existing objects are frozen, so that the interpreter also exits in a tenth of
+    the time.
     """
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECT_EVERY, *thresholds[1:])
+    gc.set_threshold(GC_THRESHOLD, *thresholds[1:])
     try:
         yield
     finally:
@@ -250,7 +253,7 @@ def spared_collector() -> Iterator[None]:
 def _metrics(
     options: OutboxSettings, observers: list[Observer]
 ) -> Callable[[Harvester], ExitStack]:
-    """Add the metrics' observer; return what serves them, if there is an address."""
+    """Add the observer of metrics; return what serves them, if an address is set."""
     stack = ExitStack()
     if not (address := options.METRICS_ADDRESS):
         return lambda _: stack
@@ -258,7 +261,7 @@ def _metrics(
         from ..observability.metrics import Metrics, serve
     except ImportError as error:
         raise ConfigurationError(
-            "METRICS_ADDRESS: needs a package that is not installed; "
+            "METRICS_ADDRESS: a package is not installed; "
             f"{install_command('metrics')}."
         ) from error
     metrics = Metrics(max_in_flight=options.MAX_IN_FLIGHT)

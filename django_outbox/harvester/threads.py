@@ -1,13 +1,14 @@
 """
-The threads of one run of a harvester, from start to an orderly end.
+The threads of one run of a harvester, from the start to an orderly shutdown.
 
-`harvester/harvester.py` calls `start()` and builds the parts. Four threads, one concern
-each: *elect* (polls the group, heartbeats), *dispatch* (rows from the table to
-Kafka, see `harvester/workers.py`: one for each line, and for the ledger relay one more,
-*table*, beside each), *tend* (reads the meter, releases staged records that are
-due), *notify* (app receivers). The order of the end matters: the elector hands
-leadership over, which needs the others to drain; only then do these stop, the
-notifier last.
+- *elect* polls the group and sends heartbeats;
+- *dispatch* moves rows from the table to Kafka, one thread for each worker; the
+  ledger relay has a second one for each worker, *table*, which accesses the table;
+- *tend* reads the meter and releases staged records that are due;
+- *notify* runs the application's receivers.
+
+The order of the shutdown matters: the elector hands leadership over, for which the
+others have to drain. Only then do they stop, the notifier last.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ from .workers import RelayWorker
 
 logger = logging.getLogger(__name__)
 
-RECEIVERS_GRACE = 1.0
-"""Seconds after the drain time-out that receivers may use when a process stops."""
+RECEIVER_GRACE = 1.0
+"""Seconds after the drain time-out for receivers when a process stops."""
 
-ELECT_WAIT = 0.05
+ELECTION_POLL_TIMEOUT = 0.05
 """Seconds for which the elector may wait for the broker in one round."""
 
 
 class HarvesterThreads:
-    """Runs the parts of one harvester until it is stopped."""
+    """Runs the components of one harvester until it is stopped."""
 
     def __init__(
         self,
@@ -59,12 +60,12 @@ class HarvesterThreads:
     ) -> None:
         self.name = name
         self.failure: BaseException | None = None
-        """What ended a thread before its time, if anything did."""
+        """The first error that ended a thread, if any did."""
         self._notifier = notifier
         self._observers = observers
         self._budget = budget
         self._logs_refusal = logs_refusal
-        self._lines: Sequence[RelayWorker] = ()
+        self._workers: Sequence[RelayWorker] = ()
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._drain_ends_at = float("inf")
@@ -72,23 +73,23 @@ class HarvesterThreads:
 
     def start(self, make: Callable[[threading.Event], Components | None]) -> None:
         """
-        Start to work and return at once.
+        Start the threads and return at once.
 
         Args:
-            make: builds the parts, which need this object's methods (elect). It may
-                wait for a database, until the event is set, and returns None then.
+            make: builds the components, on the thread "elect". It may wait for a
+                database until the event is set; then it returns None.
         """
         bodies = {"notify": self._notifier.run, "elect": lambda: self._lead(make)}
         self._start(bodies)
 
     def _start_parts(self, parts: Components) -> None:
-        """Start the threads of the parts (elect)."""
-        self._parts, self._lines = parts, parts.lines
+        """Start the threads of the components (elect)."""
+        self._parts, self._workers = parts, parts.workers
         bodies: dict[str, Callable[[], None]] = {"tend": self._tend}
-        for line in parts.lines:
-            bodies |= line.bodies(self._abandoned, self._tell)
+        for worker in parts.workers:
+            bodies |= worker.bodies(self._abandoned, self._on_takeover)
         if parts.listener is not None:
-            parts.lines[0].listen(parts.listener, self._nudge)
+            parts.workers[0].listen(parts.listener, self._on_commit)
         self._start(bodies)
 
     def _start(self, bodies: Mapping[str, Callable[[], None]]) -> None:
@@ -106,34 +107,34 @@ class HarvesterThreads:
             thread.start()
 
     def stop(self) -> None:
-        """Begin the orderly end and return at once."""
+        """Begin an orderly shutdown and return at once."""
         if not self._stopping.is_set():
             self._drain_ends_at = boottime() + self._budget.drain
             self._stopping.set()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for the end; False when it has not come after `timeout` seconds."""
+        """Wait until all threads have ended; False after `timeout` seconds."""
         elect = self._threads["elect"]
         elect.join(timeout)
         return not elect.is_alive()
 
     @property
     def is_alive(self) -> bool:
-        """Whether every thread does its work."""
+        """Whether all threads work."""
         return self.failure is None and self._threads["elect"].is_alive()
 
     @property
     def purged(self) -> int:
-        """Records that were sent and purged since the start."""
-        return self._parts.meter.purged if self._lines else 0
+        """Records sent and purged since the start."""
+        return self._parts.meter.purged if self._workers else 0
 
-    # What the parts call back.
+    # Called by the components.
 
     def barrier(self, term: Term) -> None:
-        """Settle what is in flight before leadership is given up (elect)."""
+        """Settle the records in flight before leadership is given up (elect)."""
         now = boottime()
         timeout = min(self._budget.drain, self._drain_ends_at - now)
-        dispatchers = [line.dispatcher for line in self._lines]
+        dispatchers = [worker.dispatcher for worker in self._workers]
         for dispatcher in dispatchers:
             dispatcher.begin_drain(term)
         is_drained = [
@@ -142,32 +143,30 @@ class HarvesterThreads:
         ]
         if not all(is_drained):
             logger.warning(
-                "Not all records were settled in %.1f s; the next leader sends the"
-                " rest again",
+                "Not all records were settled within %.1f s; the next leader will"
+                " send the rest again",
                 timeout,
                 extra={"action": "drain_overran", "leader_id": term.leader_id},
             )
 
     def publish(self, event: Event) -> None:
-        """Tell observers, then receivers; waits only for a revoke's receivers."""
+        """Publish to observers, then receivers; wait for those of a revoke only."""
         for observer in self._observers:
             try:
                 observer(event)
             except Exception:
-                logger.exception("An observer failed on %s", event.kind)
+                logger.exception("Observer raised on event %s", event.kind)
         if isinstance(event, LeaderRevoked):
-            left = self._drain_ends_at + RECEIVERS_GRACE - boottime()
-            self._notifier.tell_and_wait(
-                event, max(0.0, min(self._budget.revoke, left))
-            )
+            left = self._drain_ends_at + RECEIVER_GRACE - boottime()
+            self._notifier.put_and_wait(event, max(0.0, min(self._budget.revoke, left)))
             return
-        self._notifier.tell(event)
+        self._notifier.put(event)
         if isinstance(event, LeaderAcquired):
-            for line in self._lines:
-                line.dispatcher.wake()
+            for worker in self._workers:
+                worker.dispatcher.wake()
 
     def parked(self, leader_id: str, failure: Failure) -> None:
-        """Announce a record that now lies in the parked table (dispatch)."""
+        """Publish that a record was moved to the parked table (dispatch)."""
         record = failure.record
         self.publish(
             RecordParked(
@@ -182,7 +181,7 @@ class HarvesterThreads:
         )
 
     def expired(self, leader_id: str, series: ExpiredSeries) -> None:
-        """Announce a series whose messages were parked or discarded (tend)."""
+        """Publish that a series was parked or discarded (tend)."""
         self.publish(
             SeriesExpired(
                 name=self.name,
@@ -193,26 +192,26 @@ class HarvesterThreads:
             )
         )
 
-    def _nudge(self) -> None:
-        """Let every dispatcher look at the table (where the first line listens)."""
-        for line in self._lines:
-            line.dispatcher.nudge()
+    def _on_commit(self) -> None:
+        """Let every dispatcher read the table (the first worker listens)."""
+        for worker in self._workers:
+            worker.dispatcher.nudge()
 
-    def _tell(self, news: TakeoverChange) -> None:
-        """Announce a takeover, or its end (dispatch)."""
-        kind = TakeoverEnded if news.has_ended else TakeoverStarted
-        if not news.has_ended:
+    def _on_takeover(self, change: TakeoverChange) -> None:
+        """Publish that a takeover began or ended (dispatch)."""
+        kind = TakeoverEnded if change.has_ended else TakeoverStarted
+        if not change.has_ended:
             logger.warning(
-                "Records of cluster %d have waited too long: this cluster relays them",
-                news.origin,
-                extra={"action": "takeover", "origin": news.origin},
+                "Takeover: records of cluster %d are overdue; this cluster relays them",
+                change.origin,
+                extra={"action": "takeover", "origin": change.origin},
             )
         self.publish(
             kind(
                 name=self.name,
-                leader_id=news.leader_id,
-                origin=news.origin,
-                records=news.records,
+                leader_id=change.leader_id,
+                origin=change.origin,
+                records=change.records,
             )
         )
 
@@ -224,9 +223,9 @@ class HarvesterThreads:
         except BaseException as error:
             self.failure = self.failure or error
             if not isinstance(error, ConfigurationError):
-                logger.exception("The thread %r ended by an error", concern)
+                logger.exception("Thread %r failed", concern)
             elif self._logs_refusal:
-                # Its text says all; where it came up helps nobody.
+                # The text is complete; a traceback would not help.
                 logger.error("%s", error, extra={"action": "refuse"})  # noqa: TRY400
             self.stop()
 
@@ -241,15 +240,15 @@ class HarvesterThreads:
     def _elect(self, election: Election) -> None:
         try:
             while not self._stopping.is_set():
-                election.step(ELECT_WAIT)
+                election.step(ELECTION_POLL_TIMEOUT)
         finally:
             election.stop()
 
     def _end(self) -> None:
-        """Stop what the barrier needed, the notifier last."""
+        """Stop the threads that the barrier needed, the notifier last."""
         self._abandoned.set()
-        for line in self._lines:
-            line.wake()
+        for worker in self._workers:
+            worker.wake()
         for concern, thread in self._threads.items():
             if concern not in {"notify", "elect"}:
                 thread.join(self._budget.revoke)
@@ -272,7 +271,7 @@ class HarvesterThreads:
             releaser.close()
 
     def _release(self) -> None:
-        """Send what was staged and is due, if this process leads."""
+        """Release staged records that are due, if this process leads."""
         now = boottime()
         term = self._parts.leadership.term
         if term is None or term.remaining(now) <= 0:

@@ -1,9 +1,8 @@
 """
-Builds the parts of one run of a harvester, for either delivery mode.
+Builds the components of one run of a harvester, for either delivery mode.
 
-`harvester/harvester.py` owns the lifecycle and gives the providers;
-`harvester/threads.py` gives each part its thread. MP/R (`relay/`) and the ledger
-relay (`ledger/`) are built of the same kinds of parts.
+The two relays, MP/R and the ledger relay, have the same kinds of parts: workers,
+each with a dispatcher, a reader or marker, and a settler.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from .workers import RelayWorker
 def assemble(
     o: OutboxSettings, *, adapters: Adapters, threads: HarvesterThreads, name: str
 ) -> Components:
-    """Build all parts of one run, which call the machinery back."""
+    """Build the components of one run; they publish through `threads`."""
     membership = adapters.membership()
     elector = Elector(
         ElectionSettings(
@@ -55,12 +54,16 @@ def assemble(
         can_join=_Probe(adapters.table("probe"), o, adapters.learn),
     )
     wiring = _Wiring(o, adapters, threads, elector.leadership)
-    lines = _ledgers(wiring, membership) if o.is_exactly_once else [_marking(wiring)]
-    counters = Totals([line.dispatcher.relay for line in lines])
+    workers = (
+        _ledger_workers(wiring, membership)
+        if o.is_exactly_once
+        else [_mpr_worker(wiring)]
+    )
+    counters = Totals([worker.dispatcher.relay for worker in workers])
     return Components(
         election=elector,
         leadership=elector.leadership,
-        lines=lines,
+        workers=workers,
         meter=Meter(
             counters,
             name=threads.name,
@@ -75,7 +78,7 @@ def assemble(
 
 
 class _Wiring(NamedTuple):
-    """What either relay is connected to."""
+    """What the workers of either relay are connected to."""
 
     options: OutboxSettings
     adapters: Adapters
@@ -83,8 +86,8 @@ class _Wiring(NamedTuple):
     leadership: Leadership
 
 
-def _marking(wiring: _Wiring) -> RelayWorker:
-    """Build MP/R's line."""
+def _mpr_worker(wiring: _Wiring) -> RelayWorker:
+    """Build MP/R's worker."""
     o, adapters, threads, leadership = wiring
     marking, settling = adapters.table("mark"), adapters.table("settle")
     marker = Marker(
@@ -112,19 +115,21 @@ def _marking(wiring: _Wiring) -> RelayWorker:
     )
 
 
-def _ledgers(wiring: _Wiring, membership: Membership) -> list[RelayWorker]:
-    """Build the exactly-once relay's lines, this cluster's own first."""
+def _ledger_workers(wiring: _Wiring, membership: Membership) -> list[RelayWorker]:
+    """Build the exactly-once relay's workers, this cluster's own first."""
     o = wiring.options
-    origins = [(o.CLUSTER_ID + n) % o.CLUSTERS_COUNT for n in range(o.CLUSTERS_COUNT)]
-    return [_ledger(wiring, membership, origin) for origin in origins]
+    clusters = [(o.CLUSTER_ID + n) % o.CLUSTERS_COUNT for n in range(o.CLUSTERS_COUNT)]
+    return [_ledger_worker(wiring, membership, cluster) for cluster in clusters]
 
 
-def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> RelayWorker:
-    """Build the line for the records of one cluster."""
+def _ledger_worker(
+    wiring: _Wiring, membership: Membership, cluster: int
+) -> RelayWorker:
+    """Build the worker for the records of one cluster."""
     o, adapters, threads, leadership = wiring
-    is_own = origin == o.CLUSTER_ID
-    name = "" if is_own else f"-{origin}"
-    finding = adapters.unmarked(f"find{name}", origin)
+    is_own = cluster == o.CLUSTER_ID
+    name = "" if is_own else f"-{cluster}"
+    finding = adapters.unmarked(f"find{name}", cluster)
     settling = adapters.unmarked(f"settle{name}", o.CLUSTER_ID)
     finder = Finder(table=finding, clock=boottime)
     settler = Settler(outbox=settling, on_parked=threads.parked, clock=boottime)
@@ -139,9 +144,9 @@ def _ledger(wiring: _Wiring, membership: Membership, origin: int) -> RelayWorker
         lambda post: make_dispatcher(
             settings,
             leadership=leadership,
-            transactions=adapters.transactions(membership, origin),
+            transactions=adapters.transactions(membership, cluster),
             post=post,
-            # A search for what others have left may be slow, and says nothing.
+            # A slow search for other clusters' records is not an outage.
             outages=(finder.outage, settler.outage) if is_own else (settler.outage,),
             clock=boottime,
         ),
@@ -165,7 +170,7 @@ def _releaser(
 
 
 def _of_either(o: OutboxSettings) -> dict[str, Any]:
-    """Return the fields of `RelaySettings`, which both relays have."""
+    """Return the fields of `RelaySettings`, which both relays share."""
     return {
         "page_bytes": o.page_bytes,
         "here": o.CLUSTER_ID,
@@ -184,11 +189,12 @@ def _of_either(o: OutboxSettings) -> dict[str, Any]:
 
 class _Probe:
     """
-    Whether this cluster's database answers; asked before each join (elect).
+    Whether this cluster's database answers; called before each join (elect).
 
     Raises:
         WrongOutbox: it holds another outbox than before.
-        OutboxError: it answers, and is of no use: without the table, for instance.
+        OutboxError: it answers but cannot be used: the table is missing, for
+            instance.
     """
 
     def __init__(
@@ -205,14 +211,14 @@ class _Probe:
             if self._learn is not None:
                 self._learn(self._table.identity())
             if self._options.CLUSTERS_COUNT > 1:
-                # A harvester in an application has had no other look at it, and
-                # stays out of the group until somebody has made it right.
+                # A harvester in an application has not checked this yet. It stays
+                # out of the group until somebody has corrected the database.
                 cluster_ids.check(self._table.numbering(), self._options)
         except DatabaseUnavailable as error:
             self._outage.lost(error, boottime())
             return False
         except DatabaseBusy:
-            # It answers. But rows of clusters that collide could be lost.
+            # It answers. But clusters with colliding ids could lose rows.
             if self._options.CLUSTERS_COUNT > 1:
                 raise
         finally:

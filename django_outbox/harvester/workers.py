@@ -1,12 +1,12 @@
 """
-One line of a harvester: rows go from the table to Kafka.
+One relay worker: moves rows from the table to Kafka, on one thread or two.
 
-A line is a dispatcher, and two fibers that do what it asks of the table: one
-claims or reads rows, one settles, each over its own connection. With NOTIFY one
-fiber more, of the first line, hears of commits. MP/R has one line, all on one
-thread. So has the ledger relay, and one more for each cluster whose records it
-may have to take over, so that none of them waits for another; its dispatcher
-waits for transactions, so its fibers are on a thread of their own.
+A worker is a dispatcher and two fibers that access the table for it: one claims
+or reads rows, the other settles them, each over its own connection. MP/R has one
+worker, with everything on one thread. The ledger relay has one worker for each
+cluster whose records this process may have to relay, so that none of them waits
+for another; its dispatcher blocks on transactions, so its fibers have a thread
+of their own. With NOTIFY, one more fiber of the first worker listens for commits.
 """
 
 from __future__ import annotations
@@ -25,23 +25,39 @@ from ..relay.work_queue import Post
 
 
 class Closable(Protocol):
-    """Whatever holds a connection."""
+    """Holds a connection."""
 
     def close(self) -> None:
-        """Let it go; the next use would connect anew."""
+        """Close the connection; the next call opens another one."""
 
 
 class Marking(Protocol):
-    """MP/R's `Marker`, or the ledger relay's `Finder`."""
+    """Marks rows (MP/R) or reads pages (the ledger relay)."""
 
     def carry_out(self, claim: Any) -> None:
         """Do one round trip to the table; the outcome goes into the claim."""
 
 
-class Dispatching(Protocol):
-    """MP/R's `Dispatcher`, or the ledger relay's: see `relay/work_queue.py`."""
+class DispatchLoop(Protocol):
+    """A dispatcher, as its own thread and the fibers of its worker run it."""
 
     takeovers: Takeovers
+
+    def step(self) -> float:
+        """Do one round; return for how many seconds there is nothing to do."""
+
+    def claimed(self, claim: Any) -> None:
+        """Accept a claim that was carried out."""
+
+    def answer(self, settlement: Settlement) -> None:
+        """Accept a settlement that the table now holds."""
+
+    def close(self) -> None:
+        """Close the Kafka client; the last call."""
+
+
+class DispatchControl(Protocol):
+    """A dispatcher, as other threads control it; thread-safe."""
 
     @property
     def relay(self) -> Counters:
@@ -51,43 +67,36 @@ class Dispatching(Protocol):
         """Stop producing in this term."""
 
     def wait_drained(self, timeout: float) -> bool:
-        """Wait until all is settled that was in flight; False: it is not."""
-
-    def claimed(self, claim: Any) -> None:
-        """Take back a claim."""
-
-    def answer(self, settlement: Settlement) -> None:
-        """Take back a settlement that the table now holds."""
+        """Wait until everything in flight is settled; False after `timeout` seconds."""
 
     def wake(self) -> None:
         """End a rest: something changed."""
 
     def nudge(self) -> None:
-        """Look at the table at once, or once more: rows were committed just now."""
+        """Read the table at once, or once more: rows have just been committed."""
 
-    def step(self) -> float:
-        """Do one round; return for how many seconds there is nothing to do."""
 
-    def close(self) -> None:
-        """Drop the client; the last call."""
+class Dispatching(DispatchLoop, DispatchControl, Protocol):
+    """A dispatcher of either relay: both of its sides."""
 
 
 class Listening(Protocol):
-    """Hears of commits, where writers notify."""
+    """Listens for commits, where writers notify."""
 
     def run(self, hear: Callable[[], None]) -> None:
-        """Listen until the present fiber ends, whatever fails; call `hear` in it."""
+        """Listen until the current fiber ends, despite errors; call `hear` in it."""
 
 
 class RelayWorker:
     """
-    The bodies of the threads of one line.
+    The thread bodies of one worker.
 
     Args:
-        make_dispatcher: given what takes claims and settlements to the fibers.
-        tables: the marker's and the settler's, closed at the end.
+        make_dispatcher: gets the queues that carry claims and settlements to the
+            fibers.
+        tables: those of the marker and the settler, closed at the end.
         is_apart: whether the fibers have a thread of their own.
-        name: tells the threads of several lines apart.
+        name: distinguishes the threads of several workers.
     """
 
     def __init__(
@@ -105,67 +114,75 @@ class RelayWorker:
         self._settler = settler
         self._tables = tables
         self._fibers = Fibers()
-        self._asked = Fibers() if is_apart else self._fibers
-        self.dispatcher = make_dispatcher(
+        self._table_fibers = Fibers() if is_apart else self._fibers
+        dispatcher = make_dispatcher(
             Post(
-                claim=self._asked.serve(self._mark),
-                submit=self._asked.serve(self._settle),
+                claim=self._table_fibers.serve(self._mark),
+                submit=self._table_fibers.serve(self._settle),
                 wake=self._fibers.wake,
             )
         )
+        self.dispatcher: DispatchControl = dispatcher
+        self._loop: DispatchLoop = dispatcher
 
     def bodies(
-        self, is_over: threading.Event, tell: Callable[[TakeoverChange], object]
+        self,
+        is_over: threading.Event,
+        on_takeover: Callable[[TakeoverChange], object],
     ) -> dict[str, Callable[[], None]]:
         """
-        Name the threads and what each of them runs until `is_over`, then `wake()`.
+        Return the body of each thread by the thread's name.
+
+        A body runs until `is_over` is set and `wake()` is called.
 
         Args:
-            tell: told of takeovers, on the thread "dispatch".
+            on_takeover: called with each takeover, or its end, on the thread
+                "dispatch".
         """
-        bodies = {f"dispatch{self.name}": lambda: self._dispatch(is_over, tell)}
-        if self._asked is not self._fibers:
-            bodies[f"table{self.name}"] = lambda: self._ask(is_over)
+        bodies = {f"dispatch{self.name}": lambda: self._dispatch(is_over, on_takeover)}
+        if self._table_fibers is not self._fibers:
+            bodies[f"table{self.name}"] = lambda: self._access_table(is_over)
         return bodies
 
     def listen(self, listener: Listening, hear: Callable[[], None]) -> None:
         """
-        Have one fiber more hear of commits; called before the threads start.
+        Add a fiber that listens for commits; called before the threads start.
 
         Args:
             hear: called in that fiber when something was committed.
         """
-        self._asked.serve(listener.run)(hear)
+        self._table_fibers.serve(listener.run)(hear)
 
     def wake(self) -> None:
-        """Let its threads see that it is over."""
+        """Wake its threads, which then see that they have to end."""
         self._fibers.wake()
-        self._asked.wake()
+        self._table_fibers.wake()
 
     def _dispatch(
-        self, is_over: threading.Event, tell: Callable[[TakeoverChange], object]
+        self,
+        is_over: threading.Event,
+        on_takeover: Callable[[TakeoverChange], object],
     ) -> None:
-        dispatcher = self.dispatcher
         try:
             while not is_over.is_set():
-                idle = dispatcher.step()
-                for news in dispatcher.takeovers.news():
-                    tell(news)
+                idle = self._loop.step()
+                for change in self._loop.takeovers.news():
+                    on_takeover(change)
                 self._fibers.run(idle)
         finally:
             self._end(self._fibers)
-            dispatcher.close()
+            self._loop.close()
 
-    def _ask(self, is_over: threading.Event) -> None:
+    def _access_table(self, is_over: threading.Event) -> None:
         try:
             while not is_over.is_set():
-                self._asked.run()
+                self._table_fibers.run()
         finally:
-            self._end(self._asked)
+            self._end(self._table_fibers)
 
     def _end(self, fibers: Fibers) -> None:
         fibers.close()
-        if fibers is self._asked:
+        if fibers is self._table_fibers:
             for table in self._tables:
                 table.close()
 
@@ -173,9 +190,9 @@ class RelayWorker:
 
     def _mark(self, claim: Any) -> None:
         self._marker.carry_out(claim)
-        self.dispatcher.claimed(claim)
+        self._loop.claimed(claim)
 
     def _settle(self, settlement: Settlement) -> None:
         while (retry_at := self._settler.settle(settlement)) is not None:
             this().sleep_until(retry_at)
-        self.dispatcher.answer(settlement)
+        self._loop.answer(settlement)

@@ -1,4 +1,4 @@
-"""What `manage.py outbox` says of which outbox this is, and of its names."""
+"""The report of `manage.py outbox identity`: which outbox this is, and its names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report(alias: str) -> dict[str, Any]:
 
 
 def describe(identity: dict[str, Any]) -> Iterator[str]:
-    """Say what was reported in lines."""
+    """Describe the report in lines."""
     if identity["outbox"] is None:
         yield "outbox   has no identity; run `manage.py migrate`"
     else:
@@ -37,5 +37,5 @@ def describe(identity: dict[str, Any]) -> Iterator[str]:
 
 
 def renew(alias: str) -> None:
-    """Give the outbox another identity, and so other names."""
+    """Give the outbox a new identity, and with it other names."""
     renew_identity(connections[alias], OutboxRecord._meta.db_table)

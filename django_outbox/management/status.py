@@ -1,4 +1,4 @@
-"""What `manage.py outbox status` says: what waits, is staged, parked or blocked."""
+"""The report of `manage.py outbox status`: backlog, staged, parked, blocked."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final
 from django.db.models import DurationField, ExpressionWrapper, F
 from django.db.models.functions import Now
 
-from ..clusters import status
+from ..clusters import cluster_status
 from ..conf import settings
 from ..models import OutboxRecord, ParkedRecord, Series, StagedRecord
 from ..wording import count, duration
 from . import identity
 
-SHOWN: Final = 20
+MAX_LISTED: Final = 20
 """Rows of a kind that are listed, the oldest first."""
 
 
@@ -34,18 +34,18 @@ def report(alias: str) -> dict[str, Any]:
         "blocked": _blocked(alias),
     }
     if settings.CLUSTERS_COUNT > 1:
-        found["clusters"] = status.report(alias)
+        found["clusters"] = cluster_status.report(alias)
     return found
 
 
 def describe(found: dict[str, Any]) -> Iterator[str]:
-    """Say in lines what was reported."""
+    """Describe the report in lines."""
     yield from identity.describe(found["identity"])
     backlog, staged = found["backlog"], found["staged"]
     waiting = count(backlog["records"], "record", is_capped=backlog["is_capped"])
     yield f"waiting  {waiting}, oldest {duration(backlog['oldest_age'])}"
     if "clusters" in found:
-        yield from status.describe(found["clusters"])
+        yield from cluster_status.describe(found["clusters"])
     yield (
         f"staged   {count(staged['in_series'], 'record')} in {staged['series']:,} open "
         f"series, {staged['delayed']:,} for later"
@@ -71,7 +71,7 @@ def _parked(alias: str) -> dict[str, Any]:
     parked_for = ExpressionWrapper(Now() - F("parked_at"), output_field=DurationField())
     listed = rows.order_by("parked_id").values(
         *("parked_id", "id", "kafka_topic", "attempts", "last_error"), age=parked_for
-    )[:SHOWN]
+    )[:MAX_LISTED]
     return {
         "records": rows.count(),
         "rows": [{**row, "age": row["age"].total_seconds()} for row in listed],
@@ -80,11 +80,11 @@ def _parked(alias: str) -> dict[str, Any]:
 
 def _blocked(alias: str) -> dict[str, Any]:
     rows = OutboxRecord.objects.using(alias).blocked()
-    # To count them all would read the whole table: no index knows them.
+    # Counting them all would read the whole table: there is no index for them.
     found = list(
-        rows.values("id", "kafka_topic", "attempts", "last_error")[: SHOWN + 1]
+        rows.values("id", "kafka_topic", "attempts", "last_error")[: MAX_LISTED + 1]
     )
-    return {"is_capped": len(found) > SHOWN, "rows": found[:SHOWN]}
+    return {"is_capped": len(found) > MAX_LISTED, "rows": found[:MAX_LISTED]}
 
 
 def _failed(row: dict[str, Any]) -> str:
@@ -93,4 +93,4 @@ def _failed(row: dict[str, Any]) -> str:
 
 
 def _error(row: dict[str, Any]) -> str:
-    return row["last_error"] or "no error is known"
+    return row["last_error"] or "no error recorded"

@@ -1,7 +1,15 @@
 """
-How people and machines watch a harvester.
+How people and machines watch a harvester or a consumer.
 
-Each part here is an observer: a callable that takes an `Event` on the thread
-where it happened, returns at once and never raises on purpose. `runharvester`
-chooses them; the application's own receivers come through `signals.py`.
+Most parts are observers: callables that take an `Event` on the thread where it
+happened and return at once. `presentation.py` chooses them for a command:
+
+================  ===========================================================
+eventlog.py       events and the log as JSON lines, or events as log messages
+textlog.py        the log as lines for people
+terminal.py       live lines and the progress of `--drain`, with `rich`
+console.py        the log above a live line
+metrics.py        Prometheus metrics and a health check
+answer.py         the output of `manage.py outbox`: lines, or one JSON document
+================  ===========================================================
 """

@@ -1,9 +1,9 @@
 """
-The log on a terminal whose last line is in use.
+The log on a terminal that has a live line at its bottom.
 
-Whatever is written there while a line is drawn has to pass through the console
-that draws it, or the two end up in each other. So the log of django_outbox goes
-there, and so do handlers of the project's own LOGGING that write to the terminal.
+Output to the terminal has to pass through the console that draws the live line,
+or it garbles that line. So the log of django_outbox is written through the console,
+and so are the project's own LOGGING handlers that write to the terminal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.file_proxy import FileProxy
 from rich.text import Text
 
 _STYLES: Final = {logging.WARNING: "yellow", logging.ERROR: "red"}
-"""By level; others have none."""
+"""The colour of each level; other levels have none."""
 
 
 class ConsoleHandler(logging.Handler):
@@ -31,7 +31,7 @@ class ConsoleHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = Text(self.format(record), style=_STYLES.get(record.levelno, ""))
-            # Not folded: the terminal does it, and a copied line stays one.
+            # The terminal wraps the line, so that a copied line has no breaks.
             self._console.print(text, soft_wrap=True)
         except Exception:  # noqa: BLE001  # as every handler of the standard library
             self.handleError(record)
@@ -39,7 +39,7 @@ class ConsoleHandler(logging.Handler):
 
 @contextmanager
 def handlers_through(console: Console) -> Iterator[None]:
-    """Let all handlers of the process that write to a terminal write through this."""
+    """Redirect all handlers that write to a terminal through this console."""
     moved = [
         (handler, handler.stream)
         for handler in _stream_handlers()

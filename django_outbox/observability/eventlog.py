@@ -1,11 +1,9 @@
 """
 Events and the log as lines.
 
-One JSON object a line for each event: what acceptance tests and log shippers read.
-
-`runharvester --log-format json` writes events to standard output with
-`JsonLines`, and everything else that is logged to standard error with
-`JsonFormatter`, so that the two never mix. `LogLines` is the same for people.
+With `--log-format json`, `JsonLines` writes each event to standard output as one
+JSON object a line, and `JsonFormatter` the rest of the log to standard error, so
+that the two never mix. `LogLines` writes events as log messages for people.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from .textlog import shortened
 logger = logging.getLogger(__name__)
 
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
-"""Attributes that every log record has: not part of `extra`."""
+"""Attributes that every log record has; the others come from `extra`."""
 
 
 def as_json(event: WorkerEvent) -> dict[str, Any]:
@@ -46,7 +44,7 @@ class JsonLines:
         self._stream = stream
 
     def __call__(self, event: WorkerEvent) -> None:
-        # One write, so that lines of several threads cannot interleave.
+        # A single write, so that lines of several threads do not interleave.
         self._stream.write(json.dumps(as_json(event)) + "\n")
         self._stream.flush()
 
@@ -55,11 +53,11 @@ class LogLines:
     """
     Observer that writes each event as a log message for people.
 
-    Text of rows, like the name of a series, is escaped here and not only in
-    `TextFormatter`: a project's own LOGGING has a formatter of its own.
+    Text of rows, such as the name of a series, is escaped here and not only in
+    `TextFormatter`: a project's own LOGGING has its own formatter.
 
     Args:
-        has_line: a live line shows a consumer's readings already.
+        has_line: a live line already shows a consumer's readings.
     """
 
     def __init__(self, *, has_line: bool = False) -> None:
@@ -76,7 +74,7 @@ class LogLines:
 
 
 def _shown(value: Any) -> str:
-    """Write a value so that it ends where it seems to end."""
+    """Format a value; quote it if it contains a delimiter."""
     if isinstance(value, float):
         return f"{value:.1f}"
     if isinstance(value, tuple):
@@ -87,7 +85,7 @@ def _shown(value: Any) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object for each log record, with the keys of `extra` in it."""
+    """One JSON object for each log record, including the keys of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

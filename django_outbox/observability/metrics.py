@@ -2,7 +2,7 @@
 Prometheus metrics and a health check over HTTP, without payloads or keys.
 
 `Metrics` is an observer; `serve()` answers `/metrics` and `/healthz`. The
-numbers of the relay come with each meter_read event, so a scrape costs the
+numbers of the relay come with each `meter_read` event, so a scrape costs the
 harvester nothing.
 """
 
@@ -24,7 +24,7 @@ class Metrics:
     Observer that keeps the numbers of one harvester.
 
     Args:
-        max_in_flight: W, exported so that "bounded" can be checked.
+        max_in_flight: W, exported so that dashboards can compare `in_flight` with it.
     """
 
     def __init__(self, *, max_in_flight: int) -> None:
@@ -70,9 +70,9 @@ class Metrics:
             self._leads.set(1)
         elif event.kind in ("leader_revoked", "leader_fenced", "stopped"):
             self._leads.set(0)
-            # Only who leads knows them, and the next leader tells them for all.
-            for told in (self._in_flight, self._blocked, self._backlog, self._age):
-                told.set(0)
+            # Only the leader knows them; the next one exports them.
+            for gauge in (self._in_flight, self._blocked, self._backlog, self._age):
+                gauge.set(0)
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(f"django_outbox_{name}", text, registry=self.registry)
@@ -84,7 +84,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _QuietHandler(WSGIRequestHandler):
     def log_request(self, *args: object) -> None:
-        """Scrapes are not news."""
+        """Scrapes are not logged."""
 
 
 def serve(
@@ -93,11 +93,11 @@ def serve(
     """
     Answer `/metrics` and `/healthz` on host:port until `shutdown()`.
 
-    Runs on a thread of its own: a scrape must be answered while every other
-    thread waits for a broker or a database.
+    Runs on its own thread: a scrape must be answered while all other threads
+    wait for a broker or a database.
 
     Raises:
-        OSError: when the address cannot be bound.
+        OSError: the address cannot be bound.
     """
     show = make_wsgi_app(metrics.registry)
 

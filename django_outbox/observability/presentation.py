@@ -1,7 +1,7 @@
 """
 Chooses how a command shows its worker: JSON lines, a live line or a log.
 
-On leaving, the terminal and the loggers are as they were.
+On exit, the terminal and the loggers are restored.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Display:
 
     observers: list[Any]
     is_live: bool = False
-    """Whether somebody looks at a line that should not be old."""
+    """Whether a live line is shown, which needs frequent readings."""
     show_backlog: Callable[[Backlog], None]
-    """Takes what `--drain` still has to send."""
+    """Shows what `--drain` still has to send."""
     conclude: Callable[[str], None]
-    """Takes the sentence that a run ends with."""
+    """Shows the summary of a run."""
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def present(*, log_format: str, level: int, drains: bool = False) -> Iterator[Di
     Args:
         log_format: `json` writes events to standard output and the log to
             standard error, both as JSON; `text` is for people.
-        drains: the live line is a bar, for the backlog.
+        drains: show the backlog as a progress bar instead of a live line.
     """
     line = "DrainBar" if drains else "StatusLine"
     with _present(log_format=log_format, level=level, line=line) as display:
@@ -96,7 +96,7 @@ def _on_terminal(console: Console, line: str, level: int) -> Iterator[Display]:
     from .console import ConsoleHandler, handlers_through
 
     shown = getattr(terminal, line)(console)
-    # Where standard error goes to a file, the log does.
+    # When standard error is redirected to a file, so is the log.
     shares = sys.stderr.isatty()
     handler = ConsoleHandler(console) if shares else logging.StreamHandler()
     with (
@@ -134,7 +134,7 @@ def _log_backlog(backlog: Backlog) -> None:
 def _logging_to(
     handler: logging.Handler, formatter: logging.Formatter, level: int
 ) -> Iterator[None]:
-    """Send our log to this handler, unless the project has its own for it."""
+    """Log to this handler, unless the project has configured its own."""
     ours = logging.getLogger("django_outbox")
     if ours.hasHandlers():
         yield

@@ -1,9 +1,9 @@
 """
 The live lines of workers on a terminal, and the progress of `--drain`.
 
-All are observers fed by events; `rich` draws. Without a terminal none is
-used and events are logged instead. A line never takes more than one row, tells
-when its numbers are old, and is gone when its worker has ended.
+All are observers; `rich` draws them. Without a terminal, events are logged
+instead. A line never takes more than one row, says when its numbers are old, and
+disappears when its worker has ended.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _STATES = {
     "leader_fenced": ("fenced", "red"),
     "stopped": ("stopped", "dim"),
 }
-"""What each event makes of the harvester: words and colour."""
+"""The state of the harvester after each event: text and colour."""
 
 _CONSUMER_STATES = {
     "ready": ("consuming", "green"),
     "partitions_changed": ("consuming", "green"),
     "stopped": ("stopped", "dim"),
 }
-"""What each event makes of a consumer."""
+"""The state of a consumer after each event: text and colour."""
 
 
-STALE: Final = 3.0
-"""Seconds after which a reading says nothing about now."""
+MAX_READING_AGE: Final = 3.0
+"""Seconds after which a reading is out of date."""
 
-_ECHO: Final = 5
-"""Columns left free: the terminal echoes a typed Ctrl-C as ^C where the line ends, and
-a line that this moved to the next row could not be cleared."""
+_RESERVED_COLUMNS: Final = 5
+"""Columns left free: the terminal echoes a typed Ctrl-C as ^C at the end of the line,
+and a line that wraps to the next row could not be cleared."""
 
-_NARROW: Final = 80
+_WIDE_TERMINAL: Final = 80
 """Columns below which the bar is half as wide."""
 
 
@@ -54,7 +54,7 @@ class _Line(ABC):
     """One line at the bottom of the terminal."""
 
     _state: tuple[str, str]
-    """Words and colour."""
+    """Text and colour."""
 
     def __init__(self, console: Console) -> None:
         self._read_at = 0.0
@@ -77,30 +77,32 @@ class _Line(ABC):
         self._live.refresh()
 
     def _has_read(self) -> None:
-        """Take note that the numbers are of now."""
+        """Remember when the numbers were read."""
         self._read_at = time.monotonic()
 
     def _render(self) -> Text:
-        """Say what the line says now."""
+        """Return the current text of the line."""
         line = Text("● ", style=self._state[1])
         line.append(f"{self._state[0]:<12}", style=f"bold {self._state[1]}")
         if self._has_numbers:
             age = time.monotonic() - self._read_at
-            if age > STALE:
+            if age > MAX_READING_AGE:
                 line.append(f"no reading for {duration(age)}", style="yellow")
             else:
                 self._append_numbers(line)
-        line.truncate(max(1, self._console.width - _ECHO), overflow="ellipsis")
+        line.truncate(
+            max(1, self._console.width - _RESERVED_COLUMNS), overflow="ellipsis"
+        )
         return line
 
     @property
     @abstractmethod
     def _has_numbers(self) -> bool:
-        """Whether there was a reading that concerns the present state."""
+        """Whether there was a reading in the current state."""
 
     @abstractmethod
     def _append_numbers(self, line: Text) -> None:
-        """Write the last reading, what matters most first: narrow terminals cut."""
+        """Append the last reading, the important first: narrow terminals cut it."""
 
 
 class StatusLine(_Line):
@@ -118,7 +120,7 @@ class StatusLine(_Line):
         elif event.kind in _STATES:
             self._state = _STATES[event.kind]
             if event.kind not in ("leader_acquired", "leader_refreshed"):
-                # Only who leads knows how it stands.
+                # Only the leader has readings.
                 self._meter = None
         self._show()
 
@@ -180,7 +182,7 @@ class DrainBar:
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
             TextColumn("[{task.fields[colour]}]●[/] {task.description}"),
-            BarColumn(bar_width=20 if console.width >= _NARROW else 10),
+            BarColumn(bar_width=20 if console.width >= _WIDE_TERMINAL else 10),
             TextColumn("{task.fields[done]}"),
             TimeRemainingColumn(compact=True),
             console=console,

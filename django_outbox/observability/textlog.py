@@ -1,9 +1,9 @@
 """
-The log as lines for people, in which foreign text cannot forge other lines.
+The log as lines for people, in which text of messages cannot forge other lines.
 
-Text of a row, or of an exception that quotes a message, may hold anything. So
-every character that could end a line or steer a terminal is escaped, further
-lines are indented, and a traceback is bounded in size.
+Text of a row, or of an exception that quotes a message, may contain anything. So
+every character that could end a line or control a terminal is escaped, further
+lines are indented, and the size of a traceback is limited.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from ..wording import local_time, printable
 
-LONGEST_TRACEBACK: Final = 16_000
+MAX_TRACEBACK_LENGTH: Final = 16_000
 """Characters of a traceback; the middle of a longer one is left out."""
 
 
@@ -29,7 +29,7 @@ class TextFormatter(logging.Formatter):
 
     def _lines(self, record: logging.LogRecord) -> list[str]:
         message = record.getMessage()
-        # Only who wrote the message may end a line, not what is put into it.
+        # Line breaks of the format string are kept; those of arguments are escaped.
         lines = message.split("\n") if "\n" in str(record.msg) else [message]
         if record.exc_info:
             lines += shortened(self.formatException(record.exc_info)).split("\n")
@@ -40,7 +40,7 @@ class TextFormatter(logging.Formatter):
 
 def shortened(text: str) -> str:
     """Return a traceback without the middle of a very long one."""
-    if len(text) <= LONGEST_TRACEBACK:
+    if len(text) <= MAX_TRACEBACK_LENGTH:
         return text
-    half = LONGEST_TRACEBACK // 2
+    half = MAX_TRACEBACK_LENGTH // 2
     return f"{text[:half]}\n[…]\n{text[-half:]}"

@@ -1,9 +1,9 @@
 """
-The leader tends the archive: a partition for each day, none that is too old.
+The leader maintains the archive: creates a partition for each day, drops old ones.
 
-A receiver of `meter_read`, which only a leader sends: it runs on the thread
-for receivers, beside the harvest, once in a while. The database's function
-does the work, since the leader's role may neither make nor drop tables.
+A receiver of `meter_read`, which only a leader sends: it runs on the thread for
+receivers, next to the harvest. A function in the database does the work, since
+the leader's role may neither create nor drop tables.
 """
 
 from __future__ import annotations
@@ -22,29 +22,28 @@ from ..signals import meter_read
 
 logger = logging.getLogger(__name__)
 
-INTERVAL: Final = 3600.0
-"""Seconds between two looks; partitions are made two days ahead."""
-
+MAINTENANCE_INTERVAL: Final = 3600.0
+"""Seconds between two runs; partitions are created two days ahead."""
 _due: Final[dict[str, float]] = {}
-"""When this process looks again at each database, by the monotonic clock."""
+"""When this process runs next for each database, by the monotonic clock."""
 
 
 def connect() -> None:
-    """Let the leader of this project tend the archive."""
+    """Let the leader of this project maintain the archive."""
     meter_read.connect(tend_if_due, dispatch_uid="django_outbox.operations.archiving")
 
 
 def tend_if_due(event: MeterRead, **_: Any) -> None:
-    """Tend the archive of what is harvested, if there is one and it is time."""
+    """Maintain the archive of the harvested outbox, if it has one and it is time."""
     now = time.monotonic()
     if settings.ARCHIVE and now >= _due.get(event.database, 0.0):
-        # Also when it fails: events come every few seconds, and days last.
-        _due[event.database] = now + INTERVAL
+        # Also after a failure: events come every few seconds, partitions last a day.
+        _due[event.database] = now + MAINTENANCE_INTERVAL
         tend(event.database)
 
 
 def tend(using: str = "") -> int:
-    """Make the next days' partitions; return how many old days were dropped."""
+    """Create the next days' partitions; return how many old ones were dropped."""
     alias = outbox_database(using or settings.DATABASE)
     function = connections[alias].ops.quote_name(
         f"{ArchivedRecord._meta.db_table}_tend"
@@ -54,6 +53,6 @@ def tend(using: str = "") -> int:
         dropped: int = cursor.fetchone()[0]
     if dropped:
         logger.info(
-            "%d days of the archive dropped", dropped, extra={"action": "prune"}
+            "Dropped %d days of the archive", dropped, extra={"action": "prune"}
         )
     return dropped

@@ -1,7 +1,7 @@
 """
-The least privileges that each role needs on the tables, as SQL to run.
+The minimal privileges that each role needs on the tables, as SQL to run.
 
-`manage.py outbox grants` prints them; the tests work under them.
+The tests run under these privileges.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _WRITTEN: Final = (
     "create_time, kafka_topic, kafka_key, kafka_value, kafka_value_bytes, "
     "kafka_header_keys, kafka_header_values, message_id, kafka_partition, cluster_id"
 )
-"""What a writer may set: neither the id nor the mark."""
+"""The columns that a writer may set: neither the id nor the mark."""
 
 _MOVED: Final = f"id, {_WRITTEN}, attempts, last_error"
-"""What the harvester may set of a row that it moves: not when it did."""
+"""The columns that the harvester may set of a row that it moves: not the time."""
 
 _PRUNED: Final = "consumer, key, processed_at"
-"""By what the harvester finds the keys that are old."""
+"""The columns by which the harvester finds old keys."""
 
 _JOINED: Final = "name, expected, staged, expires_at, on_timeout"
-"""What a writer may set of a series that it opens."""
+"""The columns that a writer may set of a series that it opens."""
 
 
 def grants(
@@ -36,7 +36,7 @@ def grants(
     operator: str | None = None,
 ) -> Iterator[str]:
     """
-    Yield GRANT statements for those roles that are named.
+    Yield GRANT statements for the roles that are named.
 
     Args:
         table: The name of the outbox table.
@@ -73,20 +73,20 @@ def grants(
         yield f"GRANT UPDATE (leader_id, attempts, last_error) ON {outbox} TO {role};"
         yield f"GRANT INSERT ({_MOVED}) ON {parked}, {archive} TO {role};"
         yield f"GRANT EXECUTE ON FUNCTION {tend} TO {role};"
-        # What is staged goes into the outbox, or under an id of its into the
+        # Staged messages move to the outbox or, with an id of the outbox, to the
         # parked table.
         yield f"GRANT INSERT ({_WRITTEN}) ON {outbox} TO {role};"
         yield f"GRANT USAGE ON SEQUENCE {ids} TO {role};"
         yield f"GRANT SELECT, DELETE ON {staged}, {series} TO {role};"
         yield f"GRANT UPDATE (state, closed_at) ON {series} TO {role};"
-        # Nothing is updated, but PostgreSQL wants it for SKIP LOCKED.
+        # Nothing is updated, but PostgreSQL requires it for SKIP LOCKED.
         yield f"GRANT UPDATE (not_before) ON {staged} TO {role};"
-        # Not the column `response`, which is a consumer's own.
+        # Not the column `response`, which only consumers need.
         yield f"GRANT SELECT ({_PRUNED}), DELETE ON {processed} TO {role};"
         yield f"GRANT SELECT ON {identity} TO {role};"
     if consumer:
         role = quoted(consumer)
-        # A handler may ask which outbox a message is from.
+        # A handler may read which outbox a message is from.
         yield f"GRANT SELECT ON {identity} TO {role};"
         yield f"GRANT SELECT, INSERT, UPDATE (response) ON {processed} TO {role};"
         yield f"GRANT SELECT, INSERT, UPDATE ON {offsets} TO {role};"

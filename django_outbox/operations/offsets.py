@@ -1,4 +1,4 @@
-"""The verb `rewind`: stored offsets of a consumer group, set to the beginning."""
+"""`manage.py outbox rewind`: set a group's stored offsets to the beginning."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def rewind_topics(
     alias: str, group: str, topics: Sequence[str], answer: Answer
 ) -> None:
     """
-    Let a group read these topics from their beginning, and say so for each.
+    Make a group read these topics from the beginning.
 
-    Processes that run keep their place and store it again: stop the group first.
+    Running processes keep their position and store it again: stop the group first.
 
     Raises:
-        CommandError: there is no stored offset of one of them; nothing has changed.
+        CommandError: one of the topics has no stored offset; nothing has changed.
     """
     rows = ConsumerOffset.objects.using(alias)
     known = {topic for topic, _ in rows.positions(group)}
@@ -41,4 +41,4 @@ def rewind_topics(
     answer.document |= {"group": group, "partitions": counts}
     for topic, number in counts.items():
         partitions = count(number, "partition")
-        answer.say(f"{group} reads {topic} from its beginning: {partitions}")
+        answer.say(f"{group} will read {topic} from the beginning: {partitions}")

@@ -1,4 +1,4 @@
-"""What `manage.py outbox series` does."""
+"""`manage.py outbox series`: list, release and discard open series."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ..observability.answer import Answer
 from ..stashing.series import discard_series, release_series
 from ..wording import count, local_time
 
-SHOWN: Final = 100
+MAX_LISTED: Final = 100
 """Open series that `list` shows, the oldest first."""
 
 
 def list_series(alias: str, answer: Answer) -> None:
     """Describe the open series, one a line."""
-    found = list(Series.objects.using(alias).open().order_by("id")[: SHOWN + 1])
+    found = list(Series.objects.using(alias).open().order_by("id")[: MAX_LISTED + 1])
     answer.document |= {
-        "is_capped": len(found) > SHOWN,
-        "series": [_report(series) for series in found[:SHOWN]],
+        "is_capped": len(found) > MAX_LISTED,
+        "series": [_report(series) for series in found[:MAX_LISTED]],
     }
-    answer.say(*map(_describe, found[:SHOWN]))
-    if len(found) > SHOWN:
-        answer.say(f"and more: the {SHOWN} oldest are shown")
+    answer.say(*map(_describe, found[:MAX_LISTED]))
+    if len(found) > MAX_LISTED:
+        answer.say(f"and more: the {MAX_LISTED} oldest are shown")
     if not found:
         answer.say("no series is open")
 
@@ -37,8 +37,8 @@ def close_series(alias: str, action: str, names: Sequence[str], answer: Answer) 
     Release or discard series, each in a transaction of its own.
 
     Raises:
-        CommandError: one cannot be closed; those before it were, and the answer has
-            them.
+        CommandError: one cannot be closed; those before it were, and are in the
+            answer.
     """
     if not names:
         raise CommandError(f"Name the series to {action}.")

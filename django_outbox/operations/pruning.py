@@ -1,8 +1,8 @@
 """
 The leader prunes keys of processed messages by age (PROCESSED_RETENTION).
 
-A receiver of `meter_read`, which only a leader sends: it runs on the thread
-for receivers, beside the harvest, and takes a little each time.
+A receiver of `meter_read`, which only a leader sends: it runs on the thread for
+receivers, next to the harvest, and deletes one chunk each time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..signals import meter_read
 
 logger = logging.getLogger(__name__)
 
-CHUNK: Final = 5_000
-"""Keys that one reading prunes: a fraction of a second, since events wait."""
+MAX_KEYS_PER_EVENT: Final = 5_000
+"""Keys to delete per event: a fraction of a second, since other events wait."""
 
 
 def connect() -> None:
@@ -29,18 +29,18 @@ def connect() -> None:
 
 
 def prune_harvested(event: MeterRead, **_: Any) -> None:
-    """Prune beside the outbox that is harvested."""
+    """Prune the keys in the database of the harvested outbox."""
     prune(event.database)
 
 
 def prune(using: str = "") -> int:
-    """Delete some of the keys that are too old; return how many."""
+    """Delete one chunk of the keys that are too old; return how many."""
     retention: float = settings.PROCESSED_RETENTION
     if not retention:
         return 0
     rows = ProcessedMessage.objects.using(alias_for(using))
     old = rows.older_than(timedelta(seconds=retention))
-    pruned = next(old.prune(chunk=CHUNK), 0)
+    pruned = next(old.prune(chunk=MAX_KEYS_PER_EVENT), 0)
     if pruned:
-        logger.debug("%d processed keys pruned", pruned, extra={"action": "prune"})
+        logger.debug("Pruned %d processed keys", pruned, extra={"action": "prune"})
     return pruned

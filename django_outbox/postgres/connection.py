@@ -1,9 +1,8 @@
 """
-One connection to Postgres for one thread or fiber, replaced after it broke.
+One connection to PostgreSQL for one thread or fiber, replaced after an error.
 
-`outbox.py` opens a session for each statement. Every wait has a limit, in a
-fiber and in a thread alike: for a connection, a statement, a lock, an answer.
-`Limits` derives them from one deadline. `errors.py` makes the driver's errors ours.
+Every wait has a time-out, in fibers and threads alike: for a connection, a
+statement, a lock, an answer. `Limits` derives them from one deadline.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from .statements import queries
 
 
 class Connection(psycopg.Connection[TupleRow]):
-    """Where a fiber uses it, that fiber waits and not its thread."""
+    """In a fiber, a call blocks that fiber and not its thread."""
 
-    patience = math.inf
-    """Seconds without a byte, after which the connection is of no further use: neither
-    the server's limits nor TCP's help against a pooler whose server is silent."""
+    answer_timeout = math.inf
+    """Seconds without a byte after which the connection is closed: the time-outs of
+    the server and of TCP do not cover a pooler whose server does not answer."""
 
     def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
         socket = self.pgconn.socket
@@ -46,28 +45,28 @@ class Connection(psycopg.Connection[TupleRow]):
             result: RV = end.value
             return result
         except KeyboardInterrupt:
-            # The answer to what was asked would be taken for that of the next.
+            # The next statement would receive the answer to this one.
             self.close()
             raise
-        # Nothing that is asked now, a rollback say, would be answered either.
+        # A rollback, for instance, would not be answered either.
         self.close()
-        raise psycopg.OperationalError(f"no answer for {self.patience:.1f} s")
+        raise psycopg.OperationalError(f"no answer for {self.answer_timeout:.1f} s")
 
     def _wait_for(self, socket: int, events: int) -> int:
-        """Wait until a socket is ready; return for what, 0: it was not in time."""
+        """Wait until a socket is ready; return for what, 0 after the time-out."""
         fiber = fibers.here()
         if fiber is None:
-            return fibers.poll(socket, events, timeout=self.patience)
-        ready = fiber.wait_for(socket, events, until=boottime() + self.patience)
-        # After a pause of the process the time is over, and the answer is there.
+            return fibers.poll(socket, events, timeout=self.answer_timeout)
+        ready = fiber.wait_for(socket, events, until=boottime() + self.answer_timeout)
+        # After a pause of the process the time is over, but the answer may be there.
         return ready or fibers.poll(socket, events, timeout=0.0)
 
 
-IF_ASKED: Final = sys.maxsize
-"""How often a statement is used before the server keeps it, but for those that ask."""
+NEVER_PREPARE_BY_COUNT: Final = sys.maxsize
+"""Uses of a statement before the driver prepares it: only those that ask for it are."""
 
 _ROLE: Final = "assume_role"
-"""Django's option: the role to act as, once connected."""
+"""Django's option: the role to assume once connected."""
 
 _NOT_LIBPQ: Final = frozenset(
     {
@@ -75,10 +74,10 @@ _NOT_LIBPQ: Final = frozenset(
         *("row_factory", _ROLE),
     }
 )
-"""What Django's `get_connection_params()` and options hold for others than libpq."""
+"""Keys of Django's `get_connection_params()` and options that are not for libpq."""
 
 Params: TypeAlias = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
-"""How to connect; a function is asked each time, since a password may be a token."""
+"""How to connect; a function is called each time, since a password may be a token."""
 
 _inherited: Final[list[Connection]] = []
 """A parent process's connections: never used, closed or collected in a child."""
@@ -87,27 +86,27 @@ _inherited: Final[list[Connection]] = []
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """
-    How long the database may keep a thread waiting. Durations are seconds.
+    How long a thread may wait for the database. Durations are seconds.
 
-    A call ends within `statement` and `peer`, which leaves a sixth of the
+    A call ends within the sum of `statement` and `peer`, which leaves a sixth of the
     deadline for another connection.
     """
 
     reach: float = 10.0
-    """To connect to any of the servers, with the look-up of their names."""
+    """To connect to any of the servers, including the look-up of their names."""
     connect: float = 3.0
-    """To connect to one server; libpq counts whole seconds, and at least two."""
+    """To connect to one server; libpq takes whole seconds, at least two."""
     statement: float = 5.0
     """For one statement."""
     lock: float = 2.0
     """For one lock, within the statement: a migration that needs a stronger lock on the
-    table waits behind us, and all writers wait behind the migration."""
+    table waits for this statement, and all writers wait for the migration."""
     peer: float = 10 / 3
-    """A server that acknowledges nothing for so long is gone."""
+    """After so long without an acknowledgement, the server counts as lost."""
 
     @classmethod
     def within(cls, deadline: float) -> Limits:
-        """Derive all limits from the time after which the database counts as away."""
+        """Derive all limits from the time after which the database counts as lost."""
         return cls(
             reach=deadline,
             connect=0.3 * deadline,
@@ -123,16 +122,16 @@ class Database:
 
     Behind a pooler that shares server processes (pgbouncer in transaction
     mode) a session setting would reach other clients, and start-up options are
-    refused. So the session is set up by a statement: once when the server is
-    spoken to directly, else in each statement's own transaction.
+    refused. So a statement sets up the session: once on a direct connection,
+    else in the transaction of each statement.
 
     Args:
         params: libpq's keywords, as in Django's `get_connection_params()`;
             `conninfo` may hold some of them as one string, `assume_role` the
-            role to act as.
+            role to assume.
         application_name: shown in `pg_stat_activity`.
-        is_durable: whether a commit waits for the disk. What a crash of the
-            server may take back without harm needs no wait.
+        is_durable: whether a commit waits for the disk. Changes that a crash of
+            the server may lose without harm need not.
     """
 
     def __init__(
@@ -165,7 +164,7 @@ class Database:
             "role": given.get(_ROLE),
         }
         self._reach = limits.reach
-        self._patience = limits.statement + limits.peer
+        self._answer_timeout = limits.statement + limits.peer
         self._connection: Connection | None = None
         self._pid = 0
         self.is_pooled = False
@@ -174,13 +173,13 @@ class Database:
     @contextmanager
     def session(self) -> Iterator[Connection]:
         """
-        Lend the connection for one statement, which commits by itself.
+        Lend the connection for one statement, which commits on its own.
 
         Raises:
             DatabaseUnavailable: the outcome is unknown; the next session
                 makes a new connection.
             DatabaseBusy: another session holds a lock; nothing was done.
-            DatabaseError: no retry helps; its text says what does.
+            DatabaseError: a retry does not help; its text says what does.
         """
         began = boottime()
         try:
@@ -196,17 +195,17 @@ class Database:
             ours.waited = boottime() - began
             if not isinstance(ours, DatabaseBusy):
                 self.close()
-            # Their details quote the row.
+            # Details of these errors quote the row.
             is_telling = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
             raise ours from (None if is_telling else error)
 
     def ping(self) -> None:
-        """Ask the server for nothing, to learn whether it answers."""
+        """Run an empty statement, to learn whether the server answers."""
         with self.session() as connection:
             connection.execute(queries()["backend"])
 
     def close(self) -> None:
-        """Drop the connection; safe to call twice."""
+        """Close the connection; safe to call twice."""
         connection, self._connection = self._connection, None
         if connection is None:
             return
@@ -224,7 +223,7 @@ class Database:
         return self._connection
 
     def _connect(self) -> Connection:
-        # To look a host's name up blocks the thread, and has no limit of its own.
+        # The look-up of a host name blocks the thread, and has no time-out.
         try:
             return fibers.call(
                 self._connect_now, discard=Connection.close, timeout=self._reach
@@ -238,21 +237,22 @@ class Database:
         try:
             given = _libpq(self._given())
         except Exception as error:
-            # Whoever makes tokens may be away, too.
+            # The function may ask a service for a token, which may be unavailable.
             raise psycopg.OperationalError(
-                f"it is not known how to connect: {type(error).__name__}: {error}"
+                "the connection parameters are not available: "
+                f"{type(error).__name__}: {error}"
             ) from error
         params = {**self._defaults, **given, "application_name": self._application_name}
         return Connection.connect(**params, autocommit=True, prepare_threshold=None)
 
     def _prepare(self, connection: Connection) -> None:
-        connection.patience = self._patience
+        connection.answer_timeout = self._answer_timeout
         row = connection.execute(queries()["backend"]).fetchone()
         self.is_pooled = row != (connection.info.backend_pid,)
         connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
         if not self.is_pooled:
             self._limit(connection, is_local=False)
-            connection.prepare_threshold = IF_ASKED
+            connection.prepare_threshold = NEVER_PREPARE_BY_COUNT
 
     def _limit(self, connection: Connection, *, is_local: bool) -> None:
         connection.execute(queries()["session"], {**self._limits, "is_local": is_local})
@@ -264,6 +264,6 @@ def _libpq(params: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         return conninfo_to_dict(make_conninfo(given.pop("conninfo", ""), **given))
     except psycopg.ProgrammingError:
-        # Its text may quote a part of the password.
+        # The driver's text may quote a part of the password.
         message = f"libpq does not accept these parameters: {', '.join(params)}."
         raise ConfigurationError(message) from None

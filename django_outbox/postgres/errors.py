@@ -1,7 +1,7 @@
 """
-The driver's errors as ours: unavailable, busy, or a mistake with its cure.
+Translates the driver's errors: unavailable, busy, or a mistake with a hint.
 
-No text of an error here holds a value of any row.
+No text of an error contains a value of a row.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import psycopg
 from ..exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
 
 _READ_ONLY: Final = "25006"
-"""What a primary answers that has become a standby: a failover is under way."""
+"""A primary has become a standby: a failover is in progress."""
 
 _LOCKED: Final = frozenset({"40P01", "55P03"})
-"""A deadlock, and a lock that was not to be had within `lock_timeout`."""
+"""A deadlock, and a lock that was not acquired within `lock_timeout`."""
 
 _CANCELED: Final = "57014"
-"""The statement's time-out; with a context it waited for a row's lock."""
+"""The statement time-out; with a context, it waited for the lock of a row."""
 
 _HINTS: Final = {
     "3F000": "Run `manage.py migrate`, or correct the name in TABLE.",
@@ -29,7 +29,7 @@ _HINTS: Final = {
     "42703": "Run `manage.py migrate`: the table is of another version.",
     "42P01": "Run `manage.py migrate`, or correct the name in TABLE.",
 }
-"""What to do about an error that no retry cures, by its SQLSTATE."""
+"""What to do about an error that a retry does not solve, by its SQLSTATE."""
 
 
 def translated(error: psycopg.Error) -> DatabaseError:

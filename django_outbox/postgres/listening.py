@@ -1,10 +1,8 @@
 """
-Hears of commits: writers notify (`stashing/writing.py`, setting NOTIFY), this listens.
+LISTEN: learns of commits by writers that notify (setting NOTIFY).
 
-It waits in a fiber of the first line (`harvester/workers.py`), on a connection of
-its own; `harvester/threads.py` takes what is heard to the dispatchers. A
-notification is a hint and nothing else: whatever is lost here, the pace of
-`relay/polling.py` finds a moment later.
+It waits in a fiber, on a connection of its own. A notification is only a hint:
+polling finds the rows of a lost one a moment later.
 """
 
 from __future__ import annotations
@@ -41,15 +39,15 @@ class Listener:
         Listen until the fiber in which this is called is ended.
 
         Args:
-            hear: called when something was committed, once for all that is heard
-                at a time; must return at once.
+            hear: called after commits, once for all notifications that arrive
+                together; must return at once.
         """
         try:
             while True:
                 try:
                     self._listen(hear)
                 except DatabaseError as error:
-                    # To hear of no commit is no outage, however long it lasts.
+                    # Waiting long for a notification is not an outage.
                     error.waited = 0.0
                     this().sleep_until(self._outage.lost(error, boottime()))
                 else:
@@ -58,19 +56,19 @@ class Listener:
             self._database.close()
 
     def _listen(self, hear: Callable[[], None]) -> None:
-        """Listen on one connection, until nothing can be heard."""
+        """Listen on one connection, until it breaks."""
         with self._database.session() as connection:
             if self._database.is_pooled:
                 logger.warning(
-                    "NOTIFY is of no use behind a pooler that shares server "
-                    "processes: new rows are found by polling",
+                    "NOTIFY does not work behind a pooler that shares server "
+                    "processes; new rows are found by polling",
                     extra={"action": "listening_off"},
                 )
                 return
             connection.execute(self._statement, {})
-            connection.patience = inf
+            connection.answer_timeout = inf
             self._outage.reached(boottime())
-            # What was committed before this moment has told nobody.
+            # Nothing was notified of commits before this moment.
             hear()
             while True:
                 list(connection.notifies(stop_after=1))

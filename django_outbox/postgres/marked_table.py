@@ -1,8 +1,4 @@
-"""
-The outbox table behind the relay's ports `Outbox` and `Gauge`: with marks.
-
-Before it comes `stashing/writing.py` or anybody's INSERT, after it the relay.
-"""
+"""The outbox table with marks: the relay's ports `Outbox` and `Gauge`."""
 
 from __future__ import annotations
 
@@ -20,8 +16,8 @@ class PostgresOutbox(Table):
     """
     Marks and settles rows of one table, for one thread.
 
-    One object does all marks and resets of a leader id: it knows how far the
-    marks reach.
+    One object does all marks and resets of a leader id: it knows the highest id
+    that can be marked.
     """
 
     _reach: tuple[str, int] = ("", 0)
@@ -43,8 +39,8 @@ class PostgresOutbox(Table):
         return records
 
     def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
-        # Rows with lower ids than the one that failed may have come in behind; but
-        # without a bound above, the statement reads the whole backlog.
+        # Rows with lower ids than the one that failed may have been committed since.
+        # Without an upper bound, the statement would read the whole backlog.
         highest = self._reach_of(leader_id, unseen=_HIGHEST_ID)
         self._write(
             "reset",

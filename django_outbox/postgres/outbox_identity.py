@@ -1,10 +1,10 @@
 """
-Which outbox this is, and under which names its harvesters elect their leader.
+Which outbox this is, and the names under which its harvesters elect their leader.
 
-`migrate` gives each outbox an identity, a UUID in a table of one row. Where
-nobody chose a leader topic and a leader group, both are named after it, so that
+`migrate` gives each outbox an identity, a UUID in a table of one row. When the
+settings name no leader topic and no leader group, both are named after it, so that
 the names are known only when the database has answered. docs/decisions/identity.md
-says why it is not the server's own identifier.
+says why the server's own identifier does not serve.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 class KnownOutbox:
     """
-    What is known of one outbox: its settings, and whatever its database said.
+    The settings of one outbox, completed with the identity in its database.
 
     One thread learns; others may read at any time.
     """
@@ -44,17 +44,17 @@ class KnownOutbox:
 
     def learn(self, identity: Identity | None) -> OutboxSettings:
         """
-        Take what the database says now; return the settings with all names.
+        Take the identity that the database holds; return settings with all names.
 
         Raises:
-            ConfigurationError: there is no identity to make names of.
-            WrongOutbox: it was another outbox before.
+            ConfigurationError: there is no identity to derive names from.
+            WrongOutbox: the database held another outbox before.
         """
         before = self.identity
         if identity and before and identity.outbox != before.outbox:
             raise WrongOutbox(
-                f"LEADER_TOPIC: the database now holds outbox {identity.outbox}, and "
-                f"held {before.outbox} before. Start this process again."
+                f"LEADER_TOPIC: the database now holds outbox {identity.outbox}; it "
+                f"held {before.outbox} before. Restart this process."
             )
         self.options = name(self.options, identity, table=self._table)
         self.identity = identity or before
@@ -68,7 +68,7 @@ def name(
     Return the settings with the names of the election.
 
     Raises:
-        ConfigurationError: nobody chose them, and there is no identity.
+        ConfigurationError: they are not set, and there is no identity.
     """
     if options.is_named:
         return options
@@ -76,14 +76,14 @@ def name(
         raise ConfigurationError(
             f"LEADER_TOPIC and LEADER_GROUP are not set, and {table!r} has no identity "
             f"to name them after (no row in {table + '_identity'!r}). Run `manage.py "
-            "migrate`, or for a table that another tool made set both to a name that "
-            "no other outbox has."
+            "migrate`, or for a table of another tool set both to names that no other "
+            "outbox uses."
         )
     return options.named(identity.outbox)
 
 
 def until_answered(ask: Callable[[], T], stop: threading.Event) -> tuple[T] | None:
-    """Ask the database until it answers; None: stopped before it did."""
+    """Query the database until it answers; None: stopped before it did."""
     outage = Availability()
     while not stop.is_set():
         try:
@@ -98,7 +98,7 @@ def until_answered(ask: Callable[[], T], stop: threading.Event) -> tuple[T] | No
 
 
 def read_identity(connection: BaseDatabaseWrapper, table: str) -> Identity | None:
-    """Read which outbox this is through a connection of Django's."""
+    """Read the identity of the outbox through Django's connection."""
     named = quoted(f"{table}_identity")
     with connection.cursor() as cursor:
         values = {"identity": named, "table": quoted(table)}
@@ -111,7 +111,7 @@ def read_identity(connection: BaseDatabaseWrapper, table: str) -> Identity | Non
 
 
 def renew_identity(connection: BaseDatabaseWrapper, table: str) -> str:
-    """Make it another outbox than that of which it is a copy; return its UUID."""
+    """Give a copy of an outbox an identity of its own; return its UUID."""
     named = quoted(f"{table}_identity")
     with connection.cursor() as cursor:
         cursor.execute(queries()["new_identity"].format(identity=named))
@@ -122,14 +122,14 @@ def named_settings(using: str | None = None) -> OutboxSettings:
     """
     Return the project's settings with the names of its outbox.
 
-    Where the names are made of the identity, the first call asks the database.
+    When the names derive from the identity, the first call queries the database.
 
     Args:
         using: alias of the outbox's database; by default the setting DATABASE, else
             where the routers write outbox records.
 
     Raises:
-        ConfigurationError: there is no identity to make names of.
+        ConfigurationError: there is no identity to derive names from.
         django.db.Error: the database did not answer.
     """
     from ..models.routing import outbox_database

@@ -1,9 +1,7 @@
 """
 What every adapter of the outbox table does: settle rows, measure, reconnect.
 
-`outbox.py` (rows that are marked) and `unmarked.py` (rows that are not) build
-on it. Each method is one statement of `queries.sql` and one round trip,
-atomic by itself.
+Each method is one statement and one round trip, and atomic.
 """
 
 from __future__ import annotations
@@ -23,17 +21,17 @@ BACKLOG_CAP: Final = 100_000
 """Rows after which `backlog()` stops counting: about ten milliseconds."""
 
 ERROR_LENGTH: Final = 500
-"""Characters of an error's text that the table keeps."""
+"""Characters of an error's text that are stored."""
 
 _KEPT: Final = frozenset({"page", "page_after"})
-"""Statements that the server keeps, with a plan that may be for any values: to plan a
-page with gaps takes longer than to read it. Of these two every plan is good, whatever
-the statistics say; of a mark, a plan made when the table was empty is not."""
+"""Statements that the server prepares, perhaps with a generic plan: planning a page
+with gaps takes longer than reading it. For these two every plan is good, whatever
+the statistics say; for a mark, a plan made while the table was empty is bad."""
 
 _KEPT_IDS: Final = 200
-"""A purge of so many rows at most is kept, too: for 30 of them that saves a fifth of
-its time. With a plan for any values the server compares each message id with all the
-others, which for a thousand costs more than to plan."""
+"""A purge of at most so many rows is prepared, too: for 30 rows that saves a fifth of
+its time. With a generic plan the server compares each message id with all others,
+which for a thousand rows costs more than planning."""
 
 MIGRATE: Final = "Run `manage.py migrate`."
 
@@ -41,11 +39,11 @@ _NOTED: Final = frozenset({"attempts", "last_error"})
 _VALUE: Final = Record._fields.index("value")
 
 _new_record: Final[Callable[[type[Record], Sequence[Any]], Record]] = tuple.__new__
-"""Makes a record from a row with half the work of `Record(*row)`."""
+"""Makes a record from a row in half the time of `Record(*row)`."""
 
 
 def _to_record(row: Sequence[Any]) -> Record:
-    """Turn a row into a record; the binary value comes last in a row."""
+    """Turn a row into a record; the binary value is the last column."""
     if (raw := row[-1]) is None:
         return _new_record(Record, row[:-1])
     return _new_record(Record, (*row[:_VALUE], raw, *row[_VALUE + 1 : -1]))
@@ -60,14 +58,14 @@ class Table:
 
     Args:
         table: its name, perhaps with a schema: `sales.outbox`.
-        source: name of this outbox, of which derived message ids are made.
+        source: name of this outbox, from which message ids are derived.
         has_archive: purged rows go to the archive table.
-        scope: which rows it looks for, where there are several clusters.
-        page_bytes: of the values of one page, but for its last row.
+        scope: which rows it reads, where there are several clusters.
+        page_bytes: limit for the values of one page; its last row may exceed it.
     """
 
     OWNED: ClassVar[LiteralString] = MARKED
-    """Which rows this adapter may write; see `statements.py`."""
+    """Which rows this adapter may write: `MARKED` or `IDENTIFIED`."""
 
     def __init__(
         self,
@@ -116,7 +114,7 @@ class Table:
         return Backlog(records, records >= BACKLOG_CAP, age or 0.0)
 
     def numbering(self) -> Numbering:
-        """Read what makes the rows and the ids one cluster's own."""
+        """Read how rows and ids are numbered by cluster."""
         values = {
             "table": self._quoted,
             "staged": identifier(self._table, suffix="_staged").as_string(None),
@@ -128,10 +126,10 @@ class Table:
 
     def identity(self) -> Identity | None:
         """
-        Read which outbox this is; None: it has no identity, as goharvest's.
+        Read the identity of the outbox; None: a table of goharvest's has none.
 
         Raises:
-            DatabaseError: it should have one, and `migrate` has not given it yet.
+            DatabaseError: it should have one, and `migrate` has not created it yet.
         """
         name = identifier(self._table, suffix="_identity").as_string(None)
         values = {"identity": name, "table": self._quoted}
@@ -150,7 +148,7 @@ class Table:
         return Identity(*row)
 
     def close(self) -> None:
-        """Drop the connection; the next call makes a new one."""
+        """Close the connection; the next call opens a new one."""
         self._database.close()
 
     def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
@@ -161,7 +159,7 @@ class Table:
         return self._write(
             name,
             ids=array_of([str(failure.record.id) for failure in failures]),
-            # Postgres has no NUL in a text.
+            # PostgreSQL does not allow NUL in a text.
             errors=[
                 failure.error.replace("\0", "")[:ERROR_LENGTH] for failure in failures
             ],
@@ -175,18 +173,18 @@ class Table:
             return connection.execute(statement, values, prepare=is_kept).rowcount
 
     def _read(self, name: str, **values: Any) -> list[Record]:
-        """Fetch the records that a statement returns, as the server orders them."""
+        """Fetch the records that a statement returns, in the server's order."""
         with self._session(name) as connection:
             statement = self._statements(connection)[name]
             with connection.cursor(binary=True) as cursor:
                 values |= self._constants
                 cursor.execute(statement, values, prepare=name in _KEPT)
-                # All at once: the cursor's own iteration is Python for each row.
+                # All at once: iterating over the cursor runs Python for each row.
                 return [_to_record(row) for row in cursor.fetchall()]
 
     @contextmanager
     def _session(self, name: str) -> Iterator[Connection]:
-        """Lend the connection for a statement; say who holds what it waits for."""
+        """Lend the connection for a statement; name the holder of a lock it needs."""
         try:
             with self._database.session() as connection:
                 yield connection
@@ -194,7 +192,7 @@ class Table:
             raise DatabaseBusy(f"{name} waits for {self._lock()}. {error}") from None
 
     def _lock(self) -> str:
-        """Describe the lock that is in the way, if it can be seen."""
+        """Describe the lock that the statement waits for, if it is visible."""
         suffixes = {"table": "", "parked": "_parked", "archive": "_archive"}
         names = {
             name: identifier(self._table, suffix=suffix).as_string(None)
@@ -236,7 +234,7 @@ def array_of(texts: Iterable[str]) -> str:
     """
     Write ids, or UUIDs, as an array that the statement casts to its type.
 
-    The driver looks at each element of a list: for a page of records that took
+    The driver inspects each element of a list: for a page of records that took
     longer than the server's work.
     """
     return f"{{{','.join(texts)}}}"

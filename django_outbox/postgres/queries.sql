@@ -1,20 +1,20 @@
 -- Every statement that the harvester sends, each under its name.
--- statements.py fills in what stands in braces: identifiers, and what replaces
--- a column that this table lacks. Values are always parameters. A literal brace
--- is doubled, and there is no semicolon.
+-- Braces are replaced by identifiers, and by expressions for columns that the
+-- table lacks. Values are always parameters. A literal brace is doubled, and
+-- there is no semicolon.
 --
 -- {fields} are the columns of a record. A write by a leader is limited to rows
--- that are {owned}: marked by its leader id, or, where nothing is marked, of the
--- very message ids that it read; so a leader of the past changes nothing.
+-- that are {owned}: marked by its leader id, or, without marks, with the
+-- message ids that it has read; so a former leader changes nothing.
 --
--- What reads rows ends where their values and headers have so many bytes:
--- {bytes_before} counts them in front of each row, and the first row always {fits}.
+-- A page ends where the values and headers of its rows reach a number of bytes:
+-- {bytes_before} counts them before each row, and the first row always {fits}.
 
 -- name: session
--- Bound what follows, for the session or for its transaction only. A queue's
--- statistics tell of the past ("empty", "all marked by this leader"), and would
--- make the planner read and sort the whole table; every row that is wanted here
--- is found by the primary key.
+-- Set the time-outs, for the session or for its transaction only. A queue's
+-- statistics describe the past ("empty", "all marked by this leader"), and would
+-- make the planner read and sort the whole table; all statements here find their
+-- rows by the primary key.
 SELECT
     set_config('statement_timeout', %(statement_timeout)s, %(is_local)s),
     set_config('lock_timeout', %(lock_timeout)s, %(is_local)s),
@@ -32,11 +32,11 @@ SELECT
     set_config('enable_sort', 'off', %(is_local)s)
 
 -- name: backend
--- Which server process answers; another one than at connect means a pooler.
+-- Which server process answers; if it is not the one of the connect, there is a pooler.
 SELECT pg_backend_pid()
 
 -- name: listen
--- Be told of commits by writers that notify.
+-- Receive notifications of commits.
 LISTEN {channel}
 
 -- name: columns
@@ -46,12 +46,12 @@ FROM pg_attribute
 WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped
 
 -- name: ping
--- Ask for nothing, but of the table.
+-- Read nothing from the table, to learn whether it can be read.
 SELECT FROM {table} LIMIT 0
 
 -- name: mark
--- Claim rows from the head that this leader has not marked, whoever else has.
--- No lock in the page: the update waits for another's and takes the row over.
+-- Claim rows from the head that this leader has not marked, even if another has.
+-- The page takes no lock: the update waits for another's and takes the row over.
 WITH page AS MATERIALIZED (
     SELECT o.id
     FROM (
@@ -73,8 +73,8 @@ WHERE o.id = page.id
 RETURNING {fields}
 
 -- name: reset
--- Un-claim the rows of these lanes, up to the highest id that can be marked; and
--- what failed, although somebody may have mended its topic or key meanwhile.
+-- Unmark the rows of these keys, up to the highest id that can be marked; and
+-- the rows that failed, even if their topic or key was corrected meanwhile.
 UPDATE {table}
 SET leader_id = NULL
 WHERE
@@ -82,15 +82,15 @@ WHERE
     AND id <= %(highest)s
     AND (
         (kafka_topic, kafka_key) IN (
-            SELECT lane.topic, lane.key
-            FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS lane (topic, key)
+            SELECT given.topic, given.key
+            FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS given (topic, key)
         )
         OR id = ANY(%(lows)s::bigint[])
     )
 
 -- name: history
--- Which history of the database this is: a failover to a standby that lagged
--- behind begins a new timeline, on which ids are given again.
+-- The timeline of the database: a failover to a standby that lagged behind
+-- begins a new one, on which ids are drawn again.
 SELECT
     system_identifier
     || '/'
@@ -98,10 +98,10 @@ SELECT
 FROM pg_control_system()
 
 -- name: page
--- Read the first rows of what was never shown, gaps and all after a position,
--- and of lanes that are to be shown again up to it. One statement is one
--- snapshot: in two, a gap's transaction could commit between them, and its
--- successor on the same key would show first.
+-- Read the first rows that were not read yet, in gaps and after a position,
+-- and those of keys that are to be read again up to it. One statement is one
+-- snapshot: between two, a gap's transaction could commit, and its successor on
+-- the same key would be read first.
 SELECT {fields}
 FROM (
     SELECT o.*, {bytes_before}
@@ -121,7 +121,7 @@ FROM (
             SELECT * FROM {table} AS o
             WHERE
                 o.id BETWEEN %(low)s AND %(position)s
-                AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(lanes)s::text[])
+                AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(ordering_keys)s::text[])
                 AND {mine}
             ORDER BY o.id
             LIMIT %(limit)s
@@ -141,7 +141,7 @@ WHERE {fits}
 ORDER BY o.id
 
 -- name: page_after
--- The same when there are no gaps. Where it ends is found by ids and sizes alone:
+-- The same when there are no gaps. Its end is found by ids and sizes only:
 -- whole rows in the window would cost a third more.
 SELECT {fields}
 FROM {table} AS o
@@ -164,9 +164,9 @@ WHERE
 ORDER BY o.id
 
 -- name: writers
--- Who may still write a row whose id is drawn: an INSERT takes this lock before
--- it draws an id, and keeps it to the end of its transaction. One that is
--- prepared has no process, and may have gone by another name.
+-- Transactions that may still commit a row whose id is drawn: an INSERT takes
+-- this lock before it draws an id, and keeps it to the end of its transaction. A
+-- prepared transaction has no process, and may have had another name before.
 SELECT virtualtransaction, pid IS NULL
 FROM pg_locks
 WHERE
@@ -177,8 +177,8 @@ WHERE
     AND granted
 
 -- name: holders
--- Who keeps statements on these tables waiting: locks that conflict with reading or
--- writing rows, and requests for one, which are served in their order. A prepared
+-- Which sessions block statements on these tables: locks that conflict with reading
+-- or writing rows, and requests for one, which are served in order. A prepared
 -- transaction has no process.
 SELECT
     l.relation::regclass::text,
@@ -201,8 +201,8 @@ ORDER BY l.granted DESC, l.pid
 LIMIT 1
 
 -- name: sweep
--- Read rows from the head that nobody knows of: what lies up to a position, and
--- what other clusters have left.
+-- Repair scan: read rows from the head up to a position that this leader does not
+-- know, and rows of other clusters that may be taken over.
 SELECT {fields}
 FROM (
     SELECT o.*, {bytes_before}
@@ -213,8 +213,8 @@ FROM (
             {left}
             AND o.id <> ALL(%(known)s::bigint[])
             AND (o.kafka_topic, o.kafka_key) NOT IN (
-                SELECT lane.topic, lane.key
-                FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS lane (topic, key)
+                SELECT given.topic, given.key
+                FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS given (topic, key)
             )
         ORDER BY o.id
         LIMIT %(limit)s
@@ -224,7 +224,7 @@ WHERE {fits}
 ORDER BY o.id
 
 -- name: lanes
--- Read the first rows of some lanes, in one pass however many they are.
+-- Read the first rows of some keys, in one pass for any number of keys.
 SELECT {fields}
 FROM (
     SELECT o.*, {bytes_before}
@@ -233,7 +233,7 @@ FROM (
         FROM {table} AS o
         WHERE
             o.id BETWEEN %(low)s AND %(position)s
-            AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(lanes)s::text[])
+            AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(ordering_keys)s::text[])
             AND {mine}
         ORDER BY o.id
         LIMIT %(limit)s
@@ -243,12 +243,12 @@ WHERE {fits}
 ORDER BY o.id
 
 -- name: purge
--- Delete rows that are in the log.
+-- Delete rows that Kafka has acknowledged.
 DELETE FROM {table} AS o
 WHERE o.id = ANY(%(ids)s::bigint[]) AND {owned}
 
 -- name: archive
--- Move rows that are in the log to the archive table.
+-- Move rows that Kafka has acknowledged to the archive table.
 WITH purged AS (
     DELETE FROM {table} AS o
     WHERE o.id = ANY(%(ids)s::bigint[]) AND {owned}
@@ -270,7 +270,7 @@ INSERT INTO {archive} (
 SELECT * FROM purged
 
 -- name: fail
--- Count an attempt and note the error.
+-- Count an attempt and store the error.
 UPDATE {table} AS o
 SET
     attempts = least(o.attempts + 1, 32767),
@@ -279,7 +279,7 @@ FROM unnest(%(ids)s::bigint[], %(errors)s::text[]) AS failure (id, error)
 WHERE o.id = failure.id AND {owned}
 
 -- name: fail_unnoted
--- Count the rows of a table that has no place for an attempt or an error.
+-- Count the rows of a table that has no columns for attempts and errors.
 SELECT FROM {table} AS o
 WHERE o.id = ANY(%(ids)s::bigint[]) AND {owned}
 
@@ -326,15 +326,15 @@ SELECT
 FROM (SELECT FROM {table} AS o WHERE {mine} LIMIT %(cap)s) AS counted
 
 -- name: has_staging
--- Whether this outbox has tables of what is not to be sent yet.
+-- Whether this outbox has tables of staged messages.
 SELECT
     to_regclass(%(staged)s) IS NOT NULL AND to_regclass(%(series)s) IS NOT NULL
 
 -- name: agenda
--- In how many seconds, of a day at most, a staged message is due, the time of a
--- series is up, and a closed one may be forgotten; whether one is expiring. Each
--- date is bounded before anything is added to it or subtracted: one that plain SQL
--- has written may be infinite, or so far away that the result has no place.
+-- In how many seconds, at most a day, a staged message is due, a series expires,
+-- and a closed series may be deleted; whether one is expiring. Each date is bounded
+-- before arithmetic: plain SQL may have written one that is infinite, or so far
+-- away that the result is out of range.
 SELECT
     extract(epoch FROM greatest(agenda.due, now()) - now())::float8,
     extract(epoch FROM greatest(agenda.overdue, now()) - now())::float8,
@@ -357,8 +357,8 @@ FROM (
 ) AS agenda
 
 -- name: release_due
--- Move messages whose time has come into the outbox. It needs no leader id: a
--- row is moved once, whoever does it.
+-- Move due messages into the outbox. It needs no leader id: a row is moved once,
+-- by any process.
 WITH due AS MATERIALIZED (
     SELECT staged_id
     FROM {staged}
@@ -384,7 +384,7 @@ FROM moved
 ORDER BY not_before, staged_id
 
 -- name: expire_series
--- Close series whose time is up, but for those that somebody is writing to.
+-- Close series that have expired, except those that a transaction is writing to.
 WITH overdue AS MATERIALIZED (
     SELECT id
     FROM {series}
@@ -400,9 +400,9 @@ WHERE s.id = overdue.id
 
 -- name: clear_series
 -- Park or delete messages of one series that is expiring; return it after the
--- last. Nobody has staged in it since an earlier statement closed it, so this
--- one sees all that there is. A parked message gets an id of the outbox, under
--- which a release puts it back.
+-- last. No message was staged in it since an earlier statement closed it, so this
+-- one sees all of them. A parked message gets an id of the outbox, under which a
+-- release puts it back.
 WITH expiring AS MATERIALIZED (
     SELECT id, name, staged, on_timeout
     FROM {series}
@@ -447,7 +447,7 @@ WHERE s.id = expiring.id AND (SELECT count(*) FROM page) < %(limit)s
 RETURNING s.name, s.staged, s.on_timeout
 
 -- name: forget_series
--- Delete closed series that nobody will ask for any more.
+-- Delete closed series whose retention is over.
 WITH old AS MATERIALIZED (
     SELECT id
     FROM {series}
@@ -461,7 +461,7 @@ USING old
 WHERE s.id = old.id
 
 -- name: numbering
--- What makes the rows and the ids of this table one cluster's own.
+-- How the rows and the ids of this table are numbered by cluster.
 SELECT
     (
         SELECT pg_get_expr(adbin, adrelid)
@@ -488,7 +488,7 @@ FROM (SELECT pg_get_serial_sequence(%(table)s, 'id')::regclass AS drawn) AS ids
 LEFT JOIN pg_sequence ON seqrelid = ids.drawn
 
 -- name: has_identity
--- Whether this outbox has a table of its identity, and whether it has our columns:
+-- Whether this outbox has an identity table, and whether it has our columns:
 -- goharvest's table has neither.
 SELECT
     to_regclass(%(identity)s) IS NOT NULL,
@@ -502,8 +502,8 @@ SELECT
     )
 
 -- name: identity
--- Which outbox this is, and where it lies: a copy has the same identity in another
--- database. A database keeps its oid when it is renamed and on standbys.
+-- The identity of this outbox and of its database: a copy has the same identity in
+-- another database. A database keeps its oid when it is renamed and on standbys.
 SELECT
     i.outbox::text,
     c.system_identifier || '/' || d.oid
@@ -512,7 +512,7 @@ CROSS JOIN pg_catalog.pg_control_system() AS c
 JOIN pg_catalog.pg_database AS d ON d.datname = current_database()
 
 -- name: new_identity
--- Make this outbox another one than that of which it is a copy.
+-- Give this outbox, a copy, an identity of its own.
 INSERT INTO {identity} AS i (is_only)
 VALUES (true)
 ON CONFLICT (is_only) DO UPDATE

@@ -1,9 +1,7 @@
 """
-The tables of staged messages behind the relay's port `Staging`.
+The tables of delayed messages and series: the relay's port `Staging`.
 
-Each method is one statement of `queries.sql`, atomic by itself. `stashing/staging.py`
-fills the tables, `relay/releaser.py` empties them through here. All times are
-the database's own.
+Each method is one statement, and atomic. All times are the database's.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ from .statements import compose, identifier, queries
 
 class PostgresStaging:
     """
-    Moves what is due out of the staged table, for one thread.
+    Moves due messages out of the staged table, for one thread.
 
     Args:
         table: name of the outbox table, after which the others are named,
             perhaps with a schema: `sales.outbox`.
-        retention: seconds for which a closed series is remembered.
+        retention: seconds for which a closed series is kept.
     """
 
     def __init__(self, database: Database, *, table: str, retention: float) -> None:
@@ -66,7 +64,7 @@ class PostgresStaging:
         return self._write("forget_series", limit=limit, retention=self._retention)
 
     def close(self) -> None:
-        """Drop the connection; the next call makes a new one."""
+        """Close the connection; the next call opens a new one."""
         self._database.close()
 
     def _write(self, name: str, **values: Any) -> int:

@@ -1,9 +1,8 @@
 """
-The statements of `queries.sql`, made to fit one table.
+The statements of `queries.sql`, fitted to one table.
 
-`outbox.py` composes them once a connection: a table that has goharvest's own
-columns only gets the same statements with an expression in place of each
-column that it lacks.
+A table that has only goharvest's columns gets the same statements, with an
+expression in place of each column that it lacks.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ CASE
         THEN (extract(epoch FROM o.create_time) * 1000000)::bigint
     ELSE 0
 END"""
-"""Microseconds since the epoch; a row with an infinite time, or one that no bigint
-holds, must not stop a page."""
+"""Microseconds since the epoch; a row with an infinite time, or one out of the range
+of a bigint, must not make a page fail."""
 
 _SUBSTITUTES: Final[Mapping[LiteralString, LiteralString]] = {
     "kafka_value_bytes": "NULL::bytea",
@@ -40,7 +39,7 @@ _SUBSTITUTES: Final[Mapping[LiteralString, LiteralString]] = {
     # The same row gets the same id from every harvester of this outbox.
     "message_id": f"md5(concat_ws(':', %(source)s::text, o.id, {_CREATED_AT}))::uuid",
 }
-"""What stands for each column that only django-outbox's own table has."""
+"""The expression for each column that only django-outbox's own table has."""
 
 _FIELDS: Final[LiteralString] = """
     o.id,
@@ -55,7 +54,7 @@ _FIELDS: Final[LiteralString] = """
     {cluster_id},
     {attempts},
     {kafka_value_bytes}"""
-"""The columns of a record, as `table.py` reads them."""
+"""The columns of a record, the binary value last."""
 
 _HEADER_BYTES: Final[LiteralString] = """
     CASE
@@ -64,11 +63,11 @@ _HEADER_BYTES: Final[LiteralString] = """
         ELSE octet_length(pg_catalog.array_to_string({column}, ''))
     END"""
 """
-Of an array of texts, with what PostgreSQL adds to each.
+Size of an array of texts, including PostgreSQL's overhead for each.
 
-The size of a compressed one is known only when it is read; those of ordinary
+The size of a compressed array is known only when it is read; arrays of ordinary
 messages are not compressed, and cost nothing. The names are qualified: both
-functions take any type, so that one of another schema could fit better.
+functions take any type, so that a function of another schema could match better.
 """
 
 _BYTES_BEFORE: Final[LiteralString] = """
@@ -78,7 +77,7 @@ _BYTES_BEFORE: Final[LiteralString] = """
     )
     OVER (ORDER BY o.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     AS bytes_before"""
-"""Of values and headers in front of a row; no value is read, however large."""
+"""Bytes of values and headers before a row; no value is read, however large."""
 
 _HEADER_COLUMNS: Final = {
     "header_name_bytes": "kafka_header_keys",
@@ -88,15 +87,15 @@ _HEADER_COLUMNS: Final = {
 _FITS: Final[LiteralString] = "coalesce(o.bytes_before, 0) < %(page_bytes)s"
 
 MARKED: Final[LiteralString] = "o.leader_id = %(leader_id)s::uuid"
-"""Rows are owned by their mark."""
+"""Rows that carry the leader's mark."""
 
 IDENTIFIED: Final[LiteralString] = "{message_id} = ANY(%(message_ids)s::uuid[])"
-"""Rows are owned by who has read their message id: an id may be given again."""
+"""Rows whose message id the leader has read: an id may be drawn twice."""
 
 
 @cache
 def queries() -> Mapping[str, LiteralString]:
-    """Read `queries.sql`: each statement by its name, opening with its name."""
+    """Read `queries.sql`: each statement by its name, which is its first line."""
     text = resources.files(__package__).joinpath("queries.sql").read_text("utf-8")
     _, *blocks = _NAME.split(text)
     return {
@@ -119,13 +118,13 @@ def compose(
     scope: Scope | None = None,
 ) -> Mapping[str, bytes]:
     """
-    Make each statement for a table, as the driver takes it.
+    Compose each statement for a table, in the form that the driver takes.
 
     Args:
         table: its name, perhaps with a schema: `sales.outbox`.
-        columns: those that it has.
+        columns: the columns that it has.
         owned: which rows a leader may write: `MARKED` or `IDENTIFIED`.
-        scope: which rows it looks for, where there are several clusters.
+        scope: which rows a leader reads, where there are several clusters.
     """
     parts: dict[str, sql.Composable] = {
         "table": _escaped(table),
@@ -148,8 +147,8 @@ def compose(
     parts["bytes_before"] = sql.SQL(_BYTES_BEFORE).format(**parts)
     parts["fits"] = sql.SQL(_FITS)
     parts["owned"] = sql.SQL(owned).format(**parts)
-    parts["mine"] = sql.SQL(scope.mine if scope else "true")
-    parts["left"] = sql.SQL(scope.left if scope else "o.id <= %(position)s")
+    parts["mine"] = sql.SQL(scope.readable if scope else "true")
+    parts["left"] = sql.SQL(scope.repairable if scope else "o.id <= %(position)s")
     return {
         name: sql.SQL(text).format(**parts).as_bytes(None)
         for name, text in queries().items()
@@ -157,11 +156,11 @@ def compose(
 
 
 def _escaped(table: str, *, suffix: str = "") -> sql.Composable:
-    """Quote a name for a statement in which a single % opens a parameter."""
+    """Quote a name for a statement in which a single % begins a parameter."""
     quoted: LiteralString = identifier(table, suffix=suffix).as_string(None)
     return sql.SQL(quoted.replace("%", "%%"))
 
 
 def quoted(name: str) -> str:
-    """Quote an SQL identifier, whatever is in it."""
+    """Quote an SQL identifier, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'

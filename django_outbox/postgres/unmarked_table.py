@@ -1,9 +1,8 @@
 """
-The outbox table behind the port `UnmarkedTable`: rows that nobody marks.
+The outbox table without marks: the relay's port `UnmarkedTable`.
 
-Before it comes `stashing/writing.py` or anybody's INSERT, after it the ledger relay, or
-MP/R with its marks in memory. Reading changes nothing; what is written is found
-by id and message id.
+Used by the ledger relay, and by MP/R with its marks in memory. Reading changes
+nothing; writes find their rows by id and message id.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class UnmarkedOutbox(Table):
             position=position,
             lows=[low for low, _ in gaps],
             highs=[high for _, high in gaps],
-            **_of_lanes(held),
+            **_key_parameters(held),
             limit=limit,
         )
 
@@ -68,11 +67,13 @@ class UnmarkedOutbox(Table):
         )
 
     def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
-        return self._read("lanes", position=position, **_of_lanes(held), limit=limit)
+        return self._read(
+            "lanes", position=position, **_key_parameters(held), limit=limit
+        )
 
     def history(self) -> str:
         with self._database.session() as connection:
-            # A connection cannot outlive the history that it began in.
+            # A connection cannot outlive the timeline on which it was opened.
             is_known = self._history is not None and self._history[0] is connection
             if not is_known or self._database.is_pooled:
                 row = connection.execute(queries()["history"]).fetchone()
@@ -85,7 +86,7 @@ class UnmarkedOutbox(Table):
 
 
 class RememberedOutbox(UnmarkedOutbox):
-    """The same rows behind the port `Outbox`: the marks are kept in memory."""
+    """The same rows behind the port `Outbox`, with marks in memory."""
 
     def __init__(
         self, *arguments: Any, clock: Callable[[], float] = boottime, **options: Any
@@ -102,10 +103,10 @@ class RememberedOutbox(UnmarkedOutbox):
         self._marks.reset(leader_id, lanes)
 
 
-def _of_lanes(held: Sequence[Held]) -> dict[str, Any]:
-    """Return the parameters that name lanes; without any, ids that no row has."""
+def _key_parameters(held: Sequence[Held]) -> dict[str, Any]:
+    """Return the parameters for these keys; without any, ids that no row has."""
     return {
         "low": min((low for _, low in held), default=_HIGHEST_ID),
-        # No topic has a line break in its name.
-        "lanes": [f"{topic}\n{key}" for (topic, key), _ in held],
+        # The name of a topic contains no line break.
+        "ordering_keys": [f"{topic}\n{key}" for (topic, key), _ in held],
     }

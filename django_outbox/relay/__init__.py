@@ -1,40 +1,60 @@
 """
-MP/R: mark, purge/reset. How records leave the table, in order and none lost.
+How records leave the table, in order and none lost: what both relays share, and MP/R.
 
-The protocol is goharvest's (github.com/obsidiandynamics/goharvest, README);
-the steps A1–A9 and B1–B5 keep its numbers. Nothing in this package knows
-Django, a driver, a broker or a clock: `ports.py` names what it needs, and a
-seeded simulator (tests/simulation) drives it through random faults.
+MP/R is *mark, purge/reset*, the protocol of goharvest
+(github.com/obsidiandynamics/goharvest, README); the steps A1–A9 and B1–B5 keep its
+numbers. With DELIVERY = "exactly-once" the ledger relay takes its place: see
+`ledger/`. This package knows neither Django nor a driver, a broker or a clock:
+`ports.py` says what it needs, and a seeded simulator (tests/simulation) drives it
+through random faults.
 
 
-The flow
-========
+The flow of MP/R
+================
 
 ::
 
     table ── mark ──▶ queue by lane ── take ──▶ produce ──▶ Kafka
-      ▲                  (inflight.py)                        │
+      ▲              (mpr/inflight.py)                        │
       │                                                 delivery report
       └── purge / fail / park ◀── settlement ◀───────────────┘
-             (settle.py)            (relay.py)
+            (settler.py)        (mpr/barrier.py)
 
-A *lane* is a (topic, key). A record is marked (claimed in the table for this
-leader id), taken (counted in flight, its lane's barrier raised), produced,
+A *lane* is an ordering key: (topic, key). A record is marked (claimed in the table
+for this leader id), taken (counted in flight, its lane's barrier raised), produced,
 reported, and settled (the table holds the outcome, the barrier is lowered).
 
-Three parts that wait for nobody but their own server, on one thread that the
-harvester owns (`harvester/workers.py`):
+Three parts share one thread. The marker and the settler run in fibers, so that each
+part waits for its own server only:
 
 =====================  ======================================================
-dispatch.py            A1 check leadership · A2 clear force-remark · A4
+mpr/dispatcher.py      A1 check leadership · A2 clear force-remark · A4
 (decides, produces)    throttle on all in flight · A5 barrier of the lane ·
                        A6, A7 count it in · A8 produce · A9 take a new leader
                        id
-mark.py                B2 reset the lanes that are due · A3 mark from the head
+mpr/marker.py          B2 reset the lanes that are due · A3 mark from the head
 (marks, resets)
-settle.py              B1 purge what is acknowledged · note or park what
-(purges, fails, parks) failed (B3: its lane is blocked) · then dispatch lowers
-                       the counters and barriers (B4, B5)
+settler.py             B1 purge what is acknowledged · note or park what
+(purges, fails, parks) failed (B3: its lane is blocked) · then the dispatcher
+                       lowers the counters and barriers (B4, B5)
+=====================  ======================================================
+
+What else both relays use:
+
+=====================  ======================================================
+work_queue.py          what other threads ask of a dispatcher, and what it asks
+                       of the table
+fibers.py              several bodies on one thread, each waiting for a socket
+gaps.py                which rows a reader without marks has not read yet
+memory_marks.py        marks in the memory of the leader, instead of the table
+takeover.py            which cluster relays whose records, and when
+takeovers.py           which takeovers are in progress
+trust.py               whether a leader id may act now
+retry.py               whether a failed record waits, or is parked
+polling.py             when to read the table next
+availability.py        how long the table has been unavailable
+meter.py               reads the counters for the event meter_read
+releaser.py            moves staged messages that are due into the outbox
 =====================  ======================================================
 
 
@@ -46,19 +66,19 @@ after the purge is committed, not at the acknowledgement. So after any crash
 only the last record of a lane can be sent again, and never behind a later one.
 
 *Nothing is lost.* A row leaves the table only after a delivery report without
-error and with an offset. A mark takes whatever this leader id has not marked,
-so a row that commits behind marked rows is found by the next mark, and the rows
-of a dead leader are found by its successor. Marks in the table (`leader_id`)
-carry no position; marks in memory (`memory.py`) remember every gap that they
+error and with an offset. A mark claims every row that this leader id has not
+marked, so a row that commits behind marked rows is found by the next mark, and
+the rows of a dead leader are found by its successor. Marks in the table
+(`leader_id`) carry no position; marks in memory remember every gap that they
 have passed.
 
-*An old leader harms nobody.* Every write is scoped: by the leader id where it
-is the mark, else by the message ids of what was read. Before each mark and each
-produce the dispatcher asks whether its term is still proven; when it is not, it
-stands down and empties the producer's queue.
+*A former leader does no harm.* Every write is scoped: by the leader id where it
+is the mark, else by the message ids of the rows that were read. Before each mark
+and each record that it produces, the dispatcher checks that its term is still
+proven; if not, it stands down and empties the producer's queue.
 
 *One leader id at a time.* A new id is taken only when nothing is in flight
-under the former one.
+under the previous one.
 
 
 What a failure does
@@ -69,27 +89,27 @@ delivery failed          The lane is blocked: its marked followers are
                          forgotten here and stay marked in the table. Its row
                          gets the attempt and the error. When its back-off is
                          over, all the lane's rows are reset, and the next
-                         mark finds them in order. Other lanes flow on.
-poison, policy `park`    The row moves to the parked table; the lane flows on.
-outcome of a mark or     The table may hold marks that nobody knows of:
-reset unknown            *force-remark*. Nothing more is produced, what is in
-                         flight settles, and a new leader id (LeaderRefreshed)
+                         mark finds them in order. Other lanes continue.
+poison, policy `park`    The row moves to the parked table; the lane continues.
+outcome of a mark or     The table may hold marks that this leader does not
+reset unknown            know: *force-remark*. Nothing more is produced, records
+                         in flight settle, and a new leader id (LeaderRefreshed)
                          makes all unsettled rows markable again, in order.
-purge or park hit too    Somebody else has marked our rows, or a statement of a
-few rows, or a mark      former leader id took effect late: force-remark.
-returns rows that wait
-here already
-producer broken          It is discarded, its records count as in flight no
-                         more, force-remark, and the next one is built.
+purge or park affects    Another leader has marked these rows, or a statement of
+too few rows, or a mark  a former leader id took effect late: force-remark.
+returns rows that are
+queued here already
+producer broken          It is discarded, its records no longer count as in
+                         flight, force-remark, and the next one is built.
 lease over               Stand down: forget the queue, discard the producer.
-table out of reach       Try on; after a deadline, resign leadership.
-another cluster's rows   Waited too long for their own relay: the sweep finds them
-                         (`takeover.py`), and they go behind this cluster's own.
+table unavailable        Retry; after a deadline, resign leadership.
+another cluster's rows   Overdue for their own relay: the sweep finds them, and
+                         they go behind this cluster's own.
 =======================  ====================================================
 
 Two differences from the reference are deliberate. There, every failed
-delivery refreshes the leader id and so stops all lanes; here it resets its
-own lane only, because marks and resets share one fiber and so cannot race.
-And there a busy key stops the marker; here its followers wait in a queue of
-their own.
+delivery refreshes the leader id and so stops all lanes; here it resets only its
+own lane, because marks and resets share one fiber and so cannot race.
+And there a busy key stops the marker; here its followers wait in their own
+queue.
 """

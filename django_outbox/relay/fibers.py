@@ -2,13 +2,10 @@
 Fibers: several bodies on one thread, each of which may wait for its own socket.
 
 A leader waits for PostgreSQL and for Kafka at the same time. Where each has a
-thread, Python's lock goes from one to the other all the time, and on a small
+thread, the GIL goes from one to the other all the time, and on a small
 machine that costs a sixth of the rate. A fiber is written as if it blocked;
 where it would wait for a socket, its thread goes on with something else. Fibers
 are greenlets: see docs/decisions/greenlet.md.
-
-`harvester/workers.py` has them carry out what a dispatcher asks of the table, and
-`postgres/connection.py` lets a fiber wait.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ class Fiber(greenlet):
         """Boot-time seconds at which it goes on, whatever else it waits for."""
 
     def is_due(self, now: float) -> bool:
-        """Whether it can go on; whoever waits for a socket is told by `Fibers`."""
+        """Whether it can go on; `Fibers` resumes one that waits for a socket."""
         return now >= self.due_at or bool(self._condition())
 
     def wait_for(self, socket: int, events: int, *, until: float = inf) -> int:
@@ -272,6 +269,6 @@ def _wanted(events: int) -> int:
 
 
 def _ready(events: int) -> int:
-    """Say what a socket is ready for; whoever reads learns of an error, too."""
+    """Say what a socket is ready for; a read reports an error, too."""
     writable = WRITABLE if events & select.POLLOUT else 0
     return writable | (READABLE if events & ~select.POLLOUT else 0)

@@ -4,10 +4,8 @@ Marks in the memory of the leader: which rows it was shown, and which again.
 It stands behind the same port as marks in the table (setting MARKS) and costs
 one row version fewer for each record; a million dead rows do not slow it. What
 it knows is of one leader id, and a new id begins at the head of the table.
-Rows are found by `gaps.py`; a sweep finds what no reasoning about gaps can
-(ids set by hand, a sequence moved back, a row restored).
-
-Before it comes `mark.py`, after it the table.
+Rows are found by a position and the gaps behind it; a sweep finds what no reasoning
+about gaps can (ids set by hand, a sequence moved back, a row restored).
 """
 
 from __future__ import annotations

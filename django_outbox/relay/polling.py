@@ -1,5 +1,5 @@
 """
-When to look at the table: often while it is busy, seldom while it is quiet.
+When to look at the table: often while it is busy, rarely while it is quiet.
 
 Both dispatchers plan by it: MP/R's marks, and the ledger relay's looks.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 SLOWER: Final = 1.25
-"""Times as long as the last is each pause at an empty table: whoever writes again
+"""Times as long as the last is each pause at an empty table: a writer that writes again
 after some time waits for a quarter of that time at most."""
 
 SWEEP_SHARE: Final = 20

@@ -1,8 +1,8 @@
 """
 What the relay needs from the outside: a table, a producer, a leader's term.
 
-Adapters live in `postgres/`, `kafka/` and `election/`; fakes in `testing/`.
-Every implementation passes the same scenarios in `tests/contracts`.
+Adapters live in `postgres/`, `kafka/` and `election/`. Every implementation passes
+the same scenarios in `tests/contracts`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SettledTable(Protocol):
 
     One object serves one thread. Every method may block up to the statement
     time-out and raises `DatabaseUnavailable` when the outcome is unknown;
-    the next call connects anew by itself. Rows are limited to those that are
+    the next call connects again. Rows are limited to those that are
     the leader's: by its mark, or (the ledger relay, which marks nothing) by
     the message ids that it has read.
     """
@@ -55,8 +55,7 @@ class Outbox(SettledTable, Protocol):
     """
     The table, as a leader marks it: every write carries the leader id.
 
-    Marks live in the table (`postgres/marked_table.py`), or in the memory of the
-    leader (`memory.py`).
+    Marks live in the table, or in the memory of the leader.
     """
 
     def mark(
@@ -74,8 +73,8 @@ class Outbox(SettledTable, Protocol):
         """
         Let all rows of these lanes that `leader_id` has marked be marked again.
 
-        And the rows that they are held from, whose topic or key somebody may have
-        mended.
+        And the rows that they are held from, even if their topic or key was
+        corrected.
         """
 
     def ping(self) -> None:

@@ -1,9 +1,9 @@
 """
 The settling side of MP/R: purge what is acknowledged, note what failed, park.
 
-`settle()` is one round trip, which a fiber of `harvester/workers.py` makes and,
-if need be, makes again. No settlement is given up while its process harvests: to
-purge an acknowledged record is right at any time, since the leader id scopes it.
+`settle()` is one round trip, made in a fiber and repeated if necessary. No settlement
+is given up while its process harvests: to purge an acknowledged record is right at
+any time, since the leader id scopes it.
 """
 
 from __future__ import annotations

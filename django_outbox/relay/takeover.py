@@ -24,8 +24,8 @@ Ages are those of the database that answers: its clock now, less create_time,
 which the origin's clock has written. A clock that is ahead of the origin's by
 *s* seconds shortens the delay by *s*; one that is behind lengthens it.
 
-Plain functions, without a clock and a driver. `postgres/takeover_sql.py` has the
-same as SQL, and one table of cases tests both.
+Plain functions, without a clock and a driver. The same rule exists in SQL; one table
+of cases tests both.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """
 Which clusters' records this one relays at present, for those who watch.
 
-`takeover.py` says when a record may be taken over; here is noted that some
-are. A takeover lasts until none of its origin's records has been found for as
-long as one rank waits: a cluster whose application lives on writes more.
+A takeover lasts until none of its origin's records has been found for as long as one
+rank waits: a cluster whose application is still alive writes more.
 """
 
 from __future__ import annotations

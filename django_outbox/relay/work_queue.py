@@ -1,9 +1,9 @@
 """
 What comes to the thread "dispatch" from elsewhere, and what goes out from it.
 
-Both dispatchers build on it: MP/R's (`dispatch.py`) and the ledger relay's
-(`relay/ledger/ledger_dispatcher.py`). Claims and settlements come back in the
-order in which they were carried out; the elector asks for a drain and waits.
+Both dispatchers build on it, MP/R's and the ledger relay's. Claims and settlements
+come back in the order in which they were carried out; the elector asks for a drain
+and waits.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Handoff(Generic[ClaimT]):
 
     def nudge(self) -> None:
         """Look at the table at once, or once more: rows were committed just now."""
-        # Whoever does not lead looks as soon as it does.
+        # A process that does not lead looks as soon as it does.
         if self._leadership.term is not None:
             self._is_nudged = True
             self.wake()

@@ -1,11 +1,9 @@
 """
-What a reaper.yaml says, in goharvest's keys: database, table, name, settings.
+What a reaper.yaml configures, in goharvest's keys: database, table, name, settings.
 
-Comes after `standalone/yaml_file.py`, which has read the file;
-`standalone/reaper.py` builds a harvester of the result. A key that means
-something here is taken over, a key that means nothing here is accepted with a
-notice that says why, and an unknown key is an error, so that a file of
-goharvest's reaper works as it is.
+A file of goharvest's reaper works unchanged: a key that applies becomes a setting,
+a key that does not apply is accepted with a notice that says why, and an unknown
+key is an error.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ _HARVEST: Final = (
     "outboxTable",
     "producerKafkaConfig",
 )
-"""All keys of `harvest`, which may also stand at the top level."""
+"""All keys of `harvest`, which are also allowed at the top level."""
 
 _LEVELS: Final = {
     "trace": logging.DEBUG,
@@ -51,20 +49,20 @@ _LEVELS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaperConfig:
-    """What a reaper.yaml says."""
+    """The contents of a reaper.yaml."""
 
     options: OutboxSettings = field(repr=False)
     data_source: str = field(repr=False)
     """A conninfo string or URL, which libpq accepts; it may hold a password."""
     table: str
-    """Name of the outbox table as the catalogue has it, perhaps with its schema."""
+    """Name of the outbox table as in the catalogue, perhaps with its schema."""
     name: str | None
     """Of the process in logs and events."""
     level: int
     """Of the log, as in `logging`."""
     notices: tuple[Notice, ...]
     in_words_of_the_file: Callable[[str], str] = field(compare=False, repr=False)
-    """Names the file's keys where a message names settings."""
+    """Replaces the settings that a message names by the file's keys."""
 
 
 def configure(document: Mapping[str, Any]) -> ReaperConfig:

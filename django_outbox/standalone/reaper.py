@@ -1,10 +1,7 @@
 """
-Standalone mode: one harvester for an app that is not Django.
+Standalone mode: one harvester for an application without Django.
 
-`__main__.py` parses the command line, `standalone/yaml_file.py` and
-`standalone/configuration.py` read the file, `harvester/process.py` runs. No
-Django settings are needed: everything comes from the file, and there are no
-receivers to tell of events.
+Everything comes from the file. Events have no receivers, only observers.
 """
 
 from __future__ import annotations
@@ -93,6 +90,6 @@ def _harvester(
             table=config.table,
             solo=solo,
         ),
-        # Nobody has connected a receiver in a process of our own.
+        # No receiver is connected in a standalone process.
         send=lambda _: 0,
     )

@@ -1,9 +1,8 @@
 """
 Translates goharvest's limits and Kafka properties into settings of an outbox.
 
-`standalone/configuration.py` gives it the section `harvest` of the file and gets
-settings that keep every rule of `settings/rules.py`, whichever keys are given.
-What has another meaning here, or none, becomes a notice.
+The settings keep all rules of `OutboxSettings`, for any keys of the file. A key
+with another meaning, or with none, becomes a notice.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _DEFAULTS: Final = OutboxSettings()
 _UNUSED: Final = {
     "drainInterval": "a busy key's records wait in a queue of their own",
     "ioErrorBackoff": "the pause after a database error grows from 0.1 s to 1 s",
-    "maxPollInterval": "leadership is looked at before each record is sent",
-    "pollDuration": "the election waits for the broker, it does not poll in turns",
+    "maxPollInterval": "leadership is checked before each record is sent",
+    "pollDuration": "the election waits for the broker instead of polling in turns",
     "queueTimeout": "a busy key's records wait in a queue of their own",
     "sendBuffer": "there is one producer, with librdkafka's queue",
     "sendConcurrency": "one producer sends for all keys at the same time",
 }
-"""Limits that mean nothing here, each with the reason."""
+"""Limits without effect, each with the reason."""
 
 _COUNTS: Final = {
     "markQueryRecords": "MARK_BATCH",
@@ -53,19 +52,19 @@ _ELECTION: Final = {
     "max.poll.interval.ms",
     "session.timeout.ms",
 }
-"""Properties of the group's consumer that are settings here."""
+"""Properties of the group's consumer that have a setting."""
 
 _DELIVERY: Final = ("delivery.timeout.ms", "message.timeout.ms")
-"""librdkafka's two names of one property that is a setting here."""
+"""librdkafka's two names of one property that has a setting."""
 
 SERVERS: Final = {"bootstrap.servers": "localhost:9092"}
-"""Where Kafka is, unless the file says otherwise."""
+"""The brokers, unless the file names others."""
 
 _SETTING_NAME: Final = re.compile(r"\b[A-Z]{3,}(?:_[A-Z]+)*\b")
 
 
 class Notice(NamedTuple):
-    """What the person who wrote the file should know of a key."""
+    """A remark on a key for the author of the file."""
 
     level: int
     """As in `logging`."""
@@ -74,11 +73,11 @@ class Notice(NamedTuple):
 
 
 class SettingsOfFile:
-    """The settings as they come together, each with the key that it is from."""
+    """Builds the settings, and remembers the key that each comes from."""
 
     def __init__(self, harvest: Section) -> None:
         self.notices: list[Notice] = []
-        """What the person who wrote the file should know."""
+        """Remarks for the author of the file."""
         self._harvest = harvest
         self._limits = harvest.section("limits", known=LIMITS)
         self._base = harvest.section("baseKafkaConfig")
@@ -93,7 +92,12 @@ class SettingsOfFile:
         }
 
     def build(self) -> OutboxSettings:
-        """Return the settings, checked; a problem is told in the file's words."""
+        """
+        Return the checked settings.
+
+        Raises:
+            ConfigurationError: with one line that names the file's key.
+        """
         self._name_election()
         self._time_election()
         self._limit()
@@ -109,7 +113,7 @@ class SettingsOfFile:
         self.notices.append(Notice(logging.WARNING, key, message))
 
     def in_words_of_the_file(self, message: str) -> str:
-        """Name the file's keys where a message names settings."""
+        """Replace the settings that a message names by the file's keys."""
         return _SETTING_NAME.sub(lambda m: self._keys.get(m[0], m[0]), message)
 
     def _name_election(self) -> None:
@@ -123,26 +127,26 @@ class SettingsOfFile:
             group = named.LEADER_GROUP
             self.warn(
                 group_key,
-                f"is not set, {group!r} is used; name one for each outbox table",
+                f"is not set, using {group!r}; set another one for each outbox table",
             )
         if not topic and named.is_named:
             topic = named.LEADER_TOPIC
-            self.warn(topic_key, f"is not set, {topic!r} is used")
+            self.warn(topic_key, f"is not set, using {topic!r}")
         if topic.startswith("__"):
             raise ConfigurationError(
-                f"{topic_key}: {topic!r} is Kafka's own; name a topic to which "
-                "heartbeats can be written."
+                f"{topic_key}: {topic!r} is an internal topic of Kafka; name a topic "
+                "to which heartbeats can be written."
             )
         if named.is_named:
             self._set("LEADER_TOPIC", topic_key, topic)
             self._set("LEADER_GROUP", group_key, group)
 
     def _time_election(self) -> None:
-        """Keep the rules that keep two leaders apart, whichever keys are given."""
+        """Keep the rules that prevent two leaders, for any keys of the file."""
         heartbeat = self._limits.duration("heartbeatTimeout")
         session = self._taken(self._base, "session.timeout.ms", "SESSION_TIMEOUT")
         if session is None:
-            # Three times as in goharvest, and never below a stock broker's least.
+            # Three times as in goharvest, and never below a broker's default minimum.
             session = max(_DEFAULTS.SESSION_TIMEOUT, 3 * (heartbeat or 0.0))
             self._values["SESSION_TIMEOUT"] = session
         if heartbeat is None:
@@ -156,7 +160,7 @@ class SettingsOfFile:
                 wanted = self._taken(section, name, "DELIVERY_TIMEOUT")
                 if wanted is not None and not 0 < wanted <= session:
                     key = section.key(name)
-                    self.warn(key, f"is bounded to the session timeout, {session:g} s")
+                    self.warn(key, f"is reduced to the session timeout, {session:g} s")
                     self._set("DELIVERY_TIMEOUT", key, session)
 
     def _pace_heartbeats(self, timeout: float) -> None:
@@ -171,14 +175,14 @@ class SettingsOfFile:
             return
         if interval > timeout / 2:
             interval = timeout / 2
-            self.warn(key, f"is bounded to half the heartbeat timeout, {interval:g} s")
+            self.warn(key, f"is reduced to half the heartbeat timeout, {interval:g} s")
         self._set("HEARTBEAT_INTERVAL", key, interval)
 
     def _limit(self) -> None:
         limits = self._limits
         for name, reason in _UNUSED.items():
             if limits.text(name) is not None:
-                self.warn(limits.key(name), f"means nothing here: {reason}")
+                self.warn(limits.key(name), f"has no effect: {reason}")
         for name, setting in _COUNTS.items():
             if (count := limits.integer(name)) is not None:
                 self._set(setting, limits.key(name), count)
@@ -190,7 +194,7 @@ class SettingsOfFile:
             self._set("MIN_POLL_INTERVAL", limits.key("markBackoff"), busy)
 
     def _kept(self, section: Section, *taken: str) -> dict[str, str | None]:
-        """Return the properties that go to librdkafka as they are."""
+        """Return the properties that go to librdkafka unchanged."""
         kept = {}
         for name in section:
             value = section.text(name)
@@ -198,17 +202,17 @@ class SettingsOfFile:
                 reason = self.in_words_of_the_file(reason)
                 self.warn(section.key(name), f"is ignored: {reason}")
             elif name.startswith("go."):
-                self.warn(section.key(name), "is ignored: of the Go client only")
+                self.warn(section.key(name), "is ignored: for the Go client only")
             elif name not in taken:
                 kept[name] = value
         return kept
 
     def _taken(self, section: Section, name: str, setting: str) -> float | None:
-        """Take a Kafka property over as a setting, in seconds."""
+        """Use a Kafka property as a setting, in seconds."""
         if (milliseconds := section.integer(name)) is None:
             return None
         key = section.key(name)
-        self.notices.append(Notice(logging.INFO, key, f"is taken over as {setting}"))
+        self.notices.append(Notice(logging.INFO, key, f"is used as {setting}"))
         self._set(setting, key, milliseconds / 1000)
         return milliseconds / 1000
 

@@ -1,10 +1,8 @@
 """
-Reads a reaper.yaml: YAML in, sections of texts with their types out.
+Reads a reaper.yaml: YAML in, sections with typed access to their keys out.
 
-`standalone/reaper.py` calls `read()`, `standalone/configuration.py` asks a
-`Section` for each key. Every scalar stays the text that stands in the file, so
-that a password like `0123` or a level like `Off` means what it says. No message
-quotes a value that may be a secret.
+Every scalar stays the text of the file, so that a password like `0123` or a level
+like `Off` keeps its meaning. No message quotes a value that may be a secret.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ _RESOLVERS: Final = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag in _RESOLVED]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-"""What an unquoted scalar may mean other than text: nothing, or a merge."""
+"""The only meanings of an unquoted scalar besides text: null, and a merge key."""
 
 _UNITS: Final = {
     "ns": Decimal("1e-9"),
     "us": Decimal("1e-6"),
-    # Unicode has two of them, and Go takes both.
+    # Unicode has two such characters, and Go accepts both.
     "\N{MICRO SIGN}s": Decimal("1e-6"),
     "\N{GREEK SMALL LETTER MU}s": Decimal("1e-6"),
     "ms": Decimal("1e-3"),
@@ -51,7 +49,7 @@ _EMPTY_VALUE: Final = re.compile(r"('(?:\\.|[^'\\])*')|(?<!\S)(\w+)\s*=\s+(?=\w+
 
 
 class _Loader(yaml.SafeLoader):
-    """Leaves scalars as text and refuses a key that stands twice."""
+    """Leaves scalars as text and refuses duplicate keys."""
 
     yaml_implicit_resolvers = _RESOLVERS
 
@@ -66,7 +64,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _StandsTwice(yaml.MarkedYAMLError):
-    """A mapping has the same key again."""
+    """A mapping has a duplicate key."""
 
 
 def read(path: Path) -> Mapping[str, Any]:
@@ -81,11 +79,11 @@ def read(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError:
-        raise ConfigurationError("is not a text in UTF-8.") from None
+        raise ConfigurationError("is not UTF-8 text.") from None
     except yaml.MarkedYAMLError as error:
-        # The parser's own message may quote a part of a password.
+        # The parser's message may quote a part of a password.
         is_twice = isinstance(error, _StandsTwice)
-        what = "has the same key again" if is_twice else "is not valid YAML"
+        what = "has a duplicate key" if is_twice else "is not valid YAML"
         mark = error.problem_mark
         place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ConfigurationError(f"{what}{place}.") from None
@@ -103,7 +101,7 @@ def seconds(text: str) -> float:
     Convert Go's notation: `1m30s`, `500ms`, or plain nanoseconds.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a duration.
     """
     if _INTEGER.fullmatch(text):
         return float(Decimal(text) * _UNITS["ns"])
@@ -114,10 +112,10 @@ def seconds(text: str) -> float:
 
 def conninfo(text: str) -> str:
     """
-    Return a data source in libpq's words.
+    Return a data source in libpq's syntax.
 
-    `password= dbname=x` is meant to have no password; to libpq (and to
-    goharvest) its password is "dbname=x".
+    `password= dbname=x` means an empty password; libpq (and goharvest) would read
+    the password "dbname=x".
     """
     if "://" in text:
         return text
@@ -126,10 +124,10 @@ def conninfo(text: str) -> str:
 
 def table_name(text: str) -> str:
     """
-    Return the name that SQL makes of it: what is not quoted is lower case.
+    Return a table's name as SQL reads it: unquoted parts become lower case.
 
     Raises:
-        ValueError: it is more, or less, than a name with or without a schema.
+        ValueError: the text is not a name with or without a schema.
     """
     parts = _IDENTIFIER.findall(text)
     written = ".".join(plain or f'"{quoted}"' for plain, quoted in parts)
@@ -139,7 +137,7 @@ def table_name(text: str) -> str:
         or len(names) not in (1, 2)
         or any(len(n.encode()) > 63 for n in names)
     ):
-        raise ValueError(f"{text!r} is not a table's name, perhaps with its schema.")
+        raise ValueError(f"{text!r} is not a table name (with or without a schema).")
     return ".".join(names)
 
 
@@ -148,9 +146,9 @@ class Section:
     One mapping of the file, whose keys are all known.
 
     Args:
-        values: the mapping; None when the file says nothing.
-        path: where it stands in the file: `harvest.limits`.
-        known: its keys; None accepts any.
+        values: the mapping; None when it is empty.
+        path: its place in the file: `harvest.limits`.
+        known: the allowed keys; None allows any.
 
     Raises:
         ConfigurationError: a key is unknown.
@@ -176,14 +174,14 @@ class Section:
         return (name for name in self._values if name in self)
 
     def key(self, name: str) -> str:
-        """Name a key with its path, as in a message."""
+        """Return a key with its path, for messages."""
         return f"{self.path}.{name}" if self.path else name
 
     def section(self, name: str, *, known: Collection[str] | None = None) -> Section:
         return Section(self._value(name), path=self.key(name), known=known)
 
     def text(self, name: str) -> str | None:
-        """Return a scalar as it stands in the file; empty counts as missing."""
+        """Return a scalar as text of the file; empty counts as missing."""
         value = self._value(name)
         if value is None or isinstance(value, str):
             return value
@@ -213,4 +211,4 @@ class Section:
     def _unknown(self, name: str, known: Collection[str]) -> str:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        return f"{self.key(name)}: there is no such key.{hint}"
+        return f"{self.key(name)}: unknown key.{hint}"

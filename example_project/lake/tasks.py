@@ -50,7 +50,7 @@ def pipeline(run: LeaderRun, arguments: Sequence[str]) -> None:
     with run.unit(), subprocess.Popen([*command, *arguments]) as process:
         try:
             while process.poll() is None:
-                # A unit that says nothing for `max_silence` is taken for frozen.
+                # PostgreSQL ends a unit that sends no statement for `idle_timeout`.
                 Leadership.objects.exists()
                 _wait(process)
         finally:

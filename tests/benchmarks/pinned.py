@@ -18,7 +18,7 @@ from multiprocessing import get_context
 
 import psycopg
 
-from django_outbox.harvester.process import spared_collector
+from django_outbox.harvester.process import rare_garbage_collection
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.unmarked_table import RememberedOutbox
 
@@ -81,7 +81,7 @@ def _mark_all(conninfo: str) -> tuple[list[float], float]:
     leader_id = "00000000-0000-4000-8000-000000000001"
     times: list[float] = []
     began = time.monotonic()
-    with spared_collector():
+    with rare_garbage_collection():
         while True:
             asked = time.monotonic()
             records = outbox.mark(leader_id, limit=PAGE)

@@ -58,7 +58,7 @@ def test_who_takes_over_when_for_people() -> None:
     lines = status().splitlines()
     begin = lines.index("cluster  1 of 3")
     assert lines[begin + 1].startswith("  of 0        2, oldest 20.")
-    assert "1 (here) takes over in 39." in lines[begin + 1]
+    assert "1 (this cluster) takes over in 39." in lines[begin + 1]
     assert "2 takes over in 99." in lines[begin + 1]
     assert lines[begin + 2].startswith("  of 1 (own)  1, oldest 1.")
     assert "2 takes over in 58." in lines[begin + 2]

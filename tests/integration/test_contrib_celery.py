@@ -197,7 +197,7 @@ def test_a_silent_unit_loses_its_transaction_and_cannot_commit(
     fence: Managers, elsewhere: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frozen process must not hold its successor up for ever."""
-    monkeypatch.setattr(fence, "max_silence", 0.2)
+    monkeypatch.setattr(fence, "idle_timeout", 0.2)
     fence.claim(NAME, FIRST, is_fresh=always)
     with (
         pytest.raises(Error, match="idle-in-transaction"),

@@ -57,7 +57,7 @@ def test_all_is_delivered_in_order_by_so_many_nodes(
         harvester = Harvester(
             name=plain.name,
             options=options,
-            adapters=faulty(plain.provide(), made),
+            adapters=faulty(plain.make_adapters(), made),
             observers=[witness],
             send=lambda _event: 0,
         )

@@ -91,7 +91,7 @@ def test_join_says_whether_it_has_ended(harvester: Harvester, witness: Witness) 
 
 
 def test_it_cannot_be_started_twice(harvester: Harvester) -> None:
-    with harvester, pytest.raises(RuntimeError, match="runs already"):
+    with harvester, pytest.raises(RuntimeError, match="already running"):
         harvester.start()
 
 

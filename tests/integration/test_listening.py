@@ -170,11 +170,11 @@ def test_behind_a_pooler_it_says_so_and_hangs_up(
     monkeypatch.setattr(connection_module, "queries", lambda: pooled)
 
     with listening(database) as heard:
-        eventually(lambda: "of no use behind a pooler" in caplog.text)
+        eventually(lambda: "does not work behind a pooler" in caplog.text)
         eventually(lambda: not listeners(postgres))
         assert not heard.acquire(blocking=False)
 
-    assert caplog.text.count("NOTIFY is of no use behind a pooler") == 1
+    assert caplog.text.count("NOTIFY does not work behind a pooler") == 1
 
 
 @pytest.mark.usefixtures("notifying")

@@ -70,13 +70,14 @@ def some_of_each() -> None:
 @pytest.mark.usefixtures("some_of_each")
 def test_status_for_people() -> None:
     shown = run("status")
-    lines = shown.splitlines()
-    assert [line.split()[0] for line in lines[:2]] == ["outbox", "leader"]
-    assert lines[2].startswith("waiting  2 records, oldest 5.")
-    assert lines[3:] == [
+    outbox, leader, waiting, *lines = shown.splitlines()
+    assert outbox.startswith("outbox   ")
+    assert leader.startswith("leader   topic ")
+    assert waiting.startswith("waiting  2 records, oldest 5.")
+    assert lines == [
         "staged   2 records in 1 open series, 1 for later",
         "parked   2 records",
-        "  7  record 4007 to t, 1 attempt, parked 5 min ago: no error is known",
+        "  7  record 4007 to t, 1 attempt, parked 5 min ago: no error recorded",
         r"  8  record 4008 to t, 2 attempts, parked 5 min ago: "
         r"\x1b[31mMSG_SIZE_TOO_LARGE\nforged",
         "blocked  1 record",
@@ -267,7 +268,7 @@ def test_release_of_all() -> None:
 @pytest.mark.usefixtures("some_of_each")
 def test_release_of_all_says_what_stays() -> None:
     OutboxRecord.objects.create(id=4007, kafka_topic="t", kafka_key="k")
-    with pytest.raises(CommandError, match="1 of 2 are not parked, or the id of"):
+    with pytest.raises(CommandError, match="1 of 2 are not parked, or another row"):
         run("release", "--all")
     assert ParkedRecord.objects.get().parked_id == 7
 
@@ -281,7 +282,7 @@ def test_release_of_one_that_is_not_parked_says_so() -> None:
 
 @pytest.mark.parametrize("arguments", [["release"], ["release", "1", "--all"]])
 def test_release_needs_ids_or_all(arguments: list[str]) -> None:
-    with pytest.raises(CommandError, match=r"Name the ids of parked .* or --all"):
+    with pytest.raises(CommandError, match=r"Give the ids of parked .* or --all"):
         run(*arguments)
 
 
@@ -420,7 +421,7 @@ def test_a_group_reads_the_topics_that_are_named_from_their_beginning() -> None:
         offsets.advance("billing", topic, partition, 6, topic_id="one")
     offsets.advance("search", "orders", 0, 6)
     assert run("rewind", "billing", "orders") == (
-        "billing reads orders from its beginning: 2 partitions\n"
+        "billing will read orders from the beginning: 2 partitions\n"
     )
     assert offsets.positions("billing") == {
         ("orders", 0): (0, ""),

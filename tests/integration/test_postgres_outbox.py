@@ -99,7 +99,7 @@ def values_of(outbox: Table, position: int) -> dict[str, Any]:
         "lows": [7, 90],
         "highs": [8, 95],
         "low": 39_000,
-        "lanes": ["t\nk"],
+        "ordering_keys": ["t\nk"],
         "ids": "{7,90}",
         "message_ids": f"{{{OTHER},{ME}}}",
         **outbox._constants,

@@ -192,7 +192,7 @@ def test_rows_of_plain_sql_reach_kafka_in_order(
     assert process.exit_code() == 0, process.report()
     assert process.events[-1]["event"] == "stopped"
     assert process.garbage == []
-    assert any("sendConcurrency means nothing here" in line for line in process.log)
+    assert any("sendConcurrency has no effect" in line for line in process.log)
 
 
 def test_a_table_without_an_identity_needs_names(

@@ -176,7 +176,7 @@ def test_it_goes_on_trying_and_says_so_once(
 
     assert process.kinds == ["ready", "leader_acquired"]
     assert [record.getMessage() for record in caplog.records] == [
-        f"a is not in the leader group yet: {obstacle}"
+        f"a cannot join the leader group yet: {obstacle}"
     ]
 
 

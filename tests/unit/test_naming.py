@@ -72,7 +72,7 @@ def test_a_database_that_moved_is_followed_and_another_outbox_is_not() -> None:
     assert known.identity == ("3f2a9c1b-7d4e-4f00-8000-000000000001", "78/16385")
     known.learn(None)
     assert known.identity is not None
-    with pytest.raises(WrongOutbox, match="Start this process again"):
+    with pytest.raises(WrongOutbox, match="Restart this process"):
         known.learn(HERE._replace(outbox="aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"))
 
 

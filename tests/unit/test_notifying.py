@@ -46,8 +46,8 @@ def notifier(receivers: Receivers) -> Iterator[Notifier]:
 
 
 def test_events_arrive_in_order(notifier: Notifier, receivers: Receivers) -> None:
-    notifier.tell(ACQUIRED)
-    assert notifier.tell_and_wait(REVOKED, 10)
+    notifier.put(ACQUIRED)
+    assert notifier.put_and_wait(REVOKED, 10)
 
     assert [ACQUIRED, REVOKED] == receivers.seen
     assert 0 == notifier.errors
@@ -58,7 +58,7 @@ def test_telling_does_not_wait_for_receivers(
 ) -> None:
     receivers.may_go.clear()
 
-    done = notifier.tell(ACQUIRED)
+    done = notifier.put(ACQUIRED)
 
     assert not done.is_set()
 
@@ -68,7 +68,7 @@ def test_an_overrun_budget_is_counted_and_the_wait_ends(
 ) -> None:
     receivers.may_go.clear()
 
-    assert not notifier.tell_and_wait(REVOKED, 0.01)
+    assert not notifier.put_and_wait(REVOKED, 0.01)
 
     assert 1 == notifier.errors
 
@@ -78,14 +78,14 @@ def test_receivers_that_raise_are_counted(
 ) -> None:
     receivers.failures = 2
 
-    notifier.tell_and_wait(ACQUIRED, 10)
+    notifier.put_and_wait(ACQUIRED, 10)
 
     assert 2 == notifier.errors
 
 
 def test_what_is_queued_is_delivered_before_the_end(receivers: Receivers) -> None:
     notifier = Notifier(receivers.send)
-    notifier.tell(ACQUIRED)
+    notifier.put(ACQUIRED)
     notifier.stop()
 
     notifier.run()

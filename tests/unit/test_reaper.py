@@ -40,8 +40,8 @@ def test_a_wrong_key_ends_it_with_2_and_one_line(
     """The line names the file and the key."""
     file.write_text("harvest: {limits: {markBakoff: 1s}}")
     assert refused(capsys, "reap", "-f", file) == (
-        f"python -m django_outbox reap: {file}: harvest.limits.markBakoff: there is no "
-        "such key. Did you mean 'markBackoff'?\n"
+        f"python -m django_outbox reap: {file}: harvest.limits.markBakoff: unknown "
+        "key. Did you mean 'markBackoff'?\n"
     )
 
 

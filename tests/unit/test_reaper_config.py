@@ -71,7 +71,7 @@ def test_the_leader_topic_follows_the_group_as_in_goneli() -> None:
     """A file that names only the group keeps the topic that goharvest used."""
     config = configure({**NAMED, "leaderTopic": ""})
     assert config.options.LEADER_TOPIC == "neli.orders"
-    assert warnings(config) == {"leaderTopic": "is not set, 'neli.orders' is used"}
+    assert warnings(config) == {"leaderTopic": "is not set, using 'neli.orders'"}
 
 
 def test_the_group_follows_the_leader_topic() -> None:
@@ -84,8 +84,8 @@ def test_the_group_follows_the_leader_topic() -> None:
 def test_a_topic_of_kafkas_own_cannot_hold_heartbeats() -> None:
     """goharvest's secure example names one; brokers refuse to write there."""
     assert refusal({"leaderTopic": "__consumer_offsets"}) == (
-        "leaderTopic: '__consumer_offsets' is Kafka's own; name a topic to which "
-        "heartbeats can be written."
+        "leaderTopic: '__consumer_offsets' is an internal topic of Kafka; name a topic "
+        "to which heartbeats can be written."
     )
 
 
@@ -111,13 +111,13 @@ def test_keys_beside_harvest_are_refused() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"harvests": {}}, "harvests: there is no such key. Did you mean 'harvest'?"),
+        ({"harvests": {}}, "harvests: unknown key. Did you mean 'harvest'?"),
         (
             {"harvest": {"limits": {"minPolInterval": "1s"}}},
-            "harvest.limits.minPolInterval: there is no such key. "
+            "harvest.limits.minPolInterval: unknown key. "
             "Did you mean 'minPollInterval'?",
         ),
-        ({"logging": {"levle": "Info"}}, "logging.levle: there is no such key. "
+        ({"logging": {"levle": "Info"}}, "logging.levle: unknown key. "
          "Did you mean 'level'?"),
         (
             {"logging": {"level": "Verbose"}},
@@ -125,7 +125,7 @@ def test_keys_beside_harvest_are_refused() -> None:
         ),
         (
             {"outboxTable": "a.b.c"},
-            "outboxTable: 'a.b.c' is not a table's name, perhaps with its schema.",
+            "outboxTable: 'a.b.c' is not a table name (with or without a schema).",
         ),
         (
             {"leaderTopic": "t", "leaderGroupID": "two words"},
@@ -209,7 +209,7 @@ def test_a_limit_that_means_nothing_here_is_accepted_with_the_reason(name: str) 
     """The settings are those of a file without it."""
     config = of_limits({name: "1"})
     assert config.options == of_limits({}).options
-    assert warnings(config)[f"limits.{name}"].startswith("means nothing here: ")
+    assert warnings(config)[f"limits.{name}"].startswith("has no effect: ")
 
 
 def test_the_session_is_three_heartbeat_timeouts() -> None:
@@ -233,7 +233,7 @@ def test_a_session_timeout_of_kafkas_is_taken_over() -> None:
     assert config.options.HEARTBEAT_INTERVAL == 0.2
     assert config.options.KAFKA == SERVERS
     assert infos(config) == {
-        "baseKafkaConfig.session.timeout.ms": "is taken over as SESSION_TIMEOUT"
+        "baseKafkaConfig.session.timeout.ms": "is used as SESSION_TIMEOUT"
     }
     longer = of_base({"session.timeout.ms": "30000"}).options
     assert (longer.SESSION_TIMEOUT, longer.HEARTBEAT_TIMEOUT) == (30.0, 2.5)
@@ -262,7 +262,7 @@ def test_heartbeats_come_twice_in_a_heartbeat_timeout() -> None:
     config = of_limits({"minPollInterval": "3s"})
     assert config.options.HEARTBEAT_INTERVAL == 1.25
     assert warnings(config) == {
-        "limits.minPollInterval": "is bounded to half the heartbeat timeout, 1.25 s"
+        "limits.minPollInterval": "is reduced to half the heartbeat timeout, 1.25 s"
     }
 
 
@@ -301,7 +301,7 @@ def test_a_delivery_timeout_ends_with_the_session(
     assert config.options.PRODUCER_KAFKA == {}
     key = f"producerKafkaConfig.{name}"
     assert (key in warnings(config)) == is_bounded
-    assert infos(config) == {key: "is taken over as DELIVERY_TIMEOUT"}
+    assert infos(config) == {key: "is used as DELIVERY_TIMEOUT"}
 
 
 def test_the_producers_delivery_timeout_goes_before_the_base() -> None:
@@ -345,7 +345,7 @@ def test_properties_that_the_promises_rest_on_are_ignored_with_the_reason() -> N
         "baseKafkaConfig.group.id": "is ignored: set leaderGroupID",
         "baseKafkaConfig.enable.idempotence": "is ignored: order and duplicates depend "
         "on it",
-        "baseKafkaConfig.go.logs.channel.enable": "is ignored: of the Go client only",
+        "baseKafkaConfig.go.logs.channel.enable": "is ignored: for the Go client only",
         "producerKafkaConfig.acks": "is ignored: durability is part of the promise",
         "producerKafkaConfig.partitioner": "is ignored: consumers rely on murmur2",
         "producerKafkaConfig.session.timeout.ms": "is ignored: set "

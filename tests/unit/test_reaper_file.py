@@ -140,7 +140,7 @@ def test_an_empty_file_is_an_empty_mapping(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: 2\na: 3\n", "has the same key again at line 3, column 1."),
+        ("a: 1\nb: 2\na: 3\n", "has a duplicate key at line 3, column 1."),
         ("a:\n  b: [1\nc: 2\n", "is not valid YAML at line 3, column 2."),
         ("a: !secret s\n", "is not valid YAML at line 1, column 4."),
         ("? [a]\n: 1\n", "is not valid YAML at line 1, column 3."),
@@ -175,7 +175,7 @@ def test_a_missing_file_is_told_in_one_line(tmp_path: Path) -> None:
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     """Nothing is guessed."""
     (tmp_path / "reaper.yaml").write_bytes(b"a: \xff\n")
-    with pytest.raises(ConfigurationError, match=r"^is not a text in UTF-8\.$"):
+    with pytest.raises(ConfigurationError, match=r"^is not UTF-8 text\.$"):
         read(tmp_path / "reaper.yaml")
 
 
@@ -184,13 +184,13 @@ def test_an_unknown_key_is_told_with_its_path_and_the_nearest_one() -> None:
     with pytest.raises(ConfigurationError) as caught:
         Section({"leaderTopik": "t"}, path="harvest", known=("leaderTopic", "limits"))
     assert str(caught.value) == (
-        "harvest.leaderTopik: there is no such key. Did you mean 'leaderTopic'?"
+        "harvest.leaderTopik: unknown key. Did you mean 'leaderTopic'?"
     )
 
 
 def test_an_unknown_key_that_resembles_none_gets_no_guess() -> None:
     """A far-fetched guess would mislead."""
-    with pytest.raises(ConfigurationError, match=r"^zzz: there is no such key\.$"):
+    with pytest.raises(ConfigurationError, match=r"^zzz: unknown key\.$"):
         Section({"zzz": "1"}, known=("limits",))
 
 

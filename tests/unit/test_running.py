@@ -23,7 +23,7 @@ from django_outbox.exceptions import ConfigurationError, WrongOutbox
 from django_outbox.harvester import process
 from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
-from django_outbox.harvester.process import run, spared_collector
+from django_outbox.harvester.process import rare_garbage_collection, run
 from django_outbox.message.record import Backlog, Identity, Numbering
 from django_outbox.relay.availability import Availability
 from django_outbox.settings.options import OutboxSettings
@@ -269,7 +269,7 @@ def test_an_outbox_that_became_another_one_is_led_no_more(
     worker: Worker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worker.outbox = Replaced()
-    with pytest.raises(WrongOutbox, match="Start this process again"):
+    with pytest.raises(WrongOutbox, match="Restart this process"):
         worker.run(METER_INTERVAL=0.1)
     assert kinds(capsys)[-2:] == ["leader_revoked", "stopped"]
 
@@ -402,7 +402,7 @@ def test_what_hangs_is_left_behind(
 
     worker.membership = Hanging
     worker.on_event = send_on(Ready, signal.SIGTERM)
-    monkeypatch.setattr(process, "GRACE", 0.1)
+    monkeypatch.setattr(process, "CLOSE_GRACE", 0.1)
     with pytest.raises(SystemExit):
         worker.run(DRAIN_TIMEOUT=0.1)
     may_leave.set()
@@ -452,7 +452,7 @@ def test_what_is_old_stays_out_of_the_collectors_sight_to_the_end() -> None:
     thresholds = gc.get_threshold()
     gc.unfreeze()
 
-    with spared_collector():
+    with rare_garbage_collection():
         assert gc.get_threshold() > thresholds
 
     try:

@@ -32,9 +32,9 @@ def test_another_outbox_is_named_with_what_to_set() -> None:
     with pytest.raises(WrongOutbox) as caught:
         strangers().check(replace(OWN, outbox=OTHER))
     assert str(caught.value) == (
-        "LEADER_TOPIC and LEADER_GROUP: outbox aaaaaaaabbbb leads under the names of "
+        "LEADER_TOPIC and LEADER_GROUP: outbox aaaaaaaabbbb uses the same names as "
         "this one, 3f2a9c1b7d4e (topic 'leaders', group 'group'). Set both to names "
-        "that no other outbox has."
+        "that no other outbox uses."
     )
 
 
@@ -43,7 +43,8 @@ def test_a_copy_is_named_with_the_command() -> None:
         strangers().check(replace(OWN, system="7711455915790997796/20000"))
     text = str(caught.value)
     assert (
-        "outbox 3f2a9c1b7d4e is led in the database 7711455915790997796/20000" in text
+        "outbox 3f2a9c1b7d4e has a leader in the database 7711455915790997796/20000"
+        in text
     )
     assert HERE.system in text
     assert "manage.py outbox identity --new" in text

@@ -89,7 +89,7 @@ def test_numbers_that_are_old_are_not_shown(pass_time: Clock) -> None:
     line = StatusLine(console())
     line(LeaderAcquired(name="n", leader_id="a"))
     line(METER)
-    pass_time(terminal.STALE + 4)
+    pass_time(terminal.MAX_READING_AGE + 4)
     assert line._render().plain == "● leading     no reading for 7.0 s"
     line(METER)
     assert "12,346 records/s" in line._render().plain

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from django_outbox.observability.textlog import LONGEST_TRACEBACK, TextFormatter
+from django_outbox.observability.textlog import MAX_TRACEBACK_LENGTH, TextFormatter
 
 
 def formatted(text: str) -> str:
@@ -37,6 +37,6 @@ def test_the_text_of_an_exception_forges_no_line_and_no_colour() -> None:
 
 def test_a_long_text_does_not_fill_the_log() -> None:
     text = formatted("x" * 20_000_000)
-    assert len(text) < LONGEST_TRACEBACK + 100
+    assert len(text) < MAX_TRACEBACK_LENGTH + 100
     assert "raise LookupError(text)" in text
     assert "[…]" in text

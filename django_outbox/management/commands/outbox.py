@@ -1,4 +1,4 @@
-"""Looking at an outbox and tending it: status, release, series, prune, …."""
+"""Inspect and maintain an outbox: status, release, series, prune, …."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Command(BaseCommand):
-    """`manage.py outbox`: each subcommand is a method of its own name."""
+    """`manage.py outbox`: each subcommand is a method of the same name."""
 
-    help = "Show what waits in the outbox, put parked records back, prune the archive."
+    help = "Inspect and maintain the outbox: status, parked records, series, archive."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
         shared = [_options_of_django(), _options_of_verbs()]
         verbs.add_parser(
-            "status", help="what waits, is blocked or is parked", parents=shared
+            "status", help="show backlog, blocked and parked records", parents=shared
         )
         release = verbs.add_parser(
-            "release", help="put parked records back", parents=shared
+            "release", help="move parked records back to the outbox", parents=shared
         )
         release.add_argument(
             "ids", nargs="*", type=int, metavar="PARKED_ID", help="as `status` lists it"
@@ -59,17 +59,17 @@ class Command(BaseCommand):
         prune.add_argument(
             "--processed",
             action="store_true",
-            help="of the processed keys instead: such messages count as new again",
+            help="delete old processed keys instead: their messages count as new again",
         )
         rewind = verbs.add_parser(
             "rewind",
-            help="let a consumer group read topics from their beginning",
+            help="make a consumer group read topics from the beginning",
             parents=shared,
         )
         rewind.add_argument("group", metavar="GROUP")
         rewind.add_argument("topics", nargs="+", metavar="TOPIC")
         roles = verbs.add_parser(
-            "grants", help="print the least privileges as SQL", parents=shared
+            "grants", help="print the minimal privileges as SQL", parents=shared
         )
         roles.add_argument("--app", metavar="ROLE", help="role that stashes")
         roles.add_argument("--harvester", metavar="ROLE", help="role that harvests")
@@ -80,20 +80,20 @@ class Command(BaseCommand):
         )
         clusters.add_argument("action", choices=("init",))
         clusters.add_argument(
-            "--above", type=int, default=0, metavar="ID", help="draw higher ids only"
+            "--above", type=int, default=0, metavar="ID", help="use only higher ids"
         )
         instead = clusters.add_mutually_exclusive_group()
         instead.add_argument(
-            "--check", action="store_true", help="only say whether it has run"
+            "--check", action="store_true", help="only check whether it has run"
         )
         instead.add_argument("--dry-run", action="store_true", help="only print SQL")
         which = verbs.add_parser(
-            "identity", help="which outbox this is", parents=shared
+            "identity", help="show which outbox this is", parents=shared
         )
         which.add_argument(
             "--new",
             action="store_true",
-            help="make it another outbox, when its database is a copy of another's",
+            help="give it a new identity, when its database is a copy of another",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -104,7 +104,7 @@ class Command(BaseCommand):
         try:
             self._run(alias, options, answer)
         except CommandError as exc:
-            # What was done before the error is committed.
+            # The answer has what was committed before the error.
             answer.document["error"] = str(exc)
             raise
         finally:
@@ -121,17 +121,17 @@ class Command(BaseCommand):
             raise CommandError(f"The database {alias!r} refused: {reason}") from exc
 
     def status(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
-        """Show what waits, what is blocked and what is parked."""
+        """Show backlog, blocked and parked records."""
         found = status.report(alias)
         answer.document |= found
         answer.say(*status.describe(found))
 
     def release(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
-        """Put parked records back into the outbox."""
+        """Move parked records back to the outbox."""
         ids = set(options["ids"])
         if bool(ids) == options["all"]:
             raise CommandError(
-                "Name the ids of parked records, as `outbox status` lists them, or "
+                "Give the ids of parked records, as `outbox status` lists them, or "
                 "--all."
             )
         parked = ParkedRecord.objects.using(alias)
@@ -142,19 +142,19 @@ class Command(BaseCommand):
         answer.say(f"{count(released, 'record')} back in the outbox")
         if released < wanted:
             raise CommandError(
-                f"{wanted - released} of {wanted} are not parked, or the id of their "
-                "record is taken by another row of the outbox."
+                f"{wanted - released} of {wanted} are not parked, or another row of "
+                "the outbox has the id of their record."
             )
 
     def series(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
-        """List the open series, or end those that are named."""
+        """List the open series, or close the named ones."""
         if options["action"] == "list":
             list_series(alias, answer)
         else:
             close_series(alias, options["action"], options["names"], answer)
 
     def prune(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
-        """Delete old rows of one table, a chunk at a time."""
+        """Delete old rows of one table in chunks."""
         table = ProcessedMessage if options["processed"] else ArchivedRecord
         old = table.objects.using(alias).older_than(options["older_than"])
         answer.document |= {"table": table._meta.db_table, "pruned": 0}
@@ -163,11 +163,11 @@ class Command(BaseCommand):
             answer.say(f"{count(answer.document['pruned'], 'row')} pruned")
 
     def rewind(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
-        """Let a consumer group read topics from their beginning."""
+        """Make a consumer group read topics from the beginning."""
         rewind_topics(alias, options["group"], options["topics"], answer)
 
     def identity(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
-        """Say which outbox this is, or make it another one."""
+        """Show which outbox this is, or give it a new identity."""
         if options["new"]:
             identity.renew(alias)
         found = identity.report(alias)
@@ -175,7 +175,7 @@ class Command(BaseCommand):
         answer.say(*identity.describe(found))
 
     def grants(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
-        """Print the least privileges of the roles that are named."""
+        """Print the minimal privileges of the named roles."""
         roles = {name: options[name] for name in _ROLES}
         if not any(roles.values()):
             raise CommandError(f"Name a role: --{', --'.join(_ROLES)}.")
@@ -184,7 +184,7 @@ class Command(BaseCommand):
         answer.say_sql(statements)
 
     def cluster(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
-        """Make the outbox that of this cluster."""
+        """Set up the outbox for this cluster, or check whether it is."""
         if options["check"]:
             setup.check(alias, answer)
         elif options["dry_run"]:
@@ -195,7 +195,7 @@ class Command(BaseCommand):
 
 def _options_of_verbs() -> ArgumentParser:
     parser = ArgumentParser(add_help=False)
-    parser.add_argument("--database", metavar="ALIAS", help="where the outbox is")
+    parser.add_argument("--database", metavar="ALIAS", help="database of the outbox")
     parser.add_argument(
         "--json", action="store_true", help="one JSON document on standard output"
     )
@@ -204,9 +204,9 @@ def _options_of_verbs() -> ArgumentParser:
 
 def _options_of_django() -> ArgumentParser:
     """
-    Return the options that every command of Django has, for use after a verb, too.
+    Return the options that every Django command has, for use after a subcommand.
 
-    They have no defaults there, which would replace what stands before the verb.
+    They have no defaults there, which would override options before the subcommand.
     """
     parser = BaseCommand().create_parser("manage.py", "outbox", add_help=False)
     for action in parser._actions:  # noqa: SLF001  # Django's call_command() reads it, too

@@ -1,4 +1,4 @@
-"""The worker of consumers: hands messages to the handlers of one group."""
+"""The consumer process: passes messages to the handlers of one group."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ from ...observability.presentation import LEVELS
 
 
 class Command(BaseCommand):
-    """Parses, and lets `consuming/consumer_process.py` run."""
+    """Parses the arguments and runs a consumer."""
 
     help = (
-        "Hand the messages of Kafka topics to the handlers that @consumer declares,"
-        " each message once. Start several: they share the partitions. SIGTERM or"
-        " SIGINT ends it in order; a second one at once."
+        "Pass the messages of Kafka topics to the handlers that @consumer declares,"
+        " each message once. Start several: they share the partitions. The first"
+        " SIGTERM or SIGINT begins an orderly shutdown, a second one exits at once."
     )
-    # Wrong settings are one line and exit code 2, not a list of checks.
+    # Wrong settings are reported as one line with exit code 2, not as system checks.
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--group", help="consumer group; needed when there are several"
+            "--group", help="consumer group; required when there are several"
         )
         parser.add_argument(
             "--name",
-            help="name of this process in logs and events (host-pid); of no other"
-            " that runs",
+            help="unique name of this process in logs and events (default: host-pid)",
         )
         parser.add_argument(
             "--database", metavar="ALIAS", help="database of the handlers"
@@ -44,7 +43,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--from-beginning",
             action="store_true",
-            help="read from the beginning of the topics; what was processed stays so",
+            help="read topics from the beginning; skip messages processed before",
         )
         parser.add_argument(
             "--until-end",
@@ -55,8 +54,8 @@ class Command(BaseCommand):
             "--log-format",
             choices=("text", "json"),
             default="text",
-            help="json: one object a line for each event on standard output, and"
-            " the log as JSON on standard error",
+            help="json: each event as one line on standard output, and the log as JSON"
+            " on standard error",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

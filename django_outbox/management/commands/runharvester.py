@@ -1,4 +1,4 @@
-"""The worker: harvests the outbox to Kafka while it leads, stands by else."""
+"""The harvester process: relays the outbox to Kafka while it leads."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ...settings.options import OutboxSettings
 
 
 class Command(BaseCommand):
-    """Parses, builds, and lets `harvester/process.py` run."""
+    """Parses the arguments, builds a harvester and runs it."""
 
     help = (
         "Harvest the outbox to Kafka. Start several: one leads, the others stand by"
-        " and take over when it ends or dies. SIGTERM or SIGINT ends it in order; a"
-        " second one at once."
+        " and take over when it ends or fails. The first SIGTERM or SIGINT begins an"
+        " orderly shutdown, a second one exits at once."
     )
-    # Wrong settings are one line and exit code 2, not a list of checks.
+    # Wrong settings are reported as one line with exit code 2, not as system checks.
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--name", help="name of this process in logs and events (host-pid)"
+            "--name", help="name of this process in logs and events (default: host-pid)"
         )
         parser.add_argument(
-            "--database", metavar="ALIAS", help="database whose outbox is harvested"
+            "--database", metavar="ALIAS", help="database of the outbox to harvest"
         )
         parser.add_argument(
             "--solo",
@@ -50,8 +50,8 @@ class Command(BaseCommand):
             "--log-format",
             choices=("text", "json"),
             default="text",
-            help="json: one object a line for each event on standard output, and"
-            " the log as JSON on standard error",
+            help="json: each event as one line on standard output, and the log as JSON"
+            " on standard error",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,36 +1,48 @@
 """
 The ledger relay: how records reach Kafka exactly once, in the order of their ids.
 
-The setting DELIVERY = "exactly-once" puts it in the place of MP/R. Nothing in
-this package knows Django, a driver, a broker or a clock: `ports.py` names
-what it needs, and a seeded simulator (tests/simulation) drives it.
+The setting DELIVERY = "exactly-once" puts it in the place of MP/R. This package
+knows neither Django nor a driver, a broker or a clock: `ports.py` says what it
+needs, and a seeded simulator (tests/simulation) drives it.
 
 
 The gap, and how it is closed
 =============================
 
-A database and a broker share no transaction: between the commit in Kafka and
-the purge in the table a crash leaves it open whether a row is sent. So every
-Kafka transaction also carries a *ledger record*: which rows it holds, and
-which of earlier transactions were not purged yet. Whoever leads next reads the
-last committed ledger, purges what it lists, and only then looks at the table.
+A database and a broker share no transaction: after a crash between the commit in
+Kafka and the purge in the table, the table does not tell whether a row was sent. So
+every Kafka transaction also carries a *ledger record*: which rows it holds, and
+which rows of earlier transactions were not purged yet. The next leader reads the
+last committed ledger, purges the rows that it lists, and only then reads the table.
 
 ::
 
     table ── look ──▶ buffer ── batch ──▶ one Kafka transaction ──▶ commit
-      ▲    (finder.py)     (relay.py)       records + ledger           │
+      ▲ (page_reader.py) (ledger_relay.py)  records + ledger           │
       │                                     + group generation         │
       └── purge (id and message id) ◀── settlement ◀───────────────────┘
 
-Three parts as with MP/R, but on two threads (`harvester/workers.py`), since the
-dispatcher waits for transactions:
+Three parts as with MP/R, but on two threads, since the dispatcher waits for
+transactions:
 
 =====================  ======================================================
-dispatch.py            check leadership · open (fence, read the ledger) · ask
-                       for rows · one transaction at a time
-finder.py              reads the next rows, without marking them (gaps.py)
-relay/settle.py        purges what is committed, notes and parks what failed
+ledger_dispatcher.py   checks leadership · opens (fences, reads the ledger) ·
+                       asks for rows · one transaction at a time
+page_reader.py         reads the next rows without marking them
+                       (`relay/memory_marks.py`, `relay/gaps.py`)
+relay/settler.py       purges what is committed, notes and parks what failed
 =====================  ======================================================
+
+The decisions are in:
+
+=======================  ====================================================
+ledger_relay.py          what to send next, and what the outcome means
+blocked_keys.py          keys whose record failed; their followers wait
+committed_ids.py         which ids were ever committed, for several clusters
+timelines.py             whether a ledger is of the table's timeline
+stage.py                 how far a run has come
+takeover_dispatcher.py   the dispatcher for another cluster's records
+=======================  ====================================================
 
 
 What holds
@@ -43,31 +55,30 @@ Rows are known by id *and* message id: ids are given again after an
 asynchronous failover, message ids never.
 
 *In the order of ids.* One page is one snapshot, in id order; a transaction
-takes the buffer from its head; and a record that cannot be sent holds its
-lane: followers are passed over and read again once it has gone.
+takes the buffer from its head; and a record that cannot be sent blocks its
+key: followers are skipped and read again once it has been sent.
 
-*Nobody else's transaction.* Opening takes the shard's `transactional.id`
+*No other leader's transaction.* Opening takes the shard's `transactional.id`
 over, which aborts what the former leader left open. Each transaction also
 commits an offset of the leader topic under the leader's group generation
-(KIP-447), so that a deposed leader that wakes up and opens anew is refused by
+(KIP-447), so that a former leader that resumes and opens again is refused by
 the broker, and cannot fence its successor in turn.
 
 *Nothing is guessed.* A commit that timed out, or met a disconnect, has an
 unknown outcome, and a delayed one could even end the next transaction. So the
-client is dropped, and another opened: it waits for the broker to end what was
-under way, and the ledger tells how it ended. All that is in memory is
+client is closed, and another opened: it waits until the broker has ended the
+transaction, and the ledger tells how it ended. Everything in memory is
 forgotten, and a new *run* begins at the head of the table.
 
-*Several clusters.* The books are those of an origin, whoever relays its
-records: clusters that share a Kafka share its `transactional.id` and its
-ledger. A harvester has a line (all three) for its own records, and one for each
-other cluster's, which only looks until there is something to take over
-(takeover.py). Purges of others come late or never, so where there are several
-clusters the ledger also says which ids were ever committed under it
-(relayed.py): what is found and is among them is purged, not sent.
+*Several clusters.* A ledger belongs to a source cluster, no matter which cluster
+relays its records: clusters that share a Kafka share its `transactional.id` and its
+ledger. A harvester has a worker (all three parts) for its own records, and one for
+each other cluster's, which only reads until there is something to take over. Purges
+of others arrive late or never, so with several clusters the ledger also lists which
+ids were ever committed under it: rows with these ids are purged, not sent.
 
 *A new timeline.* After a failover to a standby that lagged behind, rows are
-back and ids are given again. The ledger names the history (system identifier
-and timeline) that it speaks of; under another one it is void, and all that is
+back and ids are drawn again. The ledger names the timeline of the database (system
+identifier and timeline) that it belongs to; on another one it is void, and every row
 in the table is sent.
 """

@@ -1,9 +1,9 @@
 """
 Lanes that are held: a record of theirs cannot be sent, and none may overtake it.
 
-`relay.py` holds a lane when its record has failed. Its followers are passed
-over and stay in the table; when the back-off is over, the lane's first row is
-read and tried alone, and once it has gone the rest follows, page by page.
+A lane is held when its record has failed. Its followers are skipped and stay in the
+table; when the back-off is over, the lane's first row is read and sent alone, and
+once it has been sent the rest follows, page by page.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Which ids are in the log already, whoever has sent them: ranges in the ledger.
+Which ids are in the log already, sent by any cluster: ranges in the ledger.
 
 Several clusters relay the records of one origin in turn, and the purge of one
 reaches the tables of the others later, or has been lost on its way. So where

@@ -1,10 +1,9 @@
 """
 The centre of the ledger relay: check leadership, open, look, send.
 
-`step()` is one round of the thread "dispatch"; the harvester owns the thread.
-It waits for Kafka, one transaction at a time, and never for the table: looks
-go to `finder.py`, settlements to `relay/settler.py`, while the next
-transaction is under way.
+`step()` is one round of the thread "dispatch". It waits for Kafka, one transaction at
+a time, and never for the table: another thread reads pages and settles records
+while the next transaction is in progress.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """
 Finds rows without marking them: each page once, what commits late, what is left.
 
-`carry_out()` is one look, which a fiber of `harvester/workers.py` makes.
-What was shown is kept for one run (`relay/memory_marks.py`).
+`carry_out()` is one look, made in a fiber. What was shown is remembered for one run.
 """
 
 from __future__ import annotations

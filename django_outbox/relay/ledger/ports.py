@@ -1,9 +1,8 @@
 """
 What the ledger relay needs from the outside: a table and transactions.
 
-The table is `relay.ports.UnmarkedTable`. The transactions' adapter lives in
-`kafka/transactions.py`, the fake in `testing/`; both pass the scenarios in
-`tests/contracts`.
+The table is `relay.ports.UnmarkedTable`. Every implementation of the transactions
+passes the scenarios in `tests/contracts`.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Transactions(Protocol):
 
     def open(self) -> Ledger | None:
         """
-        Fence whoever was here before, and return the last committed ledger.
+        Fence the former producer, and return the last committed ledger.
 
         Raises:
             KafkaError: not now; close, and open again later.

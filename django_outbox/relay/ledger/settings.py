@@ -1,8 +1,4 @@
-"""
-What the ledger relay has to know of amounts and timing.
-
-`harvester/wiring.py` fills it from the settings of the outbox.
-"""
+"""The amounts and the timing of the ledger relay."""
 
 from __future__ import annotations
 

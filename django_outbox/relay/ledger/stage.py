@@ -9,7 +9,7 @@ class Stage(Enum):
     """How far a run has come."""
 
     CLOSED = auto()
-    """No client: this process does not lead, or has to begin anew."""
+    """No client: this process does not lead, or has to begin again."""
     OPENED = auto()
     """The ledger is read, and the table is asked which history it has."""
     CLEARING = auto()

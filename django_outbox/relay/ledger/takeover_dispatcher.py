@@ -6,9 +6,9 @@ that a takeover delays none of those. While there is nothing to take over it
 only looks, at most once a second: the origin's producer is fenced when rows
 are found that no ledger knows of, and not before.
 
-Whoever opens an origin's `transactional.id` is the only one who relays its
-records: the origin, or one other cluster. When the origin comes back it opens,
-too; whoever is fenced by that keeps away for as long as a rank waits.
+Only the cluster that has opened an origin's `transactional.id` relays its records:
+the origin, or one other cluster. When the origin comes back it opens, too; the
+cluster that is fenced by that keeps away for as long as a rank waits.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 What holds of a ledger under the history that the table has now.
 
 Ids are unique under one history of a database: its system identifier and
-timeline. `dispatch.py` asks when it has read a ledger, and at each look.
+timeline. It is checked when a ledger was read, and at each look.
 """
 
 from __future__ import annotations

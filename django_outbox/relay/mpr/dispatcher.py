@@ -1,9 +1,8 @@
 """
 The centre of MP/R: check leadership, claim, produce, serve reports.
 
-`step()` is one round of the thread "dispatch"; the harvester owns the thread.
-It never waits for the table: claims go to `mark.py`, settlements to
-`settle.py`, and what comes back is taken in the next round.
+`step()` is one round of the thread "dispatch". It never waits for the table: fibers
+carry out claims and settlements, and the next round takes what has come back.
 """
 
 from __future__ import annotations
@@ -200,7 +199,7 @@ class Dispatcher(Handoff[Claim]):
         records = relay.take(SLICE)
         rest = iter(records)
         for record in rest:
-            # A pause or a handover may have come at any line above: look anew.
+            # A pause or a handover may have come at any line above: check again.
             if relay.must_remark or not is_trusted(leader_id):
                 relay.put_back([record, *rest])
                 return False
@@ -245,7 +244,7 @@ class Dispatcher(Handoff[Claim]):
         return max(0.0, until - self._clock())
 
     def _discard_producer(self) -> None:
-        """Give up on all that is queued, and build the next producer anew."""
+        """Give up on all that is queued, and build another producer next time."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()

@@ -1,9 +1,9 @@
 """
 The table's side of marking: resets what is due, then marks from the head.
 
-`carry_out()` is one round trip, which a fiber of `harvester/workers.py` makes: a
-mark of a thousand rows takes ten milliseconds, in which acknowledged keys would
-wait for the dispatcher twice, once to be purged and once to go on.
+`carry_out()` is one round trip, made in a fiber: a mark of a thousand rows takes ten
+milliseconds, in which acknowledged keys would wait for the dispatcher twice, once to
+be purged and once to go on.
 
 Resets share the fiber and its connection with marks, so that a lane's rows are
 reset before the next mark looks for them, never while it does.

@@ -1,4 +1,4 @@
-"""What `manage.py outbox status` says of several clusters: who relays what, when."""
+"""The clusters' part of `manage.py outbox status`: who relays what, and when."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..wording import duration
 
 
 def report(alias: str) -> dict[str, Any]:
-    """Return the backlog of each cluster in a database, and who is next in turn."""
+    """Return the backlog of each cluster in a database, and its next takeovers."""
     found = {row.origin: row for row in OutboxRecord.objects.using(alias).waiting()}
     for origin in range(settings.CLUSTERS_COUNT):
         found.setdefault(origin, Waiting(origin, 0, None))
@@ -26,16 +26,17 @@ def report(alias: str) -> dict[str, Any]:
 
 
 def describe(clusters: dict[str, Any]) -> Iterator[str]:
-    """Say what was reported in lines."""
-    here = clusters["here"]
-    yield f"cluster  {here} of {clusters['count']}"
+    """Describe the report in lines."""
+    this_cluster = clusters["here"]
+    yield f"cluster  {this_cluster} of {clusters['count']}"
     for origin in clusters["origins"]:
-        who = f"of {origin['origin']}{' (own)' if origin['origin'] == here else ''}"
-        yield f"  {who:<12}{_waiting(origin, here=here)}"
+        own = " (own)" if origin["origin"] == this_cluster else ""
+        source = f"of {origin['origin']}{own}"
+        yield f"  {source:<12}{_waiting(origin, this_cluster=this_cluster)}"
 
 
 def _origin(waiting: Waiting) -> dict[str, Any]:
-    """Make a cluster's part of the report."""
+    """Return the report of one source cluster."""
     return {
         **waiting._asdict(),
         "takeovers": [
@@ -47,10 +48,10 @@ def _origin(waiting: Waiting) -> dict[str, Any]:
 
 def _turns(waiting: Waiting) -> Iterator[tuple[int, float, float]]:
     """
-    Yield who else may relay the oldest of these, after what age, in how long.
+    Yield each other cluster that may relay the oldest of these records.
 
-    By this database's clock: others see an age that differs by as much as
-    their clocks do.
+    With the age in seconds at which it may, and the seconds that are left until
+    then, by this database's clock: others see another age if their clocks differ.
     """
     count, origin, age = settings.CLUSTERS_COUNT, waiting.origin, waiting.oldest_age
     turns = successors(origin, count=count, maximum_delay=settings.MAXIMUM_DELAY)
@@ -58,23 +59,26 @@ def _turns(waiting: Waiting) -> Iterator[tuple[int, float, float]]:
         if age is not None:
             yield cluster, after, after - age
         elif distance(origin, cluster, count) == 0:
-            # Nothing has a finite time, and the origin is not one of these.
+            # No record has a finite time, and the source cluster is unknown.
             yield cluster, 0.0, 0.0
 
 
-def _waiting(origin: dict[str, Any], *, here: int) -> str:
+def _waiting(origin: dict[str, Any], *, this_cluster: int) -> str:
     if not origin["records"]:
         return "nothing"
     age = origin["oldest_age"]
     words = [
         f"{origin['records']:,}",
         "without a time" if age is None else f"oldest {duration(age)}",
-        *(_turn(takeover, here=here) for takeover in origin["takeovers"]),
+        *(
+            _turn(takeover, this_cluster=this_cluster)
+            for takeover in origin["takeovers"]
+        ),
     ]
     return ", ".join(words)
 
 
-def _turn(takeover: dict[str, Any], *, here: int) -> str:
-    who = f"{takeover['cluster']}{' (here)' if takeover['cluster'] == here else ''}"
+def _turn(takeover: dict[str, Any], *, this_cluster: int) -> str:
+    own = " (this cluster)" if takeover["cluster"] == this_cluster else ""
     when = f"in {duration(takeover['left'])}" if takeover["left"] else "now"
-    return f"{who} takes over {when}"
+    return f"{takeover['cluster']}{own} takes over {when}"
