@@ -129,7 +129,7 @@ def _consume(
     )
     job = ConsumerContext(
         group=plan.group,
-        source=source,
+        membership=source,
         patience=patience,
         suffix=options.DEAD_LETTER_SUFFIX,
         progress=progress,
@@ -142,10 +142,13 @@ def _consume(
             job,
             output=Output(options),
             transactions=KafkaTransforms(options, transactional_id=name, member=source),
+            tokens=source,
         )
     else:
         letters = KafkaDeadLetters(options, name=plan.name)
-        worker = EffectsWorker(job, effects=effects, dead_letters=letters)
+        worker = EffectsWorker(
+            job, effects=effects, offsets=source, dead_letters=letters
+        )
     starts.wait_for_database()
     consume(
         source,

@@ -20,7 +20,7 @@ from ..events import (
     WorkerEvent,
 )
 from ..message.incoming import ConsumedMessage
-from .ports import Source
+from .ports import Assignment
 from .reasons import summary
 
 logger = logging.getLogger(__name__)
@@ -97,24 +97,24 @@ class Progress:
             )
         )
 
-    def changed(self, source: Source) -> None:
+    def changed(self, assignment: Assignment) -> None:
         """Publish which partitions there are now."""
         if not self._is_ready:
             self._is_ready = True
             self._publish(ConsumerReady(name=self._name, group=self._group))
-        partitions = tuple(f"{topic}/{number}" for topic, number in source.places)
+        partitions = tuple(f"{topic}/{number}" for topic, number in assignment.places)
         self._publish(
             PartitionsChanged(name=self._name, group=self._group, partitions=partitions)
         )
 
-    def tick(self, source: Source) -> bool:
+    def tick(self, assignment: Assignment) -> bool:
         """Publish a reading if it is due; return whether it was."""
         is_due = self._clock() - self._read_at >= self._interval
         if is_due:
-            self.read(source)
+            self.read(assignment)
         return is_due
 
-    def read(self, source: Source) -> None:
+    def read(self, assignment: Assignment) -> None:
         """Publish a reading."""
         now = self._clock()
         seen = self.processed + self.repeats + self.dead_letters
@@ -130,7 +130,7 @@ class Progress:
                 repeats=self.repeats,
                 failed=self.failures,
                 dead_letters=self.dead_letters,
-                lag=source.lag(),
+                lag=assignment.lag(),
             )
         )
 

@@ -11,7 +11,7 @@ from .attempts import Patience
 from .consumer_progress import Progress
 from .dead_letters import dead_letters
 from .handlers import Group
-from .ports import Source
+from .ports import Membership
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class ConsumerContext:
     """The work of one process in one group."""
 
     group: Group
-    source: Source
+    membership: Membership
     patience: Patience
     suffix: str
     """Of dead letter topics."""
@@ -30,11 +30,11 @@ class ConsumerContext:
 
     def goes_on_with(self, message: ConsumedMessage) -> bool:
         """Whether a message is still ours, and the process is not to end."""
-        return self.source.owns(message) and not self.stop.is_set()
+        return self.membership.owns(message) and not self.stop.is_set()
 
     def wait(self, tries: int) -> None:
         """Stay in the group until the next try, or until the process is to end."""
-        self.source.hold(self.patience.delay(tries), self.stop.is_set)
+        self.membership.hold(self.patience.delay(tries), self.stop.is_set)
 
     def wait_out(self, error: Exception, outages: int) -> None:
         """Say that something is away, when that is news, and wait."""

@@ -18,16 +18,11 @@ from ..message.incoming import (
 )
 
 
-class Source(Protocol):
-    """A member of the consumer group."""
+class Membership(Protocol):
+    """A member of the consumer group, as handlers work under it."""
 
-    def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
-        """
-        Return messages that have come, waiting up to `timeout` for the first.
-
-        Serves the group: partitions may come and go meanwhile. Messages of one
-        partition are in their order. While the cluster is away, there are none.
-        """
+    def owns(self, message: ConsumedMessage) -> bool:
+        """Whether its partition has been ours ever since it was polled."""
 
     def serve(self) -> None:
         """Serve the group once; what comes meanwhile is for the next `poll()`."""
@@ -35,14 +30,22 @@ class Source(Protocol):
     def hold(self, timeout: float, until: Callable[[], bool]) -> None:
         """Stay in the group without taking messages, until then at the latest."""
 
-    def owns(self, message: ConsumedMessage) -> bool:
-        """Whether its partition has been ours ever since it was polled."""
+
+class Offsets(Protocol):
+    """The offsets that the group commits in Kafka."""
 
     def done(self, message: ConsumedMessage) -> None:
         """Note that it is done: the next `commit()` goes past it."""
 
     def commit(self) -> None:
-        """Tell the group what is done; do not wait."""
+        """Send the offsets of messages that are done; do not wait."""
+
+    def ends(self) -> Mapping[TopicPartition, int]:
+        """Return where partitions end whose messages are all done."""
+
+
+class CommittedTokens(Protocol):
+    """The tokens that transactions leave with the group's offsets."""
 
     def token(self, place: TopicPartition) -> str:
         """
@@ -52,23 +55,32 @@ class Source(Protocol):
             KafkaError: it does not answer.
         """
 
-    @property
-    def has_joined(self) -> bool:
-        """Whether the group has assigned partitions, or none, to this member."""
 
-    @property
-    def is_at_end(self) -> bool:
-        """Whether every partition that is ours has been read to its end."""
+class Assignment(Protocol):
+    """The partitions of this member, and how far they have been read."""
 
     @property
     def places(self) -> tuple[TopicPartition, ...]:
         """The partitions that are ours."""
 
-    def ends(self) -> Mapping[TopicPartition, int]:
-        """Where partitions end of which every message has been read and is done."""
+    @property
+    def is_at_end(self) -> bool:
+        """Whether every partition that is ours has been read to its end."""
 
     def lag(self) -> int:
-        """About how many messages of our partitions are not read yet."""
+        """Return about how many messages of our partitions are not read yet."""
+
+
+class MessageSource(Membership, Offsets, Assignment, Protocol):
+    """A member of the group from which messages are polled."""
+
+    def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
+        """
+        Return messages that have come, waiting up to `timeout` for the first.
+
+        Serves the group: partitions may come and go meanwhile. Messages of one
+        partition are in their order. While the cluster is away, there are none.
+        """
 
     def close(self) -> None:
         """Commit what is done, and leave the group."""

@@ -18,7 +18,7 @@ from ..exceptions import KafkaError, TableMissing
 from ..message.incoming import ConsumedMessage, TopicPartition
 from .attempts import Patience
 from .consumer_progress import Progress
-from .ports import Source
+from .ports import MessageSource
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class StartOffsets:
 
 
 def consume(
-    source: Source,
+    source: MessageSource,
     worker: Worker,
     progress: Progress,
     *,

@@ -22,7 +22,7 @@ from ..message.incoming import ConsumedMessage, OutgoingMessage
 from .dead_letters import is_about_the_letter
 from .job import ConsumerContext
 from .output import Output
-from .ports import Transactions
+from .ports import CommittedTokens, Transactions
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +49,17 @@ class TransformWorker:
     """Messages of one round: what a transaction holds at most."""
 
     def __init__(
-        self, job: ConsumerContext, *, output: Output, transactions: Transactions
+        self,
+        job: ConsumerContext,
+        *,
+        output: Output,
+        transactions: Transactions,
+        tokens: CommittedTokens,
     ) -> None:
         self._job = job
         self._output = output
         self._transactions = transactions
+        self._tokens = tokens
         self._batch = self.limit
         self._trial: _Trial | None = None
 
@@ -75,8 +81,8 @@ class TransformWorker:
         left = list(messages)
         while left and not self._job.stop.is_set():
             del left[: self._step(left)]
-            self._job.source.serve()
-            left = [message for message in left if self._job.source.owns(message)]
+            self._job.membership.serve()
+            left = [message for message in left if self._job.membership.owns(message)]
 
     def close(self) -> None:
         """Let clients go."""
@@ -183,12 +189,12 @@ class TransformWorker:
         while not self._job.stop.is_set():
             tries += 1
             self._job.wait(tries)
-            mine = [m.place for m in chunk if self._job.source.owns(m)]
+            mine = [m.place for m in chunk if self._job.membership.owns(m)]
             if not mine:
                 return False
             try:
                 self._transactions.renew()
-                return self._job.source.token(mine[0]) == token
+                return self._tokens.token(mine[0]) == token
             except KafkaError as error:
                 logger.debug("The outcome cannot be asked for yet: %s", error)
         return False

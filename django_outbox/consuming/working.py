@@ -18,7 +18,7 @@ from ..message.incoming import ConsumedMessage
 from .dead_letters import is_about_the_letter
 from .effects import TransactionalHandler, is_away
 from .job import ConsumerContext
-from .ports import DeadLetters
+from .ports import DeadLetters, Offsets
 
 
 class EffectsWorker:
@@ -32,10 +32,12 @@ class EffectsWorker:
         job: ConsumerContext,
         *,
         effects: TransactionalHandler,
+        offsets: Offsets,
         dead_letters: DeadLetters,
     ) -> None:
         self._job = job
         self._effects = effects
+        self._offsets = offsets
         self._dead_letters = dead_letters
 
     def start(self) -> None:
@@ -72,7 +74,7 @@ class EffectsWorker:
                 self._job.wait(attempts)
             else:
                 self._job.progress.did(is_first=is_first)
-                self._job.source.done(message)
+                self._offsets.done(message)
                 return
 
     def _set_aside(
@@ -99,5 +101,5 @@ class EffectsWorker:
                 self._job.wait_out(trouble, outages)
             else:
                 self._job.progress.set_aside(message, error, attempts)
-                self._job.source.done(message)
+                self._offsets.done(message)
                 return

@@ -1,5 +1,5 @@
 """
-A member of a consumer group: the adapter of `consuming.ports.Source`.
+A member of a consumer group: the adapter of `MessageSource`.
 
 Offsets are committed behind the effects, never ahead: `done()` notes what may
 be committed, `commit()` sends it and does not wait, and a partition that is

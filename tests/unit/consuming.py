@@ -37,8 +37,6 @@ def group_of(handle: Callable[[ConsumedMessage], Any], *, transforms: bool) -> G
 class FakeSource:
     """A partition that is ours until a test takes it away."""
 
-    has_joined = True
-
     def __init__(self) -> None:
         self.is_ours = True
         self.waits: list[float] = []
@@ -162,7 +160,7 @@ def job_of(
 ) -> ConsumerContext:
     return ConsumerContext(
         group=group,
-        source=source,
+        membership=source,
         patience=Patience(attempts=attempts, backoff=0.1, backoff_max=0.3),
         suffix=".dlt",
         progress=Progress(

@@ -51,6 +51,7 @@ class Consumption:
         self.worker = EffectsWorker(
             self.job,
             effects=self.effects,  # type: ignore[arg-type]
+            offsets=self.source,
             dead_letters=self.letters,
         )
 

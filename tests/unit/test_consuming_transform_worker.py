@@ -32,7 +32,10 @@ class Transformation:
         self.transactions = FakeTransactions(self.source)
         self.job = job_of(group_of(handle, transforms=True), self.source, self.watch)
         self.worker = TransformWorker(
-            self.job, output=Output(OutboxSettings()), transactions=self.transactions
+            self.job,
+            output=Output(OutboxSettings()),
+            transactions=self.transactions,
+            tokens=self.source,
         )
 
     def values(self) -> list[list[Any]]:
@@ -68,7 +71,10 @@ def test_a_stop_lets_out_what_is_done() -> None:
 
     it.job = job_of(group_of(stop_at_b, transforms=True), it.source, it.watch)
     it.worker = TransformWorker(
-        it.job, output=Output(OutboxSettings()), transactions=it.transactions
+        it.job,
+        output=Output(OutboxSettings()),
+        transactions=it.transactions,
+        tokens=it.source,
     )
     it.worker.work(messages("a", "b", "c"))
     assert it.values() == [["A", "B"]]
