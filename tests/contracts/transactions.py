@@ -52,7 +52,7 @@ class MemoryTransactions:
     def forge(self, headers: Fields, value: bytes | None, *, key: str = "0") -> None:
         """Write into the ledger topic, as anybody who may."""
         record = Record.identified(0, "")._replace(
-            topic=OutboxSettings().ledger_topic, key=key, value=value
+            topic=named(OutboxSettings()).ledger_topic, key=key, value=value
         )
         self.log.append(Queued(record, [*headers]), 0)
 
