@@ -23,11 +23,11 @@ from ..kafka.validation import check_properties
 from ..observability.presentation import present_consumer
 from ..settings.options import OutboxSettings
 from ..shutdown import StopSignals, exit_at_once
-from .attempts import Patience
+from .consumer_context import ConsumerContext
 from .consumer_progress import Observer, Progress
+from .consumer_retry import RetryPolicy
 from .effects import NoDatabase, TransactionalHandler
 from .handlers import Group
-from .job import ConsumerContext
 from .output import Output
 from .runner import OffsetStore, StartOffsets, Worker, consume
 from .transforming import TransformWorker
@@ -35,7 +35,7 @@ from .working import EffectsWorker
 
 logger = logging.getLogger(__name__)
 
-GRACE: Final = 1.5
+CLOSE_GRACE: Final = 1.5
 """Seconds after the drain time-out in which everything has to be closed."""
 
 
@@ -71,7 +71,12 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
             # Needed where a handler, or a client that leaves, hangs.
             threading.Thread(
                 target=_end_overdue,
-                args=(wanted.stop, has_ended, options.DRAIN_TIMEOUT + GRACE, progress),
+                args=(
+                    wanted.stop,
+                    has_ended,
+                    options.DRAIN_TIMEOUT + CLOSE_GRACE,
+                    progress,
+                ),
                 name="outbox-overdue",
                 daemon=True,
             ).start()
@@ -107,30 +112,30 @@ def _progress(
 def _consume(
     plan: Plan, options: OutboxSettings, progress: Progress, stop: threading.Event
 ) -> None:
-    patience = Patience.of(options)
+    retry = RetryPolicy.of(options)
     effects = TransactionalHandler(
         plan.group,
         alias=plan.alias,
         keeps_offsets=options.OFFSETS == "database",
         partitions=KafkaPartitions(options, name=plan.name),
-        silence=options.CONSUMER_SILENCE,
+        idle_timeout=options.CONSUMER_SILENCE,
     )
-    positions: OffsetStore = NoDatabase() if plan.group.transforms else effects
-    starts = StartOffsets(
-        positions, patience=patience, from_beginning=plan.from_beginning, stop=stop
+    offset_store: OffsetStore = NoDatabase() if plan.group.transforms else effects
+    start_offsets = StartOffsets(
+        offset_store, retry=retry, from_beginning=plan.from_beginning, stop=stop
     )
     source = KafkaSource(
         options,
         group=plan.group.name,
         topics=plan.group.topics,
         name=plan.name,
-        starts=starts,
+        start_offsets=start_offsets,
         on_change=lambda: progress.changed(source),
     )
-    job = ConsumerContext(
+    context = ConsumerContext(
         group=plan.group,
         membership=source,
-        patience=patience,
+        retry=retry,
         suffix=options.DEAD_LETTER_SUFFIX,
         progress=progress,
         stop=stop,
@@ -139,22 +144,22 @@ def _consume(
     if plan.group.transforms:
         name = f"{plan.group.name}-{plan.name}"
         worker = TransformWorker(
-            job,
+            context,
             output=Output(options),
             transactions=KafkaTransforms(options, transactional_id=name, member=source),
             tokens=source,
         )
     else:
-        letters = KafkaDeadLetters(options, name=plan.name)
+        dead_letters = KafkaDeadLetters(options, name=plan.name)
         worker = EffectsWorker(
-            job, effects=effects, offsets=source, dead_letters=letters
+            context, effects=effects, offsets=source, dead_letters=dead_letters
         )
-    starts.wait_for_database()
+    start_offsets.wait_for_database()
     consume(
         source,
         worker,
         progress,
-        starts=starts,
+        start_offsets=start_offsets,
         stop=stop,
         until_end=plan.until_end,
     )

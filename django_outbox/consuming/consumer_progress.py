@@ -102,7 +102,9 @@ class Progress:
         if not self._is_ready:
             self._is_ready = True
             self._publish(ConsumerReady(name=self._name, group=self._group))
-        partitions = tuple(f"{topic}/{number}" for topic, number in assignment.places)
+        partitions = tuple(
+            f"{topic}/{number}" for topic, number in assignment.partitions
+        )
         self._publish(
             PartitionsChanged(name=self._name, group=self._group, partitions=partitions)
         )

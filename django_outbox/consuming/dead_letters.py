@@ -24,11 +24,11 @@ from .reasons import bounded, reason
 PREFIX: Final = "outbox-dlt-"
 """Of the headers that say why; those of an earlier failure are replaced."""
 
-LONGEST_REASON: Final = 1000
+MAX_REASON_BYTES: Final = 1000
 """Bytes of the exception's text that a dead letter keeps; a tenth of it in the
 smallest version."""
 
-LONGEST_KEY: Final = 512
+MAX_KEY_BYTES: Final = 512
 """Bytes of a key that the smallest version keeps."""
 
 _OF_THE_TOPIC: Final = frozenset(
@@ -62,9 +62,9 @@ def dead_letters(
         "offset": str(message.offset),
         "attempts": str(attempts),
         "error": bounded(type(error).__qualname__, 255),
-        "reason": bounded(text, LONGEST_REASON),
+        "reason": bounded(text, MAX_REASON_BYTES),
     }
-    short = {**why, "reason": bounded(text, LONGEST_REASON // 10)}
+    short = {**why, "reason": bounded(text, MAX_REASON_BYTES // 10)}
     kept: _Headers = [
         (name, value) for name, value in message.headers if not name.startswith(PREFIX)
     ]
@@ -89,7 +89,7 @@ def dead_letters(
     return whole, without_value, smallest
 
 
-def is_about_the_letter(refusal: RecordPoisoned) -> bool:
+def may_accept_smaller(refusal: RecordPoisoned) -> bool:
     """Whether a smaller dead letter may be taken where this one was refused."""
     return refusal.is_certain and refusal.code not in _OF_THE_TOPIC
 
@@ -112,13 +112,13 @@ def _headers_left_out(message: ConsumedMessage) -> Iterator[tuple[str, str]]:
 
 
 def _key_left_out(message: ConsumedMessage) -> Iterator[tuple[str, str]]:
-    if len(message.key or b"") > LONGEST_KEY:
+    if len(message.key or b"") > MAX_KEY_BYTES:
         yield from _left_out("key", message.key)
 
 
 def _short_key(message: ConsumedMessage) -> bytes:
     """Return the key, or a name of the message: a compacted topic needs one."""
-    if message.key is None or len(message.key) > LONGEST_KEY:
+    if message.key is None or len(message.key) > MAX_KEY_BYTES:
         return f"{message.topic}/{message.partition}/{message.offset}".encode()
     return message.key
 

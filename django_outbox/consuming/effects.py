@@ -23,7 +23,7 @@ from .handlers import Group, Subscription
 from .ports import PartitionStates
 from .stored_offsets import StoredOffset, start_of
 
-_ABSENT: Final = frozenset(
+_UNAVAILABLE: Final = frozenset(
     {
         "25006",  # read-only: the server that was asked is no primary any more
         "53100",  # its disk is full
@@ -36,7 +36,7 @@ _ABSENT: Final = frozenset(
 )
 """SQLSTATEs, beside class 08, of a server that cannot serve now."""
 
-_DEEPEST: Final = 10
+_MAX_CAUSES: Final = 10
 """Causes of an error that are looked at."""
 
 
@@ -53,7 +53,7 @@ class TransactionalHandler:
         alias: the database.
         keeps_offsets: whether offsets are kept there, too.
         partitions: asked whether stored offsets still belong to their partitions.
-        silence: seconds for which a handler may ask nothing of the database;
+        idle_timeout: seconds for which a handler may ask nothing of the database;
             then its process counts as frozen, or its machine as gone.
     """
 
@@ -64,11 +64,11 @@ class TransactionalHandler:
         alias: str,
         keeps_offsets: bool,
         partitions: PartitionStates,
-        silence: float,
+        idle_timeout: float,
     ) -> None:
         self._partitions = partitions
         self._topic_ids: dict[str, str] = {}
-        self._silence = silence
+        self._idle_timeout = idle_timeout
         self._group = group
         self._alias = alias
         self._tables = OutboxTables(alias)
@@ -82,7 +82,7 @@ class TransactionalHandler:
             source,
             consumer=self._group.name,
             using=self._alias,
-            silence=self._silence,
+            idle_timeout=self._idle_timeout,
         )
         try:
             with claim as run:
@@ -99,28 +99,30 @@ class TransactionalHandler:
         with suppress(_Passed):
             self._step_past(message)
 
-    def starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def start_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         """
-        Where to start, for those of these places that have a stored offset.
+        Where to start, for those of these partitions that have a stored offset.
 
         Raises:
             StaleOffset: one of them does not belong to its partition any more.
         """
         if not self._keeps_offsets:
             return {}
-        found = self._partitions.look(places)
-        self._topic_ids.update({place[0]: found[place].topic_id for place in found})
+        found = self._partitions.look(partitions)
+        self._topic_ids.update({at[0]: state.topic_id for at, state in found.items()})
         with self._tables:
             stored = self._offsets().positions(self._group.name)
         return {
-            place: start_of(
-                place,
-                StoredOffset(*stored[place]),
-                found.get(place),
+            at: start_of(
+                at,
+                StoredOffset(*stored[at]),
+                found.get(at),
                 group=self._group.name,
             )
-            for place in places
-            if place in stored
+            for at in partitions
+            if at in stored
         }
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -136,13 +138,13 @@ class TransactionalHandler:
             if end > 0:
                 self._advance(topic, partition, end - 1)
 
-    def rewind(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Let these places be read from their beginnings; return those starts."""
+    def rewind(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Forget their stored offsets; return their beginnings."""
         if self._keeps_offsets:
             with self._tables:
-                for topic, partition in places:
+                for topic, partition in partitions:
                     self._offsets().rewind(self._group.name, topic, partition)
-        return dict.fromkeys(places, BEGINNING)
+        return dict.fromkeys(partitions, BEGINNING)
 
     def ping(self) -> None:
         """Raise unless the database answers."""
@@ -150,8 +152,8 @@ class TransactionalHandler:
             self._offsets().exists()
 
     def _step_past(self, message: ConsumedMessage) -> None:
-        place = (message.topic, message.partition, message.offset)
-        if self._keeps_offsets and not self._advance(*place):
+        position = (message.topic, message.partition, message.offset)
+        if self._keeps_offsets and not self._advance(*position):
             raise _Passed
 
     def _require_rival(self, message: ConsumedMessage) -> None:
@@ -163,7 +165,7 @@ class TransactionalHandler:
         """
         # When the cluster does not answer: the next assignment asks again.
         with suppress(KafkaError):
-            self.starts([message.place])
+            self.start_offsets([message.topic_partition])
 
     def _advance(self, topic: str, partition: int, offset: int) -> bool:
         topic_id = self._topic_ids.get(topic, "")
@@ -177,15 +179,17 @@ class TransactionalHandler:
 
 
 class NoDatabase:
-    """In the place of `TransactionalHandler` for a group that only transforms."""
+    """Stands in for `TransactionalHandler` in a group that only transforms."""
 
-    def starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def start_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         """Start where the group has committed."""
         return {}
 
-    def rewind(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def rewind(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Start at the beginnings."""
-        return dict.fromkeys(places, BEGINNING)
+        return dict.fromkeys(partitions, BEGINNING)
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
         """Nothing is stored here."""
@@ -204,25 +208,25 @@ def _require_done(subscription: Subscription, returned: object) -> None:
         )
 
 
-def is_away(error: BaseException) -> bool:
+def is_database_unavailable(error: BaseException) -> bool:
     """
     Whether a database was lost or cannot be used, so that no message is at fault.
 
     The handler may have wrapped what the database said.
     """
-    told: BaseException | None = error
-    for _ in range(_DEEPEST):
-        if isinstance(told, TableMissing) or (
-            isinstance(told, Error) and _tells_of_absence(told)
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if isinstance(cause, TableMissing) or (
+            isinstance(cause, Error) and _means_unavailable(cause)
         ):
             return True
-        told = told and (told.__cause__ or told.__context__)
+        cause = cause and (cause.__cause__ or cause.__context__)
     return False
 
 
-def _tells_of_absence(error: Error) -> bool:
+def _means_unavailable(error: Error) -> bool:
     state: str | None = getattr(error.__cause__, "sqlstate", None)
     if state is None:
         # The client itself has found that there is no connection.
         return isinstance(error, OperationalError | InterfaceError)
-    return state.startswith("08") or state in _ABSENT
+    return state.startswith("08") or state in _UNAVAILABLE

@@ -31,7 +31,7 @@ class Output:
     def __init__(self, options: OutboxSettings) -> None:
         self._rows = Rows(options, serializer(options.SERIALIZER))
 
-    def letters(
+    def messages(
         self, subscription: Subscription, message: ConsumedMessage
     ) -> list[OutgoingMessage]:
         """
@@ -44,11 +44,11 @@ class Output:
         source = subscription.key(message) if subscription.key else message
         seed = f"{subscription.group}/{checked_key(source)}"
         return [
-            self._letter(made, f"{seed}/{number}", subscription)
+            self._outgoing(made, f"{seed}/{number}", subscription)
             for number, made in enumerate(_messages(subscription.handle(message)))
         ]
 
-    def _letter(
+    def _outgoing(
         self, made: Any, seed: str, subscription: Subscription
     ) -> OutgoingMessage:
         if not isinstance(made, Message):

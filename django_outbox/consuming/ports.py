@@ -47,7 +47,7 @@ class Offsets(Protocol):
 class CommittedTokens(Protocol):
     """The tokens that transactions leave with the group's offsets."""
 
-    def token(self, place: TopicPartition) -> str:
+    def token(self, topic_partition: TopicPartition) -> str:
         """
         Ask the group for the token of its committed offset, if that has one.
 
@@ -60,7 +60,7 @@ class Assignment(Protocol):
     """The partitions of this member, and how far they have been read."""
 
     @property
-    def places(self) -> tuple[TopicPartition, ...]:
+    def partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions that are ours."""
 
     @property
@@ -90,7 +90,7 @@ class PartitionStates(Protocol):
     """What the cluster knows of partitions."""
 
     def look(
-        self, places: Sequence[TopicPartition]
+        self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, PartitionState]:
         """
         Return the state of these partitions, of those that exist.
@@ -103,7 +103,7 @@ class PartitionStates(Protocol):
 class DeadLetters(Protocol):
     """Where messages go that keep failing."""
 
-    def send(self, letter: OutgoingMessage) -> None:
+    def send(self, message: OutgoingMessage) -> None:
         """
         Write it; return when it is safe.
 
@@ -120,8 +120,8 @@ class Transactions(Protocol):
 
     def send(
         self,
-        letters: Sequence[OutgoingMessage],
-        positions: Mapping[TopicPartition, int],
+        messages: Sequence[OutgoingMessage],
+        offsets: Mapping[TopicPartition, int],
         token: str,
     ) -> None:
         """

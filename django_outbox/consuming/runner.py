@@ -16,13 +16,13 @@ from django.db import Error, close_old_connections
 
 from ..exceptions import KafkaError, TableMissing
 from ..message.incoming import ConsumedMessage, TopicPartition
-from .attempts import Patience
 from .consumer_progress import Progress
+from .consumer_retry import RetryPolicy
 from .ports import MessageSource
 
 logger = logging.getLogger(__name__)
 
-LOOK: Final = 0.2
+POLL_TIMEOUT: Final = 0.2
 """Seconds to wait for a message before it is asked whether to end."""
 
 
@@ -46,10 +46,12 @@ class Worker(Protocol):
 class OffsetStore(Protocol):
     """Who knows where partitions start: `TransactionalHandler` or `NoDatabase`."""
 
-    def starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where to start, for places that Kafka does not know better."""
+    def start_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Where to start, for partitions that Kafka does not know better."""
 
-    def rewind(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def rewind(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Forget how far they were; return their beginnings."""
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -70,46 +72,48 @@ class StartOffsets:
 
     def __init__(
         self,
-        positions: OffsetStore,
+        offset_store: OffsetStore,
         *,
-        patience: Patience,
+        retry: RetryPolicy,
         from_beginning: bool,
         stop: Flag,
     ) -> None:
-        self._positions = positions
-        self._patience = patience
+        self._offset_store = offset_store
+        self._retry = retry
         self._from_beginning = from_beginning
         self._stop = stop
         self._begun: set[TopicPartition] = set()
 
-    def __call__(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        starts: dict[TopicPartition, int] = {}
+    def __call__(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
 
         def ask() -> None:
             rewound: dict[TopicPartition, int] = {}
             if self._from_beginning:
-                fresh = [place for place in places if place not in self._begun]
-                rewound = self._positions.rewind(fresh)
-            starts.update({**self._positions.starts(places), **rewound})
+                fresh = [at for at in partitions if at not in self._begun]
+                rewound = self._offset_store.rewind(fresh)
+            found.update({**self._offset_store.start_offsets(partitions), **rewound})
 
         self._insist(ask)
-        return starts
+        return found
 
     def begun(self, messages: Sequence[ConsumedMessage]) -> None:
         """Take note of messages that are done: their partitions go on from there."""
-        self._begun.update(message.place for message in messages)
+        self._begun.update(message.topic_partition for message in messages)
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
         """Store how far partitions have been read that are done completely."""
         try:
             close_old_connections()
-            self._positions.settle(ends)
+            self._offset_store.settle(ends)
         except Error as error:
             logger.debug("The ends of partitions were not stored: %s", error)
 
     def wait_for_database(self) -> None:
         """Return when the database answers, or when the process is to end."""
-        self._insist(self._positions.ping)
+        self._insist(self._offset_store.ping)
 
     def _insist(self, ask: Callable[[], None]) -> bool:
         tries = 0
@@ -125,7 +129,7 @@ class StartOffsets:
                     str(error).partition("\n")[0],
                     extra={"action": "consumer_waits"},
                 )
-                self._stop.wait(self._patience.delay(tries))
+                self._stop.wait(self._retry.delay(tries))
             else:
                 return True
         return False
@@ -136,7 +140,7 @@ def consume(
     worker: Worker,
     progress: Progress,
     *,
-    starts: StartOffsets,
+    start_offsets: StartOffsets,
     stop: Flag,
     until_end: bool,
 ) -> None:
@@ -144,15 +148,17 @@ def consume(
     try:
         worker.start()
         while not stop.is_set():
-            messages = source.poll(worker.limit, LOOK)
+            messages = source.poll(worker.limit, POLL_TIMEOUT)
             worker.work(messages)
-            starts.begun([message for message in messages if source.owns(message)])
+            start_offsets.begun(
+                [message for message in messages if source.owns(message)]
+            )
             source.commit()
             if progress.tick(source):
-                starts.settle(source.ends())
+                start_offsets.settle(source.ends())
             if until_end and not messages and source.is_at_end:
                 break
-        starts.settle(source.ends())
+        start_offsets.settle(source.ends())
     finally:
         progress.read(source)
         worker.close()

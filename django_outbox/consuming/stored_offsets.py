@@ -24,7 +24,7 @@ class StoredOffset(NamedTuple):
 
 
 def start_of(
-    place: TopicPartition,
+    topic_partition: TopicPartition,
     stored: StoredOffset,
     found: PartitionState | None,
     *,
@@ -42,7 +42,7 @@ def start_of(
     if not stored.next_offset:
         return BEGINNING
     if found is not None and (why := _mismatch(stored, found)):
-        topic, partition = place
+        topic, partition = topic_partition
         raise StaleOffset(
             f"OFFSETS: the database has group {group!r} at offset "
             f"{stored.next_offset} of {topic}/{partition}, but {why}. To read the "

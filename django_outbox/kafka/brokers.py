@@ -21,19 +21,19 @@ from .causes import Failure
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE: Final = 60.0
+FIRST_LOG_INTERVAL: Final = 60.0
 """Seconds before a cause that lasts is logged again; doubles each time."""
 
-LONGEST_PAUSE: Final = 960.0
+MAX_LOG_INTERVAL: Final = 960.0
 """Seconds between two log lines of one cause, at most."""
 
-QUIET: Final = 60.0
+RECOVERED_AFTER: Final = 60.0
 """Seconds without a failure after which one broker of several counts as recovered; an
 attempt to connect takes at most 30, unless the project says otherwise."""
 
 _UNKNOWN: Final = "no broker can be reached"
 
-RECENT: Final = 5.0
+EXPLAINS_FOR: Final = 5.0
 """Seconds for which a failure that was not logged may explain another error."""
 
 
@@ -47,7 +47,7 @@ class _Failing:
     """How often in a row, by who reports it: one failure may be reported twice."""
     is_logged: bool = False
     log_at: float = 0.0
-    pause: float = FIRST_PAUSE
+    pause: float = FIRST_LOG_INTERVAL
 
 
 class Brokers:
@@ -67,7 +67,7 @@ class Brokers:
         self._failing: dict[tuple[str, str], _Failing] = {}
         """By broker and cause, the newest last."""
         self._are_all_down = False
-        self.is_troubled = False
+        self.is_failing = False
         """Whether a success is news."""
 
     def failed(self, failure: Failure, *, reporter: str) -> None:
@@ -75,9 +75,9 @@ class Brokers:
         broker, cause, confirmations = failure
         with self._lock:
             now = self._clock()
-            self.is_troubled = True
+            self.is_failing = True
             known = self._failing.pop((broker, cause), None)
-            if known is None or now - known.last > QUIET:
+            if known is None or now - known.last > RECOVERED_AFTER:
                 known = _Failing(now)
             self._failing[broker, cause] = known
             known.last = now
@@ -86,7 +86,7 @@ class Brokers:
                 return
             known.is_logged = True
             known.log_at = now + known.pause
-            known.pause = min(2 * known.pause, LONGEST_PAUSE)
+            known.pause = min(2 * known.pause, MAX_LOG_INTERVAL)
         logger.warning(
             "%s; retrying",
             _sentence(broker, cause),
@@ -109,13 +109,13 @@ class Brokers:
             recovered = [
                 key
                 for key, known in self._failing.items()
-                if self._are_all_down or now - known.last > QUIET
+                if self._are_all_down or now - known.last > RECOVERED_AFTER
             ]
             logged = [key[0] for key in recovered if self._failing[key].is_logged]
             for key in recovered:
                 del self._failing[key]
             self._are_all_down = False
-            self.is_troubled = bool(self._failing)
+            self.is_failing = bool(self._failing)
         for broker in dict.fromkeys(logged):
             extra = {"action": "kafka_found", "broker": broker}
             logger.info("Kafka at %s recovered", broker, extra=extra)
@@ -127,7 +127,7 @@ class Brokers:
             failing = {
                 broker: cause
                 for (broker, cause), known in self._failing.items()
-                if known.is_logged or now - known.last < RECENT
+                if known.is_logged or now - known.last < EXPLAINS_FOR
             }
         return "; ".join(_sentence(*both) for both in sorted(failing.items()))
 

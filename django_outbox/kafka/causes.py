@@ -23,7 +23,7 @@ _LINE: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-QUICK: Final = 1000
+TURNED_AWAY_WITHIN_MS: Final = 1000
 """Milliseconds: a connection that ends sooner was turned away, not left idle."""
 
 
@@ -43,7 +43,7 @@ def read_failure(line: str) -> Failure | None:
     if (found := _LINE.fullmatch(line)) is None:
         return None
     broker, reason, state = found["broker"], found["reason"], found["state"] or ""
-    if state == "UP" and int(found["after"]) >= QUICK:
+    if state == "UP" and int(found["after"]) >= TURNED_AWAY_WITHIN_MS:
         # Brokers close connections that are idle, and all when they end.
         return None
     if size := re.search(r"Invalid response size (-?\d+)", reason):

@@ -27,10 +27,10 @@ from .logs import ClientLog
 
 logger = logging.getLogger(__name__)
 
-QUESTION: Final = 0.1
+PROBE_TIMEOUT: Final = 0.1
 """Seconds for a question to any broker, while some cannot be used."""
 
-ASK_EVERY: Final = 0.5
+PROBE_INTERVAL: Final = 0.5
 """Seconds between two such questions."""
 
 
@@ -51,11 +51,11 @@ class ClientErrors:
         self._who = who
         self._action = action
         self._brokers = brokers_of(servers_of(config))
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
         """Names of the errors since it last worked."""
         self.count = 0
         """How often there was trouble, a connection that was closed included."""
-        self._ask_at = 0.0
+        self._probe_at = 0.0
         self.callbacks: KafkaConfig = {
             "error_cb": self.note,
             "logger": ClientLog(self._note_line),
@@ -63,9 +63,9 @@ class ClientErrors:
         """What makes a client report here; a part of its configuration."""
 
     @property
-    def is_open(self) -> bool:
+    def is_failing(self) -> bool:
         """Whether it is news that a client works."""
-        return bool(self.told) or self._brokers.is_troubled
+        return bool(self.reported) or self._brokers.is_failing
 
     def note(self, error: DriverError) -> None:
         """Log an error, as a warning if it is news; the `error_cb` of a client."""
@@ -78,14 +78,14 @@ class ClientErrors:
             self._brokers.failed(failure, reporter=_CALLBACK)
             return
         logger.log(
-            logging.DEBUG if name in self.told else logging.WARNING,
+            logging.DEBUG if name in self.reported else logging.WARNING,
             "The %s is in trouble: %s (%s)",
             self._who,
             error.str(),
             name,
             extra={"action": self._action, "code": name},
         )
-        self.told.add(name)
+        self.reported.add(name)
 
     def _note_line(self, line: str) -> None:
         """Take a line of the client's log that tells of a broken connection."""
@@ -93,22 +93,22 @@ class ClientErrors:
         if failure := read_failure(line):
             self._brokers.failed(failure, reporter=_LOG)
 
-    def end(self) -> None:
+    def recovered(self) -> None:
         """Note that a client works: it got an answer that it had to get."""
         self._brokers.work()
-        if self.told:
-            self.told.clear()
+        if self.reported:
+            self.reported.clear()
             extra = {"action": self._action}
             logger.info("The %s has recovered", self._who, extra=extra)
 
-    def ask(self, client: Consumer, topic: str) -> None:
+    def probe(self, client: Consumer, topic: str) -> None:
         """Ask, now and then, for an answer, where no message may come to be one."""
-        if not self.is_open or time.monotonic() < self._ask_at:
+        if not self.is_failing or time.monotonic() < self._probe_at:
             return
         with suppress(*RAISED):
-            client.list_topics(topic, timeout=QUESTION)
-            self.end()
-        self._ask_at = time.monotonic() + ASK_EVERY
+            client.list_topics(topic, timeout=PROBE_TIMEOUT)
+            self.recovered()
+        self._probe_at = time.monotonic() + PROBE_INTERVAL
 
     def unavailable(self, what: str, error: KafkaException) -> KafkaUnavailable:
         """Turn the driver's exception into ours, with the cause if one is known."""

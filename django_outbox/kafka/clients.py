@@ -29,6 +29,6 @@ def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client
         return kind(config)
     except RAISED as error:
         # A system error: the driver has called `error_cb` while it raised another.
-        told = driver_error(error)
-        reason = f"{told.str()} ({told.name()})" if told else str(error)
+        cause = driver_error(error)
+        reason = f"{cause.str()} ({cause.name()})" if cause else str(error)
         raise KafkaUnavailable(f"No Kafka client can be made: {reason}.") from error

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 COMMIT_INTERVAL: Final = 0.5
 """Seconds between two commits: a crash makes so much come again, as repeats."""
 
-PATIENCE: Final = 10.0
+COORDINATOR_TIMEOUT: Final = 10.0
 """Seconds for one question to the group's coordinator."""
 
 _ROUTINE: Final = frozenset(
@@ -66,7 +66,7 @@ class KafkaSource:
         group: str,
         topics: Sequence[str],
         name: str = "",
-        starts: Callable[
+        start_offsets: Callable[
             [Sequence[TopicPartition]], Mapping[TopicPartition, int]
         ] = lambda _: {},
         on_change: Callable[[], None] = lambda: None,
@@ -75,9 +75,9 @@ class KafkaSource:
         if name:
             self._config["client.id"] = name
         self._topics = list(topics)
-        self._starts = starts
+        self._start_offsets = start_offsets
         self._on_change = on_change
-        self._trouble = ClientErrors(
+        self._errors = ClientErrors(
             f"consumer group {group}", action="consume", config=self._config
         )
         self._consumer: Consumer | None = None
@@ -101,7 +101,7 @@ class KafkaSource:
         """Seconds after which a member without partitions gets none any more."""
 
     @property
-    def places(self) -> tuple[TopicPartition, ...]:
+    def partitions(self) -> tuple[TopicPartition, ...]:
         return tuple(sorted(self._owned))
 
     @property
@@ -117,7 +117,9 @@ class KafkaSource:
         self._taken.clear()
         self._collect(limit, timeout)
         taken, self._buffer = self._buffer[:limit], self._buffer[limit:]
-        self._at_work.update({message.place: message.offset for message in taken})
+        self._at_work.update(
+            {message.topic_partition: message.offset for message in taken}
+        )
         return taken
 
     def serve(self) -> None:
@@ -133,16 +135,16 @@ class KafkaSource:
         consumer.resume(consumer.assignment())
 
     def owns(self, message: ConsumedMessage) -> bool:
-        return message.place in self._owned - self._taken
+        return message.topic_partition in self._owned - self._taken
 
     def done(self, message: ConsumedMessage) -> None:
         if self.owns(message):
-            self._done[message.place] = message.offset + 1
-            if self._at_work.get(message.place) == message.offset:
-                del self._at_work[message.place]
+            self._done[message.topic_partition] = message.offset + 1
+            if self._at_work.get(message.topic_partition) == message.offset:
+                del self._at_work[message.topic_partition]
 
     def ends(self) -> dict[TopicPartition, int]:
-        unread = {message.place for message in self._buffer} | self._at_work.keys()
+        unread = {m.topic_partition for m in self._buffer} | self._at_work.keys()
         return {at: end for at, end in self._at_end.items() if at not in unread}
 
     def commit(self) -> None:
@@ -156,12 +158,12 @@ class KafkaSource:
                 self._is_committing = False
                 self._report(error.args[0])
 
-    def token(self, place: TopicPartition) -> str:
-        asked = [DriverTopicPartition(*place)]
+    def token(self, topic_partition: TopicPartition) -> str:
+        asked = [DriverTopicPartition(*topic_partition)]
         try:
-            (answer,) = self._connected().committed(asked, timeout=PATIENCE)
+            (answer,) = self._connected().committed(asked, timeout=COORDINATOR_TIMEOUT)
         except KafkaException as error:
-            raise self._trouble.unavailable("The offset", error) from error
+            raise self._errors.unavailable("The offset", error) from error
         if answer.error is not None:
             raise KafkaUnavailable(answer.error.str())
         return str(answer.metadata)
@@ -169,9 +171,7 @@ class KafkaSource:
     def lag(self) -> int:
         if self._consumer is None:
             return 0
-        behind = [
-            DriverTopicPartition(*place) for place in self._owned - self._at_end.keys()
-        ]
+        behind = [DriverTopicPartition(*at) for at in self._owned - self._at_end.keys()]
         total = 0
         try:
             for partition in self._consumer.position(behind):
@@ -208,7 +208,7 @@ class KafkaSource:
                 Consumer,
                 {
                     **self._config,
-                    **self._trouble.callbacks,
+                    **self._errors.callbacks,
                     "on_commit": self._on_commit,
                 },
             )
@@ -239,18 +239,18 @@ class KafkaSource:
         if message is not None:
             self._take(message)
         else:
-            self._trouble.ask(self._connected(), self._topics[0])
+            self._errors.probe(self._connected(), self._topics[0])
         return message is not None
 
     def _take(self, message: Message) -> None:
-        place = (message.topic() or "", message.partition() or 0)
+        topic_partition = (message.topic() or "", message.partition() or 0)
         if (error := message.error()) is None:
-            if self._trouble.is_open:
-                self._trouble.end()
-            self._at_end.pop(place, None)
+            if self._errors.is_failing:
+                self._errors.recovered()
+            self._at_end.pop(topic_partition, None)
             self._buffer.append(consumed(message))
         elif error.code() == DriverError._PARTITION_EOF:
-            self._at_end[place] = message.offset() or 0
+            self._at_end[topic_partition] = message.offset() or 0
         else:
             self._report(error)
 
@@ -263,13 +263,13 @@ class KafkaSource:
             # From close(): the client assigns them itself and gives them back. What
             # is asked of it now it may never answer.
             return
-        places = [(p.topic, p.partition) for p in partitions]
-        starts = self._starts(places) if places else {}
-        for partition, place in zip(partitions, places, strict=True):
-            if place in starts:
-                partition.offset = starts[place]
+        assigned = [(p.topic, p.partition) for p in partitions]
+        starts = self._start_offsets(assigned) if assigned else {}
+        for partition, topic_partition in zip(partitions, assigned, strict=True):
+            if topic_partition in starts:
+                partition.offset = starts[topic_partition]
         consumer.incremental_assign(partitions)
-        self._owned.update(places)
+        self._owned.update(assigned)
         self._member_id = consumer.memberid() or ""
         self.has_joined, self._joined_at = True, time.monotonic()
         self._on_change()
@@ -278,7 +278,7 @@ class KafkaSource:
         self, consumer: Consumer, partitions: list[DriverTopicPartition]
     ) -> None:
         mine = {(p.topic, p.partition) for p in partitions} & self._done.keys()
-        self._commit_now(consumer, {place: self._done[place] for place in mine})
+        self._commit_now(consumer, {at: self._done[at] for at in mine})
         self._on_lost(consumer, partitions)
 
     def _on_lost(
@@ -287,10 +287,10 @@ class KafkaSource:
         gone = {(p.topic, p.partition) for p in partitions}
         self._owned -= gone
         self._taken |= gone
-        self._buffer = [m for m in self._buffer if m.place not in gone]
-        for place in gone:
+        self._buffer = [m for m in self._buffer if m.topic_partition not in gone]
+        for topic_partition in gone:
             for known in (self._done, self._at_end, self._at_work):
-                known.pop(place, None)
+                known.pop(topic_partition, None)
         consumer.incremental_unassign(partitions)
         self._on_change()
 
@@ -299,11 +299,11 @@ class KafkaSource:
     ) -> None:
         self._is_committing = False
         for partition in partitions:
-            place = (partition.topic, partition.partition)
+            topic_partition = (partition.topic, partition.partition)
             if refusal := error or partition.error:
                 self._report(refusal)
-            elif self._done.get(place) == partition.offset:
-                del self._done[place]
+            elif self._done.get(topic_partition) == partition.offset:
+                del self._done[topic_partition]
 
     def _commit_now(
         self, consumer: Consumer, offsets: Mapping[TopicPartition, int]
@@ -319,8 +319,8 @@ class KafkaSource:
         if error.code() in _ROUTINE:
             logger.debug("A commit came too late: %s", error.name())
         else:
-            self._trouble.note(error)
+            self._errors.note(error)
 
 
 def _partitions(offsets: Mapping[TopicPartition, int]) -> list[DriverTopicPartition]:
-    return [DriverTopicPartition(*place, offset) for place, offset in offsets.items()]
+    return [DriverTopicPartition(*at, offset) for at, offset in offsets.items()]

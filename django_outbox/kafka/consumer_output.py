@@ -29,16 +29,16 @@ from .config import KafkaConfig, producer_config, transform_config
 from .destinations import Destinations
 from .failures import failure, no_offset
 
-PATIENCE: Final = 10.0
+STEP_TIMEOUT: Final = 10.0
 """Seconds for one step of a transaction."""
 
-LARGEST: Final = 10 * 1024 * 1024
+MAX_MESSAGE_BYTES: Final = 10 * 1024 * 1024
 """Bytes of a dead letter before it is compressed, unless `message.max.bytes` says
 otherwise: more could not always be sent within the delivery timeout."""
 
 _FOR_DEAD_LETTERS: Final[KafkaConfig] = {
     # The client accepts 1 MB by default, and a broker may accept more.
-    "message.max.bytes": LARGEST,
+    "message.max.bytes": MAX_MESSAGE_BYTES,
     # A topic's limit counts compressed bytes, and what came may have been compressed.
     "compression.type": "gzip",
 }
@@ -59,24 +59,24 @@ class KafkaDeadLetters:
         self._config = _FOR_DEAD_LETTERS | producer_config(options)
         if name:
             self._config["client.id"] = name
-        self._patience = options.DELIVERY_TIMEOUT + 1.0
-        self._trouble = ClientErrors(
+        self._flush_timeout = options.DELIVERY_TIMEOUT + 1.0
+        self._errors = ClientErrors(
             "producer of dead letters", action="consume", config=self._config
         )
         self._client: Client | None = None
 
-    def send(self, letter: OutgoingMessage) -> None:
+    def send(self, message: OutgoingMessage) -> None:
         if self._client is None:
-            self._client = make(Client, {**self._config, **self._trouble.callbacks})
+            self._client = make(Client, {**self._config, **self._errors.callbacks})
         client, self._client = self._client, None
         try:
-            _deliver(client, [letter], self._patience)
+            _deliver(client, [message], self._flush_timeout)
         except BaseException:
             # A letter that is late must not come after it was sent again.
             drop(client)
             raise
         self._client = client
-        self._trouble.end()
+        self._errors.recovered()
 
     def close(self) -> None:
         self._client = None
@@ -96,51 +96,51 @@ class KafkaTransforms:
         self, options: OutboxSettings, *, transactional_id: str, member: Member
     ) -> None:
         self._config = {
-            "message.max.bytes": LARGEST,
+            "message.max.bytes": MAX_MESSAGE_BYTES,
             **transform_config(options, transactional_id),
         }
         self._member = member
-        self._patience = options.DELIVERY_TIMEOUT + 1.0
-        self._trouble = ClientErrors(
+        self._flush_timeout = options.DELIVERY_TIMEOUT + 1.0
+        self._errors = ClientErrors(
             "producer of transformed messages", action="consume", config=self._config
         )
         self._open: tuple[Client, Destinations] | None = None
 
     def send(
         self,
-        letters: Sequence[OutgoingMessage],
-        positions: Mapping[TopicPartition, int],
+        messages: Sequence[OutgoingMessage],
+        offsets: Mapping[TopicPartition, int],
         token: str,
     ) -> None:
         client, destinations = is_open = self._open or self._made()
         self._open = None
-        troubles = self._trouble.count
+        error_count = self._errors.count
         try:
-            for letter in letters:
-                destinations.check(letter)
+            for message in messages:
+                destinations.check(message)
             client.begin_transaction()
-            _deliver(client, letters, self._patience)
+            _deliver(client, messages, self._flush_timeout)
             client.send_offsets_to_transaction(
                 [
-                    DriverTopicPartition(*place, offset, metadata=token)
-                    for place, offset in positions.items()
+                    DriverTopicPartition(*at, offset, metadata=token)
+                    for at, offset in offsets.items()
                 ],
                 self._member.group_metadata(),
-                PATIENCE,
+                STEP_TIMEOUT,
             )
-            client.commit_transaction(PATIENCE)
+            client.commit_transaction(STEP_TIMEOUT)
         except KafkaException as error:
             drop(client)
-            raise self._trouble.unavailable("The transaction", error) from error
+            raise self._errors.unavailable("The transaction", error) from error
         except SystemError as error:
             drop(client)
             raise KafkaUnavailable("The client met with a fatal error.") from error
         except BaseException:
             drop(client)
             raise
-        if self._trouble.count == troubles:
+        if self._errors.count == error_count:
             self._open = is_open
-            self._trouble.end()
+            self._errors.recovered()
 
     def renew(self) -> None:
         self._open = self._made()
@@ -149,17 +149,17 @@ class KafkaTransforms:
         self._open = None
 
     def _made(self) -> tuple[Client, Destinations]:
-        client = make(Client, {**self._config, **self._trouble.callbacks})
+        client = make(Client, {**self._config, **self._errors.callbacks})
         try:
-            client.init_transactions(PATIENCE)
+            client.init_transactions(STEP_TIMEOUT)
         except KafkaException as error:
             serve(client)
-            raise self._trouble.unavailable("The transaction", error) from error
+            raise self._errors.unavailable("The transaction", error) from error
         return client, Destinations(client)
 
 
 def _deliver(
-    client: Client, letters: Sequence[OutgoingMessage], patience: float
+    client: Client, messages: Sequence[OutgoingMessage], timeout: float
 ) -> None:
     """
     Send letters and wait until each is in the log.
@@ -168,7 +168,7 @@ def _deliver(
         DeliveryFailed: the first of them that is not.
     """
     errors: list[Exception] = []
-    is_alone = len(letters) == 1
+    is_alone = len(messages) == 1
 
     def report(error: DriverError | None, message: Message) -> None:
         if error is not None:
@@ -176,12 +176,12 @@ def _deliver(
         elif message.offset() is None:
             errors.append(no_offset())
 
-    for letter in letters:
+    for message in messages:
         try:
-            _produce(client, letter, report)
+            _produce(client, message, report)
         except KafkaException as error:
             raise failure(error.args[0], is_alone=True) from error
-    if client.flush(patience):
+    if client.flush(timeout):
         raise KafkaUnavailable("Kafka has not acknowledged everything in time.")
     if errors:
         raise errors[0]
@@ -189,19 +189,19 @@ def _deliver(
 
 def _produce(
     client: Client,
-    letter: OutgoingMessage,
+    message: OutgoingMessage,
     report: Callable[[DriverError | None, Message], None],
 ) -> None:
-    partition = -1 if letter.partition is None else letter.partition
+    partition = -1 if message.partition is None else message.partition
     while True:
         try:
             client.produce(
-                letter.topic,
-                letter.value,
-                letter.key,
+                message.topic,
+                message.value,
+                message.key,
                 partition,
                 report,
-                headers=letter.headers,
+                headers=message.headers,
             )
         except BufferError:
             client.poll(0.1)

@@ -83,12 +83,12 @@ class Reports:
     ) -> Iterator[tuple[Record, DriverError | None]]:
         sent: dict[tuple[str, str, bytes | None], deque[Record]] = {}
         for record in records:
-            place = (record.topic, record.key, _raw(record.value))
-            sent.setdefault(place, deque()).append(record)
+            identity = (record.topic, record.key, _raw(record.value))
+            sent.setdefault(identity, deque()).append(record)
         for message, error in self._refused:
             value = message.value()
-            place = (message.topic() or "", _text(message.key()), _raw(value))
-            if waiting := sent.get(place):
+            identity = (message.topic() or "", _text(message.key()), _raw(value))
+            if waiting := sent.get(identity):
                 yield waiting.popleft(), error
 
 

@@ -37,11 +37,11 @@ class Destinations:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._partitions: dict[str, int] = {}
-        self._unfit: dict[str, DeliveryFailed] = {}
+        self._unready: dict[str, DeliveryFailed] = {}
 
     def begin(self) -> None:
         """Look again at topics that were not up, from here on."""
-        self._unfit.clear()
+        self._unready.clear()
 
     def check(self, record: Addressed) -> None:
         """
@@ -53,12 +53,12 @@ class Destinations:
         topic = record.topic
         count = self._partitions.get(topic)
         if count is None:
-            if topic in self._unfit:
-                raise self._unfit[topic]
+            if topic in self._unready:
+                raise self._unready[topic]
             try:
                 self._partitions[topic] = count = self._look_up(topic)
             except DeliveryFailed as error:
-                self._unfit[topic] = error
+                self._unready[topic] = error
                 raise
         if record.partition is not None and record.partition >= count:
             raise RecordPoisoned(

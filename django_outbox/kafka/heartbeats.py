@@ -18,7 +18,7 @@ from ..election.ports import Heartbeat
 from ..message.headers import MESSAGE_ID, texts
 from .conversion import headers
 
-LONGEST: Final = 4096
+MAX_HEARTBEAT_BYTES: Final = 4096
 """Bytes: a longer message is nobody's heartbeat."""
 
 _OUTBOX: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -52,7 +52,7 @@ def read(message: Message) -> Heartbeat | None:
 
 def decode(value: bytes | None) -> Heartbeat | None:
     """Read a message's value; None when it is no heartbeat."""
-    if value is None or len(value) > LONGEST:
+    if value is None or len(value) > MAX_HEARTBEAT_BYTES:
         return None
     try:
         fields = json.loads(value)

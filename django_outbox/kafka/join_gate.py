@@ -24,10 +24,10 @@ from .client_errors import ClientErrors
 from .clients import make
 from .config import KafkaConfig
 
-LONGEST_LOOK = 1.0
+DESCRIBE_TIMEOUT = 1.0
 """Seconds that one look at a group may take."""
 
-SETTLING = 1.0
+REBALANCE_TIME = 1.0
 """Seconds for the rebalance that follows when a session has expired."""
 
 _EMPTY = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
@@ -49,7 +49,7 @@ class JoinGate:
         self._config = config
         self._group = group
         self._session_timeout = session_timeout
-        self._trouble = ClientErrors("look at the group", action="join", config=config)
+        self._errors = ClientErrors("look at the group", action="join", config=config)
         self._admin: AdminClient | None = None
         self._came_at = 0.0
 
@@ -66,13 +66,13 @@ class JoinGate:
             JoinLater: wait a moment on the doorstep, and try again.
         """
         if self._admin is None:
-            callbacks = self._trouble.callbacks
+            callbacks = self._errors.callbacks
             client_config: KafkaConfig = {**self._config, **callbacks}
             self._admin = make(AdminClient, client_config)
             self._came_at = time.monotonic()
-        patience = self._session_timeout + SETTLING
-        is_patient = time.monotonic() - self._came_at < patience
-        is_free = not is_patient or _is_empty(self._admin, self._group)
+        max_wait = self._session_timeout + REBALANCE_TIME
+        must_wait = time.monotonic() - self._came_at < max_wait
+        is_free = not must_wait or _is_empty(self._admin, self._group)
         self._admin.poll(0)
         if not is_free:
             raise JoinLater
@@ -81,9 +81,9 @@ class JoinGate:
 
 def _is_empty(admin: AdminClient, group: str) -> bool:
     """Whether the group is known to have no member."""
-    futures = admin.describe_consumer_groups([group], request_timeout=LONGEST_LOOK)
+    futures = admin.describe_consumer_groups([group], request_timeout=DESCRIBE_TIMEOUT)
     try:
-        return futures[group].result(LONGEST_LOOK + 0.5).state in _EMPTY
+        return futures[group].result(DESCRIBE_TIMEOUT + 0.5).state in _EMPTY
     except KafkaException as error:
         return bool(error.args[0].code() == DriverError.GROUP_ID_NOT_FOUND)
     except FutureTimeout:

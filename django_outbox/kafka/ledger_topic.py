@@ -59,7 +59,7 @@ _TIMELINE: Final = "outbox-ledger-timeline"
 _RANGES: Final = "outbox-ledger-ranges"
 _READ: Final = (_FORMAT, _TIMELINE, _RANGES, MESSAGE_ID)
 
-_NUMBER: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
+_DIGITS: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 
 _PAIR: Final = struct.Struct(">q16s")
 _RANGE: Final = struct.Struct(">qqqH")
@@ -68,7 +68,7 @@ _FIRST_STEP: Final = 8
 """Offsets to go back from the end at first: behind the last ledger come the mark
 of its commit, and whatever aborted transactions have left."""
 
-_POLL: Final = 0.1
+_POLL_TIMEOUT: Final = 0.1
 
 
 def encode(ledger: Ledger) -> tuple[Headers, bytes]:
@@ -136,7 +136,7 @@ def _check_format(text: str) -> None:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if _NUMBER.fullmatch(text) else None
+    return int(text) if _DIGITS.fullmatch(text) else None
 
 
 class Entry(NamedTuple):
@@ -207,8 +207,8 @@ def read_last(
         KafkaUnavailable: the partition could not be read to its end.
         KafkaError: a later version has written it.
     """
-    trouble = ClientErrors("reader of the ledger", action="read_ledger", config=config)
-    client_config: KafkaConfig = {**config, **trouble.callbacks}
+    errors = ClientErrors("reader of the ledger", action="read_ledger", config=config)
+    client_config: KafkaConfig = {**config, **errors.callbacks}
     consumer = make(Consumer, client_config)
     deadline = time.monotonic() + timeout
     try:
@@ -225,7 +225,7 @@ def read_last(
             step *= 8
     except KafkaException as error:
         serve(consumer)
-        raise trouble.unavailable("The ledger", error) from error
+        raise errors.unavailable("The ledger", error) from error
     finally:
         consumer.close()
     return None
@@ -235,7 +235,7 @@ def _to_the_end(consumer: Consumer, deadline: float) -> Sequence[Entry]:
     """Read committed messages up to the end of the partition."""
     entries: list[Entry] = []
     while time.monotonic() < deadline:
-        message = consumer.poll(_POLL)
+        message = consumer.poll(_POLL_TIMEOUT)
         if message is None:
             continue
         error = message.error()

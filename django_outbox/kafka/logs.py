@@ -2,7 +2,7 @@
 Where librdkafka's own log lines go: to DEBUG.
 
 While a broker is away a client writes dozens of lines each second, and each
-client for itself. What people need to know, `trouble.py` logs once. Only these
+client for itself. What people need to know, `errors.py` logs once. Only these
 lines say that a broker has closed a connection, for one.
 """
 

@@ -38,10 +38,10 @@ from .topics import ensure_topic, leader_topic
 
 logger = logging.getLogger(__name__)
 
-BATCH: Final = 500
+MAX_MESSAGES_PER_POLL: Final = 500
 """Messages handled in one poll at most, so that a flood cannot hold it."""
 
-SHORTEST_STAY: Final = 1.5
+MIN_STAY: Final = 1.5
 """
 Seconds that a new member stays, unless it owns the partition.
 
@@ -56,7 +56,7 @@ _ROUTINE: Final = frozenset(
         DriverError.UNKNOWN_MEMBER_ID,
     }
 )
-"""Refusals of a commit that every rebalance brings: no proof, and no trouble."""
+"""Refusals of a commit that every rebalance brings: no proof, and no errors."""
 
 
 class KafkaMembership:
@@ -83,7 +83,7 @@ class KafkaMembership:
         self._client_id = {"client.id": name} if name else {}
         self._topic = options.leader_topic
         self._shard = shard
-        self._doorstep = JoinGate(
+        self._join_gate = JoinGate(
             admin_config(options) | self._client_id,
             group=options.leader_group,
             session_timeout=options.SESSION_TIMEOUT,
@@ -105,25 +105,25 @@ class KafkaMembership:
         self._is_settled = False
         """Whether the group has answered the join."""
         self._joined_at = 0.0
-        self._trouble = ClientErrors(
+        self._errors = ClientErrors(
             "leader group", action="elect", config=admin_config(options)
         )
 
     def join(self, listener: Listener) -> None:
         """See to the leader topic, then subscribe with new clients."""
         self._leave()
-        if not self._doorstep.is_waiting:
+        if not self._join_gate.is_waiting:
             ensure_topic(
                 admin_config(self._options) | self._client_id,
                 leader_topic(self._options, self._shard),
                 may_create=self._options.CREATE_LEADER_TOPIC,
             )
         try:
-            self._doorstep.enter()
+            self._join_gate.enter()
         except JoinLater:
             self._lookout.look()
             raise
-        common = self._client_id | self._trouble.callbacks
+        common = self._client_id | self._errors.callbacks
         config = consumer_config(self._options) | common
         logger.debug("Joining the leader group with %s", redacted(config))
         self._listener = listener
@@ -151,18 +151,18 @@ class KafkaMembership:
             # of what the leader sends, proofs included.
             self._consumer.memberid()
             # Nor does it hear heartbeats, which would tell that Kafka is back.
-            self._trouble.ask(self._consumer, self._topic)
-        for _ in range(BATCH):
+            self._errors.probe(self._consumer, self._topic)
+        for _ in range(MAX_MESSAGES_PER_POLL):
             try:
                 message = self._consumer.poll(timeout)
             except KafkaException as error:
-                self._trouble.note(error.args[0])
+                self._errors.note(error.args[0])
                 return
             if message is None:
                 break
             self._on_message(message)
             timeout = 0
-        self._renew_credential()
+        self._renew_fencing_token()
         if self._is_owner:
             self._lookout.close()
         elif self._is_settled and not self._is_leaving:
@@ -183,7 +183,7 @@ class KafkaMembership:
         except BufferError:
             logger.debug("The queue of heartbeats is full: none of them goes out")
         except KafkaException as error:
-            self._trouble.note(error.args[0])
+            self._errors.note(error.args[0])
 
     def confirm(self, offset: int) -> None:
         """Commit to the group that this heartbeat was read; do not wait."""
@@ -193,7 +193,7 @@ class KafkaMembership:
         try:
             self._consumer.commit(offsets=[position], asynchronous=True)
         except KafkaException as error:
-            self._trouble.note(error.args[0])
+            self._errors.note(error.args[0])
 
     def leave(self) -> None:
         """Give the partition up, leave the group, drop the clients."""
@@ -220,7 +220,7 @@ class KafkaMembership:
 
     def _stay(self, *, until: Callable[[], bool]) -> None:
         """Poll until something is so, or until the shortest stay is over."""
-        end = self._joined_at + SHORTEST_STAY
+        end = self._joined_at + MIN_STAY
         while self._consumer is not None and not until():
             if time.monotonic() >= end:
                 return
@@ -266,7 +266,7 @@ class KafkaMembership:
         """Have the listener drain, once for each assignment."""
         if self._is_owner:
             # A rebalance that takes the partition has begun a new generation.
-            self._renew_credential()
+            self._renew_fencing_token()
             self._is_owner = False
             try:
                 if self._listener is not None:
@@ -274,7 +274,7 @@ class KafkaMembership:
             finally:
                 self.fencing_token = None
 
-    def _renew_credential(self) -> None:
+    def _renew_fencing_token(self) -> None:
         """
         Follow the group's generations for as long as the partition is ours.
 
@@ -296,13 +296,13 @@ class KafkaMembership:
 
     def _on_message(self, message: Message) -> None:
         if (error := message.error()) is not None:
-            self._trouble.note(error)
+            self._errors.note(error)
             if error.code() == DriverError.UNKNOWN_TOPIC_OR_PART and not self._is_owner:
                 # A cluster that came back without it: to join makes it again.
                 self.reason_to_rejoin = "the leader topic is gone"
             return
-        if self._trouble.is_open:
-            self._trouble.end()
+        if self._errors.is_failing:
+            self._errors.recovered()
         heartbeat = heartbeats.read(message)
         offset = message.offset()
         if message.partition() != self._shard or heartbeat is None or offset is None:
@@ -319,13 +319,13 @@ class KafkaMembership:
         for partition in partitions:
             if refusal := error or partition.error:
                 if refusal.code() not in _ROUTINE:
-                    self._trouble.note(refusal)
+                    self._errors.note(refusal)
             elif partition.partition == self._shard and self._listener is not None:
-                if self._trouble.is_open:
-                    self._trouble.end()
+                if self._errors.is_failing:
+                    self._errors.recovered()
                 self._listener.confirmed(partition.offset - 1)
 
     def _on_delivery(self, error: DriverError | None, _: Message) -> None:
-        # What leave() purges fails too, and that is no trouble.
+        # What leave() purges fails too, and that is no errors.
         if error is not None and self._producer is not None:
-            self._trouble.note(error)
+            self._errors.note(error)

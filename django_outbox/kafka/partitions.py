@@ -24,7 +24,7 @@ from .client_errors import ClientErrors
 from .clients import make
 from .config import KafkaConfig, admin_config
 
-TIMEOUT: Final = 5.0
+REQUEST_TIMEOUT: Final = 5.0
 """Seconds for one question to the cluster."""
 
 _FIRST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -44,37 +44,39 @@ class KafkaPartitions:
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
         config = admin_config(options)
-        self._trouble = ClientErrors(
+        self._errors = ClientErrors(
             "look at partitions", action="consume", config=config
         )
-        self._config: KafkaConfig = {**config, **self._trouble.callbacks}
+        self._config: KafkaConfig = {**config, **self._errors.callbacks}
         if name:
             self._config["client.id"] = name
 
     def look(
-        self, places: Sequence[TopicPartition]
+        self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, PartitionState]:
-        if not places:
+        if not partitions:
             return {}
         admin = make(AdminClient, self._config)
-        names = sorted({topic for topic, _ in places})
-        asked = admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT)
+        names = sorted({topic for topic, _ in partitions})
+        asked = admin.describe_topics(
+            TopicCollection(names), request_timeout=REQUEST_TIMEOUT
+        )
         ids = {name: _id(found) for name, found in self._known(asked.items())}
-        lows = self._offsets(admin, places, _FIRST)
-        highs = self._offsets(admin, places, _BEHIND_LAST)
-        known = [place for place in places if place[0] in ids]
-        if any(place not in lows or place not in highs for place in known):
+        lows = self._offsets(admin, partitions, _FIRST)
+        highs = self._offsets(admin, partitions, _BEHIND_LAST)
+        known = [at for at in partitions if at[0] in ids]
+        if any(at not in lows or at not in highs for at in known):
             raise KafkaUnavailable("A partition has no leader now.")
         return {
-            place: PartitionState(ids[place[0]], lows[place], highs[place])
-            for place in known
+            at: PartitionState(topic_id=ids[at[0]], low=lows[at], high=highs[at])
+            for at in known
         }
 
     def _offsets(
-        self, admin: AdminClient, places: Sequence[TopicPartition], spec: OffsetSpec
+        self, admin: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec
     ) -> dict[TopicPartition, int]:
-        asked = {DriverTopicPartition(*place): spec for place in places}
-        answers = admin.list_offsets(asked, request_timeout=TIMEOUT)
+        asked = {DriverTopicPartition(*at): spec for at in partitions}
+        answers = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT)
         found = self._known(answers.items())
         return {(at.topic, at.partition): end.offset for at, end in found}
 
@@ -85,12 +87,12 @@ class KafkaPartitions:
         """Yield what was found; leave out what the cluster does not know."""
         for asked, future in answers:
             try:
-                yield asked, future.result(TIMEOUT + 0.5)
+                yield asked, future.result(REQUEST_TIMEOUT + 0.5)
             except FutureTimeout as error:
                 raise KafkaUnavailable from error
             except KafkaException as error:
                 if error.args[0].name() not in _UNKNOWN:
-                    raise self._trouble.unavailable("The partitions", error) from error
+                    raise self._errors.unavailable("The partitions", error) from error
 
 
 def _id(description: Any) -> str:

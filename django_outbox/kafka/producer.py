@@ -52,14 +52,14 @@ logger = logging.getLogger(__name__)
 PURGE_TIMEOUT: Final = 1.0
 """Seconds for the reports of purged records, which need no broker."""
 
-MANY: Final = 32
+BULK_THRESHOLD: Final = 32
 """Records under way from which on the next ones go in bulk."""
 
 
-Way: TypeAlias = Literal["quick", "bulk", "alone"]
+ClientKind: TypeAlias = Literal["quick", "bulk", "alone"]
 """Through which client a record goes."""
 
-_OWN: Final[Mapping[Way, KafkaConfig]] = {
+_CLIENT_PROPERTIES: Final[Mapping[ClientKind, KafkaConfig]] = {
     "quick": {},
     "bulk": {"linger.ms": 4},
     "alone": {"batch.num.messages": 1, "linger.ms": 0},
@@ -83,30 +83,34 @@ class KafkaProducer:
         if name:
             self._config["client.id"] = name
         self._envelope = Envelope(options)
-        self._trouble = _Trouble("producer", action="produce", config=self._config)
-        self._clients: dict[Way, Client] = {}
+        self._errors = _ProducerErrors(
+            "producer", action="produce", config=self._config
+        )
+        self._clients: dict[ClientKind, Client] = {}
         self._under_way = 0
         self._works = False
         """Whether a record has arrived since the last poll."""
-        self._former: dict[str, Way] = {}
-        """By message id, the way by which a record has failed."""
+        self._failed_by: dict[str, ClientKind] = {}
+        """By message id, the kind by which a record has failed."""
         # Whoever chooses how long to wait has chosen for all.
         chosen = {**options.KAFKA, **options.PRODUCER_KAFKA}
-        self._many = inf if "linger.ms" in chosen else MANY
+        self._bulk_threshold = inf if "linger.ms" in chosen else BULK_THRESHOLD
         _producers.add(self)
 
     def produce(
         self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
     ) -> None:
         headers = self._envelope.headers(record, leader_id)
-        way: Way = "bulk" if self._under_way >= self._many else "quick"
-        if self._former:
-            way = self._former.pop(record.message_id, way)
+        kind: ClientKind = (
+            "bulk" if self._under_way >= self._bulk_threshold else "quick"
+        )
+        if self._failed_by:
+            kind = self._failed_by.pop(record.message_id, kind)
         if alone:
-            way = "alone"
-        client = self._clients.get(way)
+            kind = "alone"
+        client = self._clients.get(kind)
         if client is None:
-            client = self._connect(way)
+            client = self._connect(kind)
         # -1: librdkafka picks the partition by the key's hash.
         partition = -1 if record.partition is None else record.partition
         try:
@@ -115,7 +119,7 @@ class KafkaProducer:
                 record.value,
                 record.key,
                 partition,
-                partial(self._report, record, settled, way),
+                partial(self._report, record, settled, kind),
                 headers=headers,
             )
         except BufferError as error:
@@ -133,12 +137,12 @@ class KafkaProducer:
                 # Whoever has most to tell is waited for.
                 served = max(clients, key=len).poll(timeout)
         except RAISED as error:
-            self._trouble.broke(error)
+            self._errors.broke(error)
             served = 1
         if self._works:
             self._works = False
-            if self._trouble.is_open:
-                self._trouble.end()
+            if self._errors.is_failing:
+                self._errors.recovered()
         self._under_way = sum(map(len, clients))
         return served
 
@@ -150,11 +154,11 @@ class KafkaProducer:
                 try:
                     client.poll(left)
                 except RAISED as error:
-                    self._trouble.broke(error)
+                    self._errors.broke(error)
 
     def close(self) -> None:
         self._clients.clear()
-        self._former.clear()
+        self._failed_by.clear()
         self._under_way = 0
 
     def abandon(self) -> None:
@@ -168,23 +172,23 @@ class KafkaProducer:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
         self._clients.clear()
 
-    def _connect(self, way: Way) -> Client:
-        if self._trouble.fault:
-            raise self._trouble.fault
-        config = self._config | _OWN[way]
+    def _connect(self, kind: ClientKind) -> Client:
+        if self._errors.fault:
+            raise self._errors.fault
+        config = self._config | _CLIENT_PROPERTIES[kind]
         logger.debug("Producing with %s", redacted(config))
         try:
-            client = make(Client, config | self._trouble.callbacks)
+            client = make(Client, config | self._errors.callbacks)
         except KafkaUnavailable as error:
             raise DeliveryFailed(str(error), code="NO_CLIENT") from error
-        self._clients[way] = client
+        self._clients[kind] = client
         return client
 
     def _report(
         self,
         record: Record,
         settled: Settled,
-        way: Way,
+        kind: ClientKind,
         error: DriverError | None,
         message: Message,
     ) -> None:
@@ -193,18 +197,18 @@ class KafkaProducer:
             self._works = True
             settled(record, None)
             return
-        is_alone = way == "alone"
+        is_alone = kind == "alone"
         failed = self._failure(error, is_alone=is_alone) if error else no_offset()
         if not isinstance(failed, RecordPoisoned):
             # A late copy of it may still be under way there.
-            self._former[record.message_id] = way
+            self._failed_by[record.message_id] = kind
         settled(record, failed)
 
     def _failure(self, error: DriverError, *, is_alone: bool) -> DeliveryFailed:
-        return self._trouble.fault or failure(error, is_alone=is_alone)
+        return self._errors.fault or failure(error, is_alone=is_alone)
 
 
-class _Trouble(ClientErrors):
+class _ProducerErrors(ClientErrors):
     """Keeps what makes the client useless, too."""
 
     fault: ProducerBroken | None = None
@@ -216,9 +220,9 @@ class _Trouble(ClientErrors):
 
     def broke(self, error: Exception) -> None:
         """Take what the driver raises where it serves reports: a fatal error."""
-        told = driver_error(error)
-        if told is not None:
-            self.note(told)
+        cause = driver_error(error)
+        if cause is not None:
+            self.note(cause)
         self.fault = self.fault or ProducerBroken("The client met with a fatal error.")
 
 

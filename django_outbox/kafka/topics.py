@@ -50,8 +50,8 @@ def leader_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
     """Describe the topic of NELI's heartbeats."""
     settings = {
         "cleanup.policy": "delete",
-        "retention.ms": str(milliseconds(RETENTION)),
-        "segment.ms": str(milliseconds(RETENTION)),
+        "retention.ms": str(milliseconds(HEARTBEAT_RETENTION)),
+        "segment.ms": str(milliseconds(HEARTBEAT_RETENTION)),
     }
     partitions = max(options.SHARDS, shard + 1)
     return OwnTopic("leader topic", options.leader_topic, partitions, settings)
@@ -65,7 +65,7 @@ def ledger_topic(
     settings = {
         "cleanup.policy": "compact",
         # All but the last ledger is waste: compact early.
-        "segment.bytes": str(LEDGER_SEGMENT),
+        "segment.bytes": str(LEDGER_SEGMENT_BYTES),
         "min.cleanable.dirty.ratio": "0.1",
     }
     partitions = max(options.SHARDS, shard + 1)
@@ -73,13 +73,13 @@ def ledger_topic(
     return OwnTopic("ledger topic", name, partitions, settings)
 
 
-RETENTION: Final = 3600.0
+HEARTBEAT_RETENTION: Final = 3600.0
 """Seconds for which heartbeats stay, for people who look into a topic."""
 
-LEDGER_SEGMENT: Final = 64 * 1024 * 1024
+LEDGER_SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """Bytes of the ledger topic that are written before they can be compacted."""
 
-_PAUSE: Final = 0.1
+_LOOKUP_INTERVAL: Final = 0.1
 """Seconds between two looks at a topic that is coming up."""
 
 _DENIED: Final = frozenset(
@@ -112,16 +112,16 @@ def ensure_topic(
         TopicMissing: with the command line that makes it right.
         KafkaUnavailable: call again later.
     """
-    trouble = ClientErrors(topic.kind, action="check_topic", config=config)
-    client_config: KafkaConfig = {**config, **trouble.callbacks}
+    errors = ClientErrors(topic.kind, action="check_topic", config=config)
+    client_config: KafkaConfig = {**config, **errors.callbacks}
     admin = make(AdminClient, client_config)
     try:
         _ensure(admin, topic, config, may_create=may_create, timeout=timeout)
     except KafkaException as error:
         serve(admin)
         what = f"The {topic.kind} {topic.name!r} cannot be looked up or made"
-        raise trouble.unavailable(what, error) from error
-    trouble.end()
+        raise errors.unavailable(what, error) from error
+    errors.recovered()
 
 
 def _ensure(
@@ -154,7 +154,7 @@ def _ensure(
             raise KafkaUnavailable(
                 f"The {topic.kind} {topic.name!r} has no leader yet."
             )
-        time.sleep(_PAUSE)
+        time.sleep(_LOOKUP_INTERVAL)
 
 
 def _describe(admin: AdminClient, topic: OwnTopic, deadline: float) -> Any:

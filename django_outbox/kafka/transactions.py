@@ -77,14 +77,14 @@ class KafkaTransactions:
         self._ledger_topic = ledger_topic(options, shard, origin)
         self._may_create = options.CREATE_LEADER_TOPIC
         self._reader_config = ledger_consumer_config(options) | client_id
-        self._credential = fencing_token
+        self._fencing_token = fencing_token
         self._topic = self._ledger_topic.name
         self._shard = shard
         self._timeout = options.DELIVERY_TIMEOUT
         self._envelope = Envelope(options)
         self._client: Client | None = None
         self._destinations: Destinations | None = None
-        self._trouble = ClientErrors(
+        self._errors = ClientErrors(
             "producer of transactions", action="transaction", config=self._config
         )
         # Of the present transaction:
@@ -95,7 +95,7 @@ class KafkaTransactions:
         self.close()
         self._ensure_topic()
         logger.debug("Opening transactions with %s", redacted(self._config))
-        self._client = client = make(Client, self._config | self._trouble.callbacks)
+        self._client = client = make(Client, self._config | self._errors.callbacks)
         self._destinations = Destinations(client)
         try:
             # A client that knows no broker yet asks for its coordinator only after
@@ -104,7 +104,7 @@ class KafkaTransactions:
             client.init_transactions(2 * self._timeout)
         except KafkaException as error:
             serve(client)
-            raise self._trouble.unavailable(
+            raise self._errors.unavailable(
                 "Transactions cannot begin", error
             ) from error
         return self._read_ledger()
@@ -130,7 +130,7 @@ class KafkaTransactions:
             # Nothing has begun yet.
             return faults
         self._reports, self._is_late = Reports(), False
-        troubles = self._trouble.count
+        error_count = self._errors.count
         is_committed = False
         try:
             client.begin_transaction()
@@ -145,14 +145,14 @@ class KafkaTransactions:
         except RAISED as error:
             self._give_up(client, driver_error(error), is_committed=is_committed)
             is_committed = False
-        if troubles != self._trouble.count:
+        if error_count != self._errors.count:
             # Perhaps librdkafka has asked twice: the second request could end
             # the next transaction.
             raise ProducerBroken(
                 "a connection broke during a transaction", code="_TRANSPORT"
             )
         if is_committed:
-            self._trouble.end()
+            self._errors.recovered()
             return None
         faults = self._reports.faults(records, was_late=self._is_late)
         if not faults and (refusal := self._reports.ledger_refusal):
@@ -245,8 +245,8 @@ class KafkaTransactions:
         except KafkaException as error:
             self._reports.reject_ledger(error.args[0])
             return False
-        if self._credential is not None:
-            if (fencing_token := self._credential()) is None:
+        if self._fencing_token is not None:
+            if (fencing_token := self._fencing_token()) is None:
                 return False
             position, group = fencing_token
             client.send_offsets_to_transaction([position], group, self._timeout)

@@ -34,7 +34,7 @@ from .config import (
     watch_config,
 )
 
-_MADE_OF: Final = {
+_SETTING_OF_PROPERTY: Final = {
     "session.timeout.ms": "SESSION_TIMEOUT",
     "max.poll.interval.ms": "MAX_POLL_INTERVAL",
     "message.timeout.ms": "DELIVERY_TIMEOUT",
@@ -47,8 +47,8 @@ _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _PLUGINS: Final = "plugin.library.paths"
 """Names libraries that another machine may have; librdkafka loads them at once."""
 
-_SHORTEST_SECRET: Final = 4
-"""Characters: what is shorter stands in other words by chance."""
+_MIN_SECRET_LENGTH: Final = 4
+"""Characters: what is shorter stands in other text by chance."""
 
 
 def property_problems(options: OutboxSettings) -> Iterator[Problem]:
@@ -59,17 +59,17 @@ def property_problems(options: OutboxSettings) -> Iterator[Problem]:
     needs none of what the harvester has.
     """
     for setting in KAFKA_SETTINGS:
-        properties = _without_surroundings(getattr(options, setting))
+        properties = _offline_properties(getattr(options, setting))
         if not properties or not (whole := _refusal({**DEFAULTS, **properties})):
             continue
         # librdkafka names a property as it likes, and the first one only.
         refused = [
-            (name, words)
+            (name, text)
             for name, value in properties.items()
-            if (words := _refusal({name: value}))
+            if (text := _refusal({name: value}))
         ]
-        for name, words in refused:
-            message = f"{name!r}: {_explained(name, words)}"
+        for name, text in refused:
+            message = f"{name!r}: {_explained(name, text)}"
             yield Problem(Rule.KAFKA_PROPERTY, setting, _redacted(message, options))
         if not refused:
             yield Problem(Rule.KAFKA_PROPERTY, setting, _redacted(f"{whole}.", options))
@@ -84,7 +84,7 @@ def check_properties(options: OutboxSettings) -> None:
     Make each kind of client once and drop it.
 
     Raises:
-        ConfigurationError: in one line, with librdkafka's words, which name the
+        ConfigurationError: in one line, with librdkafka's text, which name the
             property, and the setting from which it comes.
     """
     if not options.is_named:
@@ -103,9 +103,9 @@ def check_properties(options: OutboxSettings) -> None:
         Consumer(_unconnected(watch_config(options))).close()
         Consumer(_unconnected(group_config(options, "check"))).close()
     except (KafkaException, TypeError, ValueError) as error:
-        words = _words(error)
-        text = _redacted(f"{_setting(options, words)}: {words}.", options)
-        # The driver's error has the values in its own words.
+        text = _error_text(error)
+        text = _redacted(f"{_setting(options, text)}: {text}.", options)
+        # The driver's error has the values in its own text.
         raise ConfigurationError(text) from None
 
 
@@ -115,14 +115,14 @@ def _refusal(properties: Mapping[str, Any]) -> str:
     try:
         Producer(config)
     except (KafkaException, TypeError, ValueError) as error:
-        return _words(error)
+        return _error_text(error)
     return ""
 
 
-def _explained(name: str, words: str) -> str:
+def _explained(name: str, text: str) -> str:
     """Say what librdkafka minds in one property."""
-    if not words.startswith("No such configuration property"):
-        return f"{words}."
+    if not text.startswith("No such configuration property"):
+        return f"{text}."
     wanted = str(name).lower().replace("_", ".").replace("-", ".")
     near = difflib.get_close_matches(wanted, _known(), n=1, cutoff=0.7)
     hint = f'; did you mean "{near[0]}"?' if near else "."
@@ -136,7 +136,7 @@ def _known() -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     reason = error.args[0]
     text = reason.str() if isinstance(error, KafkaException) else str(reason)
     return " ".join(text.split()).rstrip(" .")
@@ -147,7 +147,7 @@ def _redacted(text: str, options: OutboxSettings) -> str:
     for setting in KAFKA_SETTINGS:
         for name, value in getattr(options, setting).items():
             secret = " ".join(str(value).split())
-            if is_secret(str(name)) and len(secret) >= _SHORTEST_SECRET:
+            if is_secret(str(name)) and len(secret) >= _MIN_SECRET_LENGTH:
                 text = text.replace(secret, "[hidden]")
     return text
 
@@ -163,12 +163,14 @@ def _check_callbacks(options: OutboxSettings, driver: str) -> None:
             )
 
 
-def _setting(options: OutboxSettings, words: str) -> str:
+def _setting(options: OutboxSettings, text: str) -> str:
     """Return the setting whose property librdkafka names."""
     for name in KAFKA_SETTINGS:
-        if any(key in words for key in getattr(options, name)):
+        if any(key in text for key in getattr(options, name)):
             return name
-    return next((name for key, name in _MADE_OF.items() if key in words), "KAFKA")
+    return next(
+        (name for key, name in _SETTING_OF_PROPERTY.items() if key in text), "KAFKA"
+    )
 
 
 def _unconnected(config: Mapping[str, Any]) -> KafkaConfig:
@@ -182,7 +184,7 @@ def _unconnected(config: Mapping[str, Any]) -> KafkaConfig:
     return kept | {"log_level": 0}
 
 
-def _without_surroundings(properties: Mapping[str, Any]) -> KafkaConfig:
+def _offline_properties(properties: Mapping[str, Any]) -> KafkaConfig:
     """Leave out what needs files, a login or a network."""
     kept = {
         name: value

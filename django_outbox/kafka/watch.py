@@ -18,7 +18,7 @@ from .clients import make
 from .config import KafkaConfig
 from .logs import ClientLog
 
-BATCH: Final = 100
+MAX_MESSAGES_PER_POLL: Final = 100
 """Messages of one look at most, so that a flood cannot hold it."""
 
 
@@ -47,7 +47,7 @@ class Watch:
 
     def heard(self) -> Iterator[Heartbeat]:
         """Yield the heartbeats that have come since the last look."""
-        for _ in range(BATCH):
+        for _ in range(MAX_MESSAGES_PER_POLL):
             try:
                 message = self._consumer.poll(0)
             except KafkaException:

@@ -72,7 +72,7 @@ class FakeGroup:
         self.coordinator.log.append(value)
 
 
-class FakeCredential(NamedTuple):
+class FakeFencingToken(NamedTuple):
     """One generation's member, as a transaction shows it to the group."""
 
     member_id: str
@@ -84,7 +84,7 @@ class FakeMembership:
 
     def __init__(self, group: FakeGroup, name: str) -> None:
         self.name = name
-        self.fencing_token: FakeCredential | None = None
+        self.fencing_token: FakeFencingToken | None = None
         """Shown in transactions; None when this member does not own the partition."""
         self.reason_to_rejoin: str | None = None
         self._group = group
@@ -173,7 +173,7 @@ class FakeMembership:
             self._tell(listener, client, client.inbox.popleft())
         has_served |= not client.is_cut and self._read(listener)
         if self._position is not None:
-            self.fencing_token = FakeCredential(*client.identity)
+            self.fencing_token = FakeFencingToken(*client.identity)
         client.polled_at = self._group.time()
         return has_served
 
@@ -188,7 +188,7 @@ class FakeMembership:
             client.is_telling = True
             if item is Notice.REVOKED:
                 # A rebalance that takes the partition has begun a new generation.
-                self.fencing_token = FakeCredential(*client.identity)
+                self.fencing_token = FakeFencingToken(*client.identity)
                 listener.revoked()
             else:
                 self.fencing_token = None

@@ -19,7 +19,7 @@ from django_outbox.relay.ledger.ports import Fault, Ledger
 from django_outbox.settings.options import OutboxSettings
 
 from .coordinator import Coordinator
-from .membership import FakeCredential
+from .membership import FakeFencingToken
 from .producer import InMemoryLog, Queued, named, partition_of, refusal
 from .transactor import Transactor
 
@@ -42,7 +42,7 @@ class InMemoryTransactions:
         transactor: Transactor,
         options: OutboxSettings | None = None,
         *,
-        fencing_token: Callable[[], FakeCredential | None] = lambda: None,
+        fencing_token: Callable[[], FakeFencingToken | None] = lambda: None,
         group: Coordinator | None = None,
         shard: int = 0,
         origin: int | None = None,
@@ -54,7 +54,7 @@ class InMemoryTransactions:
         """Whether the next commit, of which nobody tells us, takes effect."""
         self._log = log
         self._transactor = transactor
-        self._credential = fencing_token
+        self._fencing_token = fencing_token
         self._group = group
         self._shard = shard
         options = named(options or OutboxSettings())
@@ -158,7 +158,7 @@ class InMemoryTransactions:
         """Whether the group knows this leader in its present generation."""
         if self._group is None:
             return True
-        fencing_token = self._credential()
+        fencing_token = self._fencing_token()
         return fencing_token is not None and self._group.knows(*fencing_token)
 
     def _add(self, record: Record, headers: Headers, partition: int) -> None:

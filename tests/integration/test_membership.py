@@ -115,7 +115,7 @@ def test_who_leaves_leads_no_more(
     config: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A question to the client at that moment might wait for ever."""
-    monkeypatch.setattr("django_outbox.kafka.membership.SHORTEST_STAY", 0.0)
+    monkeypatch.setattr("django_outbox.kafka.membership.MIN_STAY", 0.0)
     options = OutboxSettings(LEADER_TOPIC=name, LEADER_GROUP=name, KAFKA=config)
     leader, follower = KafkaMembership(options), KafkaMembership(options)
     group, heir = Group(time.monotonic), Recorder()

@@ -7,7 +7,12 @@ import logging
 
 import pytest
 
-from django_outbox.kafka.brokers import FIRST_PAUSE, LONGEST_PAUSE, QUIET, Brokers
+from django_outbox.kafka.brokers import (
+    FIRST_LOG_INTERVAL,
+    MAX_LOG_INTERVAL,
+    RECOVERED_AFTER,
+    Brokers,
+)
 from django_outbox.kafka.causes import Failure
 
 REFUSED = Failure("kafka-1:9092", "connection refused", 2)
@@ -88,7 +93,7 @@ def test_a_cause_that_lasts_is_told_again_with_growing_pauses(
             times.append(clock.now - begin)
         clock.now += 1
     pauses = [late - early for early, late in itertools.pairwise(times)]
-    assert pauses == [FIRST_PAUSE, 120, 240, 480, *[LONGEST_PAUSE] * 4]
+    assert pauses == [FIRST_LOG_INTERVAL, 120, 240, 480, *[MAX_LOG_INTERVAL] * 4]
 
 
 def test_after_an_outage_the_first_answer_tells_of_the_recovery(
@@ -104,7 +109,7 @@ def test_after_an_outage_the_first_answer_tells_of_the_recovery(
         "Kafka at kafka-1:9092 recovered",
         "Kafka at kafka-2:9092 recovered",
     ]
-    assert not brokers.is_troubled
+    assert not brokers.is_failing
     fail(brokers, UNTRUSTED)
     assert len(told.records) == 3
 
@@ -119,7 +124,7 @@ def test_while_others_answer_a_broker_that_is_away_is_still_away(
         fail(brokers, OTHER)
         brokers.work()
     assert not told.records
-    clock.now += QUIET + 1
+    clock.now += RECOVERED_AFTER + 1
     brokers.work()
     (record,) = told.records
     assert record.getMessage() == "Kafka at kafka-2:9092 recovered"
@@ -132,7 +137,7 @@ def test_what_nobody_was_told_of_does_not_recover(
     brokers.are_all_down(reporter="error_cb")
     brokers.work()
     assert not told.records
-    assert not brokers.is_troubled
+    assert not brokers.is_failing
 
 
 def test_a_client_that_names_no_broker_is_told_of_too(

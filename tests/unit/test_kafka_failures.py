@@ -110,7 +110,7 @@ def test_an_acknowledgement_without_an_offset_is_a_failure() -> None:
 def test_a_client_that_met_a_fatal_error_breaks_every_record_after_it() -> None:
     producer = KafkaProducer(OutboxSettings(SOURCE="test"))
     fatal = KafkaError(KafkaError.UNKNOWN_PRODUCER_ID, "a gap", fatal=True)
-    producer._trouble.note(fatal)
+    producer._errors.note(fatal)
 
     late = report(producer, KafkaError(KafkaError._MSG_TIMED_OUT), offset=-1001)
     with pytest.raises(ProducerBroken, match="a gap"):
@@ -128,11 +128,11 @@ def test_a_trouble_is_told_once_until_a_record_arrives(
 
     with caplog.at_level(logging.INFO):
         for error in (denied, late, denied, late):
-            producer._trouble.note(error)
+            producer._errors.note(error)
         report(producer, None, offset=1)
         report(producer, None, offset=2)
         producer.poll(0)
-        producer._trouble.note(denied)
+        producer._errors.note(denied)
 
     told = [vars(entry).get("code", entry.getMessage()) for entry in caplog.records]
     assert told == [
@@ -156,8 +156,8 @@ def test_a_broker_that_is_away_is_told_once_for_all_clients(
 
     with caplog.at_level(logging.INFO):
         for producer in producers:
-            producer._trouble.note(unknown)
-            producer._trouble.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+            producer._errors.note(unknown)
+            producer._errors.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
         report(producers[0], None, offset=1)
         producers[0].poll(0)
 

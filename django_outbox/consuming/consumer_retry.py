@@ -13,7 +13,7 @@ from ..settings.options import OutboxSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """When to retry, and when to give up."""
 
     attempts: int
@@ -24,7 +24,7 @@ class Patience:
     """Seconds between two retries, at most."""
 
     @classmethod
-    def of(cls, options: OutboxSettings) -> Patience:
+    def of(cls, options: OutboxSettings) -> RetryPolicy:
         """Return what the settings say."""
         return cls(
             attempts=options.CONSUMER_ATTEMPTS,

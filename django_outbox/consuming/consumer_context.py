@@ -1,4 +1,4 @@
-"""What both workers are given: the group, its place in Kafka, and patience."""
+"""What both workers are given: the group, its place in Kafka, and retry."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from threading import Event as Flag
 
 from ..message.incoming import ConsumedMessage, OutgoingMessage
-from .attempts import Patience
 from .consumer_progress import Progress
+from .consumer_retry import RetryPolicy
 from .dead_letters import dead_letters
 from .handlers import Group
 from .ports import Membership
@@ -22,7 +22,7 @@ class ConsumerContext:
 
     group: Group
     membership: Membership
-    patience: Patience
+    retry: RetryPolicy
     suffix: str
     """Of dead letter topics."""
     progress: Progress
@@ -34,9 +34,9 @@ class ConsumerContext:
 
     def wait(self, tries: int) -> None:
         """Stay in the group until the next try, or until the process is to end."""
-        self.membership.hold(self.patience.delay(tries), self.stop.is_set)
+        self.membership.hold(self.retry.delay(tries), self.stop.is_set)
 
-    def wait_out(self, error: Exception, outages: int) -> None:
+    def wait_for_recovery(self, error: Exception, outages: int) -> None:
         """Say that something is away, when that is news, and wait."""
         logger.log(
             logging.WARNING if outages == 1 else logging.DEBUG,
