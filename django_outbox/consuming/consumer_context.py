@@ -40,7 +40,7 @@ class ConsumerContext:
         """Say that something is away, when that is news, and wait."""
         logger.log(
             logging.WARNING if outages == 1 else logging.DEBUG,
-            "Database or broker cannot be used, trying on: %s",
+            "Database or broker unavailable, retrying: %s",
             str(error).partition("\n")[0],
             extra={"action": "consumer_waits"},
         )
@@ -49,9 +49,8 @@ class ConsumerContext:
     def cut(self, message: ConsumedMessage, error: Exception) -> None:
         """Say that a dead letter was refused, and that a smaller one is sent."""
         logger.warning(
-            "The dead letter of message %s/%d at offset %d was refused: %s. It goes "
-            "without what is too large or not allowed there; its headers give sizes "
-            "and digests",
+            "The dead letter of message %s/%d at offset %d was refused: %s. Sending a "
+            "smaller one, whose headers give sizes and digests of what it leaves out",
             *(message.topic, message.partition, message.offset),
             error,
             extra={"action": "dead_letter_cut"},
@@ -60,9 +59,9 @@ class ConsumerContext:
     def refuse(self, message: ConsumedMessage, error: Exception, tries: int) -> None:
         """Say that no dead letter is accepted until somebody helps; wait."""
         logger.error(
-            "Message %s/%d at offset %d cannot become a dead letter: %s. Check that "
-            "its dead letter topic exists and that this consumer may write to it. The "
-            "partitions of this process wait until then",
+            "Cannot send the dead letter of message %s/%d at offset %d: %s. Check that "
+            "its topic exists and that this consumer may write to it. All partitions "
+            "of this process wait until then",
             *(message.topic, message.partition, message.offset),
             error,
             extra={"action": "dead_letter_refused"},

@@ -85,7 +85,7 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
             except StaleOffset:
                 raise
             except Exception:
-                logger.exception("The consumer ended by an error")
+                logger.exception("Consumer stopped by an unexpected error")
                 return 1
             finally:
                 has_ended.set()
@@ -176,7 +176,8 @@ def _end_overdue(
     if has_ended.wait(timeout):
         return
     logger.error(
-        "The message at hand was not finished in %.1f s; it rolls back and comes again",
+        "Handler did not finish within %.1f s; rolled back, the message will be "
+        "redelivered",
         timeout,
         extra={"action": "stop_overran"},
     )

@@ -202,9 +202,9 @@ def _require_done(subscription: Subscription, returned: object) -> None:
     """Raise if the handler has only made something that nobody will run."""
     if isinstance(returned, Awaitable | Generator | AsyncGenerator):
         raise ConsumingError(
-            f"{subscription.name} has returned a {type(returned).__name__} and done "
-            "nothing. With transforms=True it may yield messages; a decorator of an "
-            "async function must be async, too."
+            f"{subscription.name} returned a {type(returned).__name__} that nothing "
+            "runs. Only handlers with transforms=True may yield messages; a decorator "
+            "of an async handler must be async itself."
         )
 
 

@@ -109,7 +109,7 @@ def consumer(
         name = f"{handler.__module__}.{handler.__qualname__}"
         if is_once(handler):
             raise ConfigurationError(
-                f"{name}: remove @once; runconsumer does that for each handler."
+                f"{name}: remove @once; runconsumer applies it to each handler."
             )
         is_async = inspect.iscoroutinefunction(handler)
         subscription = Subscription(
@@ -139,8 +139,8 @@ def find_group(name: str | None) -> Group:
     names = sorted({s.group for s in _subscriptions})
     if not names:
         raise ConfigurationError(
-            f"There is no handler: declare one with @consumer in the module {MODULE} "
-            "of an installed app."
+            f"No handlers found: declare one with @consumer in the module {MODULE} of "
+            "an installed app."
         )
     if name is None and len(names) > 1:
         raise ConfigurationError(f"Choose a group: --group {' | '.join(names)}.")
@@ -148,7 +148,7 @@ def find_group(name: str | None) -> Group:
     found = tuple(s for s in _subscriptions if s.group == chosen)
     if not found:
         raise ConfigurationError(
-            f"--group: there is no handler for {shown(chosen)}; choose one of "
+            f"--group: no handler for {shown(chosen)}; choose one of "
             f"{', '.join(names)}."
         )
     return Group(chosen, found)
@@ -159,7 +159,9 @@ def _check(new: Subscription, others: Iterable[Subscription]) -> None:
         raise ConfigurationError(f"{new.name}: @consumer needs a topic.")
     for topic in (*new.topics, *filter(None, [new.dead_letters])):
         if not TOPIC_NAME.match(topic):
-            raise ConfigurationError(f"{new.name}: {shown(topic)} is no Kafka topic.")
+            raise ConfigurationError(
+                f"{new.name}: {shown(topic)} is not a Kafka topic name."
+            )
     if new.dead_letters in new.topics:
         raise ConfigurationError(
             f"{new.name}: a topic cannot be its own dead letter topic."
@@ -170,10 +172,10 @@ def _check(new: Subscription, others: Iterable[Subscription]) -> None:
         if shared := set(other.topics) & set(new.topics):
             raise ConfigurationError(
                 f"{new.name}: {other.name} handles {min(shared)} in the group "
-                f"{new.group!r} already; give one of them a group of its own."
+                f"{new.group!r} already; move one of them to another group."
             )
         if other.transforms != new.transforms:
             raise ConfigurationError(
                 f"{new.name}: handlers of one group either all transform or none; "
-                f"{other.name} differs. Give one of them a group of its own."
+                f"{other.name} differs. Move one of them to another group."
             )

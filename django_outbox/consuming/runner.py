@@ -109,7 +109,7 @@ class StartOffsets:
             close_old_connections()
             self._offset_store.settle(ends)
         except Error as error:
-            logger.debug("The ends of partitions were not stored: %s", error)
+            logger.debug("Could not store the ends of partitions: %s", error)
 
     def wait_for_database(self) -> None:
         """Return when the database answers, or when the process is to end."""
@@ -125,7 +125,7 @@ class StartOffsets:
                 tries += 1
                 logger.log(
                     logging.WARNING if tries == 1 else logging.DEBUG,
-                    "Database or broker cannot be used, trying on: %s",
+                    "Database or broker unavailable, retrying: %s",
                     str(error).partition("\n")[0],
                     extra={"action": "consumer_waits"},
                 )

@@ -44,25 +44,25 @@ def start_of(
     if found is not None and (why := _mismatch(stored, found)):
         topic, partition = topic_partition
         raise StaleOffset(
-            f"OFFSETS: the database has group {group!r} at offset "
-            f"{stored.next_offset} of {topic}/{partition}, but {why}. To read the "
-            "topic from its beginning (what was processed within the dedupe window is "
-            f"skipped): python manage.py outbox rewind {group} {topic}"
+            f"OFFSETS: group {group!r} is stored at offset {stored.next_offset} of "
+            f"{topic}/{partition}, but {why}. To read the topic from its beginning "
+            "(messages processed within the dedupe window are skipped): python "
+            f"manage.py outbox rewind {group} {topic}"
         )
     return stored.next_offset
 
 
 def _mismatch(stored: StoredOffset, found: PartitionState) -> str | None:
     if stored.topic_id and found.topic_id and stored.topic_id != found.topic_id:
-        return "the topic has been deleted and created again since"
+        return "the topic was deleted and created again since"
     if stored.next_offset > found.high:
         return (
-            f"the partition ends at {found.high}: the topic was created again, or has "
+            f"the partition ends at {found.high}: the topic was created again, or "
             "lost messages"
         )
     if stored.next_offset < found.low:
         return (
-            f"the partition begins at {found.low}: the messages between were deleted "
+            f"the partition begins at {found.low}: messages in between were deleted "
             "before this group read them"
         )
     return None

@@ -71,7 +71,7 @@ class TransformWorker:
                 self._transactions.renew()
             except KafkaError as error:
                 tries += 1
-                logger.debug("There can be no transactions yet: %s", error)
+                logger.debug("Cannot start transactions yet: %s", error)
                 self._context.stop.wait(self._context.retry.delay(tries))
             else:
                 return
@@ -181,7 +181,7 @@ class TransformWorker:
             raise
         except KafkaError as error:
             logger.warning(
-                "A transaction met with trouble; asking what became of it: %s",
+                "Transaction failed; checking whether it was committed: %s",
                 error,
                 extra={"action": "transaction_failed"},
             )
@@ -202,5 +202,7 @@ class TransformWorker:
                 self._transactions.renew()
                 return self._tokens.token(mine[0]) == token
             except KafkaError as error:
-                logger.debug("The outcome cannot be asked for yet: %s", error)
+                logger.debug(
+                    "Cannot check the outcome of the transaction yet: %s", error
+                )
         return False

@@ -40,7 +40,7 @@ class Run:
     def respond(self, response: Any) -> None:
         """Keep an answer, which repeats will find as `response`; None keeps none."""
         if not self._is_first:
-            raise ConsumingError("A repeat cannot answer anew: its answer is there.")
+            raise ConsumingError("A repeat cannot respond: the first response is kept.")
         if response is not None:
             self._save(response)
         self.response = response
@@ -49,8 +49,8 @@ class Run:
         """Raise `RepeatUnnoticed` unless the block has looked at `is_first`."""
         if not self._was_asked:
             raise RepeatUnnoticed(
-                f"The block of {what} did not ask whether it may run: begin it with "
-                "`if run.is_first:`. It was rolled back."
+                f"The block of {what} did not check `run.is_first` and was rolled "
+                "back: start it with `if run.is_first:`."
             )
 
 

@@ -27,7 +27,7 @@ def require_unspoilt(connection: BaseDatabaseWrapper) -> None:
     has_failed = driver is not None and driver.info.transaction_status.name == _FAILED
     if connection.needs_rollback or has_failed:
         raise ErrorSwallowed(
-            "An error of the database was caught, or a rollback asked for, so that "
-            "nothing of this can be committed. Put what may fail into an atomic() of "
-            "its own and catch the error around it, or let the error through."
+            "The transaction cannot be committed: a database error was caught inside "
+            "it, or set_rollback() was called. Put statements that may fail into their "
+            "own atomic() and catch the error around it, or let the error propagate."
         )

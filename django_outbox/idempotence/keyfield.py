@@ -51,8 +51,8 @@ class IdempotencyKeysField(models.JSONField):
     ) -> None:
         if max_count is None and max_age is None:
             raise ValueError(
-                "IdempotencyKeysField: give it a max_count or a max_age, or it would "
-                "grow for ever."
+                "IdempotencyKeysField: set max_count or max_age, or it would grow "
+                "without limit."
             )
         if max_count is not None and max_count < 1:
             raise ValueError("IdempotencyKeysField: max_count must be at least 1.")

@@ -160,9 +160,9 @@ class Once:
         claim = (alias, self._consumer, self._key)
         if claim in (claims := _open_claims.get()):
             raise AlreadyOpen(
-                f"A once() of {self._consumer!r} with the same key is open around this "
-                "one, as `runconsumer` opens one around each handler: remove this one, "
-                "or give it a consumer= of its own."
+                f"A once() of {self._consumer!r} with the same key is already open "
+                "here (`runconsumer` opens one around each handler): remove the inner "
+                "one, or give it another consumer=."
             )
         self._token = _open_claims.set(claims | {claim})
 
@@ -276,8 +276,8 @@ def _first_argument(source: Any, *_: object, **__: object) -> Keyed:
     if isinstance(source, ConsumedMessage | str | UUID):
         return source
     raise InvalidKey(
-        f"{type(source).__name__} is neither a ConsumedMessage nor a key; say with "
-        "key= what is unique in the arguments."
+        f"{type(source).__name__} is neither a ConsumedMessage nor a key; pass "
+        "key= to derive a key from the arguments."
     )
 
 

@@ -31,7 +31,7 @@ RECOVERED_AFTER: Final = 60.0
 """Seconds without a failure after which one broker of several counts as recovered; an
 attempt to connect takes at most 30, unless the project says otherwise."""
 
-_UNKNOWN: Final = "no broker can be reached"
+_UNKNOWN: Final = "no broker reachable"
 
 EXPLAINS_FOR: Final = 5.0
 """Seconds for which a failure that was not logged may explain another error."""
@@ -133,7 +133,7 @@ class Brokers:
 
 
 def _sentence(broker: str, cause: str) -> str:
-    return f"Kafka at {broker} cannot be used: {cause}"
+    return f"Kafka at {broker} unavailable: {cause}"
 
 
 @cache

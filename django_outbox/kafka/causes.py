@@ -62,34 +62,38 @@ _PLAIN: Final = (
 _CAUSES: Final = (
     # A host may have several addresses, and the next one answers.
     ("Connection refused", "connection refused: nothing listens there", 2),
-    ("Failed to resolve", "DNS: the name is not known: {}", 1),
+    ("Failed to resolve", "DNS: unknown host name: {}", 1),
     ("setup timed out.* SSL_HANDSHAKE$", _PLAIN, 1),
-    ("setup timed out", "nobody answers: a firewall, or a wrong address", 1),
-    ("ApiVersionRequest.*Timed out", "it does not answer: this may not be Kafka", 1),
+    ("setup timed out", "no answer: a firewall or a wrong address", 1),
+    (
+        "ApiVersionRequest.*Timed out",
+        "connected, but no answer: this may not be Kafka",
+        1,
+    ),
     (
         "certificate verify failed",
-        "TLS: its certificate is not trusted: ssl.ca.location does not have its CA, "
-        "or it is not for this host name",
+        "TLS: certificate not trusted: ssl.ca.location lacks its CA, or the "
+        "certificate is for another host name",
         1,
     ),
     ("PLAINTEXT broker|wrong version number|SSL connection closed", _PLAIN, 1),
     ("SSL_HANDSHAKE$", "TLS: {}", 1),
     (
         "not valid in current SASL state",
-        "authentication: the listener knows no SASL: set security.protocol to "
-        "PLAINTEXT or SSL, or use the port of a SASL listener",
+        "authentication: the listener does not support SASL: set security.protocol "
+        "to PLAINTEXT or SSL, or use the port of a SASL listener",
         1,
     ),
     ("SASL| AUTH", "authentication: {}", 1),
     (
         "Disconnected.* APIVERSION_QUERY$",
-        "it closes the connection at the first request: the listener wants TLS (set "
+        "connection closed at the first request: the listener requires TLS (set "
         "security.protocol), or this is not Kafka",
         2,
     ),
     (
         "Disconnected.* UP$",
-        "it closes the connection after each request: the listener wants "
+        "connection closed after each request: the listener requires "
         "authentication (set security.protocol and sasl.mechanisms)",
         3,
     ),

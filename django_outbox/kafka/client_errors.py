@@ -79,7 +79,7 @@ class ClientErrors:
             return
         logger.log(
             logging.DEBUG if name in self.reported else logging.WARNING,
-            "The %s is in trouble: %s (%s)",
+            "Kafka error in the %s: %s (%s)",
             self._who,
             error.str(),
             name,
@@ -99,7 +99,7 @@ class ClientErrors:
         if self.reported:
             self.reported.clear()
             extra = {"action": self._action}
-            logger.info("The %s has recovered", self._who, extra=extra)
+            logger.info("The %s recovered", self._who, extra=extra)
 
     def probe(self, client: Consumer, topic: str) -> None:
         """Ask, now and then, for an answer, where no message may come to be one."""

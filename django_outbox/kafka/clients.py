@@ -31,4 +31,4 @@ def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client
         # A system error: the driver has called `error_cb` while it raised another.
         cause = driver_error(error)
         reason = f"{cause.str()} ({cause.name()})" if cause else str(error)
-        raise KafkaUnavailable(f"No Kafka client can be made: {reason}.") from error
+        raise KafkaUnavailable(f"Cannot create a Kafka client: {reason}.") from error

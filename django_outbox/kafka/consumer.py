@@ -163,7 +163,9 @@ class KafkaSource:
         try:
             (answer,) = self._connected().committed(asked, timeout=COORDINATOR_TIMEOUT)
         except KafkaException as error:
-            raise self._errors.unavailable("The offset", error) from error
+            raise self._errors.unavailable(
+                "Cannot read the committed offset", error
+            ) from error
         if answer.error is not None:
             raise KafkaUnavailable(answer.error.str())
         return str(answer.metadata)
@@ -178,7 +180,7 @@ class KafkaSource:
                 low, high = self._consumer.get_watermark_offsets(partition, cached=True)
                 total += max(0, high - max(partition.offset, low))
         except KafkaException as error:
-            logger.debug("The lag is not known: %s", error)
+            logger.debug("Cannot compute the lag: %s", error)
         return total
 
     def group_metadata(self) -> Any:
@@ -192,7 +194,7 @@ class KafkaSource:
         consumer = self._connected()
         metadata = consumer.consumer_group_metadata()
         if not self._member_id or consumer.memberid() != self._member_id:
-            raise KafkaUnavailable("The group has gone on without this consumer.")
+            raise KafkaUnavailable("This consumer is no longer a member of its group.")
         return metadata
 
     def close(self) -> None:
@@ -317,7 +319,7 @@ class KafkaSource:
 
     def _report(self, error: DriverError) -> None:
         if error.code() in _ROUTINE:
-            logger.debug("A commit came too late: %s", error.name())
+            logger.debug("Commit refused after a rebalance: %s", error.name())
         else:
             self._errors.note(error)
 

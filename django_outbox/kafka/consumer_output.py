@@ -61,7 +61,7 @@ class KafkaDeadLetters:
             self._config["client.id"] = name
         self._flush_timeout = options.DELIVERY_TIMEOUT + 1.0
         self._errors = ClientErrors(
-            "producer of dead letters", action="consume", config=self._config
+            "dead letter producer", action="consume", config=self._config
         )
         self._client: Client | None = None
 
@@ -102,7 +102,7 @@ class KafkaTransforms:
         self._member = member
         self._flush_timeout = options.DELIVERY_TIMEOUT + 1.0
         self._errors = ClientErrors(
-            "producer of transformed messages", action="consume", config=self._config
+            "transform producer", action="consume", config=self._config
         )
         self._open: tuple[Client, Destinations] | None = None
 
@@ -131,10 +131,10 @@ class KafkaTransforms:
             client.commit_transaction(STEP_TIMEOUT)
         except KafkaException as error:
             drop(client)
-            raise self._errors.unavailable("The transaction", error) from error
+            raise self._errors.unavailable("Transaction failed", error) from error
         except SystemError as error:
             drop(client)
-            raise KafkaUnavailable("The client met with a fatal error.") from error
+            raise KafkaUnavailable("The Kafka client had a fatal error.") from error
         except BaseException:
             drop(client)
             raise
@@ -154,7 +154,9 @@ class KafkaTransforms:
             client.init_transactions(STEP_TIMEOUT)
         except KafkaException as error:
             serve(client)
-            raise self._errors.unavailable("The transaction", error) from error
+            raise self._errors.unavailable(
+                "Cannot start transactions", error
+            ) from error
         return client, Destinations(client)
 
 
@@ -182,7 +184,7 @@ def _deliver(
         except KafkaException as error:
             raise failure(error.args[0], is_alone=True) from error
     if client.flush(timeout):
-        raise KafkaUnavailable("Kafka has not acknowledged everything in time.")
+        raise KafkaUnavailable("Kafka did not acknowledge every message in time.")
     if errors:
         raise errors[0]
 

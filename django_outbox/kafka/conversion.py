@@ -55,8 +55,8 @@ def headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
     except SystemError:
         # The driver fails on a name that is not UTF-8. To ask again would crash it.
         logger.warning(
-            "The headers of message %s/%s at offset %s cannot be read: the name of one "
-            "is not UTF-8. The message is taken for one without headers",
+            "Cannot read the headers of message %s/%s at offset %s: a header name is "
+            "not UTF-8. Delivering the message without headers",
             *(message.topic(), message.partition(), message.offset()),
             extra={"action": "headers_unreadable"},
         )

@@ -49,7 +49,7 @@ class JoinGate:
         self._config = config
         self._group = group
         self._session_timeout = session_timeout
-        self._errors = ClientErrors("look at the group", action="join", config=config)
+        self._errors = ClientErrors("join check", action="join", config=config)
         self._admin: AdminClient | None = None
         self._came_at = 0.0
 

@@ -128,8 +128,8 @@ def _check_format(text: str) -> None:
     number = _number(text)
     if number is not None and number > FORMAT:
         raise KafkaError(
-            f"The last ledger has format {number}, and this version of django-outbox "
-            f"reads {FORMAT}. Update it, or void the ledger: docs/operations/ledger.md."
+            f"The last ledger has format {number}; this version of django-outbox reads "
+            f"{FORMAT}. Upgrade it, or void the ledger: docs/operations/ledger.md."
         )
     if number != FORMAT:
         raise LedgerInvalid(f"its header {_FORMAT} is not {FORMAT}")
@@ -182,10 +182,9 @@ def last_of(entries: Sequence[Entry], *, topic: str, shard: int) -> Ledger | Non
             skipped += 1
     if skipped:
         logger.error(
-            "Skipped %d record(s) of the topic %s that no ledger of this outbox is "
-            "(partition %d, %s). Somebody else writes to it: withdraw the right. "
-            "Records that were sent and not purged may be sent again; see "
-            "docs/operations/ledger.md",
+            "Skipped %d invalid record(s) in the ledger topic %s (partition %d, %s). "
+            "Another client writes to this topic: revoke its permission. Records that "
+            "were sent but not purged may be sent again; see docs/operations/ledger.md",
             *(skipped, topic, shard, fault),
             extra={"action": "ledger_skipped"},
         )
@@ -207,7 +206,7 @@ def read_last(
         KafkaUnavailable: the partition could not be read to its end.
         KafkaError: a later version has written it.
     """
-    errors = ClientErrors("reader of the ledger", action="read_ledger", config=config)
+    errors = ClientErrors("ledger reader", action="read_ledger", config=config)
     client_config: KafkaConfig = {**config, **errors.callbacks}
     consumer = make(Consumer, client_config)
     deadline = time.monotonic() + timeout
@@ -225,7 +224,7 @@ def read_last(
             step *= 8
     except KafkaException as error:
         serve(consumer)
-        raise errors.unavailable("The ledger", error) from error
+        raise errors.unavailable("Cannot read the ledger", error) from error
     finally:
         consumer.close()
     return None

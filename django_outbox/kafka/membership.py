@@ -181,7 +181,7 @@ class KafkaMembership:
             )
             self._producer.poll(0)
         except BufferError:
-            logger.debug("The queue of heartbeats is full: none of them goes out")
+            logger.debug("Heartbeat queue full: heartbeat dropped")
         except KafkaException as error:
             self._errors.note(error.args[0])
 
@@ -299,7 +299,7 @@ class KafkaMembership:
             self._errors.note(error)
             if error.code() == DriverError.UNKNOWN_TOPIC_OR_PART and not self._is_owner:
                 # A cluster that came back without it: to join makes it again.
-                self.reason_to_rejoin = "the leader topic is gone"
+                self.reason_to_rejoin = "the leader topic does not exist"
             return
         if self._errors.is_failing:
             self._errors.recovered()

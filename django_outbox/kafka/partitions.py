@@ -44,9 +44,7 @@ class KafkaPartitions:
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
         config = admin_config(options)
-        self._errors = ClientErrors(
-            "look at partitions", action="consume", config=config
-        )
+        self._errors = ClientErrors("partition lookup", action="consume", config=config)
         self._config: KafkaConfig = {**config, **self._errors.callbacks}
         if name:
             self._config["client.id"] = name
@@ -66,7 +64,7 @@ class KafkaPartitions:
         highs = self._offsets(admin, partitions, _BEHIND_LAST)
         known = [at for at in partitions if at[0] in ids]
         if any(at not in lows or at not in highs for at in known):
-            raise KafkaUnavailable("A partition has no leader now.")
+            raise KafkaUnavailable("A partition has no leader.")
         return {
             at: PartitionState(topic_id=ids[at[0]], low=lows[at], high=highs[at])
             for at in known
@@ -92,7 +90,9 @@ class KafkaPartitions:
                 raise KafkaUnavailable from error
             except KafkaException as error:
                 if error.args[0].name() not in _UNKNOWN:
-                    raise self._errors.unavailable("The partitions", error) from error
+                    raise self._errors.unavailable(
+                        "Cannot look up partitions", error
+                    ) from error
 
 
 def _id(description: Any) -> str:

@@ -223,7 +223,7 @@ class _ProducerErrors(ClientErrors):
         cause = driver_error(error)
         if cause is not None:
             self.note(cause)
-        self.fault = self.fault or ProducerBroken("The client met with a fatal error.")
+        self.fault = self.fault or ProducerBroken("The Kafka client had a fatal error.")
 
 
 _producers: Final[weakref.WeakSet[KafkaProducer]] = weakref.WeakSet()

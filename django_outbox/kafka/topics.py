@@ -119,7 +119,7 @@ def ensure_topic(
         _ensure(admin, topic, config, may_create=may_create, timeout=timeout)
     except KafkaException as error:
         serve(admin)
-        what = f"The {topic.kind} {topic.name!r} cannot be looked up or made"
+        what = f"Cannot look up or create the {topic.kind} {topic.name!r}"
         raise errors.unavailable(what, error) from error
     errors.recovered()
 
@@ -139,7 +139,7 @@ def _ensure(
         if description is not None and len(description.partitions) < topic.partitions:
             raise TopicMissing(
                 f"The {topic.kind} {topic.name!r} has {len(description.partitions)} "
-                f"partitions, {topic.partitions} are needed. Add them: "
+                f"partitions but needs {topic.partitions}. Add them: "
                 + _command("--alter", topic, config)
             )
         if description is not None and _is_up(description, topic.partitions):
@@ -147,7 +147,9 @@ def _ensure(
             return
         if description is None and not has_asked:
             if not may_create:
-                raise _missing(topic, config, "may not be attempted")
+                raise _missing(
+                    topic, config, "creating it is disabled (CREATE_LEADER_TOPIC)"
+                )
             _create(admin, topic, config, deadline)
             has_asked = True
         if time.monotonic() > deadline:
@@ -172,8 +174,8 @@ def _describe(admin: AdminClient, topic: OwnTopic, deadline: float) -> Any:
 def _warn_of_more(description: TopicDescription, topic: OwnTopic) -> None:
     if len(description.partitions) > topic.partitions:
         logger.warning(
-            "The %s %s has %d partitions, %d would do: the group balances them, so "
-            "that a process that joins may take leadership over",
+            "The %s %s has %d partitions but needs only %d: the group balances them, "
+            "so leadership may move when a process joins",
             topic.kind,
             topic.name,
             len(description.partitions),
@@ -205,7 +207,9 @@ def _create(
     except KafkaException as error:
         code, text = error.args[0].code(), error.args[0].str()
         if code in _DENIED:
-            raise _missing(topic, config, f"was refused ({text})") from error
+            raise _missing(
+                topic, config, f"creating it was refused ({text})"
+            ) from error
         if code != DriverError.TOPIC_ALREADY_EXISTS:
             raise
     else:
@@ -226,7 +230,7 @@ def _result(future: Future[Any], timeout: float) -> Any:
 
 def _missing(topic: OwnTopic, config: KafkaConfig, why: str) -> TopicMissing:
     return TopicMissing(
-        f"The {topic.kind} {topic.name!r} does not exist and its creation {why}. "
+        f"The {topic.kind} {topic.name!r} does not exist, and {why}. "
         f"Create it: {_command('--create', topic, config)}"
     )
 

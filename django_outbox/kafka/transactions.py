@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 QUEUE_WAIT: Final = 0.05
 """Seconds to wait for room in the producer's queue."""
 
-_LOST: Final = ("The client has lost an error.", "_FAIL")
+_LOST: Final = ("The Kafka client lost the error.", "_FAIL")
 """What is said of an error that nobody can tell, and its name."""
 
 
@@ -85,7 +85,7 @@ class KafkaTransactions:
         self._client: Client | None = None
         self._destinations: Destinations | None = None
         self._errors = ClientErrors(
-            "producer of transactions", action="transaction", config=self._config
+            "transactional producer", action="transaction", config=self._config
         )
         # Of the present transaction:
         self._reports = Reports()
@@ -105,7 +105,7 @@ class KafkaTransactions:
         except KafkaException as error:
             serve(client)
             raise self._errors.unavailable(
-                "Transactions cannot begin", error
+                "Cannot start transactions", error
             ) from error
         return self._read_ledger()
 
@@ -167,7 +167,7 @@ class KafkaTransactions:
                 self._client.poll(0)
             except RAISED as error:
                 # The next transaction will find it out.
-                logger.debug("The client is of no further use: %s", error)
+                logger.debug("Client unusable: %s", error)
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -261,7 +261,7 @@ class KafkaTransactions:
             is_open = is_committed and not error.txn_requires_abort()
             if error.fatal() or is_open:
                 raise ProducerBroken(error.str(), code=error.name()) from None
-            logger.debug("A transaction is aborted: %s", error.str())
+            logger.debug("Aborting the transaction: %s", error.str())
         try:
             client.abort_transaction(self._timeout)
             # It has given up on what was under way: that is reported here.

@@ -158,8 +158,8 @@ def _check_callbacks(options: OutboxSettings, driver: str) -> None:
     for name in ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"):
         if "oauth_cb" in getattr(options, name) and installed < TOKENS_IN_BACKGROUND:
             raise ConfigurationError(
-                f"{name}: 'oauth_cb' needs confluent-kafka 2.13, and {driver} is "
-                "installed. Install that, or use 'sasl.oauthbearer.method': 'oidc'."
+                f"{name}: 'oauth_cb' needs confluent-kafka 2.13 or later; {driver} is "
+                "installed. Upgrade it, or use 'sasl.oauthbearer.method': 'oidc'."
             )
 
 

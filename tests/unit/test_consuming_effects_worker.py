@@ -156,7 +156,10 @@ def test_a_dead_letter_that_is_refused_is_told_and_waits(
     assert it.letters.values() == [b"a"]
     told = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert len(told) == 2
-    assert "orders/0 at offset 0 cannot become a dead letter" in told[0].getMessage()
+    assert (
+        "Cannot send the dead letter of message orders/0 at offset 0"
+        in told[0].getMessage()
+    )
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_a_cause_is_told_once_with_the_address(
     (record,) = told.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        "Kafka at kafka-1:9092 cannot be used: TLS: not trusted; retrying"
+        "Kafka at kafka-1:9092 unavailable: TLS: not trusted; retrying"
     )
 
 
@@ -66,9 +66,9 @@ def test_each_cause_and_each_broker_is_told(
         for failure in (UNTRUSTED, OTHER, REFUSED):
             fail(brokers, failure)
     assert [record.getMessage() for record in told.records] == [
-        "Kafka at kafka-1:9092 cannot be used: TLS: not trusted; retrying",
-        "Kafka at kafka-2:9092 cannot be used: DNS: not known; retrying",
-        "Kafka at kafka-1:9092 cannot be used: connection refused; retrying",
+        "Kafka at kafka-1:9092 unavailable: TLS: not trusted; retrying",
+        "Kafka at kafka-2:9092 unavailable: DNS: not known; retrying",
+        "Kafka at kafka-1:9092 unavailable: connection refused; retrying",
     ]
 
 
@@ -146,7 +146,7 @@ def test_a_client_that_names_no_broker_is_told_of_too(
     brokers.are_all_down(reporter="error_cb")
     brokers.are_all_down(reporter="error_cb")
     (record,) = told.records
-    assert "kafka-1:9092,kafka-2:9092 cannot be used" in record.getMessage()
+    assert "kafka-1:9092,kafka-2:9092 unavailable" in record.getMessage()
 
 
 def test_an_error_is_explained_by_what_fails_now(
@@ -162,6 +162,6 @@ def test_an_error_is_explained_by_what_fails_now(
     clock.now += 10
     fail(brokers, OTHER)
     assert brokers.explain() == (
-        "Kafka at kafka-1:9092 cannot be used: TLS: not trusted; "
-        "Kafka at kafka-2:9092 cannot be used: DNS: not known"
+        "Kafka at kafka-1:9092 unavailable: TLS: not trusted; "
+        "Kafka at kafka-2:9092 unavailable: DNS: not known"
     )
