@@ -1,4 +1,4 @@
-"""What both workers are given: the group, its place in Kafka, and retry."""
+"""What both workers share: the group, its membership, and how to wait and retry."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerContext:
-    """The work of one process in one group."""
+    """One process's part in one consumer group."""
 
     group: Group
     membership: Membership
     retry: RetryPolicy
     suffix: str
-    """Of dead letter topics."""
+    """Of the names of dead letter topics."""
     progress: Progress
     stop: Flag
 
     def goes_on_with(self, message: ConsumedMessage) -> bool:
-        """Whether a message is still ours, and the process is not to end."""
+        """Whether the message is still ours and the process is not stopping."""
         return self.membership.owns(message) and not self.stop.is_set()
 
     def wait(self, tries: int) -> None:
-        """Stay in the group until the next try, or until the process is to end."""
+        """Stay in the group until the next try is due or the process stops."""
         self.membership.hold(self.retry.delay(tries), self.stop.is_set)
 
     def wait_for_recovery(self, error: Exception, outages: int) -> None:
-        """Say that something is away, when that is news, and wait."""
+        """Wait for a database or broker; warn the first time."""
         logger.log(
             logging.WARNING if outages == 1 else logging.DEBUG,
             "Database or broker unavailable, retrying: %s",
@@ -47,7 +47,7 @@ class ConsumerContext:
         self.wait(outages)
 
     def cut(self, message: ConsumedMessage, error: Exception) -> None:
-        """Say that a dead letter was refused, and that a smaller one is sent."""
+        """Log that a dead letter was refused and a smaller one follows."""
         logger.warning(
             "The dead letter of message %s/%d at offset %d was refused: %s. Sending a "
             "smaller one, whose headers give sizes and digests of what it leaves out",
@@ -57,7 +57,7 @@ class ConsumerContext:
         )
 
     def refuse(self, message: ConsumedMessage, error: Exception, tries: int) -> None:
-        """Say that no dead letter is accepted until somebody helps; wait."""
+        """Log that the topic accepts no version of a dead letter; wait."""
         logger.error(
             "Cannot send the dead letter of message %s/%d at offset %d: %s. Check that "
             "its topic exists and that this consumer may write to it. All partitions "
@@ -71,7 +71,7 @@ class ConsumerContext:
     def dead_letters(
         self, message: ConsumedMessage, error: Exception, attempts: int
     ) -> tuple[OutgoingMessage, ...]:
-        """Return what to write to the dead letter topic: whole, and ever smaller."""
+        """Return the versions of the dead letter, the whole one first."""
         return dead_letters(
             message,
             topic=self.group.dead_letter_topic(message.topic, self.suffix),

@@ -1,8 +1,7 @@
 """
-Runs the consumer of one group as a process: parts, signals, exit codes.
+The process of one consumer: components, signals and exit codes.
 
-`manage.py runconsumer` parses and calls `run()`, which builds everything from
-the settings: the composition root of consumers.
+The composition root of consumers: everything is built here from the settings.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from .working import EffectsWorker
 logger = logging.getLogger(__name__)
 
 CLOSE_GRACE: Final = 1.5
-"""Seconds after the drain time-out in which everything has to be closed."""
+"""Seconds after the drain time-out until the process ends regardless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one run is to do."""
+    """What one run consumes, and until when."""
 
     name: str
     group: Group
@@ -53,14 +52,15 @@ class Plan:
 
 def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> int:
     """
-    Consume until a signal, or the end of the topics, ends it; return the exit code.
+    Consume until a signal or the end of the topics; return the exit code.
 
-    The first SIGTERM or SIGINT lets the message at hand be finished, a second
-    one exits at once with 143 or 130. Call it on the main thread.
+    The first SIGTERM or SIGINT lets the current message finish, a second one
+    exits at once with 143 or 130. Call it on the main thread.
 
     Raises:
-        ConfigurationError: before anything was started.
-        StaleOffset: a stored offset does not belong to its partition; it has ended.
+        ConfigurationError: a setting is wrong; nothing was started.
+        StaleOffset: a stored offset does not belong to its partition; the
+            consumer has stopped.
     """
     with StopSignals() as wanted:
         check_properties(options)
@@ -68,7 +68,7 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
         shown = present_consumer(log_format=log_format, level=level)
         with shown as observers:
             progress = _progress(plan, options, observers)
-            # Needed where a handler, or a client that leaves, hangs.
+            # A handler, or a client that leaves its group, may hang.
             threading.Thread(
                 target=_end_overdue,
                 args=(
@@ -98,7 +98,7 @@ def _progress(
 ) -> Progress:
     interval = options.METER_INTERVAL
     if sys.stdout.isatty():
-        # A line that people look at should not be five seconds old.
+        # People watch the line on a terminal: keep it fresh.
         interval = min(interval, 1.0)
     return Progress(
         observers,
@@ -171,7 +171,7 @@ def _end_overdue(
     timeout: float,
     progress: Progress,
 ) -> None:
-    """End the process when it has not ended in time after it was asked to."""
+    """Exit when the process is still running too long after a stop request."""
     stop.wait()
     if has_ended.wait(timeout):
         return

@@ -1,8 +1,8 @@
 """
-What a consumer tells about its work: counts, failures, how much is left.
+What a consumer reports about its work: counts, failures and the lag.
 
-Neither log nor events show a key, a value or a header. The log does show the
-exception of a handler with its text, which is the application's own.
+Neither the log nor the events show a key, a value or a header. The log does
+show a handler's exception with its text, which is the application's own.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from .reasons import summary
 logger = logging.getLogger(__name__)
 
 Observer: TypeAlias = Callable[[WorkerEvent], None]
-"""Told of every event on the runner's thread; must return at once."""
+"""Receives every event on the runner's thread; must return at once."""
 
 
 class Progress:
     """
-    Counts, and publishes events to observers.
+    Counts messages, and publishes events to observers.
 
     Args:
         name: the process.
         group: its consumer group.
         interval: seconds between two readings.
-        clock: seconds, on any clock that runs evenly.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Progress:
         )
 
     def changed(self, assignment: Assignment) -> None:
-        """Publish which partitions there are now."""
+        """Publish the partitions that are assigned now."""
         if not self._is_ready:
             self._is_ready = True
             self._publish(ConsumerReady(name=self._name, group=self._group))

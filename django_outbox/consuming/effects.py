@@ -1,9 +1,9 @@
 """
-One message into the database: its effects, its claim and perhaps its offset.
+Runs one message in a database transaction: its claim, effects and offset.
 
-All of it is one transaction. With `OFFSETS = "database"` the offset is part of
-it, so that a process that has lost its partition without knowing it is
-refused; Kafka gets a copy for those who watch the group there.
+With `OFFSETS = "database"` the offset is part of that transaction, which
+refuses a process that lost its partition without noticing. Kafka gets a copy of
+the offset for tools that monitor the group there.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from .stored_offsets import StoredOffset, start_of
 
 _UNAVAILABLE: Final = frozenset(
     {
-        "25006",  # read-only: the server that was asked is no primary any more
+        "25006",  # read-only: the server is not the primary any more
         "53100",  # its disk is full
         "53300",  # it has too many connections
-        "57P01",  # it shuts down, or somebody ended the connection
+        "57P01",  # it shuts down, or an administrator closed the connection
         "57P02",  # it has crashed
         "57P03",  # it is starting
         "57P05",  # it ended an idle session
     }
 )
-"""SQLSTATEs, beside class 08, of a server that cannot serve now."""
+"""SQLSTATEs of an unavailable server, besides class 08."""
 
 _MAX_CAUSES: Final = 10
-"""Causes of an error that are looked at."""
+"""How many causes of an error are examined."""
 
 
 class _Passed(Exception):
-    """Somebody has gone past this offset: the claim must go, too."""
+    """The stored offset is past this message: roll the claim back."""
 
 
 class TransactionalHandler:
@@ -51,10 +51,10 @@ class TransactionalHandler:
     Args:
         group: whose handlers.
         alias: the database.
-        keeps_offsets: whether offsets are kept there, too.
-        partitions: asked whether stored offsets still belong to their partitions.
-        idle_timeout: seconds for which a handler may ask nothing of the database;
-            then its process counts as frozen, or its machine as gone.
+        keeps_offsets: whether the database keeps the offsets too.
+        partitions: says whether stored offsets still belong to their partitions.
+        idle_timeout: idle-in-transaction time-out for handlers, in seconds:
+            PostgreSQL ends the transaction of a frozen process after it.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class TransactionalHandler:
         self._keeps_offsets = keeps_offsets
 
     def apply(self, message: ConsumedMessage) -> bool:
-        """Run the handler, unless this is a repeat; return whether it ran."""
+        """Run the handler unless this is a repeat; return whether it ran."""
         subscription = self._group.of(message.topic)
         source = subscription.key(message) if subscription.key else message
         claim = Once(
@@ -95,7 +95,7 @@ class TransactionalHandler:
             return False
 
     def skip(self, message: ConsumedMessage) -> None:
-        """Go past a message that is not to be processed, without a claim."""
+        """Advance past a message without processing or claiming it."""
         with suppress(_Passed):
             self._step_past(message)
 
@@ -103,7 +103,7 @@ class TransactionalHandler:
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """
-        Where to start, for those of these partitions that have a stored offset.
+        Return the stored offsets of those partitions that have one.
 
         Raises:
             StaleOffset: one of them does not belong to its partition any more.
@@ -127,10 +127,10 @@ class TransactionalHandler:
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
         """
-        Store the ends of partitions that have been read and done completely.
+        Store the ends of partitions whose messages are all done.
 
-        Behind the last message may be marks of transactions. Once Kafka has deleted
-        both, the offset behind the message would look like one of a loss.
+        Transaction markers may follow the last message. Once Kafka has deleted
+        both, the offset after the message would look like lost messages.
         """
         if not self._keeps_offsets:
             return
@@ -158,12 +158,12 @@ class TransactionalHandler:
 
     def _require_rival(self, message: ConsumedMessage) -> None:
         """
-        Raise unless it may be another process that has gone past this message.
+        Check that another process may have advanced past this message.
 
         Raises:
-            StaleOffset: it was none; the topic was created again while it was read.
+            StaleOffset: none did; the topic was created again while it was read.
         """
-        # When the cluster does not answer: the next assignment asks again.
+        # If the cluster does not answer, the next assignment checks again.
         with suppress(KafkaError):
             self.start_offsets([message.topic_partition])
 
@@ -184,22 +184,22 @@ class NoDatabase:
     def start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Start where the group has committed."""
+        """Return nothing: partitions start at their committed offsets."""
         return {}
 
     def rewind(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Start at the beginnings."""
+        """Return the beginnings of these partitions."""
         return dict.fromkeys(partitions, BEGINNING)
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Nothing is stored here."""
+        """Do nothing: offsets are in Kafka only."""
 
     def ping(self) -> None:
-        """There is nothing to reach."""
+        """Do nothing: there is no database to reach."""
 
 
 def _require_done(subscription: Subscription, returned: object) -> None:
-    """Raise if the handler has only made something that nobody will run."""
+    """Raise if the handler returned a coroutine or generator that never runs."""
     if isinstance(returned, Awaitable | Generator | AsyncGenerator):
         raise ConsumingError(
             f"{subscription.name} returned a {type(returned).__name__} that nothing "
@@ -210,9 +210,9 @@ def _require_done(subscription: Subscription, returned: object) -> None:
 
 def is_database_unavailable(error: BaseException) -> bool:
     """
-    Whether a database was lost or cannot be used, so that no message is at fault.
+    Whether a database is unavailable, so the message is not at fault.
 
-    The handler may have wrapped what the database said.
+    Looks through causes, since a handler may wrap the database's error.
     """
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
@@ -227,6 +227,6 @@ def is_database_unavailable(error: BaseException) -> bool:
 def _means_unavailable(error: Error) -> bool:
     state: str | None = getattr(error.__cause__, "sqlstate", None)
     if state is None:
-        # The client itself has found that there is no connection.
+        # Without a SQLSTATE the client itself found no connection.
         return isinstance(error, OperationalError | InterfaceError)
     return state.startswith("08") or state in _UNAVAILABLE

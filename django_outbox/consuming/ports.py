@@ -1,8 +1,8 @@
 """
-What the runner needs of Kafka; `kafka/` has it, tests have plain objects.
+The ports through which consumers use Kafka.
 
-All is called on the runner's thread. Trouble with the cluster is a
-`KafkaError`, and nothing else of the driver comes through.
+Every method is called on the runner's thread. Errors of the cluster are raised
+as `KafkaError`; no exception of the driver passes a port.
 """
 
 from __future__ import annotations
@@ -19,29 +19,33 @@ from ..message.incoming import (
 
 
 class Membership(Protocol):
-    """A member of the consumer group, as handlers work under it."""
+    """Membership in the consumer group, while messages are processed."""
 
     def owns(self, message: ConsumedMessage) -> bool:
-        """Whether its partition has been ours ever since it was polled."""
+        """Whether we have owned its partition since it was polled."""
 
     def serve(self) -> None:
-        """Serve the group once; what comes meanwhile is for the next `poll()`."""
+        """Serve the group once; keep arriving messages for the next `poll()`."""
 
     def hold(self, timeout: float, until: Callable[[], bool]) -> None:
-        """Stay in the group without taking messages, until then at the latest."""
+        """
+        Stay in the group without messages for `timeout` seconds.
+
+        Returns earlier once `until()` is true.
+        """
 
 
 class Offsets(Protocol):
     """The offsets that the group commits in Kafka."""
 
     def done(self, message: ConsumedMessage) -> None:
-        """Note that it is done: the next `commit()` goes past it."""
+        """Mark a message as done: the next `commit()` includes it."""
 
     def commit(self) -> None:
         """Send the offsets of messages that are done; do not wait."""
 
     def ends(self) -> Mapping[TopicPartition, int]:
-        """Return where partitions end whose messages are all done."""
+        """Return the ends of partitions whose messages are all done."""
 
 
 class CommittedTokens(Protocol):
@@ -49,10 +53,10 @@ class CommittedTokens(Protocol):
 
     def token(self, topic_partition: TopicPartition) -> str:
         """
-        Ask the group for the token of its committed offset, if that has one.
+        Return the token of the committed offset; empty if it has none.
 
         Raises:
-            KafkaError: it does not answer.
+            KafkaError: the group coordinator does not answer.
         """
 
 
@@ -61,14 +65,14 @@ class Assignment(Protocol):
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are ours."""
+        """The partitions that we own."""
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every partition that is ours has been read to its end."""
+        """Whether every partition that we own has been read to its end."""
 
     def lag(self) -> int:
-        """Return about how many messages of our partitions are not read yet."""
+        """Estimate how many messages of our partitions are not read yet."""
 
 
 class MessageSource(Membership, Offsets, Assignment, Protocol):
@@ -76,43 +80,43 @@ class MessageSource(Membership, Offsets, Assignment, Protocol):
 
     def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
         """
-        Return messages that have come, waiting up to `timeout` for the first.
+        Return up to `limit` messages; wait up to `timeout` seconds for the first.
 
-        Serves the group: partitions may come and go meanwhile. Messages of one
-        partition are in their order. While the cluster is away, there are none.
+        Serves the group: partitions may be assigned or revoked during the call.
+        Messages of one partition are in order. Returns none during an outage.
         """
 
     def close(self) -> None:
-        """Commit what is done, and leave the group."""
+        """Commit the offsets of messages that are done; leave the group."""
 
 
 class PartitionStates(Protocol):
-    """What the cluster knows of partitions."""
+    """The state of partitions in the cluster."""
 
     def look(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, PartitionState]:
         """
-        Return the state of these partitions, of those that exist.
+        Return the states of those of these partitions that exist.
 
         Raises:
-            KafkaError: the cluster does not answer; call it again.
+            KafkaError: the cluster does not answer; call again.
         """
 
 
 class DeadLetters(Protocol):
-    """Where messages go that keep failing."""
+    """Sends messages that keep failing to their dead letter topics."""
 
     def send(self, message: OutgoingMessage) -> None:
         """
-        Write it; return when it is safe.
+        Send a message; return when Kafka has acknowledged it.
 
         Raises:
-            KafkaError: it may not be there.
+            KafkaError: it may not have arrived.
         """
 
     def close(self) -> None:
-        """Let the client go."""
+        """Close the client."""
 
 
 class Transactions(Protocol):
@@ -125,22 +129,22 @@ class Transactions(Protocol):
         token: str,
     ) -> None:
         """
-        Write letters and offsets in one transaction; return when it is committed.
+        Send messages and offsets in one transaction; return when it is committed.
 
-        The token goes with the offsets: who finds it there knows the outcome.
+        The token is stored with the offsets; finding it there proves the commit.
 
         Raises:
-            RecordPoisoned: a letter cannot be sent; nothing is.
-            KafkaError: the outcome is unknown until `renew()` has ended it.
+            RecordPoisoned: one message cannot be sent, so none was.
+            KafkaError: the outcome is unknown until `renew()` returns.
         """
 
     def renew(self) -> None:
         """
-        Make another producer, which ends what the old one has left open.
+        Replace the producer, which ends a transaction that is still open.
 
         Raises:
-            KafkaError: it did not work; call it again.
+            KafkaError: it failed; call again.
         """
 
     def close(self) -> None:
-        """Let the client go."""
+        """Close the client."""

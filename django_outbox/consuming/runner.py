@@ -1,8 +1,8 @@
 """
-The loop of one consumer: poll, work, commit, tell; until it is to end.
+The loop of one consumer: poll, work, commit and report, until it stops.
 
-One thread does it all. The group is served between two rounds and while
-something is waited for, so that a slow database costs no partition.
+One thread does all of it. It serves the group between two rounds and during
+waits, so a slow database costs no partition.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from .ports import MessageSource
 logger = logging.getLogger(__name__)
 
 POLL_TIMEOUT: Final = 0.2
-"""Seconds to wait for a message before it is asked whether to end."""
+"""Seconds to wait for a message before the stop flag is checked again."""
 
 
 class Worker(Protocol):
-    """What becomes of messages: `EffectsWorker` or `TransformWorker`."""
+    """Processes messages: with effects in a database, or as a transformation."""
 
     @property
     def limit(self) -> int:
-        """How many messages it takes at once."""
+        """How many messages it takes in one round."""
 
     def start(self) -> None:
-        """Make ready before the first message; return when that is done."""
+        """Prepare for the first message; return when ready."""
 
     def work(self, messages: Sequence[ConsumedMessage]) -> None:
-        """See to them; return early when the process is to end."""
+        """Process messages; return early when the process stops."""
 
     def close(self) -> None:
-        """Let clients go."""
+        """Close clients."""
 
 
 class OffsetStore(Protocol):
-    """Who knows where partitions start: `TransactionalHandler` or `NoDatabase`."""
+    """The offsets that a group keeps outside of Kafka, if it does."""
 
     def start_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """Where to start, for partitions that Kafka does not know better."""
+        """Return the stored offsets of those partitions that have one."""
 
     def rewind(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Forget how far they were; return their beginnings."""
+        """Forget their stored offsets; return their beginnings."""
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Store the ends of partitions that have been read and done completely."""
+        """Store the ends of partitions whose messages are all done."""
 
     def ping(self) -> None:
         """Raise unless the database answers."""
@@ -63,11 +63,11 @@ class OffsetStore(Protocol):
 
 class StartOffsets:
     """
-    Says where partitions start, however long database or broker are away.
+    Decides where partitions start; retries while database or broker are away.
 
     Args:
-        from_beginning: read each partition from its beginning, until a message of it
-            is done; where it is lost before that, whoever gets it begins there again.
+        from_beginning: start each partition at its beginning, unless one of its
+            messages has been done since this process started.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class StartOffsets:
         return found
 
     def begun(self, messages: Sequence[ConsumedMessage]) -> None:
-        """Take note of messages that are done: their partitions go on from there."""
+        """Note messages that are done: their partitions continue after them."""
         self._begun.update(message.topic_partition for message in messages)
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Store how far partitions have been read that are done completely."""
+        """Store the ends of partitions whose messages are all done, if possible."""
         try:
             close_old_connections()
             self._offset_store.settle(ends)
@@ -112,7 +112,7 @@ class StartOffsets:
             logger.debug("Could not store the ends of partitions: %s", error)
 
     def wait_for_database(self) -> None:
-        """Return when the database answers, or when the process is to end."""
+        """Return when the database answers or the process stops."""
         self._insist(self._offset_store.ping)
 
     def _insist(self, ask: Callable[[], None]) -> bool:
@@ -144,7 +144,7 @@ def consume(
     stop: Flag,
     until_end: bool,
 ) -> None:
-    """Run until `stop` is set, or until all has been read; leave the group."""
+    """Run until `stop` is set, or until the end of all partitions; leave the group."""
     try:
         worker.start()
         while not stop.is_set():

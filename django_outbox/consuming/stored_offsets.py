@@ -1,9 +1,9 @@
 """
-Whether a stored offset still belongs to its partition.
+Checks that a stored offset still belongs to its partition.
 
-Kafka forgets the offsets of a topic that is deleted; a database does not. Where
-the topic was created again, or has lost messages, a stored offset would skip
-messages silently, so it is compared with the partition before it is used.
+Kafka forgets the offsets of a deleted topic; a database does not. After the topic
+was created again, or lost messages, a stored offset would skip messages
+silently. Therefore it is compared with the partition before use.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ..message.incoming import BEGINNING, PartitionState, TopicPartition
 
 
 class StoredOffset(NamedTuple):
-    """How far a group has come in a partition, as the database has it."""
+    """A group's progress in a partition, as stored in the database."""
 
     next_offset: int
-    """The first offset that is not processed; 0 = read from the beginning."""
+    """The first offset that is not processed yet; 0 = read from the beginning."""
     topic_id: str
     """Kafka's id of the topic when the offset was stored; "" = unknown."""
 
@@ -31,13 +31,13 @@ def start_of(
     group: str,
 ) -> int:
     """
-    Return at which offset a group goes on in a partition.
+    Return the offset at which a group continues in a partition.
 
     Args:
         found: None when Kafka does not know the partition now.
 
     Raises:
-        StaleOffset: messages would be skipped; says why and what to do.
+        StaleOffset: messages would be skipped; the text says why and what to do.
     """
     if not stored.next_offset:
         return BEGINNING

@@ -1,12 +1,12 @@
 """
 The worker of handlers that only transform: consume, transform, produce.
 
-Handlers run first; their output and the offsets of their input then go out in
-one Kafka transaction, which is open for moments only. A reader that reads
+Handlers run first; then their output and the offsets of their input are sent in
+one Kafka transaction, which is open for moments only. A consumer that reads
 committed messages sees the output of each input once.
 
-The outcome of a transaction that met with trouble is not guessed: its offsets
-carry a token, and the group is asked which token it has.
+After an error the outcome of a transaction is not guessed: its offsets carry a
+token, and the token of the group's committed offset shows the outcome.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from .ports import CommittedTokens, Transactions
 logger = logging.getLogger(__name__)
 
 MAX_BATCH_TIME: Final = 1.0
-"""Seconds after which what is done goes out, and the group is served."""
+"""Seconds after which the output so far is sent and the group is served."""
 
 
 class _FailingMessage(NamedTuple):
-    """The message that fails, and what has come of it so far."""
+    """The message that keeps failing, and its attempts so far."""
 
     message: ConsumedMessage
     attempts: int
     error: Exception
     dead_letters: tuple[OutgoingMessage, ...] = ()
-    """The dead letter, once its attempts are spent, and what may go instead."""
+    """The versions of its dead letter, once its attempts are spent."""
     refusals: int = 0
-    """How often no version of the dead letter was accepted."""
+    """How often the dead letter was refused for good."""
 
 
 class TransformWorker:
-    """Works messages off into other topics; for one thread."""
+    """Processes messages into other topics; for one thread."""
 
     limit: Final = 500
-    """Messages of one round: what a transaction holds at most."""
+    """Messages of one round, and of one transaction, at most."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class TransformWorker:
         self._failing: _FailingMessage | None = None
 
     def start(self) -> None:
-        """End what a process of the same name has left open when it died."""
+        """End a transaction that a dead process of the same name left open."""
         tries = 0
         while not self._context.stop.is_set():
             try:
@@ -77,7 +77,7 @@ class TransformWorker:
                 return
 
     def work(self, messages: Sequence[ConsumedMessage]) -> None:
-        """See to these messages, unless their partitions or the process go."""
+        """Process messages while we own their partitions and the process runs."""
         left = list(messages)
         while left and not self._context.stop.is_set():
             del left[: self._step(left)]
@@ -87,11 +87,11 @@ class TransformWorker:
             ]
 
     def close(self) -> None:
-        """Let clients go."""
+        """Close clients."""
         self._transactions.close()
 
     def _step(self, messages: Sequence[ConsumedMessage]) -> int:
-        """Send the output of the first messages; return how many were done."""
+        """Process the first messages; return how many are done."""
         output: list[OutgoingMessage] = []
         chunk: list[ConsumedMessage] = []
         until = time.monotonic() + MAX_BATCH_TIME
@@ -101,7 +101,7 @@ class TransformWorker:
             except Exception as error:  # noqa: BLE001  # handlers raise anything
                 if not chunk:
                     self._failed(message, error)
-                # What precedes it goes out first.
+                # The output of the messages before it goes first.
                 break
             chunk.append(message)
             if self._context.stop.is_set() or time.monotonic() >= until:
@@ -127,7 +127,7 @@ class TransformWorker:
         return self._output.messages(self._context.group.of(message.topic), message)
 
     def _given_up(self, message: ConsumedMessage) -> _FailingMessage | None:
-        """Return the failing of a message that is to become a dead letter."""
+        """Return the failing message if this is it and its attempts are spent."""
         failing = self._failing
         is_given_up = failing and failing.dead_letters and failing.message == message
         return failing if is_given_up else None
@@ -149,7 +149,7 @@ class TransformWorker:
             self._context.wait(attempts)
 
     def _refused(self, failing: _FailingMessage, error: Exception) -> _FailingMessage:
-        """Go on with a smaller dead letter, or wait until this one is accepted."""
+        """Continue with a smaller dead letter, or wait and retry this one."""
         _, *smaller = failing.dead_letters
         is_poison = isinstance(error, RecordPoisoned) and may_accept_smaller(error)
         if smaller and is_poison:
@@ -172,7 +172,7 @@ class TransformWorker:
     def _send(
         self, output: Sequence[OutgoingMessage], chunk: Sequence[ConsumedMessage]
     ) -> bool:
-        """Send them in one transaction; return whether it is committed."""
+        """Send output and offsets in one transaction; return whether it committed."""
         offsets = {message.topic_partition: message.offset + 1 for message in chunk}
         token = uuid.uuid4().hex
         try:

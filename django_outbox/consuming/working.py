@@ -1,9 +1,9 @@
 """
 The worker of handlers with effects: one message after the other.
 
-A message is tried until its effects are committed, or its attempts are spent
-and it is a dead letter. What is away, database or broker, counts as no attempt
-and is waited for, in the group, so that no message is lost or passed over.
+It retries a message until its effects are committed, or its attempts are spent
+and its dead letter is sent. An outage of the database or the broker is not an
+attempt: the worker waits in the group, and no message is lost or skipped.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .ports import DeadLetters, Offsets
 
 
 class EffectsWorker:
-    """Works messages off into the database; for one thread."""
+    """Processes messages into the database; for one thread."""
 
     limit: Final = 1
-    """Messages of one round: between two the group is served."""
+    """Messages of one round; the group is served between two rounds."""
 
     def __init__(
         self,
@@ -41,18 +41,18 @@ class EffectsWorker:
         self._dead_letters = dead_letters
 
     def start(self) -> None:
-        """There is nothing to make ready."""
+        """Do nothing: the first message needs no preparation."""
 
     def work(self, messages: Sequence[ConsumedMessage]) -> None:
-        """See to these messages, unless their partition or the process goes."""
+        """Process messages while we own their partitions and the process runs."""
         for message in messages:
-            self._see_to(message)
+            self._process(message)
 
     def close(self) -> None:
-        """Let clients go."""
+        """Close clients."""
         self._dead_letters.close()
 
-    def _see_to(self, message: ConsumedMessage) -> None:
+    def _process(self, message: ConsumedMessage) -> None:
         attempts = outages = 0
         while self._context.goes_on_with(message):
             close_old_connections()

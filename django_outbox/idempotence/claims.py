@@ -1,5 +1,5 @@
 """
-Keys, and what the block of a claimed key may know and say.
+Idempotency keys, and the handle of the block that runs under a claimed key.
 
 Shared by `once()`, which keeps keys in a table, and `apply_once()`, which
 keeps them in the entity.
@@ -20,7 +20,7 @@ Keyed: TypeAlias = ConsumedMessage | str | UUID
 
 
 class Run:
-    """What a block of `once()` may know and say."""
+    """The handle of a block: whether it runs first, and its response."""
 
     def __init__(
         self, *, is_first: bool, response: Any, save: Callable[[Any], None]
@@ -29,16 +29,16 @@ class Run:
         self._save = save
         self._was_asked = False
         self.response = response
-        """What the first time answered; JSON turns tuples into lists and so on."""
+        """The response of the first run, after JSON: tuples are lists and so on."""
 
     @property
     def is_first(self) -> bool:
-        """Whether this is to be done now: it has not been done before."""
+        """Whether this is the first run, so the effects are to be applied."""
         self._was_asked = True
         return self._is_first
 
     def respond(self, response: Any) -> None:
-        """Keep an answer, which repeats will find as `response`; None keeps none."""
+        """Keep a response for repeats; None keeps nothing."""
         if not self._is_first:
             raise ConsumingError("A repeat cannot respond: the first response is kept.")
         if response is not None:
@@ -46,7 +46,7 @@ class Run:
         self.response = response
 
     def require_asked(self, what: str) -> None:
-        """Raise `RepeatUnnoticed` unless the block has looked at `is_first`."""
+        """Raise `RepeatUnnoticed` unless the block has read `is_first`."""
         if not self._was_asked:
             raise RepeatUnnoticed(
                 f"The block of {what} did not check `run.is_first` and was rolled "
@@ -59,11 +59,11 @@ def checked_key(source: Keyed) -> str:
     Return the key of a message, or the key itself.
 
     Raises:
-        InvalidKey: it is no key, empty, too long or not printable.
+        InvalidKey: it is not a key, or is empty, too long or not printable.
     """
     identity = source.identity if isinstance(source, ConsumedMessage) else source
     if not isinstance(identity, str | UUID):
-        # The text "None" would make one key of all messages that lack one.
+        # str(None) would give all messages without a key the same one.
         raise InvalidKey(
             f"The key must be a message, a str or a UUID, not {type(identity).__name__}"
             "; return str(...) of what is unique in each message."

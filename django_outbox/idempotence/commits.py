@@ -1,4 +1,4 @@
-"""Whether the transaction of a claim can still be committed."""
+"""Checks that the transaction of a claim can still be committed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from ..exceptions import ErrorSwallowed
 
 _FAILED: Final = "INERROR"
-"""libpq's name of a transaction in which a statement has failed."""
+"""libpq's status of a transaction after a failed statement."""
 
 
 def require_unspoilt(connection: BaseDatabaseWrapper) -> None:
     """
-    Raise unless what was done since the claim can be committed.
+    Raise if a commit would silently roll back.
 
-    An error that was caught inside has spoilt the transaction. Django, where it has
-    seen the error, and else PostgreSQL answer its commit with a rollback and say
-    nothing.
+    After a database error inside the transaction, PostgreSQL can only roll it
+    back, even if the error was caught. Django, or else PostgreSQL itself, then
+    turns the commit into a rollback without an error.
 
     Raises:
-        ErrorSwallowed: there was such an error, or `set_rollback()` was called.
+        ErrorSwallowed: an error was caught, or `set_rollback()` was called.
     """
     driver = connection.connection
     has_failed = driver is not None and driver.info.transaction_status.name == _FAILED
