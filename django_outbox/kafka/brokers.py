@@ -1,8 +1,8 @@
 """
-What this process knows of the brokers of one Kafka: which fail, and why.
+The brokers of one Kafka cluster: which ones fail, and why.
 
-Every client of the process reports here, so that a cause is logged once,
-however many clients meet it, and again with growing pauses while it lasts.
+Every client of the process reports here, so a cause is logged once, however many
+clients meet it, and again at growing intervals while it lasts.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from .causes import Failure
 logger = logging.getLogger(__name__)
 
 FIRST_LOG_INTERVAL: Final = 60.0
-"""Seconds before a cause that lasts is logged again; doubles each time."""
+"""Seconds before a lasting cause is logged again; doubles each time."""
 
 MAX_LOG_INTERVAL: Final = 960.0
 """Seconds between two log lines of one cause, at most."""
 
 RECOVERED_AFTER: Final = 60.0
-"""Seconds without a failure after which one broker of several counts as recovered; an
-attempt to connect takes at most 30, unless the project says otherwise."""
+"""Seconds without a failure after which one broker of several has recovered. A
+connection attempt takes at most 30 by default."""
 
 _UNKNOWN: Final = "no broker reachable"
 
 EXPLAINS_FOR: Final = 5.0
-"""Seconds for which a failure that was not logged may explain another error."""
+"""Seconds for which a failure that was not logged explains other errors."""
 
 
 @dataclass(slots=True)
 class _Failing:
-    """What one broker fails with at present."""
+    """A current failure of one broker."""
 
     last: float
-    """When it failed last."""
+    """When it last occurred."""
     times: Counter[str] = field(default_factory=Counter)
-    """How often in a row, by who reports it: one failure may be reported twice."""
+    """Occurrences in a row, by reporter: one failure may be reported twice."""
     is_logged: bool = False
     log_at: float = 0.0
     pause: float = FIRST_LOG_INTERVAL
@@ -65,13 +65,13 @@ class Brokers:
         self._clock = clock
         self._lock = Lock()
         self._failing: dict[tuple[str, str], _Failing] = {}
-        """By broker and cause, the newest last."""
+        """By broker and cause, the latest last."""
         self._are_all_down = False
         self.is_failing = False
-        """Whether a success is news."""
+        """Whether there was a failure since the last success."""
 
     def failed(self, failure: Failure, *, reporter: str) -> None:
-        """Note a failure; log it when its cause is news, or has lasted."""
+        """Note a failure; log it when its cause is new or an interval is over."""
         broker, cause, confirmations = failure
         with self._lock:
             now = self._clock()
@@ -94,7 +94,7 @@ class Brokers:
         )
 
     def are_all_down(self, *, reporter: str) -> None:
-        """Note that a client has no broker left that it could use."""
+        """Note that a client can reach no broker at all."""
         with self._lock:
             self._are_all_down = True
             is_known = any(cause != _UNKNOWN for _, cause in self._failing)
@@ -102,10 +102,10 @@ class Brokers:
             self.failed(Failure(self._servers, _UNKNOWN, 2), reporter=reporter)
 
     def work(self) -> None:
-        """Note that a client got an answer; log which brokers have recovered."""
+        """Note that a client got an answer; log recovered brokers."""
         with self._lock:
             now = self._clock()
-            # While others answer, one that is away is still away.
+            # An answer from one broker does not mean that another recovered.
             recovered = [
                 key
                 for key, known in self._failing.items()
@@ -121,7 +121,7 @@ class Brokers:
             logger.info("Kafka at %s recovered", broker, extra=extra)
 
     def explain(self) -> str:
-        """Say which brokers fail at present, and why; empty: none is known to."""
+        """Return which brokers fail now, and why; empty if none does."""
         with self._lock:
             now = self._clock()
             failing = {
@@ -138,9 +138,9 @@ def _sentence(broker: str, cause: str) -> str:
 
 @cache
 def brokers_of(servers: str) -> Brokers:
-    """Return what all clients of these addresses share."""
+    """Return the object that all clients of these addresses share."""
     return Brokers(servers)
 
 
-# Another thread of the parent may hold a lock, which nobody releases in its child.
+# Another thread of the parent may hold a lock, which stays locked in the child.
 os.register_at_fork(after_in_child=brokers_of.cache_clear)

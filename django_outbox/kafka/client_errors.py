@@ -1,9 +1,8 @@
 """
-What a client tells people of its cluster: each trouble once, and its end.
+Logs the errors of Kafka clients: each one once, and the recovery.
 
-Each owner of clients has one `ClientErrors`, whose `callbacks` it gives to them.
-While a broker is away, librdkafka repeats itself with every attempt to
-connect.
+librdkafka repeats an error with every attempt to connect. An owner of clients
+has one `ClientErrors` and configures its clients with the `callbacks`.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ from .logs import ClientLog
 logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT: Final = 0.1
-"""Seconds for a question to any broker, while some cannot be used."""
+"""Seconds that one probe may take."""
 
 PROBE_INTERVAL: Final = 0.5
-"""Seconds between two such questions."""
+"""Seconds between two probes."""
 
 
 class ClientErrors:
     """
-    Remembers what was told until the clients work.
+    Remembers which errors were logged, until the clients work again.
 
-    `Brokers` logs what is wrong with a broker, once for all clients; the rest is
-    logged here, once for each owner.
+    Errors of a broker go to `Brokers`, which logs them once for all clients. The
+    others are logged here, once for each owner.
 
     Args:
-        who: what is in trouble, as a person would call it.
-        action: what it does, in the log's field of that name.
-        config: of the clients: whose brokers they use.
+        who: the owner, as log lines name it.
+        action: the owner's `action` in the log.
+        config: the clients' properties, with the addresses of the brokers.
     """
 
     def __init__(self, who: str, *, action: str, config: Mapping[str, Any]) -> None:
@@ -52,23 +51,23 @@ class ClientErrors:
         self._action = action
         self._brokers = brokers_of(servers_of(config))
         self.reported: set[str] = set()
-        """Names of the errors since it last worked."""
+        """Names of the errors that were logged since it last worked."""
         self.count = 0
-        """How often there was trouble, a connection that was closed included."""
+        """Number of errors so far, with connections that were closed."""
         self._probe_at = 0.0
         self.callbacks: KafkaConfig = {
             "error_cb": self.note,
             "logger": ClientLog(self._note_line),
         }
-        """What makes a client report here; a part of its configuration."""
+        """Properties that make a client report here."""
 
     @property
     def is_failing(self) -> bool:
-        """Whether it is news that a client works."""
+        """Whether there were errors since a client last worked."""
         return bool(self.reported) or self._brokers.is_failing
 
     def note(self, error: DriverError) -> None:
-        """Log an error, as a warning if it is news; the `error_cb` of a client."""
+        """Log an error, as a warning the first time; the `error_cb` of a client."""
         self.count += 1
         name = error.name()
         if error.code() == DriverError._ALL_BROKERS_DOWN:
@@ -88,13 +87,13 @@ class ClientErrors:
         self.reported.add(name)
 
     def _note_line(self, line: str) -> None:
-        """Take a line of the client's log that tells of a broken connection."""
+        """Read a line of the client's log about a broken connection."""
         self.count += 1
         if failure := read_failure(line):
             self._brokers.failed(failure, reporter=_LOG)
 
     def recovered(self) -> None:
-        """Note that a client works: it got an answer that it had to get."""
+        """Note that a client got an answer; log the recovery."""
         self._brokers.work()
         if self.reported:
             self.reported.clear()
@@ -102,7 +101,7 @@ class ClientErrors:
             logger.info("The %s recovered", self._who, extra=extra)
 
     def probe(self, client: Consumer, topic: str) -> None:
-        """Ask, now and then, for an answer, where no message may come to be one."""
+        """Check now and then for recovery: a consumer may get no messages."""
         if not self.is_failing or time.monotonic() < self._probe_at:
             return
         with suppress(*RAISED):
@@ -111,9 +110,9 @@ class ClientErrors:
         self._probe_at = time.monotonic() + PROBE_INTERVAL
 
     def unavailable(self, what: str, error: KafkaException) -> KafkaUnavailable:
-        """Turn the driver's exception into ours, with the cause if one is known."""
+        """Convert the driver's exception to ours, with the cause if it is known."""
         reason: DriverError = error.args[0]
-        # What a broker has answered is the cause itself.
+        # An error that a broker answered with is the cause itself.
         cause = self._brokers.explain() if reason.code() < 0 else ""
         return KafkaUnavailable(f"{what}: {cause or reason.str().rstrip('.')}.")
 
@@ -123,28 +122,28 @@ _LOG: Final = "logger"
 
 
 RAISED: Final = (KafkaException, SystemError)
-"""What any call that serves callbacks may raise once the client is fenced: the
-driver raises a fatal error there, and Python wraps it when more callbacks follow."""
+"""Raised by calls that serve callbacks once the client is fenced: the driver raises a
+fatal error there, which Python wraps when more callbacks follow."""
 
 
 def driver_error(error: Exception) -> DriverError | None:
     """
-    Return what the driver says in an error that was raised, or in its cause.
+    Return the driver's error from an exception or its cause.
 
-    None: the driver has lost it, which it does when a fatal error and a report
-    come together; the next call raises it again.
+    None if the driver lost it, as it does when a fatal error and a delivery
+    report coincide; the next call raises it again.
     """
     cause = error if isinstance(error, KafkaException) else error.__cause__
     return cause.args[0] if isinstance(cause, KafkaException) else None
 
 
 def serve(client: Producer | Consumer | AdminClient) -> None:
-    """Let a client that has failed report the cause."""
+    """Serve callbacks, so that a failed client reports the cause."""
     with suppress(*RAISED):
         client.poll(0)
 
 
 def drop(client: Producer) -> None:
-    """Let go of what a client still holds; it is of no further use."""
+    """Purge the queue of a client that will not be used again."""
     client.purge()
     serve(client)

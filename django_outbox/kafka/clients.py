@@ -1,9 +1,9 @@
 """
-Makes clients of the driver, and says in our own words that one cannot be made.
+Creates clients of the driver, and translates its exceptions.
 
-With a callback for tokens (`oauth_cb`) the driver waits for the first token
-while it makes a client. An identity provider that is away is then like a broker
-that is away: it is waited for, and ends no process.
+With a callback for tokens (`oauth_cb`) the driver waits for the first token while
+it creates a client. An outage of the identity provider is therefore treated like
+one of a broker: callers retry, and no process ends.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client
     Return a new client of the driver.
 
     Raises:
-        KafkaUnavailable: it could not be made now.
+        KafkaUnavailable: the client could not be created now.
     """
     try:
         return kind(config)
     except RAISED as error:
-        # A system error: the driver has called `error_cb` while it raised another.
+        # SystemError: the driver called `error_cb` while it raised another error.
         cause = driver_error(error)
         reason = f"{cause.str()} ({cause.name()})" if cause else str(error)
         raise KafkaUnavailable(f"Cannot create a Kafka client: {reason}.") from error

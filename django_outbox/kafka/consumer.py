@@ -1,9 +1,9 @@
 """
 A member of a consumer group: the adapter of `MessageSource`.
 
-Offsets are committed behind the effects, never ahead: `done()` notes what may
-be committed, `commit()` sends it and does not wait, and a partition that is
-taken gets its last commit first.
+Offsets are committed after the effects, never before: `done()` marks a message,
+`commit()` sends the offsets without waiting, and a revoked partition gets its
+last commit before it is given up.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .conversion import consumed
 logger = logging.getLogger(__name__)
 
 COMMIT_INTERVAL: Final = 0.5
-"""Seconds between two commits: a crash makes so much come again, as repeats."""
+"""Seconds between two commits: after a crash, that much arrives again as repeats."""
 
 COORDINATOR_TIMEOUT: Final = 10.0
-"""Seconds for one question to the group's coordinator."""
+"""Seconds for one request to the group coordinator."""
 
 _ROUTINE: Final = frozenset(
     {
@@ -41,7 +41,7 @@ _ROUTINE: Final = frozenset(
         DriverError._NO_OFFSET,
     }
 )
-"""Refusals of a commit that every rebalance brings; the next owner goes on."""
+"""Refusals of a commit in every rebalance; the next owner processes the messages."""
 
 
 class KafkaSource:
@@ -51,12 +51,12 @@ class KafkaSource:
     Args:
         options: the settings of the outbox.
         group: the consumer group.
-        topics: what it subscribes to.
+        topics: the topics to subscribe to.
         name: the process, as `client.id` shows it to operators.
-        starts: asked, for partitions that come, at which offsets to start;
-            those that it does not name start where the group has committed.
-            It may block, and the group waits.
-        on_change: told when partitions have come or gone.
+        start_offsets: returns, for newly assigned partitions, the offsets to start
+            at; the others start at the group's committed offsets. It may block,
+            and the group waits.
+        on_change: called when partitions were assigned or revoked.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class KafkaSource:
         self._owned: set[TopicPartition] = set()
         self._member_id = ""
         self._taken: set[TopicPartition] = set()
-        """Places that went away since the last poll."""
+        """Partitions that were revoked or lost since the last poll."""
         self._at_end: dict[TopicPartition, int] = {}
-        """Where partitions end that have been read so far."""
+        """Ends of the partitions that have been read to their ends."""
         self._at_work: dict[TopicPartition, int] = {}
-        """Offsets of the last messages that were handed out and are not done."""
+        """Offsets of the last messages that were returned and are not done."""
         self._done: dict[TopicPartition, int] = {}
         """Offsets to commit."""
         self._is_committing = False
@@ -98,7 +98,7 @@ class KafkaSource:
         self._joined_at = 0.0
         """When partitions were last assigned."""
         self._settling = 2 * options.SESSION_TIMEOUT
-        """Seconds after which a member without partitions gets none any more."""
+        """Seconds after which a member without partitions will not get any."""
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -109,7 +109,7 @@ class KafkaSource:
         if not self.has_joined or self._buffer:
             return False
         if not self._owned:
-            # Whoever joins others gets nothing at first, and then what they give up.
+            # A new member gets nothing at first, and then what others give up.
             return time.monotonic() - self._joined_at >= self._settling
         return self._owned <= self._at_end.keys()
 
@@ -129,7 +129,7 @@ class KafkaSource:
         consumer = self._connected()
         deadline = time.monotonic() + timeout
         while not until() and (left := deadline - time.monotonic()) > 0:
-            # Each time, since partitions may have come.
+            # Each time, since partitions may have been assigned.
             consumer.pause(consumer.assignment())
             self._serve(min(left, 0.1))
         consumer.resume(consumer.assignment())
@@ -185,11 +185,11 @@ class KafkaSource:
 
     def group_metadata(self) -> Any:
         """
-        What fences a transaction of this member by its generation.
+        Return the metadata that fences a transaction by this member's generation.
 
         Raises:
-            KafkaUnavailable: it is a member no more. Then the client's metadata
-                names no member, and the broker would take that for nobody's.
+            KafkaUnavailable: it is not a member any more. Its metadata would name
+                no member then, and the broker would not fence the transaction.
         """
         consumer = self._connected()
         metadata = consumer.consumer_group_metadata()
@@ -229,7 +229,7 @@ class KafkaSource:
             timeout = 0
 
     def _serve(self, timeout: float) -> bool:
-        """Poll once; return whether something came."""
+        """Poll once; return whether a message or an event arrived."""
         try:
             message = self._connected().poll(timeout)
         except KafkaUnavailable as error:
@@ -262,8 +262,8 @@ class KafkaSource:
         self, consumer: Consumer, partitions: list[DriverTopicPartition]
     ) -> None:
         if self._consumer is None:
-            # From close(): the client assigns them itself and gives them back. What
-            # is asked of it now it may never answer.
+            # close() is running: the client assigns and revokes them itself, and
+            # calls to the consumer may hang.
             return
         assigned = [(p.topic, p.partition) for p in partitions]
         starts = self._start_offsets(assigned) if assigned else {}
@@ -314,7 +314,7 @@ class KafkaSource:
             try:
                 consumer.commit(offsets=_partitions(offsets), asynchronous=False)
             except KafkaException as error:
-                # They come again and are known then.
+                # The messages arrive again, as repeats.
                 self._report(error.args[0])
 
     def _report(self, error: DriverError) -> None:

@@ -1,13 +1,12 @@
 """
-What consumers send by themselves: dead letters, and the output of transforms.
+Sends the messages of consumers: dead letters, and the output of transforms.
 
-`KafkaDeadLetters` sends one letter and waits for it. `KafkaTransforms` sends
-many, with the offsets of what they were made of, in one Kafka transaction.
+`KafkaDeadLetters` sends one message and waits for it. `KafkaTransforms` sends
+many, with the offsets of their input, in one Kafka transaction.
 
-librdkafka repeats a commit by itself, and a repeated one that comes late can
-hit the next transaction. Therefore any trouble in a transaction, and any
-disconnect during it, ends the producer; a new one under the same
-transactional id makes an end of whatever is open.
+librdkafka repeats commit requests, and a late repetition can hit the next
+transaction. Therefore any error or disconnect during a transaction ends the
+producer. A new one with the same transactional id ends open transactions.
 """
 
 from __future__ import annotations
@@ -33,27 +32,27 @@ STEP_TIMEOUT: Final = 10.0
 """Seconds for one step of a transaction."""
 
 MAX_MESSAGE_BYTES: Final = 10 * 1024 * 1024
-"""Bytes of a dead letter before it is compressed, unless `message.max.bytes` says
-otherwise: more could not always be sent within the delivery timeout."""
+"""Bytes of a message before compression, unless `message.max.bytes` is set: larger ones
+could not always be sent within the delivery time-out."""
 
 _FOR_DEAD_LETTERS: Final[KafkaConfig] = {
     # The client accepts 1 MB by default, and a broker may accept more.
     "message.max.bytes": MAX_MESSAGE_BYTES,
-    # A topic's limit counts compressed bytes, and what came may have been compressed.
+    # Topics limit compressed bytes, and the original may have been compressed.
     "compression.type": "gzip",
 }
 """Defaults that PRODUCER_KAFKA and KAFKA may override."""
 
 
 class Member(Protocol):
-    """What a transaction wants to know of the consumer."""
+    """The consumer whose offsets a transaction sends."""
 
     def group_metadata(self) -> object:
-        """What fences it by the group's generation."""
+        """Return the metadata that fences it by the group's generation."""
 
 
 class KafkaDeadLetters:
-    """An idempotent producer for single letters; made at first use."""
+    """An idempotent producer of single messages; created at first use."""
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
         self._config = _FOR_DEAD_LETTERS | producer_config(options)
@@ -72,7 +71,7 @@ class KafkaDeadLetters:
         try:
             _deliver(client, [message], self._flush_timeout)
         except BaseException:
-            # A letter that is late must not come after it was sent again.
+            # A late copy must not arrive after a repetition.
             drop(client)
             raise
         self._client = client
@@ -88,7 +87,7 @@ class KafkaTransforms:
 
     Args:
         options: the settings of the outbox.
-        transactional_id: of one process and of no other that runs.
+        transactional_id: unique among running processes.
         member: the consumer whose offsets it sends.
     """
 
@@ -164,10 +163,10 @@ def _deliver(
     client: Client, messages: Sequence[OutgoingMessage], timeout: float
 ) -> None:
     """
-    Send letters and wait until each is in the log.
+    Send messages and wait until each is in the log.
 
     Raises:
-        DeliveryFailed: the first of them that is not.
+        DeliveryFailed: the first error, if one is not.
     """
     errors: list[Exception] = []
     is_alone = len(messages) == 1

@@ -1,13 +1,13 @@
 """
-Look at a consumer group from outside, before a process joins it.
+Delays joining a consumer group until a join cannot depose its leader.
 
-A join starts a rebalance, which ends when every member has joined it. Until
-then the leader's commits are refused, so that it proves nothing. Live members
-take a group heartbeat; a member that crashed holds the rebalance up until its
-session expires, and that is longer than a leader stays trusted. Therefore a
-newcomer leaves a group with members alone for one session time-out and a bit:
-whoever had crashed before it came is forgotten by then. It loses nothing: when
-the last member leaves or expires, the group is empty and can be joined at once.
+A join starts a rebalance, which ends when every member has rejoined. Until then
+the leader's commits are refused, so it cannot prove itself. Live members rejoin
+within a group heartbeat; a crashed member delays the rebalance until its session
+expires, which is longer than a leader stays trusted. Therefore a new process
+waits for a session time-out and a bit while the group has members: sessions of
+members that crashed before have expired by then. It loses nothing: when the last
+member leaves or expires, the group is empty and can be joined at once.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from .clients import make
 from .config import KafkaConfig
 
 DESCRIBE_TIMEOUT = 1.0
-"""Seconds that one look at a group may take."""
+"""Seconds that one description of the group may take."""
 
 REBALANCE_TIME = 1.0
-"""Seconds for the rebalance that follows when a session has expired."""
+"""Seconds for the rebalance after a session has expired."""
 
 _EMPTY = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
 
 class JoinGate:
     """
-    Where a newcomer waits until it may join; for one thread.
+    Decides when a new process may join; for one thread.
 
     Args:
-        config: of the admin client; see `config.admin_config`.
+        config: properties of an admin client.
         group: the leader group.
-        session_timeout: of its members, in seconds.
+        session_timeout: of the members, in seconds.
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class JoinGate:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the newcomer has come, and not gone in yet."""
+        """Whether the process is waiting to join."""
         return self._admin is not None
 
     def enter(self) -> None:
         """
-        Return once joining disturbs nobody.
+        Return when joining is safe.
 
         Raises:
-            JoinLater: wait a moment on the doorstep, and try again.
+            JoinLater: not yet; call again after a moment.
         """
         if self._admin is None:
             callbacks = self._errors.callbacks

@@ -1,9 +1,9 @@
 """
-Where librdkafka's own log lines go: to DEBUG.
+Sends librdkafka's own log lines to DEBUG.
 
-While a broker is away a client writes dozens of lines each second, and each
-client for itself. What people need to know, `errors.py` logs once. Only these
-lines say that a broker has closed a connection, for one.
+During an outage of a broker every client writes dozens of lines each second, too
+many for people. But only these lines say, for example, that a broker closed a
+connection, so those about failed connections are also passed to a callback.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 _FAILED: Final = "FAIL"
-"""librdkafka's name for lines about a connection that broke."""
+"""librdkafka's facility for lines about failed connections."""
 
 
 class ClientLog:
@@ -23,14 +23,14 @@ class ClientLog:
     The `logger` of a client's configuration; called while it is polled.
 
     Args:
-        on_failure: called with each line about a connection that broke.
+        on_failure: called with each line about a failed connection.
     """
 
     def __init__(self, on_failure: Callable[[str], None]) -> None:
         self._on_failure = on_failure
 
     def log(self, level: int, message: str, *args: object) -> None:
-        """Pass a line on, with its level as librdkafka sees it."""
+        """Log a line, with librdkafka's level in the text."""
         if args and args[0] == _FAILED:
             self._on_failure(str(args[-1]))
         if logger.isEnabledFor(logging.DEBUG):

@@ -1,8 +1,8 @@
 """
-What Kafka has of partitions: their topic's id, their first and their last offset.
+The state of partitions in Kafka: topic id, first offset and end offset.
 
-A client is made for each question, since they are asked only when partitions
-are assigned.
+Every request creates a client, since it is only needed when partitions are
+assigned.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from .clients import make
 from .config import KafkaConfig, admin_config
 
 REQUEST_TIMEOUT: Final = 5.0
-"""Seconds for one question to the cluster."""
+"""Seconds for one request to the cluster."""
 
 _FIRST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _BEHIND_LAST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-"""How sixteen zero bytes read: a broker without topic ids."""
+"""Sixteen zero bytes: the broker has no topic ids."""
 
 _UNKNOWN: Final = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "_NOENT", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
 )
-"""Errors of a topic or partition that does not exist, or has no leader."""
+"""Errors of a topic or partition that does not exist or has no leader."""
 
 
 class KafkaPartitions:
-    """Asks the cluster about partitions; the adapter of `PartitionStates`."""
+    """Reads the state of partitions; the adapter of `PartitionStates`."""
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
         config = admin_config(options)
@@ -82,7 +82,7 @@ class KafkaPartitions:
         self,
         answers: Iterable[tuple[Any, Future[Any]]],
     ) -> Iterable[tuple[Any, Any]]:
-        """Yield what was found; leave out what the cluster does not know."""
+        """Yield the results; leave out unknown topics and partitions."""
         for asked, future in answers:
             try:
                 yield asked, future.result(REQUEST_TIMEOUT + 0.5)

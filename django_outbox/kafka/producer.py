@@ -1,18 +1,18 @@
 """
-Kafka behind the relay's port `Producer`: the last step of a record's way.
+Sends records to Kafka, at least once: the adapter of the port `Producer`.
 
-The relay hands over marked records; librdkafka batches and sends them on its
-own threads; the delivery reports come back inside `poll()`. A record counts
-as delivered when its report has no error and an offset, and never before.
+librdkafka batches and sends records on its own threads; `poll()` serves the
+delivery reports. A record counts as delivered once its report has no error and
+an offset.
 
-Three clients, each made when it is wanted. *Quick* sends at once. *Bulk* waits
-some milliseconds for more: while many records are under way, that makes large
-batches, which cost the broker and this process much less; the records that can
-be under way are one of each key, so a hot key never waits. *Alone* puts every
-record in a batch of its own, since a broker that refuses a batch does not say
-which record it minds. No order is lost between them: the next record of a key is
-produced when the last one is settled, and one that has failed goes by the same
-client again, which lets no late copy of it in.
+There are three clients, each created at first use. *Quick* sends at once. *Bulk*
+waits some milliseconds for more records: with many records in flight this makes
+large batches, which cost the broker and this process much less. Only one record
+of each key is in flight then, so a hot key never waits. *Alone* puts every
+record into its own batch, since a broker that refuses a batch does not say which
+record is at fault. The three keep the order of a key: its next record is
+produced when the previous one is settled, and a record that failed is sent by the
+same client again, whose idempotence rejects a late copy.
 """
 
 from __future__ import annotations
@@ -50,28 +50,28 @@ from .failures import failure, no_offset
 logger = logging.getLogger(__name__)
 
 PURGE_TIMEOUT: Final = 1.0
-"""Seconds for the reports of purged records, which need no broker."""
+"""Seconds to wait for the reports of purged records, which need no broker."""
 
 BULK_THRESHOLD: Final = 32
-"""Records under way from which on the next ones go in bulk."""
+"""Records in flight from which on records are sent by the bulk client."""
 
 
 ClientKind: TypeAlias = Literal["quick", "bulk", "alone"]
-"""Through which client a record goes."""
+"""The client that sends a record."""
 
 _CLIENT_PROPERTIES: Final[Mapping[ClientKind, KafkaConfig]] = {
     "quick": {},
     "bulk": {"linger.ms": 4},
     "alone": {"batch.num.messages": 1, "linger.ms": 0},
 }
-"""What is a client's own of its properties."""
+"""Properties of each kind of client, over the common ones."""
 
 
 class KafkaProducer:
     """
     An idempotent producer; one object serves one thread.
 
-    Clients are made at first use, so that nothing exists when a process forks.
+    Clients are created at first use, so that nothing exists when a process forks.
 
     Args:
         options: the settings of the outbox.
@@ -87,12 +87,12 @@ class KafkaProducer:
             "producer", action="produce", config=self._config
         )
         self._clients: dict[ClientKind, Client] = {}
-        self._under_way = 0
+        self._in_flight = 0
         self._works = False
         """Whether a record has arrived since the last poll."""
         self._failed_by: dict[str, ClientKind] = {}
-        """By message id, the kind by which a record has failed."""
-        # Whoever chooses how long to wait has chosen for all.
+        """The kind of client by which a record failed, by message id."""
+        # A project that sets linger.ms has chosen for all records.
         chosen = {**options.KAFKA, **options.PRODUCER_KAFKA}
         self._bulk_threshold = inf if "linger.ms" in chosen else BULK_THRESHOLD
         _producers.add(self)
@@ -102,7 +102,7 @@ class KafkaProducer:
     ) -> None:
         headers = self._envelope.headers(record, leader_id)
         kind: ClientKind = (
-            "bulk" if self._under_way >= self._bulk_threshold else "quick"
+            "bulk" if self._in_flight >= self._bulk_threshold else "quick"
         )
         if self._failed_by:
             kind = self._failed_by.pop(record.message_id, kind)
@@ -125,16 +125,16 @@ class KafkaProducer:
         except BufferError as error:
             raise ProducerQueueFull from error
         except KafkaException as error:
-            # This record alone was looked at: what it is said of is certain.
+            # Only this record was examined, so the error is certainly about it.
             raise self._failure(error.args[0], is_alone=True) from error
-        self._under_way += 1
+        self._in_flight += 1
 
     def poll(self, timeout: float) -> int:
         clients = list(self._clients.values())
         try:
             served = sum([client.poll(0) for client in clients])
             if not served and timeout and clients:
-                # Whoever has most to tell is waited for.
+                # Wait for the client with the most records in flight.
                 served = max(clients, key=len).poll(timeout)
         except RAISED as error:
             self._errors.broke(error)
@@ -143,7 +143,7 @@ class KafkaProducer:
             self._works = False
             if self._errors.is_failing:
                 self._errors.recovered()
-        self._under_way = sum(map(len, clients))
+        self._in_flight = sum(map(len, clients))
         return served
 
     def purge(self) -> None:
@@ -159,14 +159,15 @@ class KafkaProducer:
     def close(self) -> None:
         self._clients.clear()
         self._failed_by.clear()
-        self._under_way = 0
+        self._in_flight = 0
 
     def abandon(self) -> None:
         """
-        Leave a parent process's clients alone, for ever; called in its child.
+        Drop the parent process's clients without destroying them, in a child.
 
-        Their threads are not in this process: to use one hangs, and to destroy
-        one, as the interpreter does at exit, crashes. So each keeps a reference.
+        Their threads do not exist in this process: using a client hangs, and
+        destroying it, as the interpreter does at exit, crashes. Therefore each
+        gets a reference that is never released.
         """
         for client in self._clients.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
@@ -200,7 +201,7 @@ class KafkaProducer:
         is_alone = kind == "alone"
         failed = self._failure(error, is_alone=is_alone) if error else no_offset()
         if not isinstance(failed, RecordPoisoned):
-            # A late copy of it may still be under way there.
+            # That client may still send a late copy of it.
             self._failed_by[record.message_id] = kind
         settled(record, failed)
 
@@ -209,7 +210,7 @@ class KafkaProducer:
 
 
 class _ProducerErrors(ClientErrors):
-    """Keeps what makes the client useless, too."""
+    """Also keeps the fatal error after which the clients cannot be used."""
 
     fault: ProducerBroken | None = None
 
@@ -219,7 +220,7 @@ class _ProducerErrors(ClientErrors):
         super().note(error)
 
     def broke(self, error: Exception) -> None:
-        """Take what the driver raises where it serves reports: a fatal error."""
+        """Take the fatal error that the driver raises while serving reports."""
         cause = driver_error(error)
         if cause is not None:
             self.note(cause)

@@ -1,10 +1,8 @@
 """
-See to it that our own topics exist before a harvester joins its group.
+Ensures that the outbox's own topics exist; users' topics are not touched.
 
-`membership.py` calls it at each join. The leader topic holds nothing but
-heartbeats of the last seconds, so it may expire without a second thought; of
-the ledger topic only the last record of each key counts. The users' topics
-are none of its business.
+The leader topic holds only heartbeats of the last seconds, so its messages may
+expire; of the ledger topic only the last record of each key counts.
 """
 
 from __future__ import annotations
@@ -38,12 +36,12 @@ class OwnTopic(NamedTuple):
     """A topic that the harvesters need, and how it is created."""
 
     kind: str
-    """What people call it."""
+    """Its name in texts for people."""
     name: str
     partitions: int
-    """How many it must have at least: one a shard."""
+    """How many it needs at least: one for each shard."""
     settings: Mapping[str, str]
-    """Of the topic, in Kafka's own names."""
+    """The topic's configuration, by Kafka's names."""
 
 
 def leader_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
@@ -60,11 +58,11 @@ def leader_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
 def ledger_topic(
     options: OutboxSettings, shard: int = 0, origin: int | None = None
 ) -> OwnTopic:
-    """Describe the topic of the exactly-once relay's books: of this cluster, or one."""
+    """Describe the ledger topic of a cluster, by default this one."""
     origin = options.CLUSTER_ID if origin is None else origin
     settings = {
         "cleanup.policy": "compact",
-        # All but the last ledger is waste: compact early.
+        # Only the last ledger counts: compact early.
         "segment.bytes": str(LEDGER_SEGMENT_BYTES),
         "min.cleanable.dirty.ratio": "0.1",
     }
@@ -74,13 +72,13 @@ def ledger_topic(
 
 
 HEARTBEAT_RETENTION: Final = 3600.0
-"""Seconds for which heartbeats stay, for people who look into a topic."""
+"""Seconds for which heartbeats are retained, for people who debug."""
 
 LEDGER_SEGMENT_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of the ledger topic that are written before they can be compacted."""
+"""Size of a segment of the ledger topic; the last segment is not compacted."""
 
 _LOOKUP_INTERVAL: Final = 0.1
-"""Seconds between two looks at a topic that is coming up."""
+"""Seconds between two look-ups of a topic that is not ready yet."""
 
 _DENIED: Final = frozenset(
     {
@@ -90,7 +88,7 @@ _DENIED: Final = frozenset(
         DriverError.INVALID_REPLICATION_FACTOR,
     }
 )
-"""Refusals of a creation that a person has to deal with."""
+"""Errors of a creation that only an administrator can resolve."""
 
 
 def ensure_topic(
@@ -101,15 +99,15 @@ def ensure_topic(
     timeout: float = 2.0,
 ) -> None:
     """
-    Return when the topic exists and each partition that is needed has a leader.
+    Return once the topic exists and each needed partition has a leader.
 
     Args:
-        config: of the admin client; see `config.admin_config`.
-        may_create: whether to create it when it is missing.
-        timeout: seconds after which a silent cluster counts as away.
+        config: properties of an admin client.
+        may_create: whether to create the topic if it is missing.
+        timeout: seconds after which the cluster counts as unavailable.
 
     Raises:
-        TopicMissing: with the command line that makes it right.
+        TopicMissing: an administrator must act; the text has the command line.
         KafkaUnavailable: call again later.
     """
     errors = ClientErrors(topic.kind, action="check_topic", config=config)
@@ -160,7 +158,7 @@ def _ensure(
 
 
 def _describe(admin: AdminClient, topic: OwnTopic, deadline: float) -> Any:
-    """Return the topic's `TopicDescription`, or None when there is no such topic."""
+    """Return the topic's `TopicDescription`, or None if it does not exist."""
     left = max(0.1, deadline - time.monotonic())
     futures = admin.describe_topics(TopicCollection([topic.name]), request_timeout=left)
     try:
@@ -193,7 +191,7 @@ def _is_up(description: TopicDescription, partitions: int) -> bool:
 def _create(
     admin: AdminClient, topic: OwnTopic, config: KafkaConfig, deadline: float
 ) -> None:
-    """Create the topic, unless another process was faster."""
+    """Create the topic, unless another process created it first."""
     new = NewTopic(
         topic.name,
         num_partitions=topic.partitions,

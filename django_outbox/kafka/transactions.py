@@ -1,13 +1,13 @@
 """
-Kafka behind the ledger relay's port `Transactions`.
+Sends records to Kafka, exactly once: the adapter of the port `Transactions`.
 
-One transaction carries a batch of records, their ledger, and an offset of the
-leader topic under the leader's group generation: a leader whom the group has
-replaced is refused by the broker whatever it believes (KIP-447).
+One transaction has a batch of records, their ledger, and an offset of the leader
+topic under the leader's group generation: the broker refuses a leader that the
+group has replaced (KIP-447).
 
-librdkafka repeats a request to end a transaction by itself, and the broker
-cannot tell a repeated one from the next one (KIP-890 is not in librdkafka:
-confluentinc/librdkafka#5423). So after any doubt the client is dropped.
+librdkafka repeats a request to end a transaction, and the broker cannot tell a
+repeated one from the next one (KIP-890 is not in librdkafka:
+confluentinc/librdkafka#5423). Therefore the client is dropped after any doubt.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ QUEUE_WAIT: Final = 0.05
 """Seconds to wait for room in the producer's queue."""
 
 _LOST: Final = ("The Kafka client lost the error.", "_FAIL")
-"""What is said of an error that nobody can tell, and its name."""
+"""Text and code of an error that the driver lost."""
 
 
 class KafkaTransactions:
     """
     The transactional producer of one shard; one object serves one thread.
 
-    The client is made by `open()`, so that nothing exists when a process forks.
+    `open()` creates the client, so that nothing exists when a process forks.
 
     Args:
         options: the settings of the outbox.
-        credential: the present one of the leader group's member; None when
-            there is no group (`--solo`).
+        fencing_token: returns the current token of the leader group's member; None
+            without a group (`--solo`).
         name: the process, as `client.id` shows it to operators.
-        origin: the cluster whose records it carries; by default this one. The
-            credential is always that of this cluster's leader.
+        shard: the shard, which is also the partition of the ledger.
+        origin: the source cluster of the records; by default this one. The fencing
+            token is always that of this cluster's leader.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class KafkaTransactions:
         self._errors = ClientErrors(
             "transactional producer", action="transaction", config=self._config
         )
-        # Of the present transaction:
+        # Of the current transaction:
         self._reports = Reports()
         self._is_late = False
 
@@ -98,8 +99,8 @@ class KafkaTransactions:
         self._client = client = make(Client, self._config | self._errors.callbacks)
         self._destinations = Destinations(client)
         try:
-            # A client that knows no broker yet asks for its coordinator only after
-            # half a second.
+            # A client that knows no broker yet would look up its coordinator only
+            # after half a second.
             client.list_topics(self._topic, timeout=self._timeout)
             client.init_transactions(2 * self._timeout)
         except KafkaException as error:
@@ -140,14 +141,14 @@ class KafkaTransactions:
                 client.commit_transaction(self._timeout)
             else:
                 client.abort_transaction(self._timeout)
-            # What has happened meanwhile is told here.
+            # Serve the callbacks of errors during the transaction.
             client.poll(0)
         except RAISED as error:
             self._give_up(client, driver_error(error), is_committed=is_committed)
             is_committed = False
         if error_count != self._errors.count:
-            # Perhaps librdkafka has asked twice: the second request could end
-            # the next transaction.
+            # librdkafka may have repeated the request, which could end the next
+            # transaction.
             raise ProducerBroken(
                 "a connection broke during a transaction", code="_TRANSPORT"
             )
@@ -166,14 +167,14 @@ class KafkaTransactions:
             try:
                 self._client.poll(0)
             except RAISED as error:
-                # The next transaction will find it out.
+                # The next transaction fails and has the client replaced.
                 logger.debug("Client unusable: %s", error)
 
     def close(self) -> None:
         client, self._client = self._client, None
         self._destinations = None
         if client is not None:
-            # What is queued belongs to a transaction that nobody will commit.
+            # The queued records belong to a transaction that will not be committed.
             drop(client)
 
     def _ensure_topic(self) -> None:
@@ -192,7 +193,7 @@ class KafkaTransactions:
     def _check(
         self, destinations: Destinations, records: Sequence[Record], leader_id: str
     ) -> tuple[list[Headers], list[Fault]]:
-        """Find what is wrong with records before anything is sent."""
+        """Find invalid records before anything is sent; make the headers."""
         headers: list[Headers] = []
         faults: list[Fault] = []
         make, check = self._envelope.headers, destinations.check
@@ -213,7 +214,7 @@ class KafkaTransactions:
         ledger: Ledger,
         patience: float,
     ) -> bool:
-        """Send all that belongs to the transaction; True when all is in the log."""
+        """Send records, ledger and offset; return whether all are in the log."""
         produce, report = client.produce, self._reports.note
         for record, own in zip(records, headers, strict=True):
             # -1: librdkafka picks the partition by the key's hash.
@@ -256,7 +257,7 @@ class KafkaTransactions:
     def _give_up(
         self, client: Client, error: DriverError | None, *, is_committed: bool
     ) -> None:
-        """Abort after an error, if that leaves nothing in doubt."""
+        """Abort after an error, if the outcome is certain then."""
         if error is not None:
             is_open = is_committed and not error.txn_requires_abort()
             if error.fatal() or is_open:
@@ -264,7 +265,7 @@ class KafkaTransactions:
             logger.debug("Aborting the transaction: %s", error.str())
         try:
             client.abort_transaction(self._timeout)
-            # It has given up on what was under way: that is reported here.
+            # Serve the reports of the records that it dropped.
             client.poll(0)
         except RAISED as failed:
             error = driver_error(failed)

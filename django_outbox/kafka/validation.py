@@ -1,9 +1,8 @@
 """
-Finds what librdkafka refuses, before anything is started.
+Finds properties that librdkafka refuses, before anything starts.
 
-Making a client is what librdkafka offers to check its configuration; without an
-address, a client connects to nothing. `checks.py` asks for one problem after the
-other, `harvester/adapters.py` and `consuming/consumer_process.py` for the first.
+librdkafka checks a configuration only when it creates a client; without an
+address, the client connects to nothing.
 """
 
 from __future__ import annotations
@@ -40,29 +39,29 @@ _SETTING_OF_PROPERTY: Final = {
     "message.timeout.ms": "DELIVERY_TIMEOUT",
     "transaction.timeout.ms": "DELIVERY_TIMEOUT",
 }
-"""Properties that are made of a setting."""
+"""Properties that come from other settings."""
 
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
 _PLUGINS: Final = "plugin.library.paths"
-"""Names libraries that another machine may have; librdkafka loads them at once."""
+"""Libraries, perhaps of another machine; librdkafka loads them at once."""
 
 _MIN_SECRET_LENGTH: Final = 4
-"""Characters: what is shorter stands in other text by chance."""
+"""Characters: shorter values occur in other text by chance."""
 
 
 def property_problems(options: OutboxSettings) -> Iterator[Problem]:
     """
-    Yield which properties librdkafka refuses, and why.
+    Yield the properties that librdkafka refuses, and why.
 
-    It opens no file, asks for no token and connects to nothing, so that a check
-    needs none of what the harvester has.
+    Opens no file, requests no token and connects to nothing, so that checks can
+    run where the harvester's files and network do not exist.
     """
     for setting in KAFKA_SETTINGS:
         properties = _offline_properties(getattr(options, setting))
         if not properties or not (whole := _refusal({**DEFAULTS, **properties})):
             continue
-        # librdkafka names a property as it likes, and the first one only.
+        # librdkafka names only the first refused property, and not always as given.
         refused = [
             (name, text)
             for name, value in properties.items()
@@ -76,19 +75,19 @@ def property_problems(options: OutboxSettings) -> Iterator[Problem]:
 
 
 TOKENS_IN_BACKGROUND: Final = (2, 13)
-"""The first confluent-kafka that calls `oauth_cb` while a call waits for the broker."""
+"""The first confluent-kafka that calls `oauth_cb` while another call blocks."""
 
 
 def check_properties(options: OutboxSettings) -> None:
     """
-    Make each kind of client once and drop it.
+    Create each kind of client once and drop it.
 
     Raises:
-        ConfigurationError: in one line, with librdkafka's text, which name the
-            property, and the setting from which it comes.
+        ConfigurationError: one line with librdkafka's text, which names the
+            property, and the setting that it comes from.
     """
     if not options.is_named:
-        # Any name will do where nothing is connected.
+        # Without a connection any name will do.
         options = options.named("check")
     _check_callbacks(options, version("confluent-kafka"))
     for problem in (*property_problems(options), *missing_servers(options)):
@@ -105,12 +104,12 @@ def check_properties(options: OutboxSettings) -> None:
     except (KafkaException, TypeError, ValueError) as error:
         text = _error_text(error)
         text = _redacted(f"{_setting(options, text)}: {text}.", options)
-        # The driver's error has the values in its own text.
+        # Not chained: the text of the driver's error contains the values.
         raise ConfigurationError(text) from None
 
 
 def _refusal(properties: Mapping[str, Any]) -> str:
-    """Return why librdkafka refuses properties; empty: it takes them."""
+    """Return why librdkafka refuses properties; empty if it accepts them."""
     config: KafkaConfig = {**properties, "log_level": 0}
     try:
         Producer(config)
@@ -120,7 +119,7 @@ def _refusal(properties: Mapping[str, Any]) -> str:
 
 
 def _explained(name: str, text: str) -> str:
-    """Say what librdkafka minds in one property."""
+    """Explain why librdkafka refuses a property."""
     if not text.startswith("No such configuration property"):
         return f"{text}."
     wanted = str(name).lower().replace("_", ".").replace("-", ".")
@@ -131,7 +130,7 @@ def _explained(name: str, text: str) -> str:
 
 @cache
 def _known() -> list[str]:
-    """Return librdkafka's names: for hints, since it has no way to ask for them."""
+    """Return librdkafka's property names, for hints: it has no API for them."""
     text = (resources.files(__package__) / "properties.txt").read_text("utf-8")
     return [line for line in text.splitlines() if not line.startswith("#")]
 
@@ -143,7 +142,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _redacted(text: str, options: OutboxSettings) -> str:
-    """Leave the values of passwords and keys out of a text."""
+    """Hide the values of passwords and keys in a text."""
     for setting in KAFKA_SETTINGS:
         for name, value in getattr(options, setting).items():
             secret = " ".join(str(value).split())
@@ -153,7 +152,7 @@ def _redacted(text: str, options: OutboxSettings) -> str:
 
 
 def _check_callbacks(options: OutboxSettings, driver: str) -> None:
-    """Refuse a callback for tokens that most clients would never call."""
+    """Refuse a token callback that this driver would not call in most clients."""
     installed = tuple(int(part) for part in driver.split(".")[:2])
     for name in ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"):
         if "oauth_cb" in getattr(options, name) and installed < TOKENS_IN_BACKGROUND:
@@ -164,7 +163,7 @@ def _check_callbacks(options: OutboxSettings, driver: str) -> None:
 
 
 def _setting(options: OutboxSettings, text: str) -> str:
-    """Return the setting whose property librdkafka names."""
+    """Return the setting with the property that librdkafka names."""
     for name in KAFKA_SETTINGS:
         if any(key in text for key in getattr(options, name)):
             return name
@@ -174,8 +173,8 @@ def _setting(options: OutboxSettings, text: str) -> str:
 
 
 def _unconnected(config: Mapping[str, Any]) -> KafkaConfig:
-    # Without an address librdkafka would warn, and nobody would want to know. A
-    # callback for tokens would be asked for one.
+    # No log level: librdkafka would warn of the missing address. No callbacks: one
+    # for tokens would be called.
     kept = {
         name: value
         for name, value in config.items()
@@ -185,13 +184,13 @@ def _unconnected(config: Mapping[str, Any]) -> KafkaConfig:
 
 
 def _offline_properties(properties: Mapping[str, Any]) -> KafkaConfig:
-    """Leave out what needs files, a login or a network."""
+    """Return the properties that need no files, login or network."""
     kept = {
         name: value
         for name, value in properties.items()
         if name not in (*ADDRESSES, _PLUGINS) and not callable(value)
     }
-    # A client that needs neither TLS nor a login looks at no more than the values.
+    # Without TLS or a login the client only checks the values.
     if str(kept.get("security.protocol")).lower() in _PROTOCOLS:
         del kept["security.protocol"]
     return kept

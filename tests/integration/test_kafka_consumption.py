@@ -142,7 +142,7 @@ def test_headers_whose_names_are_no_text_stop_nobody(
     assert {m.headers for m in messages[::2]} == {()}
     assert {m.headers for m in messages[1::2]} == {(("a", b"1"), ("a", None))}
     assert texts(messages[1::2]) == [str(number) for number in range(30)]
-    assert f"The headers of message {topic}/0 at offset 0 cannot be read" in caplog.text
+    assert f"Cannot read the headers of message {topic}/0 at offset 0" in caplog.text
 
 
 def test_stored_offsets_win_over_those_of_the_group(
