@@ -1,9 +1,9 @@
 """
 A Kafka in memory, behind the ledger relay's port `Transactions`.
 
-It writes to the same `InMemoryLog` as `InMemoryProducer`, where what is seen is
-what was committed, and passes the scenarios that the real client passes
-(`tests/contracts`). `transactor.py` has the broker's side.
+It writes to the same `InMemoryLog` as `InMemoryProducer`, in which only committed
+records appear, and passes the scenarios that the real client passes
+(`tests/contracts`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class InMemoryTransactions:
     Args:
         transactor: shared by all that may fence each other.
         options: the settings of the outbox.
-        credential: the present one of the leader group's member.
-        group: accepts or refuses it; None when there is no group.
-        origin: the cluster whose records it carries; by default this one.
+        fencing_token: returns the current token of the leader group's member.
+        group: accepts or refuses it; None if there is no group.
+        origin: the source cluster of the records; by default this one.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class InMemoryTransactions:
         origin: int | None = None,
     ) -> None:
         self.refused: dict[str, DeliveryFailed] = {}
-        """By message id, why the log does not take a record. An acknowledgement
+        """By message id, why the log refuses a record. An acknowledgement
         without an offset is such a refusal: `kafka.failures.no_offset()`."""
         self.unanswered: bool | None = None
-        """Whether the next commit, of which nobody tells us, takes effect."""
+        """Whether the next commit takes effect; its answer is lost."""
         self._log = log
         self._transactor = transactor
         self._fencing_token = fencing_token
@@ -108,7 +108,7 @@ class InMemoryTransactions:
         return None
 
     def serve(self) -> None:
-        """Do nothing: nobody has anything to tell."""
+        """Do nothing: there are no callbacks."""
 
     def close(self) -> None:
         self._epoch = None
@@ -116,7 +116,7 @@ class InMemoryTransactions:
     def _check(
         self, records: Sequence[Record], leader_id: str
     ) -> tuple[list[Headers], list[Fault]]:
-        """Find what is wrong with records before anything is sent."""
+        """Find invalid records before anything is sent."""
         headers: list[Headers] = []
         faults: list[Fault] = []
         for record in records:
@@ -135,7 +135,7 @@ class InMemoryTransactions:
     def _refusals(
         self, records: Sequence[Record], headers: Sequence[Headers]
     ) -> list[Fault]:
-        """Find what the log does not take; a batch is too large as a whole."""
+        """Find the records that the log refuses; a too large batch fails as a whole."""
         faults = [
             Fault(record, self.refused[record.message_id])
             for record in records
@@ -155,7 +155,7 @@ class InMemoryTransactions:
         return faults
 
     def _is_member(self) -> bool:
-        """Whether the group knows this leader in its present generation."""
+        """Whether the group knows this leader in its current generation."""
         if self._group is None:
             return True
         fencing_token = self._fencing_token()
