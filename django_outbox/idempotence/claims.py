@@ -1,5 +1,5 @@
 """
-Idempotency keys, and the handle of the block that runs under a claimed key.
+Claims: their keys, the handle of the block that runs, and whether it can commit.
 
 Shared by `once()`, which keeps keys in a table, and `apply_once()`, which
 keeps them in the entity.
@@ -8,15 +8,20 @@ keeps them in the entity.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from ..exceptions import ConsumingError, InvalidKey, RepeatUnnoticed
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..exceptions import ConsumingError, ErrorSwallowed, InvalidKey, RepeatUnnoticed
 from ..message.incoming import ConsumedMessage
 from ..models.processed_message import CONSUMER_LENGTH, KEY_LENGTH
 
 Keyed: TypeAlias = ConsumedMessage | str | UUID
 """A message, or any key that is unique among those of one consumer."""
+
+_FAILED: Final = "INERROR"
+"""libpq's status of a transaction after a failed statement."""
 
 
 class Run:
@@ -79,6 +84,27 @@ def checked_consumer(name: str) -> str:
         InvalidKey: it is empty, too long or not printable.
     """
     return _checked("consumer", name, CONSUMER_LENGTH)
+
+
+def require_committable(connection: BaseDatabaseWrapper) -> None:
+    """
+    Raise if a commit would silently roll back.
+
+    After a database error inside the transaction, PostgreSQL can only roll it
+    back, even if the error was caught. Django, or else PostgreSQL itself, then
+    turns the commit into a rollback without an error.
+
+    Raises:
+        ErrorSwallowed: an error was caught, or `set_rollback()` was called.
+    """
+    driver = connection.connection
+    has_failed = driver is not None and driver.info.transaction_status.name == _FAILED
+    if connection.needs_rollback or has_failed:
+        raise ErrorSwallowed(
+            "The transaction cannot be committed: a database error was caught inside "
+            "it, or set_rollback() was called. Put statements that may fail into their "
+            "own atomic() and catch the error around it, or let the error propagate."
+        )
 
 
 def _checked(what: str, text: str, limit: int) -> str:

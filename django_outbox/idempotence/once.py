@@ -26,8 +26,7 @@ from ..message.incoming import ConsumedMessage
 from ..models import ProcessedMessage, ProcessedQuerySet
 from ..models.missing_tables import OutboxTables
 from .async_thread import OwnThread
-from .claims import Keyed, Run, checked_consumer, checked_key
-from .commits import require_unspoilt
+from .claims import Keyed, Run, checked_consumer, checked_key, require_committable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -143,7 +142,7 @@ class Once:
         try:
             if exc is None:
                 self._run.require_asked("once()")
-                require_unspoilt(self._connection)
+                require_committable(self._connection)
         except ConsumingError as error:
             self._leave(error)
             raise

@@ -4,9 +4,9 @@ The adapters of the Kafka ports: the only package that imports confluent_kafka.
 - Configuration: `config.py` makes librdkafka's properties from the settings;
   `validation.py` finds, before anything starts, those that librdkafka refuses
   (`properties.txt` has their names, for hints).
-- Clients: `clients.py` creates them. `client_errors.py` logs their errors once;
-  `brokers.py` does so for brokers, shared by all clients; `causes.py` reads causes
-  from librdkafka's log lines, which `logs.py` receives.
+- Clients: `clients.py` creates them. `client_errors.py` receives their errors and
+  log lines, and logs each error once; `brokers.py` does so for brokers, shared by
+  all clients; `causes.py` reads the causes from librdkafka's texts.
 - Election: `membership.py` is the member of the leader group. `join_gate.py`
   delays joins, `topics.py` creates the topic, `heartbeats.py` has the format,
   `lookout.py` and `watch.py` detect other outboxes.

@@ -101,7 +101,7 @@ class Brokers:
         if not is_known:
             self.failed(Failure(self._servers, _UNKNOWN, 2), reporter=reporter)
 
-    def work(self) -> None:
+    def answered(self) -> None:
         """Note that a client got an answer; log recovered brokers."""
         with self._lock:
             now = self._clock()

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import KafkaError as DriverError
-from confluent_kafka.admin import AdminClient
 
 from ..exceptions import KafkaUnavailable
 from ..settings.kafka_rules import servers_of
 from .brokers import brokers_of
 from .causes import read_failure
+from .clients import RAISED
 from .config import KafkaConfig
-from .logs import ClientLog
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +30,12 @@ PROBE_TIMEOUT: Final = 0.1
 
 PROBE_INTERVAL: Final = 0.5
 """Seconds between two probes."""
+
+_CALLBACK: Final = "error_cb"
+_LOG: Final = "logger"
+
+_FAILED: Final = "FAIL"
+"""librdkafka's facility for lines about failed connections."""
 
 
 class ClientErrors:
@@ -94,7 +99,7 @@ class ClientErrors:
 
     def recovered(self) -> None:
         """Note that a client got an answer; log the recovery."""
-        self._brokers.work()
+        self._brokers.answered()
         if self.reported:
             self.reported.clear()
             extra = {"action": self._action}
@@ -117,33 +122,25 @@ class ClientErrors:
         return KafkaUnavailable(f"{what}: {cause or reason.str().rstrip('.')}.")
 
 
-_CALLBACK: Final = "error_cb"
-_LOG: Final = "logger"
-
-
-RAISED: Final = (KafkaException, SystemError)
-"""Raised by calls that serve callbacks once the client is fenced: the driver raises a
-fatal error there, which Python wraps when more callbacks follow."""
-
-
-def driver_error(error: Exception) -> DriverError | None:
+class ClientLog:
     """
-    Return the driver's error from an exception or its cause.
+    The `logger` of a client's configuration; called while it is polled.
 
-    None if the driver lost it, as it does when a fatal error and a delivery
-    report coincide; the next call raises it again.
+    librdkafka's lines go to DEBUG: during an outage every client writes dozens of
+    them each second. But only they say, for example, that a broker closed a
+    connection, so those about failed connections are also passed on.
+
+    Args:
+        on_failure: called with each line about a failed connection.
     """
-    cause = error if isinstance(error, KafkaException) else error.__cause__
-    return cause.args[0] if isinstance(cause, KafkaException) else None
 
+    def __init__(self, on_failure: Callable[[str], None]) -> None:
+        self._on_failure = on_failure
 
-def serve(client: Producer | Consumer | AdminClient) -> None:
-    """Serve callbacks, so that a failed client reports the cause."""
-    with suppress(*RAISED):
-        client.poll(0)
-
-
-def drop(client: Producer) -> None:
-    """Purge the queue of a client that will not be used again."""
-    client.purge()
-    serve(client)
+    def log(self, level: int, message: str, *args: object) -> None:
+        """Log a line, with librdkafka's level in the text."""
+        if args and args[0] == _FAILED:
+            self._on_failure(str(args[-1]))
+        if logger.isEnabledFor(logging.DEBUG):
+            line = message % args if args else message
+            logger.debug("%s: %s", logging.getLevelName(level), line)

@@ -9,13 +9,21 @@ one of a broker: callers retry, and no process ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaError as DriverError
+from confluent_kafka.admin import AdminClient
 
 from ..exceptions import KafkaUnavailable
-from .client_errors import RAISED, driver_error
 from .config import KafkaConfig
 
 _Client = TypeVar("_Client")
+
+RAISED: Final = (KafkaException, SystemError)
+"""Raised by calls that serve callbacks once the client is fenced: the driver raises a
+fatal error there, which Python wraps when more callbacks follow."""
 
 
 def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client:
@@ -32,3 +40,26 @@ def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client
         cause = driver_error(error)
         reason = f"{cause.str()} ({cause.name()})" if cause else str(error)
         raise KafkaUnavailable(f"Cannot create a Kafka client: {reason}.") from error
+
+
+def driver_error(error: Exception) -> DriverError | None:
+    """
+    Return the driver's error from an exception or its cause.
+
+    None if the driver lost it, as it does when a fatal error and a delivery
+    report coincide; the next call raises it again.
+    """
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    return cause.args[0] if isinstance(cause, KafkaException) else None
+
+
+def serve(client: Producer | Consumer | AdminClient) -> None:
+    """Serve callbacks, so that a failed client reports the cause."""
+    with suppress(*RAISED):
+        client.poll(0)
+
+
+def drop(client: Producer) -> None:
+    """Purge the queue of a client that will not be used again."""
+    client.purge()
+    serve(client)

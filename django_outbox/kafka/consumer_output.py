@@ -22,8 +22,8 @@ from confluent_kafka import TopicPartition as DriverTopicPartition
 from ..exceptions import KafkaUnavailable
 from ..message.incoming import OutgoingMessage, TopicPartition
 from ..settings.options import OutboxSettings
-from .client_errors import ClientErrors, drop, serve
-from .clients import make
+from .client_errors import ClientErrors
+from .clients import drop, make, serve
 from .config import KafkaConfig, producer_config, transform_config
 from .destinations import Destinations
 from .failures import failure, no_offset

@@ -42,8 +42,8 @@ from ..message.headers import MESSAGE_ID, Headers, texts
 from ..message.record import Record
 from ..relay.ledger.committed_ids import MAX_RANGES, IdRange, fault_of
 from ..relay.ledger.ports import Ledger
-from .client_errors import ClientErrors, serve
-from .clients import make
+from .client_errors import ClientErrors
+from .clients import make, serve
 from .config import KafkaConfig
 from .conversion import headers
 

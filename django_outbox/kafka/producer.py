@@ -42,8 +42,8 @@ from ..message.headers import Envelope
 from ..message.record import Record
 from ..relay.ports import Settled
 from ..settings.options import OutboxSettings
-from .client_errors import RAISED, ClientErrors, driver_error
-from .clients import make
+from .client_errors import ClientErrors
+from .clients import RAISED, driver_error, make
 from .config import KafkaConfig, producer_config, redacted
 from .failures import failure, no_offset
 

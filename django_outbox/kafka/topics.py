@@ -22,8 +22,8 @@ from confluent_kafka.cimpl import NewTopic
 from ..exceptions import KafkaUnavailable, TopicMissing
 from ..settings.kafka_rules import servers_of
 from ..settings.options import OutboxSettings
-from .client_errors import ClientErrors, serve
-from .clients import make
+from .client_errors import ClientErrors
+from .clients import make, serve
 from .config import KafkaConfig, milliseconds
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from ..message.record import Record
 from ..relay.ledger.ports import Fault, Ledger
 from ..settings.options import OutboxSettings
 from . import ledger_topic as ledgers
-from .client_errors import RAISED, ClientErrors, driver_error, drop, serve
-from .clients import make
+from .client_errors import ClientErrors
+from .clients import RAISED, driver_error, drop, make, serve
 from .config import admin_config, ledger_consumer_config, redacted, transactional_config
 from .delivery_reports import Reports
 from .destinations import Destinations

@@ -14,9 +14,9 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from ..election.ports import Heartbeat
 from . import heartbeats
+from .client_errors import ClientLog
 from .clients import make
 from .config import KafkaConfig
-from .logs import ClientLog
 
 MAX_MESSAGES_PER_POLL: Final = 100
 """Messages that one call reads at most, so that a flood cannot block it."""

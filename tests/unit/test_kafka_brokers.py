@@ -103,8 +103,8 @@ def test_after_an_outage_the_first_answer_tells_of_the_recovery(
     fail(brokers, OTHER)
     brokers.are_all_down(reporter="error_cb")
     told.clear()
-    brokers.work()
-    brokers.work()
+    brokers.answered()
+    brokers.answered()
     assert [record.getMessage() for record in told.records] == [
         "Kafka at kafka-1:9092 recovered",
         "Kafka at kafka-2:9092 recovered",
@@ -122,10 +122,10 @@ def test_while_others_answer_a_broker_that_is_away_is_still_away(
     for _ in range(20):
         clock.now += 1
         fail(brokers, OTHER)
-        brokers.work()
+        brokers.answered()
     assert not told.records
     clock.now += RECOVERED_AFTER + 1
-    brokers.work()
+    brokers.answered()
     (record,) = told.records
     assert record.getMessage() == "Kafka at kafka-2:9092 recovered"
 
@@ -135,7 +135,7 @@ def test_what_nobody_was_told_of_does_not_recover(
 ) -> None:
     fail(brokers, REFUSED)
     brokers.are_all_down(reporter="error_cb")
-    brokers.work()
+    brokers.answered()
     assert not told.records
     assert not brokers.is_failing
 
