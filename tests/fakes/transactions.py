@@ -142,15 +142,15 @@ class InMemoryTransactions:
             if record.message_id in self.refused
         ]
         sizes: Counter[tuple[str, int]] = Counter()
-        places = []
+        partitions = []
         for record, own in zip(records, headers, strict=True):
-            place = record.topic, partition_of(record, self._log.topic(record.topic))
-            places.append(place)
-            sizes[place] += Queued(record, own).size
+            at = record.topic, partition_of(record, self._log.topic(record.topic))
+            partitions.append(at)
+            sizes[at] += Queued(record, own).size
         too_large = refusal("MSG_SIZE_TOO_LARGE", is_certain=len(records) == 1)
-        for record, place in zip(records, places, strict=True):
+        for record, at in zip(records, partitions, strict=True):
             topic = self._log.topic(record.topic)
-            if topic is not None and sizes[place] > topic.max_message_bytes:
+            if topic is not None and sizes[at] > topic.max_message_bytes:
                 faults.append(Fault(record, too_large))
         return faults
 

@@ -40,11 +40,11 @@ class Partitions:
         self.is_away = False
 
     def look(
-        self, places: Sequence[TopicPartition]
+        self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, PartitionState]:
         if self.is_away:
             raise KafkaUnavailable
-        return {place: self.states[place] for place in places if place in self.states}
+        return {at: self.states[at] for at in partitions if at in self.states}
 
 
 def effects_of(
@@ -159,8 +159,8 @@ def test_the_key_may_be_the_handlers_own() -> None:
 def test_a_rewound_group_reads_again_and_does_nothing_twice() -> None:
     effects = effects_of()
     effects.apply(at(4, "a"))
-    places = [("orders", 0)]
-    assert effects.rewind(places) == {("orders", 0): BEGINNING}
+    partitions = [("orders", 0)]
+    assert effects.rewind(partitions) == {("orders", 0): BEGINNING}
     assert stored() == [0]
     assert not effects.apply(at(4, "a"))
     assert effects.apply(at(5, "b"))

@@ -154,7 +154,7 @@ def test_stored_offsets_win_over_those_of_the_group(
     assert message.offset == 7
     first.done(message)
     first.close()
-    again = sources(start_offsets=lambda places: dict.fromkeys(places, BEGINNING))
+    again = sources(start_offsets=lambda p: dict.fromkeys(p, BEGINNING))
     assert take(again, 1)[0].offset == 0
 
 
@@ -241,7 +241,7 @@ def test_a_transaction_carries_output_offsets_and_its_token(
 def test_what_comes_while_it_closes_is_given_back(
     bootstrap_servers: str, options: OutboxSettings, topic: str
 ) -> None:
-    """A question to the client at that moment might wait for ever."""
+    """A call to the consumer at that moment might never return."""
     group, asked = f"group-{uuid4()}", []
     source = KafkaSource(
         options,
@@ -301,11 +301,11 @@ def test_a_letter_that_is_too_large_is_poison(
 ) -> None:
     small = topics.create(config={"max.message.bytes": "1000"})
     # A broker that was never written to takes its time.
-    letters = KafkaDeadLetters(replace(options, DELIVERY_TIMEOUT=PATIENCE))
+    dead_letters = KafkaDeadLetters(replace(options, DELIVERY_TIMEOUT=PATIENCE))
     with pytest.raises(RecordPoisoned):
         # More than fits, compressed too.
-        letters.send(letter(small, os.urandom(2000).hex()))
-    letters.send(letter(small, "y"))
+        dead_letters.send(letter(small, os.urandom(2000).hex()))
+    dead_letters.send(letter(small, "y"))
     (message,) = topics.read(small, at_least=1)
     assert message.value() == b"y"
     assert message.headers() == [("a", b"1")]

@@ -1,4 +1,4 @@
-"""Plain objects in the places of Kafka and the database, for consumers."""
+"""Fakes of Kafka and the database for consumers."""
 
 from __future__ import annotations
 
@@ -124,19 +124,19 @@ class FakeTransactions:
 
 
 class FakeDeadLetters:
-    """Keeps letters, after as many failures as a test wants."""
+    """Keeps dead letters, after as many failures as a test wants."""
 
     def __init__(self) -> None:
-        self.letters: list[OutgoingMessage] = []
+        self.sent: list[OutgoingMessage] = []
         self.failures: list[Exception] = []
 
     def send(self, message: OutgoingMessage) -> None:
         if self.failures:
             raise self.failures.pop(0)
-        self.letters.append(message)
+        self.sent.append(message)
 
     def values(self) -> list[str | bytes | None]:
-        return [letter.value for letter in self.letters]
+        return [message.value for message in self.sent]
 
     def close(self) -> None:
         """There is no client."""

@@ -52,7 +52,7 @@ class Consumption:
     def __init__(self, run: Callable[[ConsumedMessage], Any]) -> None:
         self.source = FakeSource()
         self.watch = Watch()
-        self.letters = FakeDeadLetters()
+        self.dead_letters = FakeDeadLetters()
         self.effects = FakeEffects(run)
         self.context = context_of(
             group_of(run, transforms=False), self.source, self.watch
@@ -61,7 +61,7 @@ class Consumption:
             self.context,
             effects=self.effects,  # type: ignore[arg-type]
             offsets=self.source,
-            dead_letters=self.letters,
+            dead_letters=self.dead_letters,
         )
 
     def read(self) -> ConsumerRead:
@@ -113,21 +113,21 @@ def test_a_failing_message_is_tried_again_with_growing_pauses() -> None:
     it.worker.work(messages("a"))
     assert handler.done == ["a"]
     assert it.source.waits == [0.1, 0.2]
-    assert it.letters.letters == []
+    assert it.dead_letters.sent == []
 
 
 def test_a_message_whose_attempts_are_spent_is_set_aside() -> None:
     it = Consumption(Failing(*[LookupError("a secret")] * 3))
     it.worker.work(messages("a", "b"))
-    (letter,) = it.letters.letters
-    assert letter.topic == "orders.dlt"
-    assert letter.value == b"a"
-    assert ("outbox-dlt-error", "LookupError") in letter.headers
-    assert ("outbox-dlt-attempts", "3") in letter.headers
+    (dead_letter,) = it.dead_letters.sent
+    assert dead_letter.topic == "orders.dlt"
+    assert dead_letter.value == b"a"
+    assert ("outbox-dlt-error", "LookupError") in dead_letter.headers
+    assert ("outbox-dlt-attempts", "3") in dead_letter.headers
     assert it.effects.skipped == [0]
     assert it.source.next_offsets == {("orders", 0): 2}
-    (told,) = [e for e in it.watch.events if isinstance(e, DeadLettered)]
-    assert (told.offset, told.attempts, told.error) == (0, 3, "LookupError")
+    (event,) = [e for e in it.watch.events if isinstance(e, DeadLettered)]
+    assert (event.offset, event.attempts, event.error) == (0, 3, "LookupError")
 
 
 def test_what_is_away_counts_as_no_attempt() -> None:
@@ -141,9 +141,9 @@ def test_what_is_away_counts_as_no_attempt() -> None:
 
 def test_a_dead_letter_waits_for_the_broker() -> None:
     it = Consumption(Failing(*[LookupError()] * 3))
-    it.letters.failures = [KafkaUnavailable(), KafkaUnavailable()]
+    it.dead_letters.failures = [KafkaUnavailable(), KafkaUnavailable()]
     it.worker.work(messages("a"))
-    assert len(it.letters.letters) == 1
+    assert len(it.dead_letters.sent) == 1
     assert it.source.next_offsets == {("orders", 0): 1}
 
 
@@ -151,14 +151,14 @@ def test_a_dead_letter_that_is_refused_is_told_and_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     it = Consumption(Failing(*[LookupError()] * 3))
-    it.letters.failures = [RecordPoisoned("no right", code="TOPIC_EXCEPTION")] * 2
+    it.dead_letters.failures = [RecordPoisoned("no right", code="TOPIC_EXCEPTION")] * 2
     it.worker.work(messages("a"))
-    assert it.letters.values() == [b"a"]
-    told = [r for r in caplog.records if r.levelno == logging.ERROR]
-    assert len(told) == 2
+    assert it.dead_letters.values() == [b"a"]
+    errors = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(errors) == 2
     assert (
         "Cannot send the dead letter of message orders/0 at offset 0"
-        in told[0].getMessage()
+        in errors[0].getMessage()
     )
 
 
@@ -169,9 +169,9 @@ def test_a_smaller_dead_letter_goes_where_a_whole_one_is_refused(
     code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     it = Consumption(Failing(*[LookupError()] * 3))
-    it.letters.failures = [RecordPoisoned("refused", code=code)]
+    it.dead_letters.failures = [RecordPoisoned("refused", code=code)]
     it.worker.work(messages("a", "b"))
-    assert it.letters.values() == [b""]
+    assert it.dead_letters.values() == [b""]
     assert it.source.next_offsets == {("orders", 0): 2}
     assert it.source.waits == [0.1, 0.2]
     assert "dead letter of message orders/0 at offset 0 was refused" in caplog.text
@@ -179,10 +179,10 @@ def test_a_smaller_dead_letter_goes_where_a_whole_one_is_refused(
 
 def test_the_smallest_dead_letter_waits_until_it_is_accepted() -> None:
     it = Consumption(Failing(*[LookupError()] * 3))
-    it.letters.failures = [RecordPoisoned("no", code="MSG_SIZE_TOO_LARGE")] * 4
+    it.dead_letters.failures = [RecordPoisoned("no", code="MSG_SIZE_TOO_LARGE")] * 4
     it.worker.work(messages("a", "b"))
-    (letter,) = it.letters.letters
-    assert letter.key == b"orders/0/0"
+    (dead_letter,) = it.dead_letters.sent
+    assert dead_letter.key == b"orders/0/0"
     assert it.source.waits == [0.1, 0.2, 0.1, 0.2]
     assert it.source.next_offsets == {("orders", 0): 2}
 
@@ -193,7 +193,7 @@ def test_a_partition_that_goes_takes_its_message_along() -> None:
     it.source.on_hold = lambda: setattr(it.source, "is_ours", False)
     it.worker.work(messages("a"))
     assert it.source.next_offsets == {}
-    assert it.letters.letters == []
+    assert it.dead_letters.sent == []
 
 
 def test_no_attempt_follows_a_stop() -> None:
@@ -319,7 +319,7 @@ def test_partitions_start_where_the_database_says_once_all_answer() -> None:
 
 
 @pytest.mark.usefixtures("_no_connections")
-def test_a_partition_begins_anew_until_a_message_of_it_is_done() -> None:
+def test_a_partition_starts_at_its_beginning_until_a_message_of_it_is_done() -> None:
     """The group knows nothing of a beginning: it has the offset from before."""
     store = OffsetStore()
     start_offsets = start_offsets_of(store, from_beginning=True)

@@ -87,13 +87,13 @@ def test_a_fatal_error_breaks_the_producer(error: KafkaError) -> None:
 def report(
     producer: KafkaProducer, error: KafkaError | None, *, offset: int
 ) -> DeliveryFailed | None:
-    """Give the producer a delivery report; return what the relay is told."""
-    told: list[DeliveryFailed | None] = []
+    """Give the producer a delivery report; return the error that the relay gets."""
+    errors: list[DeliveryFailed | None] = []
     alone = False
     producer._report(
-        record(1), lambda _, e: told.append(e), alone, error, Message(offset=offset)
+        record(1), lambda _, e: errors.append(e), alone, error, Message(offset=offset)
     )
-    (outcome,) = told
+    (outcome,) = errors
     return outcome
 
 
@@ -119,7 +119,7 @@ def test_a_client_that_met_a_fatal_error_breaks_every_record_after_it() -> None:
     assert isinstance(late, ProducerBroken)
 
 
-def test_a_trouble_is_told_once_until_a_record_arrives(
+def test_an_error_is_logged_once_until_a_record_arrives(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     producer = KafkaProducer(OutboxSettings(SOURCE="test"))
@@ -134,8 +134,8 @@ def test_a_trouble_is_told_once_until_a_record_arrives(
         producer.poll(0)
         producer._errors.note(denied)
 
-    told = [vars(entry).get("code", entry.getMessage()) for entry in caplog.records]
-    assert told == [
+    logged = [vars(entry).get("code", entry.getMessage()) for entry in caplog.records]
+    assert logged == [
         "CLUSTER_AUTHORIZATION_FAILED",
         "_MSG_TIMED_OUT",
         "The producer recovered",
@@ -143,7 +143,7 @@ def test_a_trouble_is_told_once_until_a_record_arrives(
     ]
 
 
-def test_a_broker_that_is_away_is_told_once_for_all_clients(
+def test_an_outage_is_logged_once_for_all_clients(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     options = OutboxSettings(SOURCE="test", KAFKA={"bootstrap.servers": "kafka-9:1"})
