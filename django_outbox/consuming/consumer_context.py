@@ -28,7 +28,7 @@ class ConsumerContext:
     progress: Progress
     stop: Flag
 
-    def goes_on_with(self, message: ConsumedMessage) -> bool:
+    def should_continue(self, message: ConsumedMessage) -> bool:
         """Whether the message is still ours and the process is not stopping."""
         return self.membership.owns(message) and not self.stop.is_set()
 

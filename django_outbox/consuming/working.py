@@ -54,7 +54,7 @@ class EffectsWorker:
 
     def _process(self, message: ConsumedMessage) -> None:
         attempts = outages = 0
-        while self._context.goes_on_with(message):
+        while self._context.should_continue(message):
             close_old_connections()
             try:
                 is_first = self._effects.apply(message)
@@ -82,7 +82,7 @@ class EffectsWorker:
     ) -> None:
         dead_letter, *smaller = self._context.dead_letters(message, error, attempts)
         outages = 0
-        while self._context.goes_on_with(message):
+        while self._context.should_continue(message):
             close_old_connections()
             try:
                 self._dead_letters.send(dead_letter)

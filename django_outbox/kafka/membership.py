@@ -1,10 +1,11 @@
 """
 NELI's membership in a Kafka consumer group: the adapter of `election.ports`.
 
-One consumer, whose rebalance callbacks are the barrier and whose commits are
-the proofs, and one small producer for heartbeats. Both are created at `join` and
-dropped at `leave`, so that nothing exists when a process forks. A process that
-does not own the partition reads it through a third client.
+It has a consumer and a small producer for heartbeats. The consumer's rebalance
+callbacks are the barrier between two leaders, and its commits are the proofs of
+leadership. Both clients are created at `join` and dropped at `leave`, so that
+nothing exists when a process forks. A process that does not own the partition
+reads it through a third client.
 """
 
 from __future__ import annotations
