@@ -1,27 +1,35 @@
 """
-Consuming safely: each message has its effects once, however often it comes.
+Consuming safely: each message has its effects once, however often it arrives.
 
-Kafka and a database share no transaction, so one of two notes is late: that a
-message has been read (an offset), or what it did. Here the effects come first
-and the offset later; a crash in between brings the message back, and a key in
-the table of processed messages tells that it is not new:
+Kafka and a database share no transaction, so either the offset or the effects
+of a message are stored first. Here the effects come first and the offset
+later. After a crash in between Kafka delivers the message again, and its key in
+the table of processed messages shows that it is a repeat:
 
     poll ─ begin ─ claim (consumer, key) ─ handler ─ commit ─ offset to Kafka
                    └ there already? skip the handler ┘
 
-- `idempotence.py`: `once()`, the transaction around claim and handler.
-- `keyfield.py`: the same inside one row, for entities that change often.
-- `registry.py`: `@consumer`, which handlers there are and what they promise.
-- `effects.py`: one message into the database, with its offset if that is kept
-  there (setting OFFSETS); `working.py`: until it is done or given up.
-- `transforming.py`: handlers without a database; their output (`output.py`)
-  and their offsets are one Kafka transaction.
-- `runner.py`: polls, lets one of the two work, tells how far it is
-  (`progress.py`); `ports.py`: what they need of Kafka.
-- `pruning.py`: the leader forgets keys that are too old.
-- `process.py`: builds it all, signals, exit codes; `manage.py runconsumer`
-  parses and calls it.
+The flow through the modules, from the command to Kafka:
 
-Whatever a handler stashes commits with its effects, so that a chain Kafka,
-database, outbox, Kafka is exactly once in its effects.
+- `handlers.py`: `@consumer` declares a handler; `find_group()` collects them.
+- `consumer_process.py`: `manage.py runconsumer` calls its `run()`, which builds
+  everything from the settings, handles signals and returns the exit code.
+- `runner.py`: the loop: poll, work, commit, report. It also decides where
+  partitions start, and waits while Kafka or the database is away.
+- `working.py`: the worker of handlers with effects. `effects.py` runs one
+  message in a transaction of the database, with its offset if OFFSETS is
+  "database"; `stored_offsets.py` checks such offsets against their partitions.
+- `transforming.py`: the worker of handlers without a database. Their output
+  (`output.py`) and their offsets are one Kafka transaction.
+- `consumer_context.py`: what both workers share; `consumer_retry.py`: when they
+  retry; `dead_letters.py` and `reasons.py`: what becomes of a message whose
+  attempts are spent.
+- `consumer_progress.py`: counts, events and the lag.
+- `ports.py`: what all of them need of Kafka; `django_outbox.kafka` implements it.
+
+The transaction around claim and handler is `django_outbox.idempotence`; the
+leader deletes old keys (`django_outbox.operations`).
+
+Messages that a handler stashes commit with its effects, so a chain of Kafka,
+database, outbox and Kafka is exactly once in its effects.
 """

@@ -1,8 +1,7 @@
 """
-Runs the consumer of one group as a process: parts, signals, exit codes.
+The process of one consumer: components, signals and exit codes.
 
-`manage.py runconsumer` parses and calls `run()`, which builds everything from
-the settings: the composition root of consumers.
+The composition root of consumers: everything is built here from the settings.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from ..kafka.validation import check_properties
 from ..observability.presentation import present_consumer
 from ..settings.options import OutboxSettings
 from ..shutdown import StopSignals, exit_at_once
-from .attempts import Patience
+from .consumer_context import ConsumerContext
 from .consumer_progress import Observer, Progress
+from .consumer_retry import RetryPolicy
 from .effects import NoDatabase, TransactionalHandler
 from .handlers import Group
-from .job import ConsumerContext
 from .output import Output
 from .runner import OffsetStore, StartOffsets, Worker, consume
 from .transforming import TransformWorker
@@ -35,13 +34,13 @@ from .working import EffectsWorker
 
 logger = logging.getLogger(__name__)
 
-GRACE: Final = 1.5
-"""Seconds after the drain time-out in which everything has to be closed."""
+CLOSE_GRACE: Final = 1.5
+"""Seconds after the drain time-out until the process ends regardless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one run is to do."""
+    """What one run consumes, and until when."""
 
     name: str
     group: Group
@@ -53,14 +52,15 @@ class Plan:
 
 def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> int:
     """
-    Consume until a signal, or the end of the topics, ends it; return the exit code.
+    Consume until a signal or the end of the topics; return the exit code.
 
-    The first SIGTERM or SIGINT lets the message at hand be finished, a second
-    one exits at once with 143 or 130. Call it on the main thread.
+    The first SIGTERM or SIGINT lets the current message finish, a second one
+    exits at once with 143 or 130. Call it on the main thread.
 
     Raises:
-        ConfigurationError: before anything was started.
-        StaleOffset: a stored offset does not belong to its partition; it has ended.
+        ConfigurationError: a setting is wrong; nothing was started.
+        StaleOffset: a stored offset does not belong to its partition; the
+            consumer has stopped.
     """
     with StopSignals() as wanted:
         check_properties(options)
@@ -68,10 +68,15 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
         shown = present_consumer(log_format=log_format, level=level)
         with shown as observers:
             progress = _progress(plan, options, observers)
-            # Needed where a handler, or a client that leaves, hangs.
+            # A handler, or a client that leaves its group, may hang.
             threading.Thread(
                 target=_end_overdue,
-                args=(wanted.stop, has_ended, options.DRAIN_TIMEOUT + GRACE, progress),
+                args=(
+                    wanted.stop,
+                    has_ended,
+                    options.DRAIN_TIMEOUT + CLOSE_GRACE,
+                    progress,
+                ),
                 name="outbox-overdue",
                 daemon=True,
             ).start()
@@ -80,7 +85,7 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
             except StaleOffset:
                 raise
             except Exception:
-                logger.exception("The consumer ended by an error")
+                logger.exception("Consumer stopped by an unexpected error")
                 return 1
             finally:
                 has_ended.set()
@@ -93,7 +98,7 @@ def _progress(
 ) -> Progress:
     interval = options.METER_INTERVAL
     if sys.stdout.isatty():
-        # A line that people look at should not be five seconds old.
+        # People watch the line on a terminal: keep it fresh.
         interval = min(interval, 1.0)
     return Progress(
         observers,
@@ -107,30 +112,30 @@ def _progress(
 def _consume(
     plan: Plan, options: OutboxSettings, progress: Progress, stop: threading.Event
 ) -> None:
-    patience = Patience.of(options)
+    retry = RetryPolicy.of(options)
     effects = TransactionalHandler(
         plan.group,
         alias=plan.alias,
         keeps_offsets=options.OFFSETS == "database",
         partitions=KafkaPartitions(options, name=plan.name),
-        silence=options.CONSUMER_SILENCE,
+        idle_timeout=options.CONSUMER_SILENCE,
     )
-    positions: OffsetStore = NoDatabase() if plan.group.transforms else effects
-    starts = StartOffsets(
-        positions, patience=patience, from_beginning=plan.from_beginning, stop=stop
+    offset_store: OffsetStore = NoDatabase() if plan.group.transforms else effects
+    start_offsets = StartOffsets(
+        offset_store, retry=retry, from_beginning=plan.from_beginning, stop=stop
     )
     source = KafkaSource(
         options,
         group=plan.group.name,
         topics=plan.group.topics,
         name=plan.name,
-        starts=starts,
+        start_offsets=start_offsets,
         on_change=lambda: progress.changed(source),
     )
-    job = ConsumerContext(
+    context = ConsumerContext(
         group=plan.group,
-        source=source,
-        patience=patience,
+        membership=source,
+        retry=retry,
         suffix=options.DEAD_LETTER_SUFFIX,
         progress=progress,
         stop=stop,
@@ -139,19 +144,22 @@ def _consume(
     if plan.group.transforms:
         name = f"{plan.group.name}-{plan.name}"
         worker = TransformWorker(
-            job,
+            context,
             output=Output(options),
             transactions=KafkaTransforms(options, transactional_id=name, member=source),
+            tokens=source,
         )
     else:
-        letters = KafkaDeadLetters(options, name=plan.name)
-        worker = EffectsWorker(job, effects=effects, dead_letters=letters)
-    starts.wait_for_database()
+        dead_letters = KafkaDeadLetters(options, name=plan.name)
+        worker = EffectsWorker(
+            context, effects=effects, offsets=source, dead_letters=dead_letters
+        )
+    start_offsets.wait_for_database()
     consume(
         source,
         worker,
         progress,
-        starts=starts,
+        start_offsets=start_offsets,
         stop=stop,
         until_end=plan.until_end,
     )
@@ -163,12 +171,13 @@ def _end_overdue(
     timeout: float,
     progress: Progress,
 ) -> None:
-    """End the process when it has not ended in time after it was asked to."""
+    """Exit when the process is still running too long after a stop request."""
     stop.wait()
     if has_ended.wait(timeout):
         return
     logger.error(
-        "The message at hand was not finished in %.1f s; it rolls back and comes again",
+        "Handler did not finish within %.1f s; rolled back, the message will be "
+        "redelivered",
         timeout,
         extra={"action": "stop_overran"},
     )

@@ -1,8 +1,8 @@
 """
-What a consumer tells about its work: counts, failures, how much is left.
+What a consumer reports about its work: counts, failures and the lag.
 
-Neither log nor events show a key, a value or a header. The log does show the
-exception of a handler with its text, which is the application's own.
+Neither the log nor the events show a key, a value or a header. The log does
+show a handler's exception with its text, which is the application's own.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from ..events import (
     WorkerEvent,
 )
 from ..message.incoming import ConsumedMessage
-from .ports import Source
+from .ports import Assignment
 from .reasons import summary
 
 logger = logging.getLogger(__name__)
 
 Observer: TypeAlias = Callable[[WorkerEvent], None]
-"""Told of every event on the runner's thread; must return at once."""
+"""Receives every event on the runner's thread; must return at once."""
 
 
 class Progress:
     """
-    Counts, and publishes events to observers.
+    Counts messages, and publishes events to observers.
 
     Args:
         name: the process.
         group: its consumer group.
         interval: seconds between two readings.
-        clock: seconds, on any clock that runs evenly.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -97,24 +97,26 @@ class Progress:
             )
         )
 
-    def changed(self, source: Source) -> None:
-        """Publish which partitions there are now."""
+    def changed(self, assignment: Assignment) -> None:
+        """Publish the partitions that are assigned now."""
         if not self._is_ready:
             self._is_ready = True
             self._publish(ConsumerReady(name=self._name, group=self._group))
-        partitions = tuple(f"{topic}/{number}" for topic, number in source.places)
+        partitions = tuple(
+            f"{topic}/{number}" for topic, number in assignment.partitions
+        )
         self._publish(
             PartitionsChanged(name=self._name, group=self._group, partitions=partitions)
         )
 
-    def tick(self, source: Source) -> bool:
+    def tick(self, assignment: Assignment) -> bool:
         """Publish a reading if it is due; return whether it was."""
         is_due = self._clock() - self._read_at >= self._interval
         if is_due:
-            self.read(source)
+            self.read(assignment)
         return is_due
 
-    def read(self, source: Source) -> None:
+    def read(self, assignment: Assignment) -> None:
         """Publish a reading."""
         now = self._clock()
         seen = self.processed + self.repeats + self.dead_letters
@@ -130,7 +132,7 @@ class Progress:
                 repeats=self.repeats,
                 failed=self.failures,
                 dead_letters=self.dead_letters,
-                lag=source.lag(),
+                lag=assignment.lag(),
             )
         )
 

@@ -1,14 +1,14 @@
 """
-What becomes of a message that keeps failing: a dead letter that says why.
+Dead letters: messages that keep failing, with headers that say why.
 
-It keeps its key, value and headers, so that it can be sent again: its message
-id is still its own, and has not been claimed by the consumer that gave it up.
+A dead letter keeps the key, value and headers of its message, so that it can be
+sent again: the message id is unchanged, and the consumer has not claimed it.
 
 A topic may refuse a message of that size or form for good, and then the message
-would block its partition forever. So there are smaller versions of each dead
-letter: one without the value, and one of about a kilobyte, which leaves the
-message's own headers out, too. They name the size and the SHA-256 digest of
-what they leave out; the message itself is where `outbox-dlt-offset` says.
+would block its partition. Therefore each dead letter has smaller versions: one
+without the value, and one of about a kilobyte, which leaves out the message's
+own headers too. They carry the size and the SHA-256 digest of what they leave
+out; `outbox-dlt-offset` says where the message itself is.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from ..message.incoming import ConsumedMessage, OutgoingMessage
 from .reasons import bounded, reason
 
 PREFIX: Final = "outbox-dlt-"
-"""Of the headers that say why; those of an earlier failure are replaced."""
+"""Of the headers that say why; they replace those of an earlier failure."""
 
-LONGEST_REASON: Final = 1000
-"""Bytes of the exception's text that a dead letter keeps; a tenth of it in the
-smallest version."""
+MAX_REASON_BYTES: Final = 1000
+"""Bytes of the exception's text in a dead letter; the smallest version has a tenth."""
 
-LONGEST_KEY: Final = 512
-"""Bytes of a key that the smallest version keeps."""
+MAX_KEY_BYTES: Final = 512
+"""Bytes of the longest key that the smallest version keeps."""
 
 _OF_THE_TOPIC: Final = frozenset(
     {
@@ -40,7 +39,7 @@ _OF_THE_TOPIC: Final = frozenset(
         "_UNKNOWN_TOPIC",
     }
 )
-"""Refusals that are the same for a message of any size."""
+"""Codes of refusals that do not depend on the message."""
 
 _Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 
@@ -53,7 +52,7 @@ def dead_letters(
     error: BaseException,
     attempts: int,
 ) -> tuple[OutgoingMessage, ...]:
-    """Return what to write to the dead letter topic: whole, and ever smaller."""
+    """Return the versions of a dead letter, the whole one first."""
     text = reason(error)
     why = {
         "group": group,
@@ -62,9 +61,9 @@ def dead_letters(
         "offset": str(message.offset),
         "attempts": str(attempts),
         "error": bounded(type(error).__qualname__, 255),
-        "reason": bounded(text, LONGEST_REASON),
+        "reason": bounded(text, MAX_REASON_BYTES),
     }
-    short = {**why, "reason": bounded(text, LONGEST_REASON // 10)}
+    short = {**why, "reason": bounded(text, MAX_REASON_BYTES // 10)}
     kept: _Headers = [
         (name, value) for name, value in message.headers if not name.startswith(PREFIX)
     ]
@@ -72,7 +71,7 @@ def dead_letters(
     smallest = OutgoingMessage(
         topic,
         _short_key(message),
-        # Sent again, a tombstone would delete what the message was to change.
+        # Only a tombstone may become one: replayed, it deletes its key.
         None if message.is_tombstone else b"",
         [
             *_identity(message),
@@ -89,8 +88,8 @@ def dead_letters(
     return whole, without_value, smallest
 
 
-def is_about_the_letter(refusal: RecordPoisoned) -> bool:
-    """Whether a smaller dead letter may be taken where this one was refused."""
+def may_accept_smaller(refusal: RecordPoisoned) -> bool:
+    """Whether the topic may accept a smaller dead letter than the refused one."""
     return refusal.is_certain and refusal.code not in _OF_THE_TOPIC
 
 
@@ -112,13 +111,13 @@ def _headers_left_out(message: ConsumedMessage) -> Iterator[tuple[str, str]]:
 
 
 def _key_left_out(message: ConsumedMessage) -> Iterator[tuple[str, str]]:
-    if len(message.key or b"") > LONGEST_KEY:
+    if len(message.key or b"") > MAX_KEY_BYTES:
         yield from _left_out("key", message.key)
 
 
 def _short_key(message: ConsumedMessage) -> bytes:
-    """Return the key, or a name of the message: a compacted topic needs one."""
-    if message.key is None or len(message.key) > LONGEST_KEY:
+    """Return the key, else the offset as text: compacted topics need a key."""
+    if message.key is None or len(message.key) > MAX_KEY_BYTES:
         return f"{message.topic}/{message.partition}/{message.offset}".encode()
     return message.key
 

@@ -1,9 +1,9 @@
 """
-One message into the database: its effects, its claim and perhaps its offset.
+Runs one message in a database transaction: its claim, effects and offset.
 
-All of it is one transaction. With `OFFSETS = "database"` the offset is part of
-it, so that a process that has lost its partition without knowing it is
-refused; Kafka gets a copy for those who watch the group there.
+With `OFFSETS = "database"` the offset is part of that transaction, which
+refuses a process that lost its partition without noticing. Kafka gets a copy of
+the offset for tools that monitor the group there.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from .handlers import Group, Subscription
 from .ports import PartitionStates
 from .stored_offsets import StoredOffset, start_of
 
-_ABSENT: Final = frozenset(
+_UNAVAILABLE: Final = frozenset(
     {
-        "25006",  # read-only: the server that was asked is no primary any more
+        "25006",  # read-only: the server is not the primary any more
         "53100",  # its disk is full
         "53300",  # it has too many connections
-        "57P01",  # it shuts down, or somebody ended the connection
+        "57P01",  # it shuts down, or an administrator closed the connection
         "57P02",  # it has crashed
         "57P03",  # it is starting
         "57P05",  # it ended an idle session
     }
 )
-"""SQLSTATEs, beside class 08, of a server that cannot serve now."""
+"""SQLSTATEs of an unavailable server, besides class 08."""
 
-_DEEPEST: Final = 10
-"""Causes of an error that are looked at."""
+_MAX_CAUSES: Final = 10
+"""How many causes of an error are examined."""
 
 
 class _Passed(Exception):
-    """Somebody has gone past this offset: the claim must go, too."""
+    """The stored offset is past this message: roll the claim back."""
 
 
 class TransactionalHandler:
@@ -51,10 +51,10 @@ class TransactionalHandler:
     Args:
         group: whose handlers.
         alias: the database.
-        keeps_offsets: whether offsets are kept there, too.
-        partitions: asked whether stored offsets still belong to their partitions.
-        silence: seconds for which a handler may ask nothing of the database;
-            then its process counts as frozen, or its machine as gone.
+        keeps_offsets: whether the database keeps the offsets too.
+        partitions: says whether stored offsets still belong to their partitions.
+        idle_timeout: idle-in-transaction time-out for handlers, in seconds:
+            PostgreSQL ends the transaction of a frozen process after it.
     """
 
     def __init__(
@@ -64,25 +64,25 @@ class TransactionalHandler:
         alias: str,
         keeps_offsets: bool,
         partitions: PartitionStates,
-        silence: float,
+        idle_timeout: float,
     ) -> None:
         self._partitions = partitions
         self._topic_ids: dict[str, str] = {}
-        self._silence = silence
+        self._idle_timeout = idle_timeout
         self._group = group
         self._alias = alias
         self._tables = OutboxTables(alias)
         self._keeps_offsets = keeps_offsets
 
     def apply(self, message: ConsumedMessage) -> bool:
-        """Run the handler, unless this is a repeat; return whether it ran."""
+        """Run the handler unless this is a repeat; return whether it ran."""
         subscription = self._group.of(message.topic)
         source = subscription.key(message) if subscription.key else message
         claim = Once(
             source,
             consumer=self._group.name,
             using=self._alias,
-            silence=self._silence,
+            idle_timeout=self._idle_timeout,
         )
         try:
             with claim as run:
@@ -95,40 +95,42 @@ class TransactionalHandler:
             return False
 
     def skip(self, message: ConsumedMessage) -> None:
-        """Go past a message that is not to be processed, without a claim."""
+        """Advance past a message without processing or claiming it."""
         with suppress(_Passed):
             self._step_past(message)
 
-    def starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    def start_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
         """
-        Where to start, for those of these places that have a stored offset.
+        Return the stored offsets of those partitions that have one.
 
         Raises:
             StaleOffset: one of them does not belong to its partition any more.
         """
         if not self._keeps_offsets:
             return {}
-        found = self._partitions.look(places)
-        self._topic_ids.update({place[0]: found[place].topic_id for place in found})
+        found = self._partitions.look(partitions)
+        self._topic_ids.update({at[0]: state.topic_id for at, state in found.items()})
         with self._tables:
             stored = self._offsets().positions(self._group.name)
         return {
-            place: start_of(
-                place,
-                StoredOffset(*stored[place]),
-                found.get(place),
+            at: start_of(
+                at,
+                StoredOffset(*stored[at]),
+                found.get(at),
                 group=self._group.name,
             )
-            for place in places
-            if place in stored
+            for at in partitions
+            if at in stored
         }
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
         """
-        Store the ends of partitions that have been read and done completely.
+        Store the ends of partitions whose messages are all done.
 
-        Behind the last message may be marks of transactions. Once Kafka has deleted
-        both, the offset behind the message would look like one of a loss.
+        Transaction markers may follow the last message. Once Kafka has deleted
+        both, the offset after the message would look like lost messages.
         """
         if not self._keeps_offsets:
             return
@@ -136,13 +138,13 @@ class TransactionalHandler:
             if end > 0:
                 self._advance(topic, partition, end - 1)
 
-    def rewind(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Let these places be read from their beginnings; return those starts."""
+    def rewind(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Forget their stored offsets; return their beginnings."""
         if self._keeps_offsets:
             with self._tables:
-                for topic, partition in places:
+                for topic, partition in partitions:
                     self._offsets().rewind(self._group.name, topic, partition)
-        return dict.fromkeys(places, BEGINNING)
+        return dict.fromkeys(partitions, BEGINNING)
 
     def ping(self) -> None:
         """Raise unless the database answers."""
@@ -150,20 +152,20 @@ class TransactionalHandler:
             self._offsets().exists()
 
     def _step_past(self, message: ConsumedMessage) -> None:
-        place = (message.topic, message.partition, message.offset)
-        if self._keeps_offsets and not self._advance(*place):
+        position = (message.topic, message.partition, message.offset)
+        if self._keeps_offsets and not self._advance(*position):
             raise _Passed
 
     def _require_rival(self, message: ConsumedMessage) -> None:
         """
-        Raise unless it may be another process that has gone past this message.
+        Check that another process may have advanced past this message.
 
         Raises:
-            StaleOffset: it was none; the topic was created again while it was read.
+            StaleOffset: none did; the topic was created again while it was read.
         """
-        # When the cluster does not answer: the next assignment asks again.
+        # If the cluster does not answer, the next assignment checks again.
         with suppress(KafkaError):
-            self.starts([message.place])
+            self.start_offsets([message.topic_partition])
 
     def _advance(self, topic: str, partition: int, offset: int) -> bool:
         topic_id = self._topic_ids.get(topic, "")
@@ -177,52 +179,54 @@ class TransactionalHandler:
 
 
 class NoDatabase:
-    """In the place of `TransactionalHandler` for a group that only transforms."""
+    """Stands in for `TransactionalHandler` in a group that only transforms."""
 
-    def starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Start where the group has committed."""
+    def start_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return nothing: partitions start at their committed offsets."""
         return {}
 
-    def rewind(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Start at the beginnings."""
-        return dict.fromkeys(places, BEGINNING)
+    def rewind(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the beginnings of these partitions."""
+        return dict.fromkeys(partitions, BEGINNING)
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Nothing is stored here."""
+        """Do nothing: offsets are in Kafka only."""
 
     def ping(self) -> None:
-        """There is nothing to reach."""
+        """Do nothing: there is no database to reach."""
 
 
 def _require_done(subscription: Subscription, returned: object) -> None:
-    """Raise if the handler has only made something that nobody will run."""
+    """Raise if the handler returned a coroutine or generator that never runs."""
     if isinstance(returned, Awaitable | Generator | AsyncGenerator):
         raise ConsumingError(
-            f"{subscription.name} has returned a {type(returned).__name__} and done "
-            "nothing. With transforms=True it may yield messages; a decorator of an "
-            "async function must be async, too."
+            f"{subscription.name} returned a {type(returned).__name__} that nothing "
+            "runs. Only handlers with transforms=True may yield messages; a decorator "
+            "of an async handler must be async itself."
         )
 
 
-def is_away(error: BaseException) -> bool:
+def is_database_unavailable(error: BaseException) -> bool:
     """
-    Whether a database was lost or cannot be used, so that no message is at fault.
+    Whether a database is unavailable, so the message is not at fault.
 
-    The handler may have wrapped what the database said.
+    Looks through causes, since a handler may wrap the database's error.
     """
-    told: BaseException | None = error
-    for _ in range(_DEEPEST):
-        if isinstance(told, TableMissing) or (
-            isinstance(told, Error) and _tells_of_absence(told)
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if isinstance(cause, TableMissing) or (
+            isinstance(cause, Error) and _means_unavailable(cause)
         ):
             return True
-        told = told and (told.__cause__ or told.__context__)
+        cause = cause and (cause.__cause__ or cause.__context__)
     return False
 
 
-def _tells_of_absence(error: Error) -> bool:
+def _means_unavailable(error: Error) -> bool:
     state: str | None = getattr(error.__cause__, "sqlstate", None)
     if state is None:
-        # The client itself has found that there is no connection.
+        # Without a SQLSTATE the client itself found no connection.
         return isinstance(error, OperationalError | InterfaceError)
-    return state.startswith("08") or state in _ABSENT
+    return state.startswith("08") or state in _UNAVAILABLE

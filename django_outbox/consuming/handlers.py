@@ -1,8 +1,8 @@
 """
-Which handlers there are: `@consumer` declares one, `runconsumer` runs a group.
+The registry of handlers: `@consumer` declares one, `runconsumer` runs a group.
 
-Handlers stand in `consumers.py` of an installed app, which is imported when a
-group is looked for. A handler is called with a `ConsumedMessage`.
+Handlers are in the module `consumers` of an installed app, which is imported
+when a group is looked up. A handler is called with a `ConsumedMessage`.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from ..message.limits import shown
 from ..settings.rules import TOPIC_NAME
 
 MODULE: Final = "consumers"
-"""The module of an app in which handlers are looked for."""
+"""The module of an app that is searched for handlers."""
 
 _Handler = TypeVar("_Handler", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """One handler and what it is for."""
+    """One handler and its declaration."""
 
     topics: tuple[str, ...]
     group: str
     handle: Callable[[ConsumedMessage], Any]
     name: str
-    """Where it stands in the code."""
+    """Its module and qualified name."""
     transforms: bool = False
-    """Whether it has no effects but the messages that it returns."""
+    """Whether its only effects are the messages that it returns."""
     key: Callable[[ConsumedMessage], Keyed] | None = None
-    """What is unique in a message; None = its message id, else its place."""
+    """Makes the idempotency key of a message; None = `ConsumedMessage.identity`."""
     dead_letters: str | None = None
-    """The topic for messages that keep failing; None = as the setting says."""
+    """The topic for messages that keep failing; None = the default name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Group:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What the group subscribes to."""
+        """The topics that the group subscribes to."""
         return tuple(topic for s in self.subscriptions for topic in s.topics)
 
     @property
@@ -67,7 +67,7 @@ class Group:
         return next(s for s in self.subscriptions if topic in s.topics)
 
     def dead_letter_topic(self, topic: str, suffix: str) -> str:
-        """Return where a message of this topic goes when it keeps failing."""
+        """Return the dead letter topic for messages of this topic."""
         return self.of(topic).dead_letters or topic + suffix
 
 
@@ -88,28 +88,28 @@ def consumer(
         def charge(message: ConsumedMessage) -> None: ...
 
     `manage.py runconsumer` calls it once for each message, inside a
-    transaction; when it raises, the transaction rolls back and the message is
-    tried again. The function itself stays as it was, for tests and others.
+    transaction. When it raises, the transaction rolls back and the message is
+    retried. The decorator returns the function unchanged.
 
     Args:
-        topics: Topics of Kafka; a group has one handler for each.
+        topics: Kafka topics; a group has one handler for each.
         group: The consumer group, whose name is also the `consumer` of the
             processed messages.
-        transforms: It works without a database: it returns or yields
+        transforms: The handler needs no database: it returns or yields
             `Message`s, which are sent in one Kafka transaction with the offset.
-        key: What is unique in a message, instead of its message id.
+        key: Makes the idempotency key of a message, instead of its message id.
         dead_letters: Topic for messages that keep failing; by default the
             topic's name with DEAD_LETTER_SUFFIX.
 
     Raises:
-        ConfigurationError: It contradicts another handler, or itself.
+        ConfigurationError: The declaration is invalid or contradicts another one.
     """
 
     def register(handler: _Handler) -> _Handler:
         name = f"{handler.__module__}.{handler.__qualname__}"
         if is_once(handler):
             raise ConfigurationError(
-                f"{name}: remove @once; runconsumer does that for each handler."
+                f"{name}: remove @once; runconsumer applies it to each handler."
             )
         is_async = inspect.iscoroutinefunction(handler)
         subscription = Subscription(
@@ -130,17 +130,17 @@ def consumer(
 
 def find_group(name: str | None) -> Group:
     """
-    Import every app's handlers; return the group of this name, or the only one.
+    Import the handlers of all apps; return the named group, or the only one.
 
     Raises:
-        ConfigurationError: There is none, or several without a name.
+        ConfigurationError: No such group, or several and no name.
     """
     autodiscover_modules(MODULE)
     names = sorted({s.group for s in _subscriptions})
     if not names:
         raise ConfigurationError(
-            f"There is no handler: declare one with @consumer in the module {MODULE} "
-            "of an installed app."
+            f"No handlers found: declare one with @consumer in the module {MODULE} of "
+            "an installed app."
         )
     if name is None and len(names) > 1:
         raise ConfigurationError(f"Choose a group: --group {' | '.join(names)}.")
@@ -148,7 +148,7 @@ def find_group(name: str | None) -> Group:
     found = tuple(s for s in _subscriptions if s.group == chosen)
     if not found:
         raise ConfigurationError(
-            f"--group: there is no handler for {shown(chosen)}; choose one of "
+            f"--group: no handler for {shown(chosen)}; choose one of "
             f"{', '.join(names)}."
         )
     return Group(chosen, found)
@@ -159,7 +159,9 @@ def _check(new: Subscription, others: Iterable[Subscription]) -> None:
         raise ConfigurationError(f"{new.name}: @consumer needs a topic.")
     for topic in (*new.topics, *filter(None, [new.dead_letters])):
         if not TOPIC_NAME.match(topic):
-            raise ConfigurationError(f"{new.name}: {shown(topic)} is no Kafka topic.")
+            raise ConfigurationError(
+                f"{new.name}: {shown(topic)} is not a Kafka topic name."
+            )
     if new.dead_letters in new.topics:
         raise ConfigurationError(
             f"{new.name}: a topic cannot be its own dead letter topic."
@@ -170,10 +172,10 @@ def _check(new: Subscription, others: Iterable[Subscription]) -> None:
         if shared := set(other.topics) & set(new.topics):
             raise ConfigurationError(
                 f"{new.name}: {other.name} handles {min(shared)} in the group "
-                f"{new.group!r} already; give one of them a group of its own."
+                f"{new.group!r} already; move one of them to another group."
             )
         if other.transforms != new.transforms:
             raise ConfigurationError(
                 f"{new.name}: handlers of one group either all transform or none; "
-                f"{other.name} differs. Give one of them a group of its own."
+                f"{other.name} differs. Move one of them to another group."
             )

@@ -1,9 +1,9 @@
 """
-What a handler that only transforms has returned, made ready to be sent.
+Turns what a transforming handler returns into messages to send.
 
-The same checks, the same serializer and the same headers as for a message of
-the outbox. A message id follows from the input's and from the number of the
-output, so that an input that was sent twice gives the same ids twice.
+Checks, serializer and headers are those of a message of the outbox. A message id
+is derived from the input's key and the position in the output, so an input that
+arrives twice yields the same ids twice.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from ..settings.options import OutboxSettings
 from .handlers import Subscription
 
 _NAMESPACE: Final = uuid.UUID("6f4d6f7c-5b1e-4d0e-9f0e-2a1c8b7a9d35")
-"""Of the message ids of output; never to be changed."""
+"""UUID namespace of the message ids of output; must never change."""
 
 
 class Output:
-    """Makes letters of what handlers return."""
+    """Makes outgoing messages from the return values of handlers."""
 
     def __init__(self, options: OutboxSettings) -> None:
         self._rows = Rows(options, serializer(options.SERIALIZER))
 
-    def letters(
+    def messages(
         self, subscription: Subscription, message: ConsumedMessage
     ) -> list[OutgoingMessage]:
         """
         Call the handler and return its output.
 
         Raises:
-            InvalidMessage: A message of it breaks a limit.
-            ConsumingError: It is something else than messages.
+            InvalidMessage: An output message breaks a limit.
+            ConsumingError: The handler returned something other than messages.
         """
         source = subscription.key(message) if subscription.key else message
         seed = f"{subscription.group}/{checked_key(source)}"
         return [
-            self._letter(made, f"{seed}/{number}", subscription)
+            self._outgoing(made, f"{seed}/{number}", subscription)
             for number, made in enumerate(_messages(subscription.handle(message)))
         ]
 
-    def _letter(
+    def _outgoing(
         self, made: Any, seed: str, subscription: Subscription
     ) -> OutgoingMessage:
         if not isinstance(made, Message):

@@ -1,8 +1,8 @@
 """
-What the runner needs of Kafka; `kafka/` has it, tests have plain objects.
+The ports through which consumers use Kafka.
 
-All is called on the runner's thread. Trouble with the cluster is a
-`KafkaError`, and nothing else of the driver comes through.
+Every method is called on the runner's thread. Errors of the cluster are raised
+as `KafkaError`; no exception of the driver passes a port.
 """
 
 from __future__ import annotations
@@ -18,89 +18,105 @@ from ..message.incoming import (
 )
 
 
-class Source(Protocol):
-    """A member of the consumer group."""
-
-    def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
-        """
-        Return messages that have come, waiting up to `timeout` for the first.
-
-        Serves the group: partitions may come and go meanwhile. Messages of one
-        partition are in their order. While the cluster is away, there are none.
-        """
-
-    def serve(self) -> None:
-        """Serve the group once; what comes meanwhile is for the next `poll()`."""
-
-    def hold(self, timeout: float, until: Callable[[], bool]) -> None:
-        """Stay in the group without taking messages, until then at the latest."""
+class Membership(Protocol):
+    """Membership in the consumer group, while messages are processed."""
 
     def owns(self, message: ConsumedMessage) -> bool:
-        """Whether its partition has been ours ever since it was polled."""
+        """Whether we have owned its partition since it was polled."""
+
+    def serve(self) -> None:
+        """Serve the group once; keep arriving messages for the next `poll()`."""
+
+    def hold(self, timeout: float, until: Callable[[], bool]) -> None:
+        """
+        Stay in the group without messages for `timeout` seconds.
+
+        Returns earlier once `until()` is true.
+        """
+
+
+class Offsets(Protocol):
+    """The offsets that the group commits in Kafka."""
 
     def done(self, message: ConsumedMessage) -> None:
-        """Note that it is done: the next `commit()` goes past it."""
+        """Mark a message as done: the next `commit()` includes it."""
 
     def commit(self) -> None:
-        """Tell the group what is done; do not wait."""
+        """Send the offsets of messages that are done; do not wait."""
 
-    def token(self, place: TopicPartition) -> str:
+    def ends(self) -> Mapping[TopicPartition, int]:
+        """Return the ends of partitions whose messages are all done."""
+
+
+class CommittedTokens(Protocol):
+    """The tokens that transactions leave with the group's offsets."""
+
+    def token(self, topic_partition: TopicPartition) -> str:
         """
-        Ask the group for the token of its committed offset, if that has one.
+        Return the token of the committed offset; empty if it has none.
 
         Raises:
-            KafkaError: it does not answer.
+            KafkaError: the group coordinator does not answer.
         """
 
+
+class Assignment(Protocol):
+    """The partitions of this member, and how far they have been read."""
+
     @property
-    def has_joined(self) -> bool:
-        """Whether the group has assigned partitions, or none, to this member."""
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """The partitions that we own."""
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every partition that is ours has been read to its end."""
-
-    @property
-    def places(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are ours."""
-
-    def ends(self) -> Mapping[TopicPartition, int]:
-        """Where partitions end of which every message has been read and is done."""
+        """Whether every partition that we own has been read to its end."""
 
     def lag(self) -> int:
-        """About how many messages of our partitions are not read yet."""
+        """Estimate how many messages of our partitions are not read yet."""
+
+
+class MessageSource(Membership, Offsets, Assignment, Protocol):
+    """A member of the group from which messages are polled."""
+
+    def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
+        """
+        Return up to `limit` messages; wait up to `timeout` seconds for the first.
+
+        Serves the group: partitions may be assigned or revoked during the call.
+        Messages of one partition are in order. Returns none during an outage.
+        """
 
     def close(self) -> None:
-        """Commit what is done, and leave the group."""
+        """Commit the offsets of messages that are done; leave the group."""
 
 
 class PartitionStates(Protocol):
-    """What the cluster knows of partitions."""
+    """The state of partitions in the cluster."""
 
     def look(
-        self, places: Sequence[TopicPartition]
+        self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, PartitionState]:
         """
-        Return the state of these partitions, of those that exist.
+        Return the states of those of these partitions that exist.
 
         Raises:
-            KafkaError: the cluster does not answer; call it again.
+            KafkaError: the cluster does not answer; call again.
         """
 
 
 class DeadLetters(Protocol):
-    """Where messages go that keep failing."""
+    """Sends messages that keep failing to their dead letter topics."""
 
-    def send(self, letter: OutgoingMessage) -> None:
+    def send(self, message: OutgoingMessage) -> None:
         """
-        Write it; return when it is safe.
+        Send a message; return when Kafka has acknowledged it.
 
         Raises:
-            KafkaError: it may not be there.
+            KafkaError: it may not have arrived.
         """
 
     def close(self) -> None:
-        """Let the client go."""
+        """Close the client."""
 
 
 class Transactions(Protocol):
@@ -108,27 +124,27 @@ class Transactions(Protocol):
 
     def send(
         self,
-        letters: Sequence[OutgoingMessage],
-        positions: Mapping[TopicPartition, int],
+        messages: Sequence[OutgoingMessage],
+        offsets: Mapping[TopicPartition, int],
         token: str,
     ) -> None:
         """
-        Write letters and offsets in one transaction; return when it is committed.
+        Send messages and offsets in one transaction; return when it is committed.
 
-        The token goes with the offsets: who finds it there knows the outcome.
+        The token is stored with the offsets; finding it there proves the commit.
 
         Raises:
-            RecordPoisoned: a letter cannot be sent; nothing is.
-            KafkaError: the outcome is unknown until `renew()` has ended it.
+            RecordPoisoned: one message cannot be sent, so none was.
+            KafkaError: the outcome is unknown until `renew()` returns.
         """
 
     def renew(self) -> None:
         """
-        Make another producer, which ends what the old one has left open.
+        Replace the producer, which ends a transaction that is still open.
 
         Raises:
-            KafkaError: it did not work; call it again.
+            KafkaError: it failed; call again.
         """
 
     def close(self) -> None:
-        """Let the client go."""
+        """Close the client."""

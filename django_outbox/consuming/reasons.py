@@ -1,21 +1,21 @@
 """
-Why a handler failed, in words that are safe to show.
+Texts of a handler's exception that are safe to log and to send.
 
-The text of an exception is the application's own and may quote a message. It is
-shown, since nobody can fix what nobody can read, but on one line and bounded in
-size, so that a message cannot forge lines of a log or fill it.
+The text is the application's own and may quote a message. It is shown, because
+nobody can fix an error without it, but on one line and bounded in size, so that
+a message can neither forge log lines nor flood the log.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-LONGEST_TEXT: Final = 1000
-"""Bytes of an exception's text in the log."""
+MAX_LOGGED_BYTES: Final = 1000
+"""Bytes of an exception's text in the log, at most."""
 
 
 def reason(error: BaseException) -> str:
-    """Return the text of an exception; empty when it cannot tell one."""
+    """Return the text of an exception; empty if its `__str__` raises."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  # an exception's own __str__ may raise anything
@@ -24,8 +24,8 @@ def reason(error: BaseException) -> str:
 
 
 def bounded(text: str, limit: int) -> str:
-    """Return the text, or as much of its start as fits into so many bytes."""
-    # What is cut off must not be encoded first: it may be very long.
+    """Return the text, cut to `limit` bytes."""
+    # Cut before encoding: the text may be very long.
     data = text[: limit + 1].encode(errors="replace")
     if len(data) <= limit:
         return data.decode()
@@ -34,7 +34,7 @@ def bounded(text: str, limit: int) -> str:
 
 def summary(error: BaseException) -> str:
     """Return the type and the text of an exception, on one line."""
-    text = bounded(reason(error), LONGEST_TEXT)
+    text = bounded(reason(error), MAX_LOGGED_BYTES)
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     name = type(error).__qualname__
     return f"{name}: {line}" if line else name

@@ -1,8 +1,8 @@
 """
-The loop of one consumer: poll, work, commit, tell; until it is to end.
+The loop of one consumer: poll, work, commit and report, until it stops.
 
-One thread does it all. The group is served between two rounds and while
-something is waited for, so that a slow database costs no partition.
+One thread does all of it. It serves the group between two rounds and during
+waits, so a slow database costs no partition.
 """
 
 from __future__ import annotations
@@ -16,44 +16,46 @@ from django.db import Error, close_old_connections
 
 from ..exceptions import KafkaError, TableMissing
 from ..message.incoming import ConsumedMessage, TopicPartition
-from .attempts import Patience
 from .consumer_progress import Progress
-from .ports import Source
+from .consumer_retry import RetryPolicy
+from .ports import MessageSource
 
 logger = logging.getLogger(__name__)
 
-LOOK: Final = 0.2
-"""Seconds to wait for a message before it is asked whether to end."""
+POLL_TIMEOUT: Final = 0.2
+"""Seconds to wait for a message before the stop flag is checked again."""
 
 
 class Worker(Protocol):
-    """What becomes of messages: `EffectsWorker` or `TransformWorker`."""
+    """Processes messages: with effects in a database, or as a transformation."""
 
     @property
     def limit(self) -> int:
-        """How many messages it takes at once."""
+        """How many messages it takes in one round."""
 
     def start(self) -> None:
-        """Make ready before the first message; return when that is done."""
+        """Prepare for the first message; return when ready."""
 
     def work(self, messages: Sequence[ConsumedMessage]) -> None:
-        """See to them; return early when the process is to end."""
+        """Process messages; return early when the process stops."""
 
     def close(self) -> None:
-        """Let clients go."""
+        """Close clients."""
 
 
 class OffsetStore(Protocol):
-    """Who knows where partitions start: `TransactionalHandler` or `NoDatabase`."""
+    """The offsets that a group keeps outside of Kafka, if it does."""
 
-    def starts(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where to start, for places that Kafka does not know better."""
+    def start_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return the stored offsets of those partitions that have one."""
 
-    def rewind(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Forget how far they were; return their beginnings."""
+    def rewind(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        """Forget their stored offsets; return their beginnings."""
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Store the ends of partitions that have been read and done completely."""
+        """Store the ends of partitions whose messages are all done."""
 
     def ping(self) -> None:
         """Raise unless the database answers."""
@@ -61,55 +63,57 @@ class OffsetStore(Protocol):
 
 class StartOffsets:
     """
-    Says where partitions start, however long database or broker are away.
+    Decides where partitions start; retries while database or broker are away.
 
     Args:
-        from_beginning: read each partition from its beginning, until a message of it
-            is done; where it is lost before that, whoever gets it begins there again.
+        from_beginning: start each partition at its beginning, unless one of its
+            messages has been done since this process started.
     """
 
     def __init__(
         self,
-        positions: OffsetStore,
+        offset_store: OffsetStore,
         *,
-        patience: Patience,
+        retry: RetryPolicy,
         from_beginning: bool,
         stop: Flag,
     ) -> None:
-        self._positions = positions
-        self._patience = patience
+        self._offset_store = offset_store
+        self._retry = retry
         self._from_beginning = from_beginning
         self._stop = stop
         self._begun: set[TopicPartition] = set()
 
-    def __call__(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        starts: dict[TopicPartition, int] = {}
+    def __call__(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
 
         def ask() -> None:
             rewound: dict[TopicPartition, int] = {}
             if self._from_beginning:
-                fresh = [place for place in places if place not in self._begun]
-                rewound = self._positions.rewind(fresh)
-            starts.update({**self._positions.starts(places), **rewound})
+                fresh = [at for at in partitions if at not in self._begun]
+                rewound = self._offset_store.rewind(fresh)
+            found.update({**self._offset_store.start_offsets(partitions), **rewound})
 
         self._insist(ask)
-        return starts
+        return found
 
     def begun(self, messages: Sequence[ConsumedMessage]) -> None:
-        """Take note of messages that are done: their partitions go on from there."""
-        self._begun.update(message.place for message in messages)
+        """Note messages that are done: their partitions continue after them."""
+        self._begun.update(message.topic_partition for message in messages)
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Store how far partitions have been read that are done completely."""
+        """Store the ends of partitions whose messages are all done, if possible."""
         try:
             close_old_connections()
-            self._positions.settle(ends)
+            self._offset_store.settle(ends)
         except Error as error:
-            logger.debug("The ends of partitions were not stored: %s", error)
+            logger.debug("Could not store the ends of partitions: %s", error)
 
     def wait_for_database(self) -> None:
-        """Return when the database answers, or when the process is to end."""
-        self._insist(self._positions.ping)
+        """Return when the database answers or the process stops."""
+        self._insist(self._offset_store.ping)
 
     def _insist(self, ask: Callable[[], None]) -> bool:
         tries = 0
@@ -121,38 +125,40 @@ class StartOffsets:
                 tries += 1
                 logger.log(
                     logging.WARNING if tries == 1 else logging.DEBUG,
-                    "Database or broker cannot be used, trying on: %s",
+                    "Database or broker unavailable, retrying: %s",
                     str(error).partition("\n")[0],
                     extra={"action": "consumer_waits"},
                 )
-                self._stop.wait(self._patience.delay(tries))
+                self._stop.wait(self._retry.delay(tries))
             else:
                 return True
         return False
 
 
 def consume(
-    source: Source,
+    source: MessageSource,
     worker: Worker,
     progress: Progress,
     *,
-    starts: StartOffsets,
+    start_offsets: StartOffsets,
     stop: Flag,
     until_end: bool,
 ) -> None:
-    """Run until `stop` is set, or until all has been read; leave the group."""
+    """Run until `stop` is set, or until the end of all partitions; leave the group."""
     try:
         worker.start()
         while not stop.is_set():
-            messages = source.poll(worker.limit, LOOK)
+            messages = source.poll(worker.limit, POLL_TIMEOUT)
             worker.work(messages)
-            starts.begun([message for message in messages if source.owns(message)])
+            start_offsets.begun(
+                [message for message in messages if source.owns(message)]
+            )
             source.commit()
             if progress.tick(source):
-                starts.settle(source.ends())
+                start_offsets.settle(source.ends())
             if until_end and not messages and source.is_at_end:
                 break
-        starts.settle(source.ends())
+        start_offsets.settle(source.ends())
     finally:
         progress.read(source)
         worker.close()

@@ -1,12 +1,12 @@
 """
 The worker of handlers that only transform: consume, transform, produce.
 
-Handlers run first; their output and the offsets of their input then go out in
-one Kafka transaction, which is open for moments only. A reader that reads
+Handlers run first; then their output and the offsets of their input are sent in
+one Kafka transaction, which is open for moments only. A consumer that reads
 committed messages sees the output of each input once.
 
-The outcome of a transaction that met with trouble is not guessed: its offsets
-carry a token, and the group is asked which token it has.
+After an error the outcome of a transaction is not guessed: its offsets carry a
+token, and the token of the group's committed offset shows the outcome.
 """
 
 from __future__ import annotations
@@ -19,89 +19,97 @@ from typing import Final, NamedTuple
 
 from ..exceptions import KafkaError, RecordPoisoned
 from ..message.incoming import ConsumedMessage, OutgoingMessage
-from .dead_letters import is_about_the_letter
-from .job import ConsumerContext
+from .consumer_context import ConsumerContext
+from .dead_letters import may_accept_smaller
 from .output import Output
-from .ports import Transactions
+from .ports import CommittedTokens, Transactions
 
 logger = logging.getLogger(__name__)
 
-LONGEST: Final = 1.0
-"""Seconds after which what is done goes out, and the group is served."""
+MAX_BATCH_TIME: Final = 1.0
+"""Seconds after which the output so far is sent and the group is served."""
 
 
-class _Trial(NamedTuple):
-    """The message that fails, and what has come of it so far."""
+class _FailingMessage(NamedTuple):
+    """The message that keeps failing, and its attempts so far."""
 
     message: ConsumedMessage
     attempts: int
     error: Exception
-    letters: tuple[OutgoingMessage, ...] = ()
-    """The dead letter, once its attempts are spent, and what may go instead."""
+    dead_letters: tuple[OutgoingMessage, ...] = ()
+    """The versions of its dead letter, once its attempts are spent."""
     refusals: int = 0
-    """How often no version of the dead letter was accepted."""
+    """How often the dead letter was refused for good."""
 
 
 class TransformWorker:
-    """Works messages off into other topics; for one thread."""
+    """Processes messages into other topics; for one thread."""
 
     limit: Final = 500
-    """Messages of one round: what a transaction holds at most."""
+    """Messages of one round, and of one transaction, at most."""
 
     def __init__(
-        self, job: ConsumerContext, *, output: Output, transactions: Transactions
+        self,
+        context: ConsumerContext,
+        *,
+        output: Output,
+        transactions: Transactions,
+        tokens: CommittedTokens,
     ) -> None:
-        self._job = job
+        self._context = context
         self._output = output
         self._transactions = transactions
+        self._tokens = tokens
         self._batch = self.limit
-        self._trial: _Trial | None = None
+        self._failing: _FailingMessage | None = None
 
     def start(self) -> None:
-        """End what a process of the same name has left open when it died."""
+        """End a transaction that a dead process of the same name left open."""
         tries = 0
-        while not self._job.stop.is_set():
+        while not self._context.stop.is_set():
             try:
                 self._transactions.renew()
             except KafkaError as error:
                 tries += 1
-                logger.debug("There can be no transactions yet: %s", error)
-                self._job.stop.wait(self._job.patience.delay(tries))
+                logger.debug("Cannot start transactions yet: %s", error)
+                self._context.stop.wait(self._context.retry.delay(tries))
             else:
                 return
 
     def work(self, messages: Sequence[ConsumedMessage]) -> None:
-        """See to these messages, unless their partitions or the process go."""
+        """Process messages while we own their partitions and the process runs."""
         left = list(messages)
-        while left and not self._job.stop.is_set():
+        while left and not self._context.stop.is_set():
             del left[: self._step(left)]
-            self._job.source.serve()
-            left = [message for message in left if self._job.source.owns(message)]
+            self._context.membership.serve()
+            left = [
+                message for message in left if self._context.membership.owns(message)
+            ]
 
     def close(self) -> None:
-        """Let clients go."""
+        """Close clients."""
         self._transactions.close()
 
     def _step(self, messages: Sequence[ConsumedMessage]) -> int:
-        """Send the output of the first messages; return how many were done."""
-        letters: list[OutgoingMessage] = []
+        """Process the first messages; return how many are done."""
+        output: list[OutgoingMessage] = []
         chunk: list[ConsumedMessage] = []
-        until = time.monotonic() + LONGEST
+        until = time.monotonic() + MAX_BATCH_TIME
         for message in messages[: self._batch]:
             try:
-                letters += self._letters(message)
+                output += self._output_of(message)
             except Exception as error:  # noqa: BLE001  # handlers raise anything
                 if not chunk:
                     self._failed(message, error)
-                # What precedes it goes out first.
+                # The output of the messages before it goes first.
                 break
             chunk.append(message)
-            if self._job.stop.is_set() or time.monotonic() >= until:
+            if self._context.stop.is_set() or time.monotonic() >= until:
                 break
         if not chunk:
             return 0
         try:
-            is_done = self._send(letters, chunk)
+            is_done = self._send(output, chunk)
         except RecordPoisoned as error:
             if len(chunk) == 1:
                 self._failed(chunk[0], error)
@@ -113,65 +121,67 @@ class TransformWorker:
         self._count(chunk)
         return len(chunk)
 
-    def _letters(self, message: ConsumedMessage) -> list[OutgoingMessage]:
-        if (trial := self._dying(message)) is not None:
-            return [trial.letters[0]]
-        return self._output.letters(self._job.group.of(message.topic), message)
+    def _output_of(self, message: ConsumedMessage) -> list[OutgoingMessage]:
+        if (failing := self._given_up(message)) is not None:
+            return [failing.dead_letters[0]]
+        return self._output.messages(self._context.group.of(message.topic), message)
 
-    def _dying(self, message: ConsumedMessage) -> _Trial | None:
-        """Return the trial of a message that is to become a dead letter."""
-        trial = self._trial
-        is_dying = trial and trial.letters and trial.message == message
-        return trial if is_dying else None
+    def _given_up(self, message: ConsumedMessage) -> _FailingMessage | None:
+        """Return the failing message if this is it and its attempts are spent."""
+        failing = self._failing
+        is_given_up = failing and failing.dead_letters and failing.message == message
+        return failing if is_given_up else None
 
     def _failed(self, message: ConsumedMessage, error: Exception) -> None:
-        if (dying := self._dying(message)) is not None:
-            self._trial = self._refused(dying, error)
+        if (given_up := self._given_up(message)) is not None:
+            self._failing = self._refused(given_up, error)
             return
-        trial = self._trial
+        failing = self._failing
         attempts = 1
-        if trial and trial.message == message:
-            attempts += trial.attempts
-        self._job.progress.failed(message, error, attempts)
-        letters: tuple[OutgoingMessage, ...] = ()
-        if self._job.patience.is_spent(attempts):
-            letters = self._job.dead_letters(message, error, attempts)
-        self._trial = _Trial(message, attempts, error, letters)
-        if not letters:
-            self._job.wait(attempts)
+        if failing and failing.message == message:
+            attempts += failing.attempts
+        self._context.progress.failed(message, error, attempts)
+        dead_letters: tuple[OutgoingMessage, ...] = ()
+        if self._context.retry.is_spent(attempts):
+            dead_letters = self._context.dead_letters(message, error, attempts)
+        self._failing = _FailingMessage(message, attempts, error, dead_letters)
+        if not dead_letters:
+            self._context.wait(attempts)
 
-    def _refused(self, trial: _Trial, error: Exception) -> _Trial:
-        """Go on with a smaller dead letter, or wait until this one is accepted."""
-        _, *smaller = trial.letters
-        is_poison = isinstance(error, RecordPoisoned) and is_about_the_letter(error)
+    def _refused(self, failing: _FailingMessage, error: Exception) -> _FailingMessage:
+        """Continue with a smaller dead letter, or wait and retry this one."""
+        _, *smaller = failing.dead_letters
+        is_poison = isinstance(error, RecordPoisoned) and may_accept_smaller(error)
         if smaller and is_poison:
-            self._job.cut(trial.message, error)
-            return trial._replace(letters=tuple(smaller))
-        refusals = trial.refusals + 1
-        self._job.refuse(trial.message, error, refusals)
-        return trial._replace(refusals=refusals)
+            self._context.cut(failing.message, error)
+            return failing._replace(dead_letters=tuple(smaller))
+        refusals = failing.refusals + 1
+        self._context.refuse(failing.message, error, refusals)
+        return failing._replace(refusals=refusals)
 
     def _count(self, chunk: Sequence[ConsumedMessage]) -> None:
-        trial, self._trial = self._trial, None
+        failing, self._failing = self._failing, None
         for message in chunk:
-            if trial and trial.letters and trial.message == message:
-                self._job.progress.set_aside(message, trial.error, trial.attempts)
+            if failing and failing.dead_letters and failing.message == message:
+                self._context.progress.set_aside(
+                    message, failing.error, failing.attempts
+                )
             else:
-                self._job.progress.did(is_first=True)
+                self._context.progress.did(is_first=True)
 
     def _send(
-        self, letters: Sequence[OutgoingMessage], chunk: Sequence[ConsumedMessage]
+        self, output: Sequence[OutgoingMessage], chunk: Sequence[ConsumedMessage]
     ) -> bool:
-        """Send them in one transaction; return whether it is committed."""
-        positions = {message.place: message.offset + 1 for message in chunk}
+        """Send output and offsets in one transaction; return whether it committed."""
+        offsets = {message.topic_partition: message.offset + 1 for message in chunk}
         token = uuid.uuid4().hex
         try:
-            self._transactions.send(letters, positions, token)
+            self._transactions.send(output, offsets, token)
         except RecordPoisoned:
             raise
         except KafkaError as error:
             logger.warning(
-                "A transaction met with trouble; asking what became of it: %s",
+                "Transaction failed; checking whether it was committed: %s",
                 error,
                 extra={"action": "transaction_failed"},
             )
@@ -180,15 +190,19 @@ class TransformWorker:
 
     def _has_committed(self, chunk: Sequence[ConsumedMessage], token: str) -> bool:
         tries = 0
-        while not self._job.stop.is_set():
+        while not self._context.stop.is_set():
             tries += 1
-            self._job.wait(tries)
-            mine = [m.place for m in chunk if self._job.source.owns(m)]
+            self._context.wait(tries)
+            mine = [
+                m.topic_partition for m in chunk if self._context.membership.owns(m)
+            ]
             if not mine:
                 return False
             try:
                 self._transactions.renew()
-                return self._job.source.token(mine[0]) == token
+                return self._tokens.token(mine[0]) == token
             except KafkaError as error:
-                logger.debug("The outcome cannot be asked for yet: %s", error)
+                logger.debug(
+                    "Cannot check the outcome of the transaction yet: %s", error
+                )
         return False

@@ -1,9 +1,9 @@
 """
 The worker of handlers with effects: one message after the other.
 
-A message is tried until its effects are committed, or its attempts are spent
-and it is a dead letter. What is away, database or broker, counts as no attempt
-and is waited for, in the group, so that no message is lost or passed over.
+It retries a message until its effects are committed, or its attempts are spent
+and its dead letter is sent. An outage of the database or the broker is not an
+attempt: the worker waits in the group, and no message is lost or skipped.
 """
 
 from __future__ import annotations
@@ -15,89 +15,93 @@ from django.db import close_old_connections
 
 from ..exceptions import KafkaError, RecordPoisoned, StaleOffset
 from ..message.incoming import ConsumedMessage
-from .dead_letters import is_about_the_letter
-from .effects import TransactionalHandler, is_away
-from .job import ConsumerContext
-from .ports import DeadLetters
+from .consumer_context import ConsumerContext
+from .dead_letters import may_accept_smaller
+from .effects import TransactionalHandler, is_database_unavailable
+from .ports import DeadLetters, Offsets
 
 
 class EffectsWorker:
-    """Works messages off into the database; for one thread."""
+    """Processes messages into the database; for one thread."""
 
     limit: Final = 1
-    """Messages of one round: between two the group is served."""
+    """Messages of one round; the group is served between two rounds."""
 
     def __init__(
         self,
-        job: ConsumerContext,
+        context: ConsumerContext,
         *,
         effects: TransactionalHandler,
+        offsets: Offsets,
         dead_letters: DeadLetters,
     ) -> None:
-        self._job = job
+        self._context = context
         self._effects = effects
+        self._offsets = offsets
         self._dead_letters = dead_letters
 
     def start(self) -> None:
-        """There is nothing to make ready."""
+        """Do nothing: the first message needs no preparation."""
 
     def work(self, messages: Sequence[ConsumedMessage]) -> None:
-        """See to these messages, unless their partition or the process goes."""
+        """Process messages while we own their partitions and the process runs."""
         for message in messages:
-            self._see_to(message)
+            self._process(message)
 
     def close(self) -> None:
-        """Let clients go."""
+        """Close clients."""
         self._dead_letters.close()
 
-    def _see_to(self, message: ConsumedMessage) -> None:
+    def _process(self, message: ConsumedMessage) -> None:
         attempts = outages = 0
-        while self._job.goes_on_with(message):
+        while self._context.should_continue(message):
             close_old_connections()
             try:
                 is_first = self._effects.apply(message)
             except StaleOffset:
                 raise
             except Exception as error:  # noqa: BLE001  # handlers raise anything
-                if is_away(error):
+                if is_database_unavailable(error):
                     outages += 1
-                    self._job.wait_out(error, outages)
+                    self._context.wait_for_recovery(error, outages)
                     continue
                 outages = 0
                 attempts += 1
-                self._job.progress.failed(message, error, attempts)
-                if self._job.patience.is_spent(attempts):
+                self._context.progress.failed(message, error, attempts)
+                if self._context.retry.is_spent(attempts):
                     self._set_aside(message, error, attempts)
                     return
-                self._job.wait(attempts)
+                self._context.wait(attempts)
             else:
-                self._job.progress.did(is_first=is_first)
-                self._job.source.done(message)
+                self._context.progress.did(is_first=is_first)
+                self._offsets.done(message)
                 return
 
     def _set_aside(
         self, message: ConsumedMessage, error: Exception, attempts: int
     ) -> None:
-        letter, *smaller = self._job.dead_letters(message, error, attempts)
+        dead_letter, *smaller = self._context.dead_letters(message, error, attempts)
         outages = 0
-        while self._job.goes_on_with(message):
+        while self._context.should_continue(message):
             close_old_connections()
             try:
-                self._dead_letters.send(letter)
+                self._dead_letters.send(dead_letter)
                 self._effects.skip(message)
             except RecordPoisoned as refusal:
-                if smaller and is_about_the_letter(refusal):
-                    self._job.cut(message, refusal)
-                    letter = smaller.pop(0)
+                if smaller and may_accept_smaller(refusal):
+                    self._context.cut(message, refusal)
+                    dead_letter = smaller.pop(0)
                     continue
                 outages += 1
-                self._job.refuse(message, refusal, outages)
-            except Exception as trouble:
-                if not isinstance(trouble, KafkaError) and not is_away(trouble):
+                self._context.refuse(message, refusal, outages)
+            except Exception as failure:
+                if not isinstance(failure, KafkaError) and not is_database_unavailable(
+                    failure
+                ):
                     raise
                 outages += 1
-                self._job.wait_out(trouble, outages)
+                self._context.wait_for_recovery(failure, outages)
             else:
-                self._job.progress.set_aside(message, error, attempts)
-                self._job.source.done(message)
+                self._context.progress.set_aside(message, error, attempts)
+                self._offsets.done(message)
                 return

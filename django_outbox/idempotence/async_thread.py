@@ -1,4 +1,4 @@
-"""A thread, and so connections, for the synchronous calls of one async block."""
+"""A thread, and so connections, of its own for an async block's synchronous calls."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 
 class OwnThread:
     """
-    Where `sync_to_async()` runs between `enter()` and `leave()`.
+    The thread on which `sync_to_async()` runs between `enter()` and `leave()`.
 
-    As asgiref's `ThreadSensitiveContext`, which joins one that is open, as one is
-    in every request under ASGI. Below `async_to_sync()` the thread of its caller
-    goes on to be used.
+    asgiref's `ThreadSensitiveContext` would join a context that is already open,
+    as every ASGI request has one. Below `async_to_sync()` the caller's thread
+    stays in use.
     """
 
     def __init__(self) -> None:
@@ -21,11 +21,11 @@ class OwnThread:
         self._token: Token[ThreadSensitiveContext] | None = None
 
     def enter(self) -> None:
-        """Let synchronous calls of this task, and of those it starts, go there."""
+        """Run synchronous calls of this task and its children on the thread."""
         self._token = SyncToAsync.thread_sensitive_context.set(self._context)
 
     def leave(self) -> None:
-        """End the thread after its last call, without waiting for it."""
+        """End the thread after its last call; do not wait for it."""
         if self._token is None:
             return
         SyncToAsync.thread_sensitive_context.reset(self._token)

@@ -1,5 +1,5 @@
 """
-Keys, and what the block of a claimed key may know and say.
+Claims: their keys, the handle of the block that runs, and whether it can commit.
 
 Shared by `once()`, which keeps keys in a table, and `apply_once()`, which
 keeps them in the entity.
@@ -8,19 +8,24 @@ keeps them in the entity.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from ..exceptions import ConsumingError, InvalidKey, RepeatUnnoticed
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..exceptions import ConsumingError, ErrorSwallowed, InvalidKey, RepeatUnnoticed
 from ..message.incoming import ConsumedMessage
 from ..models.processed_message import CONSUMER_LENGTH, KEY_LENGTH
 
 Keyed: TypeAlias = ConsumedMessage | str | UUID
 """A message, or any key that is unique among those of one consumer."""
 
+_FAILED: Final = "INERROR"
+"""libpq's status of a transaction after a failed statement."""
+
 
 class Run:
-    """What a block of `once()` may know and say."""
+    """The handle of a block: whether it runs first, and its response."""
 
     def __init__(
         self, *, is_first: bool, response: Any, save: Callable[[Any], None]
@@ -29,28 +34,28 @@ class Run:
         self._save = save
         self._was_asked = False
         self.response = response
-        """What the first time answered; JSON turns tuples into lists and so on."""
+        """The response of the first run, after JSON: tuples are lists and so on."""
 
     @property
     def is_first(self) -> bool:
-        """Whether this is to be done now: it has not been done before."""
+        """Whether this is the first run, so the effects are to be applied."""
         self._was_asked = True
         return self._is_first
 
     def respond(self, response: Any) -> None:
-        """Keep an answer, which repeats will find as `response`; None keeps none."""
+        """Keep a response for repeats; None keeps nothing."""
         if not self._is_first:
-            raise ConsumingError("A repeat cannot answer anew: its answer is there.")
+            raise ConsumingError("A repeat cannot respond: the first response is kept.")
         if response is not None:
             self._save(response)
         self.response = response
 
     def require_asked(self, what: str) -> None:
-        """Raise `RepeatUnnoticed` unless the block has looked at `is_first`."""
+        """Raise `RepeatUnnoticed` unless the block has read `is_first`."""
         if not self._was_asked:
             raise RepeatUnnoticed(
-                f"The block of {what} did not ask whether it may run: begin it with "
-                "`if run.is_first:`. It was rolled back."
+                f"The block of {what} did not check `run.is_first` and was rolled "
+                "back: start it with `if run.is_first:`."
             )
 
 
@@ -59,11 +64,11 @@ def checked_key(source: Keyed) -> str:
     Return the key of a message, or the key itself.
 
     Raises:
-        InvalidKey: it is no key, empty, too long or not printable.
+        InvalidKey: it is not a key, or is empty, too long or not printable.
     """
     identity = source.identity if isinstance(source, ConsumedMessage) else source
     if not isinstance(identity, str | UUID):
-        # The text "None" would make one key of all messages that lack one.
+        # str(None) would give all messages without a key the same one.
         raise InvalidKey(
             f"The key must be a message, a str or a UUID, not {type(identity).__name__}"
             "; return str(...) of what is unique in each message."
@@ -79,6 +84,27 @@ def checked_consumer(name: str) -> str:
         InvalidKey: it is empty, too long or not printable.
     """
     return _checked("consumer", name, CONSUMER_LENGTH)
+
+
+def require_committable(connection: BaseDatabaseWrapper) -> None:
+    """
+    Raise if a commit would silently roll back.
+
+    After a database error inside the transaction, PostgreSQL can only roll it
+    back, even if the error was caught. Django, or else PostgreSQL itself, then
+    turns the commit into a rollback without an error.
+
+    Raises:
+        ErrorSwallowed: an error was caught, or `set_rollback()` was called.
+    """
+    driver = connection.connection
+    has_failed = driver is not None and driver.info.transaction_status.name == _FAILED
+    if connection.needs_rollback or has_failed:
+        raise ErrorSwallowed(
+            "The transaction cannot be committed: a database error was caught inside "
+            "it, or set_rollback() was called. Put statements that may fail into their "
+            "own atomic() and catch the error around it, or let the error propagate."
+        )
 
 
 def _checked(what: str, text: str, limit: int) -> str:

@@ -1,9 +1,9 @@
 """
-Idempotency keys kept inside the entity that they change.
+Idempotency keys inside the entity that they change.
 
-For entities that change often: no row in a table of all keys, no window that
-a pruning closes; each entity remembers its own last changes, in the row that
-is locked and written anyway.
+For entities that change often: no row in a table of all keys, and no pruning
+window. Each entity remembers its own last changes, in the row that is locked
+and written anyway.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Entry: TypeAlias = list[Any]
 """[key, date] or [key, date, response]; the date in ISO format."""
 
 MAX_COUNT: Final = 100
-"""Keys that an entity remembers, unless its field says otherwise."""
+"""Keys that an entity remembers by default."""
 
 
 class IdempotencyKeysField(models.JSONField):
     """
-    The keys of the changes that an entity has seen, oldest first, as jsonb.
+    The keys of an entity's applied changes, oldest first, as jsonb.
 
-    When a key is added, old ones go: those above the count, and those that
-    are older than the age. What has gone would be applied again, so choose
-    both larger than any replay that may come.
+    Adding a key drops old ones: those beyond the count, and those older than
+    the age. A change whose key was dropped would be applied again, so choose
+    both larger than any replay.
 
     Args:
-        max_count: keys that are remembered at most; None = any number.
-        max_age: how long a key is remembered; None = for ever.
+        max_count: keys to remember at most; None = any number.
+        max_age: how long to remember a key; None = without limit.
     """
 
     description = _("Idempotency keys")
@@ -51,8 +51,8 @@ class IdempotencyKeysField(models.JSONField):
     ) -> None:
         if max_count is None and max_age is None:
             raise ValueError(
-                "IdempotencyKeysField: give it a max_count or a max_age, or it would "
-                "grow for ever."
+                "IdempotencyKeysField: set max_count or max_age, or it would grow "
+                "without limit."
             )
         if max_count is not None and max_count < 1:
             raise ValueError("IdempotencyKeysField: max_count must be at least 1.")
@@ -65,7 +65,7 @@ class IdempotencyKeysField(models.JSONField):
         super().__init__(*args, **kwargs)
 
     def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
-        """Return what a migration needs to make the field again."""
+        """Return what a migration needs to recreate the field."""
         name, path, args, kwargs = super().deconstruct()
         if self.max_count != MAX_COUNT:
             kwargs["max_count"] = self.max_count
@@ -76,7 +76,7 @@ class IdempotencyKeysField(models.JSONField):
     def with_entry(
         self, entries: Sequence[Entry], entry: Entry, now: datetime
     ) -> list[Entry]:
-        """Return the entries that are remembered after this one is added."""
+        """Return the remembered entries with this one added."""
         kept = list(entries)
         if self.max_age is not None:
             horizon = now - self.max_age
@@ -90,8 +90,8 @@ class IdempotentModel(models.Model):
     """
     An entity that applies each change once.
 
-    For another size of its memory, give the subclass an `idempotency_keys` of
-    its own.
+    To change how many keys it remembers, override `idempotency_keys` in the
+    subclass.
     """
 
     idempotency_keys = IdempotencyKeysField(_("idempotency keys"))
@@ -115,25 +115,25 @@ class IdempotentModel(models.Model):
         """
         Change this entity once for each key, under a lock on its row.
 
-        The row is locked and read anew, so that unsaved changes are gone; the
+        The row is locked and reloaded, so unsaved changes are discarded. The
         change works on this object, which is saved afterwards, with the key:
 
             order.apply_once(message, lambda order: order.pay())
 
-        returns what the change returned, and a repeat the same, without
-        running it. Without a change it is a context manager, as `once()` is:
+        returns what the change returned; a repeat returns the same without
+        running the change. Without a change it is a context manager like `once()`:
 
             with order.apply_once(message) as run:
                 if run.is_first:
                     order.status = "paid"
 
         Args:
-            key: A message, or what is unique among the changes of this entity.
+            key: A message, or a key that is unique among this entity's changes.
             change: Called with this object; returns JSON or None.
-            using: Alias of the database; by default where this object is from.
+            using: Alias of the database; by default the object's own.
 
         Raises:
-            DoesNotExist: The row is gone.
+            DoesNotExist: The row does not exist any more.
         """
         application = Application(self, key, using=using)
         if change is None:
@@ -192,7 +192,7 @@ class Application:
         self._atomic.__exit__(exc_type, exc, traceback)
 
     def _lock(self) -> None:
-        """Lock the row, those of its parent models too, and read it anew."""
+        """Lock the row and those of its parent models; reload the object."""
         locked = self._rows().select_related(None).select_for_update()
         self._entity.refresh_from_db(using=self._alias, from_queryset=locked)
 
@@ -200,7 +200,7 @@ class Application:
         self._answer = [response]
 
     def _save(self) -> None:
-        # The clocks of processes differ, the database's is one.
+        # The clocks of processes differ; the database has one.
         mine = self._rows().filter(pk=self._entity.pk)
         now: datetime = mine.values_list(Now(), flat=True).get()
         entry = [self._key, now.isoformat(), *self._answer]

@@ -1,10 +1,10 @@
 """
-`once()`: what is done for a message is done once, however often it comes.
+`once()`: the effects of a message are applied once, however often it arrives.
 
-The block, or the decorated function, runs in a transaction that first claims
+The block or the decorated function runs in a transaction that first claims
 (consumer, key). While another transaction holds the same claim, this one
-waits; if that one commits, this is a repeat, and if it rolls back, this goes
-on as the first.
+waits. If the other commits, this is a repeat; if it rolls back, this one runs
+as the first.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from ..message.incoming import ConsumedMessage
 from ..models import ProcessedMessage, ProcessedQuerySet
 from ..models.missing_tables import OutboxTables
 from .async_thread import OwnThread
-from .claims import Keyed, Run, checked_consumer, checked_key
-from .commits import require_unspoilt
+from .claims import Keyed, Run, checked_consumer, checked_key, require_committable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,17 +39,17 @@ _open_claims: ContextVar[frozenset[_Claim]] = ContextVar(
 
 
 def alias_for(using: str | None = None) -> str:
-    """Return the database in which processed messages are noted."""
+    """Return the alias of the database with the processed messages."""
     return using or settings.DATABASE or router.db_for_write(ProcessedMessage)
 
 
 class Once:
     """
-    The transaction of `once()`; each serves one `with` or `async with`.
+    The transaction of `once()`; for one `with` or `async with`.
 
     Args:
-        silence: Seconds after which PostgreSQL ends it when nothing is asked
-            in it; 0 = as the server is configured.
+        idle_timeout: Idle-in-transaction time-out in seconds, after which
+            PostgreSQL ends it; 0 = the server's setting.
     """
 
     def __init__(
@@ -59,16 +58,16 @@ class Once:
         *,
         consumer: str,
         using: str | None = None,
-        silence: float = 0.0,
+        idle_timeout: float = 0.0,
     ) -> None:
         self._consumer = checked_consumer(consumer)
         self._key = checked_key(source)
         self._using = using
-        self._silence = silence
+        self._idle_timeout = idle_timeout
         self._token: Token[frozenset[_Claim]] | None = None
         self._atomic: transaction.Atomic | None = None
         self._thread = OwnThread()
-        self._strangers: set[str] = set()
+        self._unopened: set[str] = set()
 
     def __enter__(self) -> Run:
         alias = alias_for(self._using)
@@ -89,8 +88,8 @@ class Once:
         self._end(exc)
 
     async def __aenter__(self) -> Run:
-        # A thread and a connection of its own: tasks that shared them would find
-        # themselves in each other's transactions.
+        # Its own thread and connections: tasks that shared them would run in each
+        # other's transactions.
         self._thread.enter()
         alias = alias_for(self._using)
         self._announce(alias)
@@ -98,7 +97,7 @@ class Once:
             return await sync_to_async(self._begin)(alias)
         except BaseException as error:
             self._recall()
-            # Whoever is cancelled while it waits gets the claim all the same.
+            # A task that is cancelled while it waits still gets the claim.
             await sync_to_async(self._leave)(error)
             await self._leave_thread()
             raise
@@ -117,7 +116,7 @@ class Once:
 
     def _begin(self, alias: str) -> Run:
         initialized = {c.alias for c in connections.all(initialized_only=True)}
-        self._strangers = set(connections) - initialized
+        self._unopened = set(connections) - initialized
         self._connection = connections[alias]
         atomic = transaction.atomic(using=alias)
         atomic.__enter__()
@@ -125,7 +124,9 @@ class Once:
         try:
             rows = ProcessedMessage.objects.using(alias)
             with OutboxTables(alias):
-                is_first = rows.claim(self._consumer, self._key, silence=self._silence)
+                is_first = rows.claim(
+                    self._consumer, self._key, silence=self._idle_timeout
+                )
             mine = rows.filter(consumer=self._consumer, key=self._key)
             self._run = Run(
                 is_first=is_first,
@@ -141,7 +142,7 @@ class Once:
         try:
             if exc is None:
                 self._run.require_asked("once()")
-                require_unspoilt(self._connection)
+                require_committable(self._connection)
         except ConsumingError as error:
             self._leave(error)
             raise
@@ -151,16 +152,16 @@ class Once:
         """End the transaction, if one is open: commit without an error."""
         atomic, self._atomic = self._atomic, None
         if atomic is not None:
-            # Django looks at nothing but whether there is an error.
+            # Django only checks whether there is an error.
             atomic.__exit__(type(error) if error else None, error, None)
 
     def _announce(self, alias: str) -> None:
         claim = (alias, self._consumer, self._key)
         if claim in (claims := _open_claims.get()):
             raise AlreadyOpen(
-                f"A once() of {self._consumer!r} with the same key is open around this "
-                "one, as `runconsumer` opens one around each handler: remove this one, "
-                "or give it a consumer= of its own."
+                f"A once() of {self._consumer!r} with the same key is already open "
+                "here (`runconsumer` opens one around each handler): remove the inner "
+                "one, or give it another consumer=."
             )
         self._token = _open_claims.set(claims | {claim})
 
@@ -170,13 +171,13 @@ class Once:
             self._token = None
 
     async def _leave_thread(self) -> None:
-        await sync_to_async(self._close_strangers)()
+        await sync_to_async(self._close_new_connections)()
         self._thread.leave()
 
-    def _close_strangers(self) -> None:
-        """Close connections that the block has opened on a thread that ends now."""
+    def _close_new_connections(self) -> None:
+        """Close connections that the block opened on the ending thread."""
         for connection in connections.all(initialized_only=True):
-            if connection.alias in self._strangers and not connection.in_atomic_block:
+            if connection.alias in self._unopened and not connection.in_atomic_block:
                 connection.close()
 
 
@@ -201,33 +202,32 @@ def once(
     """
     Do something once for each message.
 
-    As a context manager, `with` or `async with`, when it is given a message or
-    a key:
+    With a message or a key it is a context manager, for `with` or `async with`:
 
         with once(message, consumer="billing") as run:
             if run.is_first:
                 run.respond(charge(message.json()))
         return run.response
 
-    Python cannot skip the block of a repeat; one that does not look at
+    Python cannot skip the block of a repeat; a block that does not read
     `is_first` is rolled back with `RepeatUnnoticed`.
 
-    As a decorator of a function, plain or async, whose first argument is a
-    message or a key: a repeat does not run it and returns what it returned the
-    first time, which must be JSON or None.
+    Otherwise it decorates a function, plain or async, whose first argument is a
+    message or a key. A repeat does not run the function and returns the first
+    result, which must be JSON or None.
 
     Args:
-        message: What came: its message id is the key, else its place in Kafka.
-        consumer: Who does it; each consumer has keys of its own.
+        message: Its key is the message id, else topic, partition and offset.
+        consumer: Name of the consumer; each has its own keys.
         key: Any unique key instead of a message. For the decorator: makes the
-            key of the function's arguments.
-        using: Alias of the database; by default the setting DATABASE, else
-            what the routers say.
+            key from the function's arguments.
+        using: Alias of the database; by default the setting DATABASE, else the
+            choice of the database routers.
 
     Raises:
-        InvalidKey: The key or the consumer is empty or too long.
-        AlreadyOpen: The same is being done further out in this context.
-        TableMissing: `manage.py migrate` has not run there.
+        InvalidKey: The key or the consumer is empty, too long or not printable.
+        AlreadyOpen: The same claim is already open in this context.
+        TableMissing: `manage.py migrate` has not run on that database.
     """
     if message is not None:
         return Once(message, consumer=consumer, using=using)
@@ -274,8 +274,8 @@ def _first_argument(source: Any, *_: object, **__: object) -> Keyed:
     if isinstance(source, ConsumedMessage | str | UUID):
         return source
     raise InvalidKey(
-        f"{type(source).__name__} is neither a ConsumedMessage nor a key; say with "
-        "key= what is unique in the arguments."
+        f"{type(source).__name__} is neither a ConsumedMessage nor a key; pass "
+        "key= to derive a key from the arguments."
     )
 
 

@@ -1,8 +1,8 @@
 """
-What this process knows of the brokers of one Kafka: which fail, and why.
+The brokers of one Kafka cluster: which ones fail, and why.
 
-Every client of the process reports here, so that a cause is logged once,
-however many clients meet it, and again with growing pauses while it lasts.
+Every client of the process reports here, so a cause is logged once, however many
+clients meet it, and again at growing intervals while it lasts.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from .causes import Failure
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE: Final = 60.0
-"""Seconds before a cause that lasts is logged again; doubles each time."""
+FIRST_LOG_INTERVAL: Final = 60.0
+"""Seconds before a lasting cause is logged again; doubles each time."""
 
-LONGEST_PAUSE: Final = 960.0
+MAX_LOG_INTERVAL: Final = 960.0
 """Seconds between two log lines of one cause, at most."""
 
-QUIET: Final = 60.0
-"""Seconds without a failure after which one broker of several counts as recovered; an
-attempt to connect takes at most 30, unless the project says otherwise."""
+RECOVERED_AFTER: Final = 60.0
+"""Seconds without a failure after which one broker of several has recovered. A
+connection attempt takes at most 30 by default."""
 
-_UNKNOWN: Final = "no broker can be reached"
+_UNKNOWN: Final = "no broker reachable"
 
-RECENT: Final = 5.0
-"""Seconds for which a failure that was not logged may explain another error."""
+EXPLAINS_FOR: Final = 5.0
+"""Seconds for which a failure that was not logged explains other errors."""
 
 
 @dataclass(slots=True)
 class _Failing:
-    """What one broker fails with at present."""
+    """A current failure of one broker."""
 
     last: float
-    """When it failed last."""
+    """When it last occurred."""
     times: Counter[str] = field(default_factory=Counter)
-    """How often in a row, by who reports it: one failure may be reported twice."""
+    """Occurrences in a row, by reporter: one failure may be reported twice."""
     is_logged: bool = False
     log_at: float = 0.0
-    pause: float = FIRST_PAUSE
+    pause: float = FIRST_LOG_INTERVAL
 
 
 class Brokers:
@@ -65,19 +65,19 @@ class Brokers:
         self._clock = clock
         self._lock = Lock()
         self._failing: dict[tuple[str, str], _Failing] = {}
-        """By broker and cause, the newest last."""
+        """By broker and cause, the latest last."""
         self._are_all_down = False
-        self.is_troubled = False
-        """Whether a success is news."""
+        self.is_failing = False
+        """Whether there was a failure since the last success."""
 
     def failed(self, failure: Failure, *, reporter: str) -> None:
-        """Note a failure; log it when its cause is news, or has lasted."""
+        """Note a failure; log it when its cause is new or an interval is over."""
         broker, cause, confirmations = failure
         with self._lock:
             now = self._clock()
-            self.is_troubled = True
+            self.is_failing = True
             known = self._failing.pop((broker, cause), None)
-            if known is None or now - known.last > QUIET:
+            if known is None or now - known.last > RECOVERED_AFTER:
                 known = _Failing(now)
             self._failing[broker, cause] = known
             known.last = now
@@ -86,7 +86,7 @@ class Brokers:
                 return
             known.is_logged = True
             known.log_at = now + known.pause
-            known.pause = min(2 * known.pause, LONGEST_PAUSE)
+            known.pause = min(2 * known.pause, MAX_LOG_INTERVAL)
         logger.warning(
             "%s; retrying",
             _sentence(broker, cause),
@@ -94,53 +94,53 @@ class Brokers:
         )
 
     def are_all_down(self, *, reporter: str) -> None:
-        """Note that a client has no broker left that it could use."""
+        """Note that a client can reach no broker at all."""
         with self._lock:
             self._are_all_down = True
             is_known = any(cause != _UNKNOWN for _, cause in self._failing)
         if not is_known:
             self.failed(Failure(self._servers, _UNKNOWN, 2), reporter=reporter)
 
-    def work(self) -> None:
-        """Note that a client got an answer; log which brokers have recovered."""
+    def answered(self) -> None:
+        """Note that a client got an answer; log recovered brokers."""
         with self._lock:
             now = self._clock()
-            # While others answer, one that is away is still away.
+            # An answer from one broker does not mean that another recovered.
             recovered = [
                 key
                 for key, known in self._failing.items()
-                if self._are_all_down or now - known.last > QUIET
+                if self._are_all_down or now - known.last > RECOVERED_AFTER
             ]
             logged = [key[0] for key in recovered if self._failing[key].is_logged]
             for key in recovered:
                 del self._failing[key]
             self._are_all_down = False
-            self.is_troubled = bool(self._failing)
+            self.is_failing = bool(self._failing)
         for broker in dict.fromkeys(logged):
             extra = {"action": "kafka_found", "broker": broker}
             logger.info("Kafka at %s recovered", broker, extra=extra)
 
     def explain(self) -> str:
-        """Say which brokers fail at present, and why; empty: none is known to."""
+        """Return which brokers fail now, and why; empty if none does."""
         with self._lock:
             now = self._clock()
             failing = {
                 broker: cause
                 for (broker, cause), known in self._failing.items()
-                if known.is_logged or now - known.last < RECENT
+                if known.is_logged or now - known.last < EXPLAINS_FOR
             }
         return "; ".join(_sentence(*both) for both in sorted(failing.items()))
 
 
 def _sentence(broker: str, cause: str) -> str:
-    return f"Kafka at {broker} cannot be used: {cause}"
+    return f"Kafka at {broker} unavailable: {cause}"
 
 
 @cache
 def brokers_of(servers: str) -> Brokers:
-    """Return what all clients of these addresses share."""
+    """Return the object that all clients of these addresses share."""
     return Brokers(servers)
 
 
-# Another thread of the parent may hold a lock, which nobody releases in its child.
+# Another thread of the parent may hold a lock, which stays locked in the child.
 os.register_at_fork(after_in_child=brokers_of.cache_clear)

@@ -1,9 +1,9 @@
 """
-Why a broker cannot be used, in words for the person who set its address.
+Why a broker is unavailable, explained for the person who configured it.
 
-librdkafka tells it in a line of its log, which begins with the broker. Some of
-those lines name a symptom only: a size that cannot be is the first bytes of
-another protocol, and a listener of another kind just hangs up.
+The source is a line of librdkafka's log, which begins with the broker. Some lines
+only name a symptom: an impossible response size is the first bytes of another
+protocol, and a listener of another kind just closes the connection.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ _LINE: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
-QUICK: Final = 1000
-"""Milliseconds: a connection that ends sooner was turned away, not left idle."""
+TURNED_AWAY_WITHIN_MS: Final = 1000
+"""Milliseconds: a connection that ends sooner was refused, not idle."""
 
 
 class Failure(NamedTuple):
-    """One connection that did not come about, or was turned away."""
+    """One connection that failed or was refused."""
 
     broker: str
     """`host:port`."""
     cause: str
-    """What is wrong, and what to look at."""
+    """What is wrong, and what to check."""
     confirmations: int = 1
-    """How often in a row it must happen before it says anything."""
+    """How often in a row it must happen before it counts."""
 
 
 def read_failure(line: str) -> Failure | None:
-    """Read a line of librdkafka; None: it tells of no broker that cannot be used."""
+    """Read a line of librdkafka; None if it is not about an unavailable broker."""
     if (found := _LINE.fullmatch(line)) is None:
         return None
     broker, reason, state = found["broker"], found["reason"], found["state"] or ""
-    if state == "UP" and int(found["after"]) >= QUICK:
-        # Brokers close connections that are idle, and all when they end.
+    if state == "UP" and int(found["after"]) >= TURNED_AWAY_WITHIN_MS:
+        # Brokers close idle connections, and all of them at shutdown.
         return None
     if size := re.search(r"Invalid response size (-?\d+)", reason):
         return Failure(broker, _foreign(int(size[1])))
@@ -60,46 +60,50 @@ _PLAIN: Final = (
 )
 
 _CAUSES: Final = (
-    # A host may have several addresses, and the next one answers.
+    # A host may have several addresses, and the next may answer.
     ("Connection refused", "connection refused: nothing listens there", 2),
-    ("Failed to resolve", "DNS: the name is not known: {}", 1),
+    ("Failed to resolve", "DNS: unknown host name: {}", 1),
     ("setup timed out.* SSL_HANDSHAKE$", _PLAIN, 1),
-    ("setup timed out", "nobody answers: a firewall, or a wrong address", 1),
-    ("ApiVersionRequest.*Timed out", "it does not answer: this may not be Kafka", 1),
+    ("setup timed out", "no answer: a firewall or a wrong address", 1),
+    (
+        "ApiVersionRequest.*Timed out",
+        "connected, but no answer: this may not be Kafka",
+        1,
+    ),
     (
         "certificate verify failed",
-        "TLS: its certificate is not trusted: ssl.ca.location does not have its CA, "
-        "or it is not for this host name",
+        "TLS: certificate not trusted: ssl.ca.location lacks its CA, or the "
+        "certificate is for another host name",
         1,
     ),
     ("PLAINTEXT broker|wrong version number|SSL connection closed", _PLAIN, 1),
     ("SSL_HANDSHAKE$", "TLS: {}", 1),
     (
         "not valid in current SASL state",
-        "authentication: the listener knows no SASL: set security.protocol to "
-        "PLAINTEXT or SSL, or use the port of a SASL listener",
+        "authentication: the listener does not support SASL: set security.protocol "
+        "to PLAINTEXT or SSL, or use the port of a SASL listener",
         1,
     ),
     ("SASL| AUTH", "authentication: {}", 1),
     (
         "Disconnected.* APIVERSION_QUERY$",
-        "it closes the connection at the first request: the listener wants TLS (set "
+        "connection closed at the first request: the listener requires TLS (set "
         "security.protocol), or this is not Kafka",
         2,
     ),
     (
         "Disconnected.* UP$",
-        "it closes the connection after each request: the listener wants "
+        "connection closed after each request: the listener requires "
         "authentication (set security.protocol and sasl.mechanisms)",
         3,
     ),
 )
-"""Parts of librdkafka's words and the connection's state, what they mean, and how
-often it must happen in a row."""
+"""Pattern for librdkafka's text and the connection's state, cause, and how often in a
+row it must happen."""
 
 
 def _foreign(size: int) -> str:
-    """Say what answered, by the four bytes that were taken for a size."""
+    """Name the server by the four bytes that librdkafka read as a size."""
     start = size.to_bytes(4, "big", signed=size < 0)
     if start == b"HTTP":
         return "this is not Kafka: an HTTP server answers"
@@ -111,7 +115,7 @@ def _foreign(size: int) -> str:
 
 
 def _short(reason: str) -> str:
-    """Leave out what is librdkafka's own: places in OpenSSL, the name it was given."""
+    """Remove librdkafka's details: OpenSSL error codes and the host name."""
     reason = re.sub(r"error:[0-9A-F]+:[^:]*::?", "", reason)
     reason = reason.removeprefix("SASL authentication error: ")
     if named := re.fullmatch(r"Failed to resolve '[^']*': (.*)", reason):

@@ -1,22 +1,30 @@
 """
-Makes clients of the driver, and says in our own words that one cannot be made.
+Creates clients of the driver, and translates its exceptions.
 
-With a callback for tokens (`oauth_cb`) the driver waits for the first token
-while it makes a client. An identity provider that is away is then like a broker
-that is away: it is waited for, and ends no process.
+With a callback for tokens (`oauth_cb`) the driver waits for the first token while
+it creates a client. An outage of the identity provider is therefore treated like
+one of a broker: callers retry, and no process ends.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaError as DriverError
+from confluent_kafka.admin import AdminClient
 
 from ..exceptions import KafkaUnavailable
-from .client_errors import RAISED, driver_error
 from .config import KafkaConfig
 
 _Client = TypeVar("_Client")
+
+RAISED: Final = (KafkaException, SystemError)
+"""Raised by calls that serve callbacks once the client is fenced: the driver raises a
+fatal error there, which Python wraps when more callbacks follow."""
 
 
 def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client:
@@ -24,19 +32,42 @@ def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client
     Return a new client of the driver.
 
     Raises:
-        KafkaUnavailable: it could not be made now.
+        KafkaUnavailable: the client could not be created now.
     """
     try:
         return kind(config)
     except RAISED as error:
-        # A system error: the driver has called `error_cb` while it raised another.
-        told = driver_error(error)
-        reason = f"{told.str()} ({told.name()})" if told else str(error)
-        raise KafkaUnavailable(f"No Kafka client can be made: {reason}.") from error
+        # SystemError: the driver called `error_cb` while it raised another error.
+        cause = driver_error(error)
+        reason = f"{cause.str()} ({cause.name()})" if cause else str(error)
+        raise KafkaUnavailable(f"Cannot create a Kafka client: {reason}.") from error
     except BaseException:
         raise
     except:  # noqa: E722
-        # Up to Python 3.11 the driver's bare error, which is not an exception, has
-        # come up here. Only this clause catches it, and to chain it would be unsafe.
+        # Up to Python 3.11 the driver has raised its bare error, which is not an
+        # exception. Only this clause catches it, and to chain it would be unsafe.
         stray = str(sys.exc_info()[1])
-    raise KafkaUnavailable(f"No Kafka client can be made: {stray}.")
+    raise KafkaUnavailable(f"Cannot create a Kafka client: {stray}.")
+
+
+def driver_error(error: Exception) -> DriverError | None:
+    """
+    Return the driver's error from an exception or its cause.
+
+    None if the driver lost it, as it does when a fatal error and a delivery
+    report coincide; the next call raises it again.
+    """
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    return cause.args[0] if isinstance(cause, KafkaException) else None
+
+
+def serve(client: Producer | Consumer | AdminClient) -> None:
+    """Serve callbacks, so that a failed client reports the cause."""
+    with suppress(*RAISED):
+        client.poll(0)
+
+
+def drop(client: Producer) -> None:
+    """Purge the queue of a client that will not be used again."""
+    client.purge()
+    serve(client)

@@ -1,9 +1,9 @@
 """
-A member of a consumer group: the adapter of `consuming.ports.Source`.
+A member of a consumer group: the adapter of `MessageSource`.
 
-Offsets are committed behind the effects, never ahead: `done()` notes what may
-be committed, `commit()` sends it and does not wait, and a partition that is
-taken gets its last commit first.
+Offsets are committed after the effects, never before: `done()` marks a message,
+`commit()` sends the offsets without waiting, and a revoked partition gets its
+last commit before it is given up.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .conversion import consumed
 logger = logging.getLogger(__name__)
 
 COMMIT_INTERVAL: Final = 0.5
-"""Seconds between two commits: a crash makes so much come again, as repeats."""
+"""Seconds between two commits: after a crash, that much arrives again as repeats."""
 
-PATIENCE: Final = 10.0
-"""Seconds for one question to the group's coordinator."""
+COORDINATOR_TIMEOUT: Final = 10.0
+"""Seconds for one request to the group coordinator."""
 
 _ROUTINE: Final = frozenset(
     {
@@ -41,7 +41,7 @@ _ROUTINE: Final = frozenset(
         DriverError._NO_OFFSET,
     }
 )
-"""Refusals of a commit that every rebalance brings; the next owner goes on."""
+"""Refusals of a commit in every rebalance; the next owner processes the messages."""
 
 
 class KafkaSource:
@@ -51,12 +51,12 @@ class KafkaSource:
     Args:
         options: the settings of the outbox.
         group: the consumer group.
-        topics: what it subscribes to.
+        topics: the topics to subscribe to.
         name: the process, as `client.id` shows it to operators.
-        starts: asked, for partitions that come, at which offsets to start;
-            those that it does not name start where the group has committed.
-            It may block, and the group waits.
-        on_change: told when partitions have come or gone.
+        start_offsets: returns, for newly assigned partitions, the offsets to start
+            at; the others start at the group's committed offsets. It may block,
+            and the group waits.
+        on_change: called when partitions were assigned or revoked.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class KafkaSource:
         group: str,
         topics: Sequence[str],
         name: str = "",
-        starts: Callable[
+        start_offsets: Callable[
             [Sequence[TopicPartition]], Mapping[TopicPartition, int]
         ] = lambda _: {},
         on_change: Callable[[], None] = lambda: None,
@@ -75,9 +75,9 @@ class KafkaSource:
         if name:
             self._config["client.id"] = name
         self._topics = list(topics)
-        self._starts = starts
+        self._start_offsets = start_offsets
         self._on_change = on_change
-        self._trouble = ClientErrors(
+        self._errors = ClientErrors(
             f"consumer group {group}", action="consume", config=self._config
         )
         self._consumer: Consumer | None = None
@@ -85,11 +85,11 @@ class KafkaSource:
         self._owned: set[TopicPartition] = set()
         self._member_id = ""
         self._taken: set[TopicPartition] = set()
-        """Places that went away since the last poll."""
+        """Partitions that were revoked or lost since the last poll."""
         self._at_end: dict[TopicPartition, int] = {}
-        """Where partitions end that have been read so far."""
+        """Ends of the partitions that have been read to their ends."""
         self._at_work: dict[TopicPartition, int] = {}
-        """Offsets of the last messages that were handed out and are not done."""
+        """Offsets of the last messages that were returned and are not done."""
         self._done: dict[TopicPartition, int] = {}
         """Offsets to commit."""
         self._is_committing = False
@@ -98,10 +98,10 @@ class KafkaSource:
         self._joined_at = 0.0
         """When partitions were last assigned."""
         self._settling = 2 * options.SESSION_TIMEOUT
-        """Seconds after which a member without partitions gets none any more."""
+        """Seconds after which a member without partitions will not get any."""
 
     @property
-    def places(self) -> tuple[TopicPartition, ...]:
+    def partitions(self) -> tuple[TopicPartition, ...]:
         return tuple(sorted(self._owned))
 
     @property
@@ -109,7 +109,7 @@ class KafkaSource:
         if not self.has_joined or self._buffer:
             return False
         if not self._owned:
-            # Whoever joins others gets nothing at first, and then what they give up.
+            # A new member gets nothing at first, and then what others give up.
             return time.monotonic() - self._joined_at >= self._settling
         return self._owned <= self._at_end.keys()
 
@@ -117,7 +117,9 @@ class KafkaSource:
         self._taken.clear()
         self._collect(limit, timeout)
         taken, self._buffer = self._buffer[:limit], self._buffer[limit:]
-        self._at_work.update({message.place: message.offset for message in taken})
+        self._at_work.update(
+            {message.topic_partition: message.offset for message in taken}
+        )
         return taken
 
     def serve(self) -> None:
@@ -127,22 +129,22 @@ class KafkaSource:
         consumer = self._connected()
         deadline = time.monotonic() + timeout
         while not until() and (left := deadline - time.monotonic()) > 0:
-            # Each time, since partitions may have come.
+            # Each time, since partitions may have been assigned.
             consumer.pause(consumer.assignment())
             self._serve(min(left, 0.1))
         consumer.resume(consumer.assignment())
 
     def owns(self, message: ConsumedMessage) -> bool:
-        return message.place in self._owned - self._taken
+        return message.topic_partition in self._owned - self._taken
 
     def done(self, message: ConsumedMessage) -> None:
         if self.owns(message):
-            self._done[message.place] = message.offset + 1
-            if self._at_work.get(message.place) == message.offset:
-                del self._at_work[message.place]
+            self._done[message.topic_partition] = message.offset + 1
+            if self._at_work.get(message.topic_partition) == message.offset:
+                del self._at_work[message.topic_partition]
 
     def ends(self) -> dict[TopicPartition, int]:
-        unread = {message.place for message in self._buffer} | self._at_work.keys()
+        unread = {m.topic_partition for m in self._buffer} | self._at_work.keys()
         return {at: end for at, end in self._at_end.items() if at not in unread}
 
     def commit(self) -> None:
@@ -156,12 +158,14 @@ class KafkaSource:
                 self._is_committing = False
                 self._report(error.args[0])
 
-    def token(self, place: TopicPartition) -> str:
-        asked = [DriverTopicPartition(*place)]
+    def token(self, topic_partition: TopicPartition) -> str:
+        asked = [DriverTopicPartition(*topic_partition)]
         try:
-            (answer,) = self._connected().committed(asked, timeout=PATIENCE)
+            (answer,) = self._connected().committed(asked, timeout=COORDINATOR_TIMEOUT)
         except KafkaException as error:
-            raise self._trouble.unavailable("The offset", error) from error
+            raise self._errors.unavailable(
+                "Cannot read the committed offset", error
+            ) from error
         if answer.error is not None:
             raise KafkaUnavailable(answer.error.str())
         return str(answer.metadata)
@@ -169,30 +173,28 @@ class KafkaSource:
     def lag(self) -> int:
         if self._consumer is None:
             return 0
-        behind = [
-            DriverTopicPartition(*place) for place in self._owned - self._at_end.keys()
-        ]
+        behind = [DriverTopicPartition(*at) for at in self._owned - self._at_end.keys()]
         total = 0
         try:
             for partition in self._consumer.position(behind):
                 low, high = self._consumer.get_watermark_offsets(partition, cached=True)
                 total += max(0, high - max(partition.offset, low))
         except KafkaException as error:
-            logger.debug("The lag is not known: %s", error)
+            logger.debug("Cannot compute the lag: %s", error)
         return total
 
     def group_metadata(self) -> Any:
         """
-        What fences a transaction of this member by its generation.
+        Return the metadata that fences a transaction by this member's generation.
 
         Raises:
-            KafkaUnavailable: it is a member no more. Then the client's metadata
-                names no member, and the broker would take that for nobody's.
+            KafkaUnavailable: it is not a member any more. Its metadata would name
+                no member then, and the broker would not fence the transaction.
         """
         consumer = self._connected()
         metadata = consumer.consumer_group_metadata()
         if not self._member_id or consumer.memberid() != self._member_id:
-            raise KafkaUnavailable("The group has gone on without this consumer.")
+            raise KafkaUnavailable("This consumer is no longer a member of its group.")
         return metadata
 
     def close(self) -> None:
@@ -208,7 +210,7 @@ class KafkaSource:
                 Consumer,
                 {
                     **self._config,
-                    **self._trouble.callbacks,
+                    **self._errors.callbacks,
                     "on_commit": self._on_commit,
                 },
             )
@@ -227,7 +229,7 @@ class KafkaSource:
             timeout = 0
 
     def _serve(self, timeout: float) -> bool:
-        """Poll once; return whether something came."""
+        """Poll once; return whether a message or an event arrived."""
         try:
             message = self._connected().poll(timeout)
         except KafkaUnavailable as error:
@@ -239,18 +241,18 @@ class KafkaSource:
         if message is not None:
             self._take(message)
         else:
-            self._trouble.ask(self._connected(), self._topics[0])
+            self._errors.probe(self._connected(), self._topics[0])
         return message is not None
 
     def _take(self, message: Message) -> None:
-        place = (message.topic() or "", message.partition() or 0)
+        topic_partition = (message.topic() or "", message.partition() or 0)
         if (error := message.error()) is None:
-            if self._trouble.is_open:
-                self._trouble.end()
-            self._at_end.pop(place, None)
+            if self._errors.is_failing:
+                self._errors.recovered()
+            self._at_end.pop(topic_partition, None)
             self._buffer.append(consumed(message))
         elif error.code() == DriverError._PARTITION_EOF:
-            self._at_end[place] = message.offset() or 0
+            self._at_end[topic_partition] = message.offset() or 0
         else:
             self._report(error)
 
@@ -260,16 +262,16 @@ class KafkaSource:
         self, consumer: Consumer, partitions: list[DriverTopicPartition]
     ) -> None:
         if self._consumer is None:
-            # From close(): the client assigns them itself and gives them back. What
-            # is asked of it now it may never answer.
+            # close() is running: the client assigns and revokes them itself, and
+            # calls to the consumer may hang.
             return
-        places = [(p.topic, p.partition) for p in partitions]
-        starts = self._starts(places) if places else {}
-        for partition, place in zip(partitions, places, strict=True):
-            if place in starts:
-                partition.offset = starts[place]
+        assigned = [(p.topic, p.partition) for p in partitions]
+        starts = self._start_offsets(assigned) if assigned else {}
+        for partition, topic_partition in zip(partitions, assigned, strict=True):
+            if topic_partition in starts:
+                partition.offset = starts[topic_partition]
         consumer.incremental_assign(partitions)
-        self._owned.update(places)
+        self._owned.update(assigned)
         self._member_id = consumer.memberid() or ""
         self.has_joined, self._joined_at = True, time.monotonic()
         self._on_change()
@@ -278,7 +280,7 @@ class KafkaSource:
         self, consumer: Consumer, partitions: list[DriverTopicPartition]
     ) -> None:
         mine = {(p.topic, p.partition) for p in partitions} & self._done.keys()
-        self._commit_now(consumer, {place: self._done[place] for place in mine})
+        self._commit_now(consumer, {at: self._done[at] for at in mine})
         self._on_lost(consumer, partitions)
 
     def _on_lost(
@@ -287,10 +289,10 @@ class KafkaSource:
         gone = {(p.topic, p.partition) for p in partitions}
         self._owned -= gone
         self._taken |= gone
-        self._buffer = [m for m in self._buffer if m.place not in gone]
-        for place in gone:
+        self._buffer = [m for m in self._buffer if m.topic_partition not in gone]
+        for topic_partition in gone:
             for known in (self._done, self._at_end, self._at_work):
-                known.pop(place, None)
+                known.pop(topic_partition, None)
         consumer.incremental_unassign(partitions)
         self._on_change()
 
@@ -299,11 +301,11 @@ class KafkaSource:
     ) -> None:
         self._is_committing = False
         for partition in partitions:
-            place = (partition.topic, partition.partition)
+            topic_partition = (partition.topic, partition.partition)
             if refusal := error or partition.error:
                 self._report(refusal)
-            elif self._done.get(place) == partition.offset:
-                del self._done[place]
+            elif self._done.get(topic_partition) == partition.offset:
+                del self._done[topic_partition]
 
     def _commit_now(
         self, consumer: Consumer, offsets: Mapping[TopicPartition, int]
@@ -312,15 +314,15 @@ class KafkaSource:
             try:
                 consumer.commit(offsets=_partitions(offsets), asynchronous=False)
             except KafkaException as error:
-                # They come again and are known then.
+                # The messages arrive again, as repeats.
                 self._report(error.args[0])
 
     def _report(self, error: DriverError) -> None:
         if error.code() in _ROUTINE:
-            logger.debug("A commit came too late: %s", error.name())
+            logger.debug("Commit refused after a rebalance: %s", error.name())
         else:
-            self._trouble.note(error)
+            self._errors.note(error)
 
 
 def _partitions(offsets: Mapping[TopicPartition, int]) -> list[DriverTopicPartition]:
-    return [DriverTopicPartition(*place, offset) for place, offset in offsets.items()]
+    return [DriverTopicPartition(*at, offset) for at, offset in offsets.items()]

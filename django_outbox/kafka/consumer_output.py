@@ -1,13 +1,12 @@
 """
-What consumers send by themselves: dead letters, and the output of transforms.
+Sends the messages of consumers: dead letters, and the output of transforms.
 
-`KafkaDeadLetters` sends one letter and waits for it. `KafkaTransforms` sends
-many, with the offsets of what they were made of, in one Kafka transaction.
+`KafkaDeadLetters` sends one message and waits for it. `KafkaTransforms` sends
+many, with the offsets of their input, in one Kafka transaction.
 
-librdkafka repeats a commit by itself, and a repeated one that comes late can
-hit the next transaction. Therefore any trouble in a transaction, and any
-disconnect during it, ends the producer; a new one under the same
-transactional id makes an end of whatever is open.
+librdkafka repeats commit requests, and a late repetition can hit the next
+transaction. Therefore any error or disconnect during a transaction ends the
+producer. A new one with the same transactional id ends open transactions.
 """
 
 from __future__ import annotations
@@ -23,60 +22,60 @@ from confluent_kafka import TopicPartition as DriverTopicPartition
 from ..exceptions import KafkaUnavailable
 from ..message.incoming import OutgoingMessage, TopicPartition
 from ..settings.options import OutboxSettings
-from .client_errors import ClientErrors, drop, serve
-from .clients import make
+from .client_errors import ClientErrors
+from .clients import drop, make, serve
 from .config import KafkaConfig, producer_config, transform_config
 from .destinations import Destinations
 from .failures import failure, no_offset
 
-PATIENCE: Final = 10.0
+STEP_TIMEOUT: Final = 10.0
 """Seconds for one step of a transaction."""
 
-LARGEST: Final = 10 * 1024 * 1024
-"""Bytes of a dead letter before it is compressed, unless `message.max.bytes` says
-otherwise: more could not always be sent within the delivery timeout."""
+MAX_MESSAGE_BYTES: Final = 10 * 1024 * 1024
+"""Bytes of a message before compression, unless `message.max.bytes` is set: larger ones
+could not always be sent within the delivery time-out."""
 
 _FOR_DEAD_LETTERS: Final[KafkaConfig] = {
     # The client accepts 1 MB by default, and a broker may accept more.
-    "message.max.bytes": LARGEST,
-    # A topic's limit counts compressed bytes, and what came may have been compressed.
+    "message.max.bytes": MAX_MESSAGE_BYTES,
+    # Topics limit compressed bytes, and the original may have been compressed.
     "compression.type": "gzip",
 }
 """Defaults that PRODUCER_KAFKA and KAFKA may override."""
 
 
 class Member(Protocol):
-    """What a transaction wants to know of the consumer."""
+    """The consumer whose offsets a transaction sends."""
 
     def group_metadata(self) -> object:
-        """What fences it by the group's generation."""
+        """Return the metadata that fences it by the group's generation."""
 
 
 class KafkaDeadLetters:
-    """An idempotent producer for single letters; made at first use."""
+    """An idempotent producer of single messages; created at first use."""
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
         self._config = _FOR_DEAD_LETTERS | producer_config(options)
         if name:
             self._config["client.id"] = name
-        self._patience = options.DELIVERY_TIMEOUT + 1.0
-        self._trouble = ClientErrors(
-            "producer of dead letters", action="consume", config=self._config
+        self._flush_timeout = options.DELIVERY_TIMEOUT + 1.0
+        self._errors = ClientErrors(
+            "dead letter producer", action="consume", config=self._config
         )
         self._client: Client | None = None
 
-    def send(self, letter: OutgoingMessage) -> None:
+    def send(self, message: OutgoingMessage) -> None:
         if self._client is None:
-            self._client = make(Client, {**self._config, **self._trouble.callbacks})
+            self._client = make(Client, {**self._config, **self._errors.callbacks})
         client, self._client = self._client, None
         try:
-            _deliver(client, [letter], self._patience)
+            _deliver(client, [message], self._flush_timeout)
         except BaseException:
-            # A letter that is late must not come after it was sent again.
+            # A late copy must not arrive after a repetition.
             drop(client)
             raise
         self._client = client
-        self._trouble.end()
+        self._errors.recovered()
 
     def close(self) -> None:
         self._client = None
@@ -88,7 +87,7 @@ class KafkaTransforms:
 
     Args:
         options: the settings of the outbox.
-        transactional_id: of one process and of no other that runs.
+        transactional_id: unique among running processes.
         member: the consumer whose offsets it sends.
     """
 
@@ -96,51 +95,51 @@ class KafkaTransforms:
         self, options: OutboxSettings, *, transactional_id: str, member: Member
     ) -> None:
         self._config = {
-            "message.max.bytes": LARGEST,
+            "message.max.bytes": MAX_MESSAGE_BYTES,
             **transform_config(options, transactional_id),
         }
         self._member = member
-        self._patience = options.DELIVERY_TIMEOUT + 1.0
-        self._trouble = ClientErrors(
-            "producer of transformed messages", action="consume", config=self._config
+        self._flush_timeout = options.DELIVERY_TIMEOUT + 1.0
+        self._errors = ClientErrors(
+            "transform producer", action="consume", config=self._config
         )
         self._open: tuple[Client, Destinations] | None = None
 
     def send(
         self,
-        letters: Sequence[OutgoingMessage],
-        positions: Mapping[TopicPartition, int],
+        messages: Sequence[OutgoingMessage],
+        offsets: Mapping[TopicPartition, int],
         token: str,
     ) -> None:
         client, destinations = is_open = self._open or self._made()
         self._open = None
-        troubles = self._trouble.count
+        error_count = self._errors.count
         try:
-            for letter in letters:
-                destinations.check(letter)
+            for message in messages:
+                destinations.check(message)
             client.begin_transaction()
-            _deliver(client, letters, self._patience)
+            _deliver(client, messages, self._flush_timeout)
             client.send_offsets_to_transaction(
                 [
-                    DriverTopicPartition(*place, offset, metadata=token)
-                    for place, offset in positions.items()
+                    DriverTopicPartition(*at, offset, metadata=token)
+                    for at, offset in offsets.items()
                 ],
                 self._member.group_metadata(),
-                PATIENCE,
+                STEP_TIMEOUT,
             )
-            client.commit_transaction(PATIENCE)
+            client.commit_transaction(STEP_TIMEOUT)
         except KafkaException as error:
             drop(client)
-            raise self._trouble.unavailable("The transaction", error) from error
+            raise self._errors.unavailable("Transaction failed", error) from error
         except SystemError as error:
             drop(client)
-            raise KafkaUnavailable("The client met with a fatal error.") from error
+            raise KafkaUnavailable("The Kafka client had a fatal error.") from error
         except BaseException:
             drop(client)
             raise
-        if self._trouble.count == troubles:
+        if self._errors.count == error_count:
             self._open = is_open
-            self._trouble.end()
+            self._errors.recovered()
 
     def renew(self) -> None:
         self._open = self._made()
@@ -149,26 +148,28 @@ class KafkaTransforms:
         self._open = None
 
     def _made(self) -> tuple[Client, Destinations]:
-        client = make(Client, {**self._config, **self._trouble.callbacks})
+        client = make(Client, {**self._config, **self._errors.callbacks})
         try:
-            client.init_transactions(PATIENCE)
+            client.init_transactions(STEP_TIMEOUT)
         except KafkaException as error:
             serve(client)
-            raise self._trouble.unavailable("The transaction", error) from error
+            raise self._errors.unavailable(
+                "Cannot start transactions", error
+            ) from error
         return client, Destinations(client)
 
 
 def _deliver(
-    client: Client, letters: Sequence[OutgoingMessage], patience: float
+    client: Client, messages: Sequence[OutgoingMessage], timeout: float
 ) -> None:
     """
-    Send letters and wait until each is in the log.
+    Send messages and wait until each is in the log.
 
     Raises:
-        DeliveryFailed: the first of them that is not.
+        DeliveryFailed: the first error, if one is not.
     """
     errors: list[Exception] = []
-    is_alone = len(letters) == 1
+    is_alone = len(messages) == 1
 
     def report(error: DriverError | None, message: Message) -> None:
         if error is not None:
@@ -176,32 +177,32 @@ def _deliver(
         elif message.offset() is None:
             errors.append(no_offset())
 
-    for letter in letters:
+    for message in messages:
         try:
-            _produce(client, letter, report)
+            _produce(client, message, report)
         except KafkaException as error:
             raise failure(error.args[0], is_alone=True) from error
-    if client.flush(patience):
-        raise KafkaUnavailable("Kafka has not acknowledged everything in time.")
+    if client.flush(timeout):
+        raise KafkaUnavailable("Kafka did not acknowledge every message in time.")
     if errors:
         raise errors[0]
 
 
 def _produce(
     client: Client,
-    letter: OutgoingMessage,
+    message: OutgoingMessage,
     report: Callable[[DriverError | None, Message], None],
 ) -> None:
-    partition = -1 if letter.partition is None else letter.partition
+    partition = -1 if message.partition is None else message.partition
     while True:
         try:
             client.produce(
-                letter.topic,
-                letter.value,
-                letter.key,
+                message.topic,
+                message.value,
+                message.key,
                 partition,
                 report,
-                headers=letter.headers,
+                headers=message.headers,
             )
         except BufferError:
             client.poll(0.1)

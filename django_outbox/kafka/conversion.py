@@ -1,4 +1,4 @@
-"""From the driver's message to the value that handlers get."""
+"""Converts the driver's messages to `ConsumedMessage`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ logger = logging.getLogger(__name__)
 
 _ask_headers: Final = methodcaller("headers")
 """
-Calls `message.headers()`, and notices an error in any case.
+Calls `message.headers()` so that an error is always raised here.
 
-A plain call, once Python has specialised it, may go on with what the driver has left
-half done: an error that comes up anywhere later, and pairs without a name.
+After Python has specialised a plain call, a driver error in it may surface anywhere
+later, and the result may have pairs without a name.
 """
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def consumed(message: Message) -> ConsumedMessage:
-    """Turn the driver's message, which must have no error, into ours."""
+    """Convert a message that has no error."""
     kind, milliseconds = message.timestamp()
     has_time = kind != TIMESTAMP_NOT_AVAILABLE
     return ConsumedMessage(
@@ -41,7 +41,7 @@ def consumed(message: Message) -> ConsumedMessage:
 
 
 def _moment(milliseconds: int) -> datetime:
-    """Return the time, or the last there is: a producer may have sent microseconds."""
+    """Return the time; the latest possible if a producer sent microseconds."""
     try:
         return _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -49,19 +49,19 @@ def _moment(milliseconds: int) -> datetime:
 
 
 def headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
-    """Return the headers; none, with a warning, if the driver cannot read them."""
+    """Return the headers; if the driver cannot read them, none and a warning."""
     try:
         found = _ask_headers(message)
     except SystemError:
-        # The driver fails on a name that is not UTF-8. To ask again would crash it.
+        # The driver fails on a name that is not UTF-8; a second call would crash.
         logger.warning(
-            "The headers of message %s/%s at offset %s cannot be read: the name of one "
-            "is not UTF-8. The message is taken for one without headers",
+            "Cannot read the headers of message %s/%s at offset %s: a header name is "
+            "not UTF-8. Delivering the message without headers",
             *(message.topic(), message.partition(), message.offset()),
             extra={"action": "headers_unreadable"},
         )
         return ()
-    # The driver's types allow for what is given to a producer, too.
+    # The driver's types also include what producers accept.
     pairs = cast("Sequence[tuple[str, str | bytes | None]]", found or ())
     return tuple((name, _bytes(value)) for name, value in pairs)
 

@@ -1,9 +1,9 @@
 """
-What became of the messages of one transaction, as the client reports it.
+The delivery reports of one transaction, and which records they fault.
 
-`transactions.py` gives `note` to every produce call. Between equal messages of
-one lane it does not matter which was refused, so that no call needs a closure
-that knows its record: that would cost a tenth of the throughput.
+All produce calls share one callback, `note`: a closure per record would cost a
+tenth of the throughput. Reports are matched to records by topic, key and value;
+between equal messages of one key it does not matter which was refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..relay.ledger.ports import Fault
 from .failures import failure, no_offset
 
 _ABANDONED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
-"""Codes of records that went down with the transaction: no fault of theirs."""
+"""Codes of records that were dropped with the transaction, not at fault."""
 
 
 class Reports:
@@ -31,16 +31,16 @@ class Reports:
         self.acknowledged = 0
         """Messages that are in the log, each at an offset."""
         self.ledger_refusal: DeliveryFailed | None = None
-        """Why the ledger is not in the log, if it was refused by itself."""
+        """Why the ledger itself was refused, if it was."""
         self._refused: list[tuple[Message, DriverError | None]] = []
         self._faults: list[Fault] = []
 
     def reject(self, record: Record, error: DriverError) -> None:
-        """Note that the client did not even queue this record."""
+        """Note that the client did not queue this record."""
         self._faults.append(Fault(record, failure(error, is_alone=True)))
 
     def note(self, error: DriverError | None, message: Message) -> None:
-        """Take a delivery report; one without an offset is none."""
+        """Take a delivery report; without an offset it counts as a refusal."""
         if error is None and message.offset() is not None:
             self.acknowledged += 1
         else:
@@ -56,16 +56,16 @@ class Reports:
             self.reject_ledger(error)
 
     def reject_ledger(self, error: DriverError) -> None:
-        """Note why the ledger could not be sent, unless it went down with others."""
+        """Note why the ledger was refused, unless it was dropped with others."""
         if error.name() not in _ABANDONED:
             self.ledger_refusal = failure(error, is_alone=True)
 
     def faults(self, records: Sequence[Record], *, was_late: bool) -> list[Fault]:
         """
-        Tell which records kept the transaction from being committed.
+        Return the records that prevented the commit.
 
-        `was_late` says that it was given up because records took too long:
-        then it is those, unless others were refused.
+        With `was_late` the transaction was aborted because records took too long;
+        then those are at fault, unless others were refused.
         """
         is_alone = len(records) == 1
         faults = list(self._faults)
@@ -83,12 +83,12 @@ class Reports:
     ) -> Iterator[tuple[Record, DriverError | None]]:
         sent: dict[tuple[str, str, bytes | None], deque[Record]] = {}
         for record in records:
-            place = (record.topic, record.key, _raw(record.value))
-            sent.setdefault(place, deque()).append(record)
+            identity = (record.topic, record.key, _raw(record.value))
+            sent.setdefault(identity, deque()).append(record)
         for message, error in self._refused:
             value = message.value()
-            place = (message.topic() or "", _text(message.key()), _raw(value))
-            if waiting := sent.get(place):
+            identity = (message.topic() or "", _text(message.key()), _raw(value))
+            if waiting := sent.get(identity):
                 yield waiting.popleft(), error
 
 

@@ -1,8 +1,8 @@
 """
-Whether a topic is up, before a record to it joins a transaction.
+Checks that a topic is ready before a record to it joins a transaction.
 
-To a partition that is still coming up, records can be acknowledged and lost;
-and a record that waits for an unknown topic holds up its whole transaction.
+A partition that is still starting can acknowledge records and lose them, and a
+record that waits for an unknown topic delays its whole transaction.
 """
 
 from __future__ import annotations
@@ -16,49 +16,50 @@ from ..exceptions import DeliveryFailed, RecordPoisoned
 from .failures import failure
 
 LOOK_UP_TIMEOUT: Final = 2.0
-"""Seconds for the broker to tell of a topic."""
+"""Seconds for one metadata request."""
 
 
 class Addressed(Protocol):
-    """A record of the outbox, or a letter of a consumer."""
+    """A record of the outbox, or an outgoing message of a consumer."""
 
     @property
     def topic(self) -> str:
-        """Where it goes."""
+        """The topic it is sent to."""
 
     @property
     def partition(self) -> int | None:
-        """The partition that was chosen for it, if one was."""
+        """Its explicit partition, if it has one."""
 
 
 class Destinations:
-    """What one client knows of topics; each is looked up once when it is up."""
+    """The topics that one client knows; each is looked up until it is ready."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._partitions: dict[str, int] = {}
-        self._unfit: dict[str, DeliveryFailed] = {}
+        self._unready: dict[str, DeliveryFailed] = {}
 
     def begin(self) -> None:
-        """Look again at topics that were not up, from here on."""
-        self._unfit.clear()
+        """Forget which topics were not ready, to look them up again."""
+        self._unready.clear()
 
     def check(self, record: Addressed) -> None:
         """
-        Return when the record's partition has a leader, as far as is known.
+        Check that the record's topic is ready and has its partition.
 
         Raises:
-            DeliveryFailed: its topic or partition is not there, or not yet.
+            DeliveryFailed: the topic does not exist or has no leader now.
+            RecordPoisoned: the topic does not have that partition.
         """
         topic = record.topic
         count = self._partitions.get(topic)
         if count is None:
-            if topic in self._unfit:
-                raise self._unfit[topic]
+            if topic in self._unready:
+                raise self._unready[topic]
             try:
                 self._partitions[topic] = count = self._look_up(topic)
             except DeliveryFailed as error:
-                self._unfit[topic] = error
+                self._unready[topic] = error
                 raise
         if record.partition is not None and record.partition >= count:
             raise RecordPoisoned(
@@ -67,7 +68,7 @@ class Destinations:
             )
 
     def _look_up(self, topic: str) -> int:
-        """Return how many partitions a topic has."""
+        """Return the number of partitions of a topic."""
         try:
             found = self._client.list_topics(topic, timeout=LOOK_UP_TIMEOUT)
         except KafkaException as error:

@@ -1,9 +1,8 @@
 """
-What the driver's errors mean to the relay: try again, poison, or rebuild.
+What the driver's errors mean to the relay: retry, poison, or a new client.
 
-`producer.py` hands over each error of a produce call or a delivery report.
-Names are those of librdkafka's list; a leading underscore marks an error that
-the client itself found.
+The names are librdkafka's; a leading underscore marks an error that the client
+itself found.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _POISON: Final = frozenset(
         "_UNKNOWN_TOPIC",
     }
 )
-"""The record's own destination is at fault."""
+"""Errors of the record's destination."""
 
 _POISON_IN_BATCH: Final = frozenset(
     {
@@ -36,14 +35,14 @@ _POISON_IN_BATCH: Final = frozenset(
         "UNSUPPORTED_FOR_MESSAGE_FORMAT",
     }
 )
-"""Said of a whole batch: one record is at fault, and its neighbours fail too."""
+"""Errors of a batch: one record is at fault, and the others fail with it."""
 
 
 def failure(error: DriverError, *, is_alone: bool) -> DeliveryFailed:
     """
-    Turn the driver's error into the relay's.
+    Convert the driver's error to the relay's.
 
-    `is_alone` says that the record shared its batch with no other.
+    `is_alone` means that the record was alone in its batch.
     """
     code, text = error.name(), error.str()
     if error.fatal() or code == "_FATAL":
@@ -57,10 +56,10 @@ def failure(error: DriverError, *, is_alone: bool) -> DeliveryFailed:
 
 def no_offset() -> DeliveryFailed:
     """
-    Refuse an acknowledgement that names no offset.
+    Return the error for an acknowledgement without an offset.
 
-    A first batch to a topic that is just coming up can be refused, sent again
-    and then taken for a duplicate: reported as delivered, yet not in the log.
+    The first batch to a starting topic can be refused, sent again and then be
+    deduplicated: it is reported as delivered, but is not in the log.
     """
     message = "Kafka acknowledged the record without an offset: it may be lost."
     return DeliveryFailed(message, code="NO_OFFSET")

@@ -1,8 +1,8 @@
 """
 The wire format of NELI's heartbeats: a small JSON object.
 
-Anyone who may write to the leader topic may write anything: what does not
-parse is no heartbeat, and is passed over in silence.
+Anyone who may write to the leader topic may write anything, so messages that do
+not parse are ignored.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..election.ports import Heartbeat
 from ..message.headers import MESSAGE_ID, texts
 from .conversion import headers
 
-LONGEST: Final = 4096
-"""Bytes: a longer message is nobody's heartbeat."""
+MAX_HEARTBEAT_BYTES: Final = 4096
+"""Longer messages are ignored."""
 
 _OUTBOX: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SYSTEM: Final = re.compile(r"[0-9]{1,20}/[0-9]{1,10}")
 
 
 def encode(heartbeat: Heartbeat) -> bytes:
-    """Write a heartbeat as the value of a message."""
+    """Return a heartbeat as the value of a message."""
     fields = {
         "node": heartbeat.node,
         "nonce": heartbeat.nonce,
@@ -42,17 +42,17 @@ def encode(heartbeat: Heartbeat) -> bytes:
 
 
 def read(message: Message) -> Heartbeat | None:
-    """Read a message of the leader topic; None when it is no heartbeat."""
+    """Read a message of the leader topic; None if it is not a heartbeat."""
     heartbeat = decode(message.value())
-    # Whoever may write to an outbox's table can have its harvester send anything.
+    # A row of an outbox table can have any topic and value: not a heartbeat.
     if heartbeat is None or MESSAGE_ID in texts(headers(message)):
         return None
     return heartbeat
 
 
 def decode(value: bytes | None) -> Heartbeat | None:
-    """Read a message's value; None when it is no heartbeat."""
-    if value is None or len(value) > LONGEST:
+    """Read a message's value; None if it is not a heartbeat."""
+    if value is None or len(value) > MAX_HEARTBEAT_BYTES:
         return None
     try:
         fields = json.loads(value)
@@ -69,7 +69,7 @@ def decode(value: bytes | None) -> Heartbeat | None:
 
 
 def _outbox(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return what a heartbeat says of its outbox; nothing unless all of it is right."""
+    """Return a heartbeat's fields about its outbox; none if one is invalid."""
     outbox, system, age = (fields.get(f) for f in ("outbox", "system", "age"))
     is_outbox = isinstance(outbox, str) and _OUTBOX.fullmatch(outbox)
     is_system = isinstance(system, str) and _SYSTEM.fullmatch(system)

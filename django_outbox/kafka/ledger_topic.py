@@ -1,22 +1,20 @@
 """
 The ledger topic: which rows are in the log and may still be in the table.
 
-A compacted topic with one key for each shard, so that only the last ledger of
-a shard matters. `transactions.py` writes one with each transaction and reads
-the last committed one when it opens.
+A compacted topic with one key for each shard, so only the last ledger of a shard
+matters. Each transaction writes one; a producer that opens reads the last
+committed one.
 
-The value is 24 bytes for each record: its id (signed, big-endian), then the 16
-bytes of its message id. What the ids are unique under stands in the headers.
+The value has 24 bytes for each record: its id (signed, big-endian), then the 16
+bytes of its message id. A header names the timeline in which the ids are unique.
 
-Where there are several clusters, 26 bytes follow for each range of ids that
-were committed: first, last, newest time of creation, and how far apart they
-are; a header says how many there are.
+With several clusters, 26 bytes follow for each range of committed ids: first,
+last, latest time of creation, and the id increment; a header has their number.
 
-What is purged is what a ledger lists, so a record that somebody else has put
-into the topic must not pass for one. The headers have names that no row may
-have, a record that an outbox has relayed is refused by its message id, and what
-is wrong in any number is skipped for the ledger before it. An older ledger is
-as true as the last one, and only knows less.
+The relay purges the rows that a ledger lists, so a forged record must not count
+as a ledger. The headers have names that rows must not use, a record that an
+outbox relayed is refused by its message id, and invalid records are skipped in
+favour of the ledger before them. An older ledger is true too; it only lists less.
 """
 
 from __future__ import annotations
@@ -44,8 +42,8 @@ from ..message.headers import MESSAGE_ID, Headers, texts
 from ..message.record import Record
 from ..relay.ledger.committed_ids import MAX_RANGES, IdRange, fault_of
 from ..relay.ledger.ports import Ledger
-from .client_errors import ClientErrors, serve
-from .clients import make
+from .client_errors import ClientErrors
+from .clients import make, serve
 from .config import KafkaConfig
 from .conversion import headers
 
@@ -59,20 +57,20 @@ _TIMELINE: Final = "outbox-ledger-timeline"
 _RANGES: Final = "outbox-ledger-ranges"
 _READ: Final = (_FORMAT, _TIMELINE, _RANGES, MESSAGE_ID)
 
-_NUMBER: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
+_DIGITS: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 
 _PAIR: Final = struct.Struct(">q16s")
 _RANGE: Final = struct.Struct(">qqqH")
 
 _FIRST_STEP: Final = 8
-"""Offsets to go back from the end at first: behind the last ledger come the mark
-of its commit, and whatever aborted transactions have left."""
+"""Offsets to go back from the end at first: the last ledger is followed by its commit
+marker, and by the records of aborted transactions."""
 
-_POLL: Final = 0.1
+_POLL_TIMEOUT: Final = 0.1
 
 
 def encode(ledger: Ledger) -> tuple[Headers, bytes]:
-    """Write a ledger as headers and value of a message."""
+    """Return a ledger as the headers and the value of a message."""
     headers: Headers = [
         (_FORMAT, str(FORMAT)),
         (_TIMELINE, ledger.history),
@@ -83,7 +81,7 @@ def encode(ledger: Ledger) -> tuple[Headers, bytes]:
 
 
 def _identities(records: Sequence[Record]) -> bytes:
-    """Write ids and message ids, as words of eight bytes: one and two a record."""
+    """Encode ids and message ids as words of eight bytes: three for each record."""
     ids = array("q", [record.id for record in records])
     if sys.byteorder == "little":
         ids.byteswap()
@@ -99,8 +97,8 @@ def decode(fields: Mapping[str, str], value: bytes | None) -> Ledger:
     Read a message's headers and value as a ledger; no value is an empty ledger.
 
     Raises:
-        LedgerInvalid: no outbox has written this as its ledger.
-        KafkaError: a later version has.
+        LedgerInvalid: this is not a ledger.
+        KafkaError: a later version wrote it.
     """
     if MESSAGE_ID in fields:
         raise LedgerInvalid("it is a row of an outbox table")
@@ -128,24 +126,24 @@ def _check_format(text: str) -> None:
     number = _number(text)
     if number is not None and number > FORMAT:
         raise KafkaError(
-            f"The last ledger has format {number}, and this version of django-outbox "
-            f"reads {FORMAT}. Update it, or void the ledger: docs/operations/ledger.md."
+            f"The last ledger has format {number}; this version of django-outbox reads "
+            f"{FORMAT}. Upgrade it, or void the ledger: docs/operations/ledger.md."
         )
     if number != FORMAT:
         raise LedgerInvalid(f"its header {_FORMAT} is not {FORMAT}")
 
 
 def _number(text: str) -> int | None:
-    return int(text) if _NUMBER.fullmatch(text) else None
+    return int(text) if _DIGITS.fullmatch(text) else None
 
 
 class Entry(NamedTuple):
-    """One record of the ledger topic, of which nothing is believed yet."""
+    """One record of the ledger topic, not validated yet."""
 
     offset: int
     key: bytes | None
     fields: Mapping[str, str]
-    """Those headers that are looked at."""
+    """The headers that ledgers use."""
     value: bytes | None
 
     @classmethod
@@ -154,7 +152,7 @@ class Entry(NamedTuple):
     ) -> Entry:
         found = texts(headers)
         fields: dict[str, str] = {n: found[n] for n in _READ if n in found}
-        # Of a flood of large records none is kept.
+        # Drop the values of other records, which may be large and many.
         is_ours = value is None or (_FORMAT in fields and MESSAGE_ID not in fields)
         return cls(offset, key, fields, value if is_ours else b"")
 
@@ -167,10 +165,10 @@ def _ledger_in(entry: Entry, shard: int) -> Ledger:
 
 def last_of(entries: Sequence[Entry], *, topic: str, shard: int) -> Ledger | None:
     """
-    Find the last ledger of a shard among records of its partition; None: no one is.
+    Return the last valid ledger of a shard among these records, if there is one.
 
     Raises:
-        KafkaError: a later version has written it.
+        KafkaError: a later version wrote it.
     """
     ledger, fault, skipped = None, "", 0
     for entry in reversed(entries):
@@ -182,10 +180,9 @@ def last_of(entries: Sequence[Entry], *, topic: str, shard: int) -> Ledger | Non
             skipped += 1
     if skipped:
         logger.error(
-            "Skipped %d record(s) of the topic %s that no ledger of this outbox is "
-            "(partition %d, %s). Somebody else writes to it: withdraw the right. "
-            "Records that were sent and not purged may be sent again; see "
-            "docs/operations/ledger.md",
+            "Skipped %d invalid record(s) in the ledger topic %s (partition %d, %s). "
+            "Another client writes to this topic: revoke its permission. Records that "
+            "were sent but not purged may be sent again; see docs/operations/ledger.md",
             *(skipped, topic, shard, fault),
             extra={"action": "ledger_skipped"},
         )
@@ -199,16 +196,16 @@ def read_last(
     Read the last committed ledger of a shard; None when there is none.
 
     Args:
-        config: of the consumer; see `config.ledger_consumer_config`.
-        topic: the ledger topic, whose partition is the shard.
+        config: properties of the consumer.
+        topic: the ledger topic; the shard is its partition.
         timeout: seconds.
 
     Raises:
         KafkaUnavailable: the partition could not be read to its end.
-        KafkaError: a later version has written it.
+        KafkaError: a later version wrote it.
     """
-    trouble = ClientErrors("reader of the ledger", action="read_ledger", config=config)
-    client_config: KafkaConfig = {**config, **trouble.callbacks}
+    errors = ClientErrors("ledger reader", action="read_ledger", config=config)
+    client_config: KafkaConfig = {**config, **errors.callbacks}
     consumer = make(Consumer, client_config)
     deadline = time.monotonic() + timeout
     try:
@@ -225,7 +222,7 @@ def read_last(
             step *= 8
     except KafkaException as error:
         serve(consumer)
-        raise trouble.unavailable("The ledger", error) from error
+        raise errors.unavailable("Cannot read the ledger", error) from error
     finally:
         consumer.close()
     return None
@@ -235,7 +232,7 @@ def _to_the_end(consumer: Consumer, deadline: float) -> Sequence[Entry]:
     """Read committed messages up to the end of the partition."""
     entries: list[Entry] = []
     while time.monotonic() < deadline:
-        message = consumer.poll(_POLL)
+        message = consumer.poll(_POLL_TIMEOUT)
         if message is None:
             continue
         error = message.error()

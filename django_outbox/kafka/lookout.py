@@ -1,8 +1,8 @@
 """
-Hear other outboxes under the names of this one, as a member or before that.
+Detects other outboxes that use the names of this one.
 
-The owner of the partition reads it anyway. A standby is assigned nothing, and a
-newcomer is not even a member: these listen through `Watch`.
+The owner of the leader partition reads it anyway. A standby is assigned nothing,
+and a process that has not joined is not a member: they read through `Watch`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .watch import Watch
 
 class Lookout:
     """
-    Signs a process's heartbeats, and checks those of others; for one thread.
+    Signs this process's heartbeats and checks those of others; for one thread.
 
     Args:
         options: the settings of the outbox.
         shard: the partition whose owner leads.
-        identity: which outbox this is; None: nothing is signed or checked.
-        client_id: the property of that name, or nothing.
+        identity: identity of this outbox; None: nothing is signed or checked.
+        client_id: the property `client.id`, or nothing.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Lookout:
         self._nonce = ""
 
     def owns(self) -> None:
-        """Note that the group has given the partition to this process."""
+        """Note that the group assigned the partition to this process."""
         self._owner_since = time.monotonic()
 
     def signed(self, heartbeat: Heartbeat) -> Heartbeat:
-        """Say in an own heartbeat which outbox is led, and since when."""
+        """Add to a heartbeat which outbox is led, and since when."""
         self._nonce = heartbeat.nonce
         identity = self._identity()
         if identity is None:
@@ -67,18 +67,18 @@ class Lookout:
 
     def heard(self, heartbeat: Heartbeat) -> None:
         """
-        Check what the owner of the partition has read there.
+        Check a heartbeat that this process read as owner of the partition.
 
         Raises:
             WrongOutbox: another outbox was there first.
         """
-        # What this process wrote before its database moved is no copy's.
+        # This process wrote it itself, perhaps before its database moved.
         if heartbeat.nonce != self._nonce:
             self._strangers.check(heartbeat, age=self._age())
 
     def look(self) -> None:
         """
-        Check what is new in the partition, as one who does not own it.
+        Check new heartbeats while this process does not own the partition.
 
         Raises:
             WrongOutbox: another outbox leads.
@@ -91,13 +91,13 @@ class Lookout:
             try:
                 self._watch = Watch(config, topic=topic, shard=self._shard)
             except KafkaUnavailable:
-                # The next look retries; the member of the group reports it.
+                # The next call retries; the member of the group logs the error.
                 return
         for heartbeat in self._watch.heard():
             self._strangers.check(heartbeat)
 
     def close(self) -> None:
-        """Stop to listen; safe to call twice."""
+        """Close the consumer; safe to call twice."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()

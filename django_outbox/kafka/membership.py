@@ -1,10 +1,11 @@
 """
 NELI's membership in a Kafka consumer group: the adapter of `election.ports`.
 
-One consumer, whose rebalance callbacks are the barrier and whose commits are
-the proofs, and one small producer for heartbeats. Both are made at `join` and
-dropped at `leave`, so that nothing exists when a process forks. A process that
-does not own the partition listens to it through a third client (`lookout.py`).
+It has a consumer and a small producer for heartbeats. The consumer's rebalance
+callbacks are the barrier between two leaders, and its commits are the proofs of
+leadership. Both clients are created at `join` and dropped at `leave`, so that
+nothing exists when a process forks. A process that does not own the partition
+reads it through a third client.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ from .topics import ensure_topic, leader_topic
 
 logger = logging.getLogger(__name__)
 
-BATCH: Final = 500
-"""Messages handled in one poll at most, so that a flood cannot hold it."""
+MAX_MESSAGES_PER_POLL: Final = 500
+"""Messages that one poll handles at most, so that a flood cannot block it."""
 
-SHORTEST_STAY: Final = 1.5
+MIN_STAY: Final = 1.5
 """
-Seconds that a new member stays, unless it owns the partition.
+Seconds that a new member stays at least, unless it owns the partition.
 
-librdkafka joins a rebalance at most once a second: if one followed another
-sooner, the leader would wait for the slowest follower, unable to prove itself.
+librdkafka joins a rebalance at most once a second. If one followed another
+sooner, the leader would wait for the slowest follower and could not prove itself.
 """
 
 _ROUTINE: Final = frozenset(
@@ -56,7 +57,7 @@ _ROUTINE: Final = frozenset(
         DriverError.UNKNOWN_MEMBER_ID,
     }
 )
-"""Refusals of a commit that every rebalance brings: no proof, and no trouble."""
+"""Refusals of a commit that every rebalance brings: neither a proof nor an error."""
 
 
 class KafkaMembership:
@@ -67,8 +68,8 @@ class KafkaMembership:
         options: the settings of the outbox.
         name: the process, as `client.id` shows it to operators.
         shard: the partition whose owner leads.
-        identity: which outbox this is; None: it has no identity, and other outboxes
-            under its names go unnoticed.
+        identity: identity of this outbox; None: it has none, and other outboxes that
+            use its names are not detected.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class KafkaMembership:
         self._client_id = {"client.id": name} if name else {}
         self._topic = options.leader_topic
         self._shard = shard
-        self._doorstep = JoinGate(
+        self._join_gate = JoinGate(
             admin_config(options) | self._client_id,
             group=options.leader_group,
             session_timeout=options.SESSION_TIMEOUT,
@@ -92,8 +93,8 @@ class KafkaMembership:
             options, shard=shard, identity=identity, client_id=self._client_id
         )
         self.fencing_token: FencingToken | None = None
-        """Shown in transactions; None when this member does not own the partition, or
-        when records do not go out in transactions."""
+        """Part of transactions; None while this member does not own the partition, or
+        when records are not sent in transactions."""
         self.reason_to_rejoin: str | None = None
         self._position = 0
         self._member_id: str | None = None
@@ -103,27 +104,27 @@ class KafkaMembership:
         self._is_owner = False
         self._is_leaving = False
         self._is_settled = False
-        """Whether the group has answered the join."""
+        """Whether the group has completed the join."""
         self._joined_at = 0.0
-        self._trouble = ClientErrors(
+        self._errors = ClientErrors(
             "leader group", action="elect", config=admin_config(options)
         )
 
     def join(self, listener: Listener) -> None:
-        """See to the leader topic, then subscribe with new clients."""
+        """Ensure that the leader topic exists, then subscribe with new clients."""
         self._leave()
-        if not self._doorstep.is_waiting:
+        if not self._join_gate.is_waiting:
             ensure_topic(
                 admin_config(self._options) | self._client_id,
                 leader_topic(self._options, self._shard),
                 may_create=self._options.CREATE_LEADER_TOPIC,
             )
         try:
-            self._doorstep.enter()
+            self._join_gate.enter()
         except JoinLater:
             self._lookout.look()
             raise
-        common = self._client_id | self._trouble.callbacks
+        common = self._client_id | self._errors.callbacks
         config = consumer_config(self._options) | common
         logger.debug("Joining the leader group with %s", redacted(config))
         self._listener = listener
@@ -145,24 +146,24 @@ class KafkaMembership:
             return
         self._producer.poll(0)
         if not self._is_owner:
-            # Any question has librdkafka see whether it may rejoin. Else it looks once
-            # a second, so that whoever joined just before the next rebalance keeps that
-            # open for up to two; and until it ends the coordinator reads nothing more
-            # of what the leader sends, proofs included.
+            # Any call makes librdkafka check whether it may rejoin. Otherwise it checks
+            # once a second, so a member that joined just before the next rebalance
+            # keeps that open for up to two; until it ends, the coordinator processes
+            # none of the leader's requests, proofs included.
             self._consumer.memberid()
-            # Nor does it hear heartbeats, which would tell that Kafka is back.
-            self._trouble.ask(self._consumer, self._topic)
-        for _ in range(BATCH):
+            # It also gets no heartbeats, which would show that Kafka is back.
+            self._errors.probe(self._consumer, self._topic)
+        for _ in range(MAX_MESSAGES_PER_POLL):
             try:
                 message = self._consumer.poll(timeout)
             except KafkaException as error:
-                self._trouble.note(error.args[0])
+                self._errors.note(error.args[0])
                 return
             if message is None:
                 break
             self._on_message(message)
             timeout = 0
-        self._renew_credential()
+        self._renew_fencing_token()
         if self._is_owner:
             self._lookout.close()
         elif self._is_settled and not self._is_leaving:
@@ -181,9 +182,9 @@ class KafkaMembership:
             )
             self._producer.poll(0)
         except BufferError:
-            logger.debug("The queue of heartbeats is full: none of them goes out")
+            logger.debug("Heartbeat queue full: heartbeat dropped")
         except KafkaException as error:
-            self._trouble.note(error.args[0])
+            self._errors.note(error.args[0])
 
     def confirm(self, offset: int) -> None:
         """Commit to the group that this heartbeat was read; do not wait."""
@@ -193,10 +194,10 @@ class KafkaMembership:
         try:
             self._consumer.commit(offsets=[position], asynchronous=True)
         except KafkaException as error:
-            self._trouble.note(error.args[0])
+            self._errors.note(error.args[0])
 
     def leave(self) -> None:
-        """Give the partition up, leave the group, drop the clients."""
+        """Give up the partition, leave the group, drop the clients."""
         self._lookout.close()
         self._leave()
 
@@ -204,8 +205,8 @@ class KafkaMembership:
         self._is_leaving = True
         self._stay(until=lambda: self._is_owner)
         try:
-            # Not in the callback that close() serves: from there on librdkafka
-            # sends no group heartbeats, and the session might run out meanwhile.
+            # Not in the callback that close() serves: there librdkafka sends no group
+            # heartbeats any more, and the session might expire meanwhile.
             self._let_go()
         finally:
             consumer, self._consumer = self._consumer, None
@@ -219,8 +220,8 @@ class KafkaMembership:
             self._is_leaving = False
 
     def _stay(self, *, until: Callable[[], bool]) -> None:
-        """Poll until something is so, or until the shortest stay is over."""
-        end = self._joined_at + SHORTEST_STAY
+        """Poll until `until()` is true or the minimum stay is over."""
+        end = self._joined_at + MIN_STAY
         while self._consumer is not None and not until():
             if time.monotonic() >= end:
                 return
@@ -230,10 +231,10 @@ class KafkaMembership:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._consumer is None:
-            # From leave(): the client assigns them itself and gives them back. What
-            # is asked of it now it may never answer.
+            # close() is running: the client assigns and revokes them itself, and
+            # calls to the consumer may hang.
             return
-        # What was committed is a proof of the past, never a place to start from.
+        # A committed offset is an old proof, never an offset to start from.
         for partition in partitions:
             partition.offset = OFFSET_END
         consumer.incremental_assign(partitions)
@@ -245,7 +246,7 @@ class KafkaMembership:
             self._listener.assigned()
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        # The broker elects nobody before this method returns.
+        # The broker assigns the partition to nobody before this method returns.
         try:
             if self._has_shard(partitions):
                 self._let_go()
@@ -263,10 +264,10 @@ class KafkaMembership:
             consumer.incremental_unassign(partitions)
 
     def _let_go(self) -> None:
-        """Have the listener drain, once for each assignment."""
+        """Let the listener drain, once for each assignment."""
         if self._is_owner:
-            # A rebalance that takes the partition has begun a new generation.
-            self._renew_credential()
+            # The rebalance that revokes the partition began a new generation.
+            self._renew_fencing_token()
             self._is_owner = False
             try:
                 if self._listener is not None:
@@ -274,19 +275,19 @@ class KafkaMembership:
             finally:
                 self.fencing_token = None
 
-    def _renew_credential(self) -> None:
+    def _renew_fencing_token(self) -> None:
         """
-        Follow the group's generations for as long as the partition is ours.
+        Follow the group's generations while we own the partition.
 
-        A member that the group has dropped learns a new generation only after
-        it was told of the loss, and from there on it is no owner.
+        A member that the group dropped learns a new generation only after the
+        callback about the loss, and then it is not the owner any more.
         """
         if not self._options.is_exactly_once:
             return
         if self._is_owner and self._consumer is not None and self._position:
             group = self._consumer.consumer_group_metadata()
-            # A client that was dropped and not told yet names no member here, and
-            # the broker would take its commits for anybody's.
+            # A client that was dropped, but has not served the callback yet, has no
+            # member id here, and the broker would not fence its commits.
             if self._consumer.memberid() == self._member_id:
                 position = TopicPartition(self._topic, self._shard, self._position)
                 self.fencing_token = FencingToken(position, group)
@@ -296,13 +297,13 @@ class KafkaMembership:
 
     def _on_message(self, message: Message) -> None:
         if (error := message.error()) is not None:
-            self._trouble.note(error)
+            self._errors.note(error)
             if error.code() == DriverError.UNKNOWN_TOPIC_OR_PART and not self._is_owner:
-                # A cluster that came back without it: to join makes it again.
-                self.reason_to_rejoin = "the leader topic is gone"
+                # The cluster came back without the topic: a join recreates it.
+                self.reason_to_rejoin = "the leader topic does not exist"
             return
-        if self._trouble.is_open:
-            self._trouble.end()
+        if self._errors.is_failing:
+            self._errors.recovered()
         heartbeat = heartbeats.read(message)
         offset = message.offset()
         if message.partition() != self._shard or heartbeat is None or offset is None:
@@ -319,13 +320,13 @@ class KafkaMembership:
         for partition in partitions:
             if refusal := error or partition.error:
                 if refusal.code() not in _ROUTINE:
-                    self._trouble.note(refusal)
+                    self._errors.note(refusal)
             elif partition.partition == self._shard and self._listener is not None:
-                if self._trouble.is_open:
-                    self._trouble.end()
+                if self._errors.is_failing:
+                    self._errors.recovered()
                 self._listener.confirmed(partition.offset - 1)
 
     def _on_delivery(self, error: DriverError | None, _: Message) -> None:
-        # What leave() purges fails too, and that is no trouble.
+        # Heartbeats that leave() purges fail too; that is not an error.
         if error is not None and self._producer is not None:
-            self._trouble.note(error)
+            self._errors.note(error)

@@ -1,8 +1,8 @@
 """
-What Kafka has of partitions: their topic's id, their first and their last offset.
+The state of partitions in Kafka: topic id, first offset and end offset.
 
-A client is made for each question, since they are asked only when partitions
-are assigned.
+Every request creates a client, since it is only needed when partitions are
+assigned.
 """
 
 from __future__ import annotations
@@ -24,57 +24,57 @@ from .client_errors import ClientErrors
 from .clients import make
 from .config import KafkaConfig, admin_config
 
-TIMEOUT: Final = 5.0
-"""Seconds for one question to the cluster."""
+REQUEST_TIMEOUT: Final = 5.0
+"""Seconds for one request to the cluster."""
 
 _FIRST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _BEHIND_LAST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-"""How sixteen zero bytes read: a broker without topic ids."""
+"""Sixteen zero bytes: the broker has no topic ids."""
 
 _UNKNOWN: Final = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "_NOENT", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
 )
-"""Errors of a topic or partition that does not exist, or has no leader."""
+"""Errors of a topic or partition that does not exist or has no leader."""
 
 
 class KafkaPartitions:
-    """Asks the cluster about partitions; the adapter of `PartitionStates`."""
+    """Reads the state of partitions; the adapter of `PartitionStates`."""
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
         config = admin_config(options)
-        self._trouble = ClientErrors(
-            "look at partitions", action="consume", config=config
-        )
-        self._config: KafkaConfig = {**config, **self._trouble.callbacks}
+        self._errors = ClientErrors("partition lookup", action="consume", config=config)
+        self._config: KafkaConfig = {**config, **self._errors.callbacks}
         if name:
             self._config["client.id"] = name
 
     def look(
-        self, places: Sequence[TopicPartition]
+        self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, PartitionState]:
-        if not places:
+        if not partitions:
             return {}
         admin = make(AdminClient, self._config)
-        names = sorted({topic for topic, _ in places})
-        asked = admin.describe_topics(TopicCollection(names), request_timeout=TIMEOUT)
+        names = sorted({topic for topic, _ in partitions})
+        asked = admin.describe_topics(
+            TopicCollection(names), request_timeout=REQUEST_TIMEOUT
+        )
         ids = {name: _id(found) for name, found in self._known(asked.items())}
-        lows = self._offsets(admin, places, _FIRST)
-        highs = self._offsets(admin, places, _BEHIND_LAST)
-        known = [place for place in places if place[0] in ids]
-        if any(place not in lows or place not in highs for place in known):
-            raise KafkaUnavailable("A partition has no leader now.")
+        lows = self._offsets(admin, partitions, _FIRST)
+        highs = self._offsets(admin, partitions, _BEHIND_LAST)
+        known = [at for at in partitions if at[0] in ids]
+        if any(at not in lows or at not in highs for at in known):
+            raise KafkaUnavailable("A partition has no leader.")
         return {
-            place: PartitionState(ids[place[0]], lows[place], highs[place])
-            for place in known
+            at: PartitionState(topic_id=ids[at[0]], low=lows[at], high=highs[at])
+            for at in known
         }
 
     def _offsets(
-        self, admin: AdminClient, places: Sequence[TopicPartition], spec: OffsetSpec
+        self, admin: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec
     ) -> dict[TopicPartition, int]:
-        asked = {DriverTopicPartition(*place): spec for place in places}
-        answers = admin.list_offsets(asked, request_timeout=TIMEOUT)
+        asked = {DriverTopicPartition(*at): spec for at in partitions}
+        answers = admin.list_offsets(asked, request_timeout=REQUEST_TIMEOUT)
         found = self._known(answers.items())
         return {(at.topic, at.partition): end.offset for at, end in found}
 
@@ -82,15 +82,17 @@ class KafkaPartitions:
         self,
         answers: Iterable[tuple[Any, Future[Any]]],
     ) -> Iterable[tuple[Any, Any]]:
-        """Yield what was found; leave out what the cluster does not know."""
+        """Yield the results; leave out unknown topics and partitions."""
         for asked, future in answers:
             try:
-                yield asked, future.result(TIMEOUT + 0.5)
+                yield asked, future.result(REQUEST_TIMEOUT + 0.5)
             except FutureTimeout as error:
                 raise KafkaUnavailable from error
             except KafkaException as error:
                 if error.args[0].name() not in _UNKNOWN:
-                    raise self._trouble.unavailable("The partitions", error) from error
+                    raise self._errors.unavailable(
+                        "Cannot look up partitions", error
+                    ) from error
 
 
 def _id(description: Any) -> str:

@@ -1,18 +1,18 @@
 """
-Kafka behind the relay's port `Producer`: the last step of a record's way.
+Sends records to Kafka, at least once: the adapter of the port `Producer`.
 
-The relay hands over marked records; librdkafka batches and sends them on its
-own threads; the delivery reports come back inside `poll()`. A record counts
-as delivered when its report has no error and an offset, and never before.
+librdkafka batches and sends records on its own threads; `poll()` serves the
+delivery reports. A record counts as delivered once its report has no error and
+an offset.
 
-Three clients, each made when it is wanted. *Quick* sends at once. *Bulk* waits
-some milliseconds for more: while many records are under way, that makes large
-batches, which cost the broker and this process much less; the records that can
-be under way are one of each key, so a hot key never waits. *Alone* puts every
-record in a batch of its own, since a broker that refuses a batch does not say
-which record it minds. No order is lost between them: the next record of a key is
-produced when the last one is settled, and one that has failed goes by the same
-client again, which lets no late copy of it in.
+There are three clients, each created at first use. *Quick* sends at once. *Bulk*
+waits some milliseconds for more records: with many records in flight this makes
+large batches, which cost the broker and this process much less. Only one record
+of each key is in flight then, so a hot key never waits. *Alone* puts every
+record into its own batch, since a broker that refuses a batch does not say which
+record is at fault. The three keep the order of a key: its next record is
+produced when the previous one is settled, and a record that failed is sent by the
+same client again, whose idempotence rejects a late copy.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ from ..message.headers import Envelope
 from ..message.record import Record
 from ..relay.ports import Settled
 from ..settings.options import OutboxSettings
-from .client_errors import RAISED, ClientErrors, driver_error
-from .clients import make
+from .client_errors import ClientErrors
+from .clients import RAISED, driver_error, make
 from .config import KafkaConfig, producer_config, redacted
 from .failures import failure, no_offset
 
 logger = logging.getLogger(__name__)
 
 PURGE_TIMEOUT: Final = 1.0
-"""Seconds for the reports of purged records, which need no broker."""
+"""Seconds to wait for the reports of purged records, which need no broker."""
 
-MANY: Final = 32
-"""Records under way from which on the next ones go in bulk."""
+BULK_THRESHOLD: Final = 32
+"""Records in flight from which on records are sent by the bulk client."""
 
 
-Way: TypeAlias = Literal["quick", "bulk", "alone"]
-"""Through which client a record goes."""
+ClientKind: TypeAlias = Literal["quick", "bulk", "alone"]
+"""The client that sends a record."""
 
-_OWN: Final[Mapping[Way, KafkaConfig]] = {
+_CLIENT_PROPERTIES: Final[Mapping[ClientKind, KafkaConfig]] = {
     "quick": {},
     "bulk": {"linger.ms": 4},
     "alone": {"batch.num.messages": 1, "linger.ms": 0},
 }
-"""What is a client's own of its properties."""
+"""Properties of each kind of client, over the common ones."""
 
 
 class KafkaProducer:
     """
     An idempotent producer; one object serves one thread.
 
-    Clients are made at first use, so that nothing exists when a process forks.
+    Clients are created at first use, so that nothing exists when a process forks.
 
     Args:
         options: the settings of the outbox.
@@ -83,30 +83,34 @@ class KafkaProducer:
         if name:
             self._config["client.id"] = name
         self._envelope = Envelope(options)
-        self._trouble = _Trouble("producer", action="produce", config=self._config)
-        self._clients: dict[Way, Client] = {}
-        self._under_way = 0
+        self._errors = _ProducerErrors(
+            "producer", action="produce", config=self._config
+        )
+        self._clients: dict[ClientKind, Client] = {}
+        self._in_flight = 0
         self._works = False
         """Whether a record has arrived since the last poll."""
-        self._former: dict[str, Way] = {}
-        """By message id, the way by which a record has failed."""
-        # Whoever chooses how long to wait has chosen for all.
+        self._failed_by: dict[str, ClientKind] = {}
+        """The kind of client by which a record failed, by message id."""
+        # A project that sets linger.ms has chosen for all records.
         chosen = {**options.KAFKA, **options.PRODUCER_KAFKA}
-        self._many = inf if "linger.ms" in chosen else MANY
+        self._bulk_threshold = inf if "linger.ms" in chosen else BULK_THRESHOLD
         _producers.add(self)
 
     def produce(
         self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
     ) -> None:
         headers = self._envelope.headers(record, leader_id)
-        way: Way = "bulk" if self._under_way >= self._many else "quick"
-        if self._former:
-            way = self._former.pop(record.message_id, way)
+        kind: ClientKind = (
+            "bulk" if self._in_flight >= self._bulk_threshold else "quick"
+        )
+        if self._failed_by:
+            kind = self._failed_by.pop(record.message_id, kind)
         if alone:
-            way = "alone"
-        client = self._clients.get(way)
+            kind = "alone"
+        client = self._clients.get(kind)
         if client is None:
-            client = self._connect(way)
+            client = self._connect(kind)
         # -1: librdkafka picks the partition by the key's hash.
         partition = -1 if record.partition is None else record.partition
         try:
@@ -115,31 +119,31 @@ class KafkaProducer:
                 record.value,
                 record.key,
                 partition,
-                partial(self._report, record, settled, way),
+                partial(self._report, record, settled, kind),
                 headers=headers,
             )
         except BufferError as error:
             raise ProducerQueueFull from error
         except KafkaException as error:
-            # This record alone was looked at: what it is said of is certain.
+            # Only this record was examined, so the error is certainly about it.
             raise self._failure(error.args[0], is_alone=True) from error
-        self._under_way += 1
+        self._in_flight += 1
 
     def poll(self, timeout: float) -> int:
         clients = list(self._clients.values())
         try:
             served = sum([client.poll(0) for client in clients])
             if not served and timeout and clients:
-                # Whoever has most to tell is waited for.
+                # Wait for the client with the most records in flight.
                 served = max(clients, key=len).poll(timeout)
         except RAISED as error:
-            self._trouble.broke(error)
+            self._errors.broke(error)
             served = 1
         if self._works:
             self._works = False
-            if self._trouble.is_open:
-                self._trouble.end()
-        self._under_way = sum(map(len, clients))
+            if self._errors.is_failing:
+                self._errors.recovered()
+        self._in_flight = sum(map(len, clients))
         return served
 
     def purge(self) -> None:
@@ -150,41 +154,42 @@ class KafkaProducer:
                 try:
                     client.poll(left)
                 except RAISED as error:
-                    self._trouble.broke(error)
+                    self._errors.broke(error)
 
     def close(self) -> None:
         self._clients.clear()
-        self._former.clear()
-        self._under_way = 0
+        self._failed_by.clear()
+        self._in_flight = 0
 
     def abandon(self) -> None:
         """
-        Leave a parent process's clients alone, for ever; called in its child.
+        Drop the parent process's clients without destroying them, in a child.
 
-        Their threads are not in this process: to use one hangs, and to destroy
-        one, as the interpreter does at exit, crashes. So each keeps a reference.
+        Their threads do not exist in this process: using a client hangs, and
+        destroying it, as the interpreter does at exit, crashes. Therefore each
+        gets a reference that is never released.
         """
         for client in self._clients.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
         self._clients.clear()
 
-    def _connect(self, way: Way) -> Client:
-        if self._trouble.fault:
-            raise self._trouble.fault
-        config = self._config | _OWN[way]
+    def _connect(self, kind: ClientKind) -> Client:
+        if self._errors.fault:
+            raise self._errors.fault
+        config = self._config | _CLIENT_PROPERTIES[kind]
         logger.debug("Producing with %s", redacted(config))
         try:
-            client = make(Client, config | self._trouble.callbacks)
+            client = make(Client, config | self._errors.callbacks)
         except KafkaUnavailable as error:
             raise DeliveryFailed(str(error), code="NO_CLIENT") from error
-        self._clients[way] = client
+        self._clients[kind] = client
         return client
 
     def _report(
         self,
         record: Record,
         settled: Settled,
-        way: Way,
+        kind: ClientKind,
         error: DriverError | None,
         message: Message,
     ) -> None:
@@ -193,19 +198,19 @@ class KafkaProducer:
             self._works = True
             settled(record, None)
             return
-        is_alone = way == "alone"
+        is_alone = kind == "alone"
         failed = self._failure(error, is_alone=is_alone) if error else no_offset()
         if not isinstance(failed, RecordPoisoned):
-            # A late copy of it may still be under way there.
-            self._former[record.message_id] = way
+            # That client may still send a late copy of it.
+            self._failed_by[record.message_id] = kind
         settled(record, failed)
 
     def _failure(self, error: DriverError, *, is_alone: bool) -> DeliveryFailed:
-        return self._trouble.fault or failure(error, is_alone=is_alone)
+        return self._errors.fault or failure(error, is_alone=is_alone)
 
 
-class _Trouble(ClientErrors):
-    """Keeps what makes the client useless, too."""
+class _ProducerErrors(ClientErrors):
+    """Also keeps the fatal error after which the clients cannot be used."""
 
     fault: ProducerBroken | None = None
 
@@ -215,11 +220,11 @@ class _Trouble(ClientErrors):
         super().note(error)
 
     def broke(self, error: Exception) -> None:
-        """Take what the driver raises where it serves reports: a fatal error."""
-        told = driver_error(error)
-        if told is not None:
-            self.note(told)
-        self.fault = self.fault or ProducerBroken("The client met with a fatal error.")
+        """Take the fatal error that the driver raises while serving reports."""
+        cause = driver_error(error)
+        if cause is not None:
+            self.note(cause)
+        self.fault = self.fault or ProducerBroken("The Kafka client had a fatal error.")
 
 
 _producers: Final[weakref.WeakSet[KafkaProducer]] = weakref.WeakSet()

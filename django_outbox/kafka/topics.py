@@ -1,10 +1,8 @@
 """
-See to it that our own topics exist before a harvester joins its group.
+Ensures that the outbox's own topics exist; users' topics are not touched.
 
-`membership.py` calls it at each join. The leader topic holds nothing but
-heartbeats of the last seconds, so it may expire without a second thought; of
-the ledger topic only the last record of each key counts. The users' topics
-are none of its business.
+The leader topic holds only heartbeats of the last seconds, so its messages may
+expire; of the ledger topic only the last record of each key counts.
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ from confluent_kafka.cimpl import NewTopic
 from ..exceptions import KafkaUnavailable, TopicMissing
 from ..settings.kafka_rules import servers_of
 from ..settings.options import OutboxSettings
-from .client_errors import ClientErrors, serve
-from .clients import make
+from .client_errors import ClientErrors
+from .clients import make, serve
 from .config import KafkaConfig, milliseconds
 
 if TYPE_CHECKING:
@@ -38,20 +36,20 @@ class OwnTopic(NamedTuple):
     """A topic that the harvesters need, and how it is created."""
 
     kind: str
-    """What people call it."""
+    """Its name in texts for people."""
     name: str
     partitions: int
-    """How many it must have at least: one a shard."""
+    """How many it needs at least: one for each shard."""
     settings: Mapping[str, str]
-    """Of the topic, in Kafka's own names."""
+    """The topic's configuration, by Kafka's names."""
 
 
 def leader_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
     """Describe the topic of NELI's heartbeats."""
     settings = {
         "cleanup.policy": "delete",
-        "retention.ms": str(milliseconds(RETENTION)),
-        "segment.ms": str(milliseconds(RETENTION)),
+        "retention.ms": str(milliseconds(HEARTBEAT_RETENTION)),
+        "segment.ms": str(milliseconds(HEARTBEAT_RETENTION)),
     }
     partitions = max(options.SHARDS, shard + 1)
     return OwnTopic("leader topic", options.leader_topic, partitions, settings)
@@ -60,12 +58,12 @@ def leader_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
 def ledger_topic(
     options: OutboxSettings, shard: int = 0, origin: int | None = None
 ) -> OwnTopic:
-    """Describe the topic of the exactly-once relay's books: of this cluster, or one."""
+    """Describe the ledger topic of a cluster, by default this one."""
     origin = options.CLUSTER_ID if origin is None else origin
     settings = {
         "cleanup.policy": "compact",
-        # All but the last ledger is waste: compact early.
-        "segment.bytes": str(LEDGER_SEGMENT),
+        # Only the last ledger counts: compact early.
+        "segment.bytes": str(LEDGER_SEGMENT_BYTES),
         "min.cleanable.dirty.ratio": "0.1",
     }
     partitions = max(options.SHARDS, shard + 1)
@@ -73,14 +71,14 @@ def ledger_topic(
     return OwnTopic("ledger topic", name, partitions, settings)
 
 
-RETENTION: Final = 3600.0
-"""Seconds for which heartbeats stay, for people who look into a topic."""
+HEARTBEAT_RETENTION: Final = 3600.0
+"""Seconds for which heartbeats are retained, for people who debug."""
 
-LEDGER_SEGMENT: Final = 64 * 1024 * 1024
-"""Bytes of the ledger topic that are written before they can be compacted."""
+LEDGER_SEGMENT_BYTES: Final = 64 * 1024 * 1024
+"""Size of a segment of the ledger topic; the last segment is not compacted."""
 
-_PAUSE: Final = 0.1
-"""Seconds between two looks at a topic that is coming up."""
+_LOOKUP_INTERVAL: Final = 0.1
+"""Seconds between two look-ups of a topic that is not ready yet."""
 
 _DENIED: Final = frozenset(
     {
@@ -90,7 +88,7 @@ _DENIED: Final = frozenset(
         DriverError.INVALID_REPLICATION_FACTOR,
     }
 )
-"""Refusals of a creation that a person has to deal with."""
+"""Errors of a creation that only an administrator can resolve."""
 
 
 def ensure_topic(
@@ -101,27 +99,27 @@ def ensure_topic(
     timeout: float = 2.0,
 ) -> None:
     """
-    Return when the topic exists and each partition that is needed has a leader.
+    Return once the topic exists and each needed partition has a leader.
 
     Args:
-        config: of the admin client; see `config.admin_config`.
-        may_create: whether to create it when it is missing.
-        timeout: seconds after which a silent cluster counts as away.
+        config: properties of an admin client.
+        may_create: whether to create the topic if it is missing.
+        timeout: seconds after which the cluster counts as unavailable.
 
     Raises:
-        TopicMissing: with the command line that makes it right.
+        TopicMissing: an administrator must act; the text has the command line.
         KafkaUnavailable: call again later.
     """
-    trouble = ClientErrors(topic.kind, action="check_topic", config=config)
-    client_config: KafkaConfig = {**config, **trouble.callbacks}
+    errors = ClientErrors(topic.kind, action="check_topic", config=config)
+    client_config: KafkaConfig = {**config, **errors.callbacks}
     admin = make(AdminClient, client_config)
     try:
         _ensure(admin, topic, config, may_create=may_create, timeout=timeout)
     except KafkaException as error:
         serve(admin)
-        what = f"The {topic.kind} {topic.name!r} cannot be looked up or made"
-        raise trouble.unavailable(what, error) from error
-    trouble.end()
+        what = f"Cannot look up or create the {topic.kind} {topic.name!r}"
+        raise errors.unavailable(what, error) from error
+    errors.recovered()
 
 
 def _ensure(
@@ -139,7 +137,7 @@ def _ensure(
         if description is not None and len(description.partitions) < topic.partitions:
             raise TopicMissing(
                 f"The {topic.kind} {topic.name!r} has {len(description.partitions)} "
-                f"partitions, {topic.partitions} are needed. Add them: "
+                f"partitions but needs {topic.partitions}. Add them: "
                 + _command("--alter", topic, config)
             )
         if description is not None and _is_up(description, topic.partitions):
@@ -147,18 +145,20 @@ def _ensure(
             return
         if description is None and not has_asked:
             if not may_create:
-                raise _missing(topic, config, "may not be attempted")
+                raise _missing(
+                    topic, config, "creating it is disabled (CREATE_LEADER_TOPIC)"
+                )
             _create(admin, topic, config, deadline)
             has_asked = True
         if time.monotonic() > deadline:
             raise KafkaUnavailable(
                 f"The {topic.kind} {topic.name!r} has no leader yet."
             )
-        time.sleep(_PAUSE)
+        time.sleep(_LOOKUP_INTERVAL)
 
 
 def _describe(admin: AdminClient, topic: OwnTopic, deadline: float) -> Any:
-    """Return the topic's `TopicDescription`, or None when there is no such topic."""
+    """Return the topic's `TopicDescription`, or None if it does not exist."""
     left = max(0.1, deadline - time.monotonic())
     futures = admin.describe_topics(TopicCollection([topic.name]), request_timeout=left)
     try:
@@ -172,8 +172,8 @@ def _describe(admin: AdminClient, topic: OwnTopic, deadline: float) -> Any:
 def _warn_of_more(description: TopicDescription, topic: OwnTopic) -> None:
     if len(description.partitions) > topic.partitions:
         logger.warning(
-            "The %s %s has %d partitions, %d would do: the group balances them, so "
-            "that a process that joins may take leadership over",
+            "The %s %s has %d partitions but needs only %d: the group balances them, "
+            "so leadership may move when a process joins",
             topic.kind,
             topic.name,
             len(description.partitions),
@@ -191,7 +191,7 @@ def _is_up(description: TopicDescription, partitions: int) -> bool:
 def _create(
     admin: AdminClient, topic: OwnTopic, config: KafkaConfig, deadline: float
 ) -> None:
-    """Create the topic, unless another process was faster."""
+    """Create the topic, unless another process created it first."""
     new = NewTopic(
         topic.name,
         num_partitions=topic.partitions,
@@ -205,7 +205,9 @@ def _create(
     except KafkaException as error:
         code, text = error.args[0].code(), error.args[0].str()
         if code in _DENIED:
-            raise _missing(topic, config, f"was refused ({text})") from error
+            raise _missing(
+                topic, config, f"creating it was refused ({text})"
+            ) from error
         if code != DriverError.TOPIC_ALREADY_EXISTS:
             raise
     else:
@@ -226,7 +228,7 @@ def _result(future: Future[Any], timeout: float) -> Any:
 
 def _missing(topic: OwnTopic, config: KafkaConfig, why: str) -> TopicMissing:
     return TopicMissing(
-        f"The {topic.kind} {topic.name!r} does not exist and its creation {why}. "
+        f"The {topic.kind} {topic.name!r} does not exist, and {why}. "
         f"Create it: {_command('--create', topic, config)}"
     )
 

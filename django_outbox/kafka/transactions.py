@@ -1,13 +1,13 @@
 """
-Kafka behind the ledger relay's port `Transactions`.
+Sends records to Kafka, exactly once: the adapter of the port `Transactions`.
 
-One transaction carries a batch of records, their ledger, and an offset of the
-leader topic under the leader's group generation: a leader whom the group has
-replaced is refused by the broker whatever it believes (KIP-447).
+One transaction has a batch of records, their ledger, and an offset of the leader
+topic under the leader's group generation: the broker refuses a leader that the
+group has replaced (KIP-447).
 
-librdkafka repeats a request to end a transaction by itself, and the broker
-cannot tell a repeated one from the next one (KIP-890 is not in librdkafka:
-confluentinc/librdkafka#5423). So after any doubt the client is dropped.
+librdkafka repeats a request to end a transaction, and the broker cannot tell a
+repeated one from the next one (KIP-890 is not in librdkafka:
+confluentinc/librdkafka#5423). Therefore the client is dropped after any doubt.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from ..message.record import Record
 from ..relay.ledger.ports import Fault, Ledger
 from ..settings.options import OutboxSettings
 from . import ledger_topic as ledgers
-from .client_errors import RAISED, ClientErrors, driver_error, drop, serve
-from .clients import make
+from .client_errors import ClientErrors
+from .clients import RAISED, driver_error, drop, make, serve
 from .config import admin_config, ledger_consumer_config, redacted, transactional_config
 from .delivery_reports import Reports
 from .destinations import Destinations
@@ -43,23 +43,24 @@ logger = logging.getLogger(__name__)
 QUEUE_WAIT: Final = 0.05
 """Seconds to wait for room in the producer's queue."""
 
-_LOST: Final = ("The client has lost an error.", "_FAIL")
-"""What is said of an error that nobody can tell, and its name."""
+_LOST: Final = ("The Kafka client lost the error.", "_FAIL")
+"""Text and code of an error that the driver lost."""
 
 
 class KafkaTransactions:
     """
     The transactional producer of one shard; one object serves one thread.
 
-    The client is made by `open()`, so that nothing exists when a process forks.
+    `open()` creates the client, so that nothing exists when a process forks.
 
     Args:
         options: the settings of the outbox.
-        credential: the present one of the leader group's member; None when
-            there is no group (`--solo`).
+        fencing_token: returns the current token of the leader group's member; None
+            without a group (`--solo`).
         name: the process, as `client.id` shows it to operators.
-        origin: the cluster whose records it carries; by default this one. The
-            credential is always that of this cluster's leader.
+        shard: the shard, which is also the partition of the ledger.
+        origin: the source cluster of the records; by default this one. The fencing
+            token is always that of this cluster's leader.
     """
 
     def __init__(
@@ -77,17 +78,17 @@ class KafkaTransactions:
         self._ledger_topic = ledger_topic(options, shard, origin)
         self._may_create = options.CREATE_LEADER_TOPIC
         self._reader_config = ledger_consumer_config(options) | client_id
-        self._credential = fencing_token
+        self._fencing_token = fencing_token
         self._topic = self._ledger_topic.name
         self._shard = shard
         self._timeout = options.DELIVERY_TIMEOUT
         self._envelope = Envelope(options)
         self._client: Client | None = None
         self._destinations: Destinations | None = None
-        self._trouble = ClientErrors(
-            "producer of transactions", action="transaction", config=self._config
+        self._errors = ClientErrors(
+            "transactional producer", action="transaction", config=self._config
         )
-        # Of the present transaction:
+        # Of the current transaction:
         self._reports = Reports()
         self._is_late = False
 
@@ -95,17 +96,17 @@ class KafkaTransactions:
         self.close()
         self._ensure_topic()
         logger.debug("Opening transactions with %s", redacted(self._config))
-        self._client = client = make(Client, self._config | self._trouble.callbacks)
+        self._client = client = make(Client, self._config | self._errors.callbacks)
         self._destinations = Destinations(client)
         try:
-            # A client that knows no broker yet asks for its coordinator only after
-            # half a second.
+            # A client that knows no broker yet would look up its coordinator only
+            # after half a second.
             client.list_topics(self._topic, timeout=self._timeout)
             client.init_transactions(2 * self._timeout)
         except KafkaException as error:
             serve(client)
-            raise self._trouble.unavailable(
-                "Transactions cannot begin", error
+            raise self._errors.unavailable(
+                "Cannot start transactions", error
             ) from error
         return self._read_ledger()
 
@@ -130,7 +131,7 @@ class KafkaTransactions:
             # Nothing has begun yet.
             return faults
         self._reports, self._is_late = Reports(), False
-        troubles = self._trouble.count
+        error_count = self._errors.count
         is_committed = False
         try:
             client.begin_transaction()
@@ -140,19 +141,19 @@ class KafkaTransactions:
                 client.commit_transaction(self._timeout)
             else:
                 client.abort_transaction(self._timeout)
-            # What has happened meanwhile is told here.
+            # Serve the callbacks of errors during the transaction.
             client.poll(0)
         except RAISED as error:
             self._give_up(client, driver_error(error), is_committed=is_committed)
             is_committed = False
-        if troubles != self._trouble.count:
-            # Perhaps librdkafka has asked twice: the second request could end
-            # the next transaction.
+        if error_count != self._errors.count:
+            # librdkafka may have repeated the request, which could end the next
+            # transaction.
             raise ProducerBroken(
                 "a connection broke during a transaction", code="_TRANSPORT"
             )
         if is_committed:
-            self._trouble.end()
+            self._errors.recovered()
             return None
         faults = self._reports.faults(records, was_late=self._is_late)
         if not faults and (refusal := self._reports.ledger_refusal):
@@ -166,14 +167,14 @@ class KafkaTransactions:
             try:
                 self._client.poll(0)
             except RAISED as error:
-                # The next transaction will find it out.
-                logger.debug("The client is of no further use: %s", error)
+                # The next transaction fails and has the client replaced.
+                logger.debug("Client unusable: %s", error)
 
     def close(self) -> None:
         client, self._client = self._client, None
         self._destinations = None
         if client is not None:
-            # What is queued belongs to a transaction that nobody will commit.
+            # The queued records belong to a transaction that will not be committed.
             drop(client)
 
     def _ensure_topic(self) -> None:
@@ -192,7 +193,7 @@ class KafkaTransactions:
     def _check(
         self, destinations: Destinations, records: Sequence[Record], leader_id: str
     ) -> tuple[list[Headers], list[Fault]]:
-        """Find what is wrong with records before anything is sent."""
+        """Find invalid records before anything is sent; make the headers."""
         headers: list[Headers] = []
         faults: list[Fault] = []
         make, check = self._envelope.headers, destinations.check
@@ -213,7 +214,7 @@ class KafkaTransactions:
         ledger: Ledger,
         patience: float,
     ) -> bool:
-        """Send all that belongs to the transaction; True when all is in the log."""
+        """Send records, ledger and offset; return whether all are in the log."""
         produce, report = client.produce, self._reports.note
         for record, own in zip(records, headers, strict=True):
             # -1: librdkafka picks the partition by the key's hash.
@@ -245,8 +246,8 @@ class KafkaTransactions:
         except KafkaException as error:
             self._reports.reject_ledger(error.args[0])
             return False
-        if self._credential is not None:
-            if (fencing_token := self._credential()) is None:
+        if self._fencing_token is not None:
+            if (fencing_token := self._fencing_token()) is None:
                 return False
             position, group = fencing_token
             client.send_offsets_to_transaction([position], group, self._timeout)
@@ -256,15 +257,15 @@ class KafkaTransactions:
     def _give_up(
         self, client: Client, error: DriverError | None, *, is_committed: bool
     ) -> None:
-        """Abort after an error, if that leaves nothing in doubt."""
+        """Abort after an error, if the outcome is certain then."""
         if error is not None:
             is_open = is_committed and not error.txn_requires_abort()
             if error.fatal() or is_open:
                 raise ProducerBroken(error.str(), code=error.name()) from None
-            logger.debug("A transaction is aborted: %s", error.str())
+            logger.debug("Aborting the transaction: %s", error.str())
         try:
             client.abort_transaction(self._timeout)
-            # It has given up on what was under way: that is reported here.
+            # Serve the reports of the records that it dropped.
             client.poll(0)
         except RAISED as failed:
             error = driver_error(failed)

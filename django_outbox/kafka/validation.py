@@ -1,9 +1,8 @@
 """
-Finds what librdkafka refuses, before anything is started.
+Finds properties that librdkafka refuses, before anything starts.
 
-Making a client is what librdkafka offers to check its configuration; without an
-address, a client connects to nothing. `checks.py` asks for one problem after the
-other, `harvester/adapters.py` and `consuming/consumer_process.py` for the first.
+librdkafka checks a configuration only when it creates a client; without an
+address, the client connects to nothing.
 """
 
 from __future__ import annotations
@@ -34,61 +33,61 @@ from .config import (
     watch_config,
 )
 
-_MADE_OF: Final = {
+_SETTING_OF_PROPERTY: Final = {
     "session.timeout.ms": "SESSION_TIMEOUT",
     "max.poll.interval.ms": "MAX_POLL_INTERVAL",
     "message.timeout.ms": "DELIVERY_TIMEOUT",
     "transaction.timeout.ms": "DELIVERY_TIMEOUT",
 }
-"""Properties that are made of a setting."""
+"""Properties that come from other settings."""
 
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
 _PLUGINS: Final = "plugin.library.paths"
-"""Names libraries that another machine may have; librdkafka loads them at once."""
+"""Libraries, perhaps of another machine; librdkafka loads them at once."""
 
-_SHORTEST_SECRET: Final = 4
-"""Characters: what is shorter stands in other words by chance."""
+_MIN_SECRET_LENGTH: Final = 4
+"""Characters: shorter values occur in other text by chance."""
 
 
 def property_problems(options: OutboxSettings) -> Iterator[Problem]:
     """
-    Yield which properties librdkafka refuses, and why.
+    Yield the properties that librdkafka refuses, and why.
 
-    It opens no file, asks for no token and connects to nothing, so that a check
-    needs none of what the harvester has.
+    Opens no file, requests no token and connects to nothing, so that checks can
+    run where the harvester's files and network do not exist.
     """
     for setting in KAFKA_SETTINGS:
-        properties = _without_surroundings(getattr(options, setting))
+        properties = _offline_properties(getattr(options, setting))
         if not properties or not (whole := _refusal({**DEFAULTS, **properties})):
             continue
-        # librdkafka names a property as it likes, and the first one only.
+        # librdkafka names only the first refused property, and not always as given.
         refused = [
-            (name, words)
+            (name, text)
             for name, value in properties.items()
-            if (words := _refusal({name: value}))
+            if (text := _refusal({name: value}))
         ]
-        for name, words in refused:
-            message = f"{name!r}: {_explained(name, words)}"
+        for name, text in refused:
+            message = f"{name!r}: {_explained(name, text)}"
             yield Problem(Rule.KAFKA_PROPERTY, setting, _redacted(message, options))
         if not refused:
             yield Problem(Rule.KAFKA_PROPERTY, setting, _redacted(f"{whole}.", options))
 
 
 TOKENS_IN_BACKGROUND: Final = (2, 13)
-"""The first confluent-kafka that calls `oauth_cb` while a call waits for the broker."""
+"""The first confluent-kafka that calls `oauth_cb` while another call blocks."""
 
 
 def check_properties(options: OutboxSettings) -> None:
     """
-    Make each kind of client once and drop it.
+    Create each kind of client once and drop it.
 
     Raises:
-        ConfigurationError: in one line, with librdkafka's words, which name the
-            property, and the setting from which it comes.
+        ConfigurationError: one line with librdkafka's text, which names the
+            property, and the setting that it comes from.
     """
     if not options.is_named:
-        # Any name will do where nothing is connected.
+        # Without a connection any name will do.
         options = options.named("check")
     _check_callbacks(options, version("confluent-kafka"))
     for problem in (*property_problems(options), *missing_servers(options)):
@@ -103,26 +102,26 @@ def check_properties(options: OutboxSettings) -> None:
         Consumer(_unconnected(watch_config(options))).close()
         Consumer(_unconnected(group_config(options, "check"))).close()
     except (KafkaException, TypeError, ValueError) as error:
-        words = _words(error)
-        text = _redacted(f"{_setting(options, words)}: {words}.", options)
-        # The driver's error has the values in its own words.
+        text = _error_text(error)
+        text = _redacted(f"{_setting(options, text)}: {text}.", options)
+        # Not chained: the text of the driver's error contains the values.
         raise ConfigurationError(text) from None
 
 
 def _refusal(properties: Mapping[str, Any]) -> str:
-    """Return why librdkafka refuses properties; empty: it takes them."""
+    """Return why librdkafka refuses properties; empty if it accepts them."""
     config: KafkaConfig = {**properties, "log_level": 0}
     try:
         Producer(config)
     except (KafkaException, TypeError, ValueError) as error:
-        return _words(error)
+        return _error_text(error)
     return ""
 
 
-def _explained(name: str, words: str) -> str:
-    """Say what librdkafka minds in one property."""
-    if not words.startswith("No such configuration property"):
-        return f"{words}."
+def _explained(name: str, text: str) -> str:
+    """Explain why librdkafka refuses a property."""
+    if not text.startswith("No such configuration property"):
+        return f"{text}."
     wanted = str(name).lower().replace("_", ".").replace("-", ".")
     near = difflib.get_close_matches(wanted, _known(), n=1, cutoff=0.7)
     hint = f'; did you mean "{near[0]}"?' if near else "."
@@ -131,49 +130,51 @@ def _explained(name: str, words: str) -> str:
 
 @cache
 def _known() -> list[str]:
-    """Return librdkafka's names: for hints, since it has no way to ask for them."""
+    """Return librdkafka's property names, for hints: it has no API for them."""
     text = (resources.files(__package__) / "properties.txt").read_text("utf-8")
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     reason = error.args[0]
     text = reason.str() if isinstance(error, KafkaException) else str(reason)
     return " ".join(text.split()).rstrip(" .")
 
 
 def _redacted(text: str, options: OutboxSettings) -> str:
-    """Leave the values of passwords and keys out of a text."""
+    """Hide the values of passwords and keys in a text."""
     for setting in KAFKA_SETTINGS:
         for name, value in getattr(options, setting).items():
             secret = " ".join(str(value).split())
-            if is_secret(str(name)) and len(secret) >= _SHORTEST_SECRET:
+            if is_secret(str(name)) and len(secret) >= _MIN_SECRET_LENGTH:
                 text = text.replace(secret, "[hidden]")
     return text
 
 
 def _check_callbacks(options: OutboxSettings, driver: str) -> None:
-    """Refuse a callback for tokens that most clients would never call."""
+    """Refuse a token callback that this driver would not call in most clients."""
     installed = tuple(int(part) for part in driver.split(".")[:2])
     for name in ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"):
         if "oauth_cb" in getattr(options, name) and installed < TOKENS_IN_BACKGROUND:
             raise ConfigurationError(
-                f"{name}: 'oauth_cb' needs confluent-kafka 2.13, and {driver} is "
-                "installed. Install that, or use 'sasl.oauthbearer.method': 'oidc'."
+                f"{name}: 'oauth_cb' needs confluent-kafka 2.13 or later; {driver} is "
+                "installed. Upgrade it, or use 'sasl.oauthbearer.method': 'oidc'."
             )
 
 
-def _setting(options: OutboxSettings, words: str) -> str:
-    """Return the setting whose property librdkafka names."""
+def _setting(options: OutboxSettings, text: str) -> str:
+    """Return the setting with the property that librdkafka names."""
     for name in KAFKA_SETTINGS:
-        if any(key in words for key in getattr(options, name)):
+        if any(key in text for key in getattr(options, name)):
             return name
-    return next((name for key, name in _MADE_OF.items() if key in words), "KAFKA")
+    return next(
+        (name for key, name in _SETTING_OF_PROPERTY.items() if key in text), "KAFKA"
+    )
 
 
 def _unconnected(config: Mapping[str, Any]) -> KafkaConfig:
-    # Without an address librdkafka would warn, and nobody would want to know. A
-    # callback for tokens would be asked for one.
+    # No log level: librdkafka would warn of the missing address. No callbacks: one
+    # for tokens would be called.
     kept = {
         name: value
         for name, value in config.items()
@@ -182,14 +183,14 @@ def _unconnected(config: Mapping[str, Any]) -> KafkaConfig:
     return kept | {"log_level": 0}
 
 
-def _without_surroundings(properties: Mapping[str, Any]) -> KafkaConfig:
-    """Leave out what needs files, a login or a network."""
+def _offline_properties(properties: Mapping[str, Any]) -> KafkaConfig:
+    """Return the properties that need no files, login or network."""
     kept = {
         name: value
         for name, value in properties.items()
         if name not in (*ADDRESSES, _PLUGINS) and not callable(value)
     }
-    # A client that needs neither TLS nor a login looks at no more than the values.
+    # Without TLS or a login the client only checks the values.
     if str(kept.get("security.protocol")).lower() in _PROTOCOLS:
         del kept["security.protocol"]
     return kept

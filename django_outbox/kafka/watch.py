@@ -1,8 +1,8 @@
 """
-Listen to the leader partition without being a member of the group.
+Reads the leader partition without being a member of the group.
 
-A standby is assigned nothing and hears nothing; a newcomer is not even a member.
-With this consumer, which is assigned by hand, either hears who leads.
+A standby is assigned nothing, and a process that has not joined is not a member.
+With this consumer, which is assigned by hand, both learn who leads.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from ..election.ports import Heartbeat
 from . import heartbeats
+from .client_errors import ClientLog
 from .clients import make
 from .config import KafkaConfig
-from .logs import ClientLog
 
-BATCH: Final = 100
-"""Messages of one look at most, so that a flood cannot hold it."""
+MAX_MESSAGES_PER_POLL: Final = 100
+"""Messages that one call reads at most, so that a flood cannot block it."""
 
 
 class Watch:
     """
-    Hears what is written from now on; for one thread.
+    Reads heartbeats from now on; for one thread.
 
     Args:
-        config: see `config.watch_config`.
+        config: properties of the consumer.
         topic: the leader topic.
         shard: its partition.
 
     Raises:
-        KafkaUnavailable: no client can be made now.
+        KafkaUnavailable: the client could not be created now.
     """
 
     def __init__(self, config: KafkaConfig, *, topic: str, shard: int) -> None:
-        # The member of the group reports what is wrong with the cluster.
+        # The member of the group logs errors of the cluster.
         quiet: KafkaConfig = {
             "error_cb": lambda _: None,
             "logger": ClientLog(lambda _: None),
         }
         self._consumer = make(Consumer, config | quiet)
-        # An hour of heartbeats may lie there, of outboxes that are long gone.
+        # Start at the end: older heartbeats may be of outboxes that are gone.
         self._consumer.assign([TopicPartition(topic, shard, OFFSET_END)])
 
     def heard(self) -> Iterator[Heartbeat]:
-        """Yield the heartbeats that have come since the last look."""
-        for _ in range(BATCH):
+        """Yield the heartbeats since the last call."""
+        for _ in range(MAX_MESSAGES_PER_POLL):
             try:
                 message = self._consumer.poll(0)
             except KafkaException:
@@ -58,5 +58,5 @@ class Watch:
                 yield heartbeat
 
     def close(self) -> None:
-        """Drop the client."""
+        """Close the consumer."""
         self._consumer.close()

@@ -91,7 +91,7 @@ class ConsumedMessage:
         return self.value is None
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """Its topic and partition."""
         return (self.topic, self.partition)
 

@@ -1,9 +1,9 @@
 """
-Faults wrapped round a real adapter, so that recovery is tried on the real one.
+Wrappers that add faults to a real adapter, to test recovery on the real one.
 
-Each wrapper is a port itself. It draws from a seed: the same test meets the
-same faults. `dataclasses.replace(providers, producer=...)` puts one into a
-harvester.
+Each wrapper implements the port that it wraps, and draws its faults from a seed,
+so a test is repeatable. `dataclasses.replace(adapters, producer=...)` puts one
+into a harvester.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 class FaultyProducer:
     """
-    A producer that refuses some records, and denies that others arrived.
+    A producer that refuses some records and reports some deliveries as failed.
 
     Args:
-        real: does the work.
+        real: the producer that sends.
         produce_rate: share of produce calls that raise; nothing is sent.
         delivery_rate: share of deliveries reported as failed although the
             message *is* in Kafka.
@@ -41,7 +41,7 @@ class FaultyProducer:
         seed: int = 0,
     ) -> None:
         self.faults = 0
-        """How many there were."""
+        """How many faults there were."""
         self._real = real
         self._produce_rate = produce_rate
         self._delivery_rate = delivery_rate
@@ -79,9 +79,9 @@ class FaultyOutbox:
     A table whose calls sometimes have an unknown outcome.
 
     Args:
-        real: does the work.
-        before_rate: share of calls that raise with nothing done.
-        after_rate: share of calls that raise although all was done.
+        real: the table.
+        before_rate: share of calls that raise before anything is done.
+        after_rate: share of calls that raise after everything is done.
         seed: the same seed gives the same faults.
     """
 
@@ -94,7 +94,7 @@ class FaultyOutbox:
         seed: int = 0,
     ) -> None:
         self.faults = 0
-        """How many there were."""
+        """How many faults there were."""
         self._real = real
         self._before_rate = before_rate
         self._after_rate = after_rate

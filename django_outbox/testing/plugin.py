@@ -1,8 +1,8 @@
 """
 pytest fixtures for projects that write to the outbox.
 
-pytest finds them by itself once django-outbox is installed; they need
-pytest-django, and nothing else is imported before a test asks for one.
+pytest loads them once django-outbox is installed. They need pytest-django, and
+import nothing else before a test requests one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Stashed: TypeAlias = "Callable[..., list[OutboxRecord]]"
 @pytest.fixture
 def stashed(db: None) -> Stashed:  # noqa: ARG001  # opens the database to the test
     """
-    Call it to get what waits in the outbox, oldest first.
+    Return a function that lists the records in the outbox, oldest first.
 
     `stashed()` returns all records, `stashed("orders")` those of one topic,
     `stashed(using="other")` those of another database; without `using`, it is the

@@ -311,17 +311,15 @@ def test_what_is_away_is_waited_for_and_what_is_wrong_is_named(
     ):
         waiting = [without_kafka.start(), without_db.start()]
         mistaken = wrong.start("--group", "biling")
-        waiting[0].wait_for_log(
-            f"Kafka at {nowhere} cannot be used: connection refused"
-        )
-        waiting[1].wait_for_log("cannot be used, trying on")
+        waiting[0].wait_for_log(f"Kafka at {nowhere} unavailable: connection refused")
+        waiting[1].wait_for_log("unavailable, retrying")
         for process in waiting:
             process.terminate()
             assert process.exit_code(timeout=10) == 0
             assert process.events[-1]["event"] == "stopped"
         assert mistaken.exit_code() == 2
         (line,) = mistaken.log
-        assert "--group: there is no handler for 'biling'" in line
+        assert "--group: no handler for 'biling'" in line
 
 
 ORDERS = 60

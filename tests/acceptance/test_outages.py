@@ -281,7 +281,7 @@ def test_a_start_without_servers_and_fresh_topics_on_a_cold_broker(
     harvester.wait_for_log("The outbox table is unavailable, retrying")
     services.postgres.start()
     harvester.wait_for_log(
-        f"Kafka at {services.bootstrap_servers} cannot be used: connection refused"
+        f"Kafka at {services.bootstrap_servers} unavailable: connection refused"
     )
     assert harvester.events == []
     services.kafka.start()

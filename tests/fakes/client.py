@@ -1,9 +1,9 @@
 """
-The Kafka client of a fake member: what goes on behind its polling thread.
+The Kafka client of a fake member, as it works behind the polling thread.
 
-It joins, sends group heartbeats and hears the coordinator by itself, as
-librdkafka's threads do; `membership.py` tells the listener what it noted. It
-also is the process's end of the network, and so the place of most faults.
+Like librdkafka's threads it joins, sends group heartbeats and reads the
+coordinator's answers. It is also the process's end of the network, where most
+faults are injected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .timeline import Timeline
 
 
 class Notice(Enum):
-    """What the listener has to be told before the client may go on."""
+    """A callback that the listener must get before the client may continue."""
 
     ASSIGNED = auto()
     REVOKED = auto()
@@ -34,7 +34,7 @@ class GroupTiming:
     session_timeout: float
     """The coordinator removes a silent member after this long."""
     heartbeat_interval: float
-    """Between two group heartbeats."""
+    """Seconds between two group heartbeats."""
     max_poll_interval: float
     """A member that does not poll leaves after this long."""
 
@@ -50,11 +50,11 @@ class FakeClient:
         latency: Callable[[], float | None],
     ) -> None:
         self.inbox: deque[Notice | int] = deque()
-        """Notices, and offsets that were confirmed, in their order."""
+        """Notices and confirmed offsets, in order."""
         self.polled_at = time()
         self.is_cut = False
         self.is_telling = False
-        """The listener is being told to let go, and the group must wait."""
+        """A callback of the listener is running, and the group must wait."""
         self.is_closing = False
         self._coordinator = coordinator
         self._time = time
@@ -63,7 +63,7 @@ class FakeClient:
         self._is_alive = True
         self._is_frozen = False
         self._held: list[Callable[[], object]] = []
-        """What reached the process while it was frozen."""
+        """Answers that arrived while the process was frozen."""
         self._arrivals = {"there": 0.0, "back": 0.0}
         self._is_owner = False
         self._member_id = new_id()
@@ -79,16 +79,16 @@ class FakeClient:
         """Member id and generation, as the last rebalance gave them."""
         return self._member_id, self._generation
 
-    # What the member asks for.
+    # Requests of the member.
 
     def write(self, value: object) -> None:
-        """Append to the partition; the broker asks for no membership."""
+        """Append to the partition; this needs no membership."""
         self._request(lambda: self._coordinator.log.append(value))
 
     def commit(self, offset: int) -> None:
-        """Commit; the coordinator asks for member and generation."""
+        """Commit; the coordinator checks member and generation."""
         if self._is_joining:
-            # It would wait behind the join, and then be of the old generation.
+            # It would wait for the join and then be of the old generation.
             return
         member_id, generation = self._member_id, self._generation
 
@@ -99,21 +99,21 @@ class FakeClient:
         self._request(commit)
 
     def let_go(self) -> None:
-        """Join again, now that the listener was told that it owns nothing."""
+        """Rejoin, now that the listener knows that it owns nothing."""
         self.is_telling = False
         self._is_owner = False
         self._join()
 
     def leave(self) -> None:
-        """Tell the group and end."""
+        """Leave the group and end."""
         member_id = self._member_id
         self._request(lambda: self._coordinator.leave(member_id))
         self.die()
 
-    # What befalls it.
+    # Faults.
 
     def die(self) -> None:
-        """End without a word; requests on their way still arrive."""
+        """End without leaving; requests in flight still arrive."""
         self._is_alive = False
 
     def freeze(self) -> None:
@@ -137,7 +137,7 @@ class FakeClient:
         if is_overdue and not self._is_joining:
             self._quit()
         elif self._is_joining and not is_overdue:
-            # Neither network nor broker need have kept the first request.
+            # The network or the broker may have lost the first request.
             self._ask_to_join()
         elif not self._is_joining:
             self._heartbeat()
@@ -167,12 +167,12 @@ class FakeClient:
             self._join()
 
     def _must_tell(self) -> bool:
-        """Whether the listener has yet to let go, which holds a rebalance up."""
+        """Whether the listener must still let go, which delays a rebalance."""
         waits = {Notice.REVOKED, Notice.LOST}
         return self.is_telling or not waits.isdisjoint(self.inbox)
 
     def _lose(self) -> None:
-        """Begin anew, under another id, once the listener knows."""
+        """Start over under another id, once the listener knows."""
         self._member_id = new_id()
         self._is_joining = True
         if self._is_owner and Notice.LOST not in self.inbox:

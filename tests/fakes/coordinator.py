@@ -1,15 +1,15 @@
 """
 A broker in memory: one leader partition and the coordinator of one group.
 
-`membership.py` has the members. The rules are those of Kafka's classic
-protocol with cooperative-sticky assignment, as far as an election can tell:
+The rules are those of Kafka's classic protocol with cooperative-sticky
+assignment, as far as an election depends on them:
 
 - a member that joins, leaves or expires starts a rebalance, which ends when
   each member has joined it, or at the rebalance time-out without those who
   have not; the generation counts the rebalances;
-- a heartbeat or a commit is accepted only from a member of the present
+- a heartbeat or a commit is accepted only from a member of the current
   generation, and either restarts its session;
-- reading and writing the partition asks for no membership at all;
+- reading and writing the partition needs no membership;
 - the partition stays with the member that claims it, and goes to another
   only after its owner has joined without the claim.
 """
@@ -25,11 +25,11 @@ from .timeline import Timeline
 
 
 class Answer(Enum):
-    """What the coordinator says to a heartbeat or a commit."""
+    """The coordinator's answer to a heartbeat or a commit."""
 
     ACCEPTED = auto()
     REBALANCING = auto()
-    """Accepted, but the member has to join anew."""
+    """Accepted, but the member must rejoin."""
     REFUSED = auto()
     """Not a member, or not of this generation."""
 
@@ -60,7 +60,7 @@ class Coordinator:
         self, time: Timeline, *, session_timeout: float, rebalance_timeout: float
     ) -> None:
         self.log: list[object] = []
-        """The leader partition; whatever is no `Heartbeat` is noise."""
+        """The leader partition; anything but a `Heartbeat` is noise."""
         self.generation = 0
         self._time = time
         self._session_timeout = session_timeout
@@ -68,11 +68,11 @@ class Coordinator:
         self._rebalances = count(1)
         self._members: dict[str, _Member] = {}
         self._former: set[str] = set()
-        """Ids of members that have left or expired: they are not taken back."""
+        """Ids of members that left or expired; they are refused."""
         self._owner: str | None = None
         self._unwanted: str | None = None
         self._rebalance: int | None = None
-        """The number of the rebalance that is under way."""
+        """The number of the current rebalance."""
 
     # Requests.
 
@@ -125,10 +125,10 @@ class Coordinator:
         if self._members.pop(member_id, None) is not None:
             self._start_rebalance()
 
-    # What operators and faults do.
+    # Operators and faults.
 
     def move(self) -> None:
-        """Have the partition taken from its owner and given to another member."""
+        """Move the partition from its owner to another member."""
         self._unwanted = self._owner
         self._start_rebalance()
 
@@ -163,7 +163,7 @@ class Coordinator:
             self._time.after(wait, lambda: self._check(member_id))
 
     def _start_rebalance(self) -> None:
-        """Start one unless it is under way; end it if it can end."""
+        """Start a rebalance unless one is running; end it if possible."""
         if self._rebalance is None:
             self._rebalance = number = next(self._rebalances)
             self._time.after(self._rebalance_timeout, lambda: self._cut_short(number))
@@ -171,7 +171,7 @@ class Coordinator:
             self._end_rebalance()
 
     def _cut_short(self, number: int) -> None:
-        """End the rebalance without those who have not joined it."""
+        """End the rebalance without the members that have not joined it."""
         if self._rebalance == number:
             late = {i for i, m in self._members.items() if m.joined is None}
             self._former |= late
@@ -192,7 +192,7 @@ class Coordinator:
                 joined(self.generation, is_owner=member_id == self._owner)
 
     def _choose_owner(self) -> str | None:
-        """Leave the partition where it is claimed; never take and give at once."""
+        """Keep the partition where it is claimed; never revoke and assign at once."""
         claimants = [i for i, m in self._members.items() if m.has_claim]
         if claimants:
             return next((i for i in claimants if i != self._unwanted), None)

@@ -7,7 +7,7 @@ An in-memory leader group: several members over one fake leader partition.
 
 Each member is an `election.ports.Membership`. A test passes time with
 `poll()` or `Timeline.advance()`, and breaks things with `freeze()`, `crash()`,
-`cut()` and the group's `latency`; `coordinator.py` has the broker's rules.
+`cut()` and the group's `latency`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .coordinator import Coordinator
 from .timeline import Timeline
 
 STEP: Final = 0.01
-"""Seconds of simulated time between two looks of a poll that waits."""
+"""Seconds of simulated time between two checks of a waiting poll."""
 
 
 class FakeGroup:
@@ -30,13 +30,13 @@ class FakeGroup:
     The broker, its network, and the timing that all members share.
 
     Args:
-        time: passes for all of them.
+        time: the clock of all members.
         session_timeout: a silent member is removed after this long.
         heartbeat_interval: between two group heartbeats of a member.
         max_poll_interval: a member that does not poll leaves after this long;
-            also what a rebalance waits for a member.
-        latency: asked for each request and each answer: seconds, or None when
-            it is lost on the way.
+            a rebalance waits as long for a member.
+        latency: returns, for each request and each answer, seconds, or None if
+            it is lost.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class FakeGroup:
         self.coordinator.log.append(value)
 
 
-class FakeCredential(NamedTuple):
-    """One generation's member, as a transaction shows it to the group."""
+class FakeFencingToken(NamedTuple):
+    """The member in one generation, as a transaction shows it to the group."""
 
     member_id: str
     generation: int
@@ -84,8 +84,8 @@ class FakeMembership:
 
     def __init__(self, group: FakeGroup, name: str) -> None:
         self.name = name
-        self.fencing_token: FakeCredential | None = None
-        """Shown in transactions; None when this member does not own the partition."""
+        self.fencing_token: FakeFencingToken | None = None
+        """Part of transactions; None while this member does not own the partition."""
         self.reason_to_rejoin: str | None = None
         self._group = group
         self._listener: Listener | None = None
@@ -105,7 +105,7 @@ class FakeMembership:
         )
 
     def poll(self, timeout: float) -> None:
-        """Serve what is there, or let time pass until something is."""
+        """Serve what has arrived, or let time pass until something does."""
         time = self._group.time
         end = time() + timeout
         while not self._serve() and (left := end - time()) > 0:
@@ -117,7 +117,7 @@ class FakeMembership:
             self._client.write(heartbeat)
 
     def confirm(self, offset: int) -> None:
-        """Commit as the member that this process believes to be."""
+        """Commit as the member that this process believes it is."""
         if self._client is not None:
             self._client.commit(offset)
 
@@ -145,25 +145,25 @@ class FakeMembership:
             self._client.freeze()
 
     def thaw(self) -> None:
-        """Let it go on (SIGCONT), with all that has reached it since."""
+        """Continue it (SIGCONT), with everything that arrived since."""
         if self._client is not None:
             self._client.thaw()
 
     def crash(self) -> None:
-        """Kill the process: the group is told nothing."""
+        """Kill the process; it does not leave the group."""
         if self._client is not None:
             self._client.die()
         self._listener = self._client = self._position = self.fencing_token = None
 
     def cut(self, *, is_cut: bool = True) -> None:
-        """Take the network away, or give it back."""
+        """Cut the network, or restore it."""
         if self._client is not None:
             self._client.is_cut = is_cut
 
     # The polling thread.
 
     def _serve(self) -> bool:
-        """Tell the listener what has arrived; whether there was anything."""
+        """Call the listener with what has arrived; return whether anything did."""
         listener, client = self._listener, self._client
         if listener is None or client is None:
             return False
@@ -173,7 +173,7 @@ class FakeMembership:
             self._tell(listener, client, client.inbox.popleft())
         has_served |= not client.is_cut and self._read(listener)
         if self._position is not None:
-            self.fencing_token = FakeCredential(*client.identity)
+            self.fencing_token = FakeFencingToken(*client.identity)
         client.polled_at = self._group.time()
         return has_served
 
@@ -187,8 +187,8 @@ class FakeMembership:
             self._position = None
             client.is_telling = True
             if item is Notice.REVOKED:
-                # A rebalance that takes the partition has begun a new generation.
-                self.fencing_token = FakeCredential(*client.identity)
+                # The rebalance that revokes the partition began a new generation.
+                self.fencing_token = FakeFencingToken(*client.identity)
                 listener.revoked()
             else:
                 self.fencing_token = None

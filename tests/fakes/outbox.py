@@ -1,8 +1,8 @@
 """
 An outbox table in memory, behind the relay's ports `Outbox` and `Gauge`.
 
-It passes the scenarios that the real table passes (`tests/contracts`), so that
-a test of what comes after the table needs no Postgres.
+It passes the scenarios that the real table passes (`tests/contracts`), so tests
+of the relay need no PostgreSQL.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CAP = 100_000
 
 @dataclass(slots=True)
 class Row:
-    """A row with what leaders write."""
+    """A row with the columns that leaders write."""
 
     record: Record
     leader_id: str | None = None
@@ -61,9 +61,9 @@ class InMemoryOutbox:
         self.is_down = False
         """While True every call of a leader raises `DatabaseUnavailable`."""
         self.parked: list[Failure] = []
-        """What was set aside, attempts counted, with the error."""
+        """Parked records with their errors; attempts are counted."""
         self.archived: list[Record] = []
-        """What was purged, when the table has an archive."""
+        """Purged records, if the table has an archive."""
         self._identity = Identity(str(uuid4()), "0/0")
         self._has_archive = has_archive
         self._page_bytes = page_bytes
@@ -72,7 +72,7 @@ class InMemoryOutbox:
         self._last_id = 0
         self._lock = Lock()
 
-    # What writers and readers of the table do.
+    # Writers and readers of the table.
 
     def draw_id(self) -> int:
         """Take the next id, for a row that is committed later or never."""
@@ -98,7 +98,7 @@ class InMemoryOutbox:
         partition: int | None = None,
         record_id: int | None = None,
     ) -> Record:
-        """Make a row to commit; `record_id` was drawn before, or is set by hand."""
+        """Make a row to commit; `record_id` was drawn before or set by the test."""
         pairs = list(headers)
         return Record(
             id=self.draw_id() if record_id is None else record_id,
@@ -134,7 +134,7 @@ class InMemoryOutbox:
         with self._lock:
             return {n: row.last_error for n, row in sorted(self._rows.items())}
 
-    # What a leader does.
+    # The leader.
 
     def mark(
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None
@@ -148,7 +148,7 @@ class InMemoryOutbox:
             return records
 
     def _fitting(self, records: Iterable[Record]) -> list[Record]:
-        """Return the first of them; none behind as many bytes as a page may have."""
+        """Return the first records, up to the size of a page."""
         found, room = list(records), self._page_bytes
         if size_of(found) <= room:
             return found
@@ -214,10 +214,10 @@ class InMemoryOutbox:
             return Backlog(min(count, CAP), is_capped=count >= CAP, oldest_age=age)
 
     def numbering(self) -> Numbering | None:
-        """Say nothing: whoever fills this table chooses clusters and ids."""
+        """Return nothing: the test chooses clusters and ids."""
 
     def identity(self) -> Identity:
-        """Say which outbox this is: no other."""
+        """Return the identity of this outbox."""
         with self._reached():
             return self._identity
 
@@ -230,7 +230,7 @@ class InMemoryOutbox:
         return self._lock
 
     def _owned(self, leader_id: str, records: Iterable[Record]) -> list[Row]:
-        """Return those rows of these records that the leader may write."""
+        """Return the rows of these records that the leader may write."""
         rows = (self._rows.get(record.id) for record in records)
         return [row for row in rows if row and row.leader_id == leader_id]
 

@@ -33,7 +33,7 @@ class InMemoryMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InMemoryTopic:
-    """What the cluster knows of a topic."""
+    """A topic's configuration in the cluster."""
 
     partitions: int = 1
     max_message_bytes: int = 1_048_588
@@ -52,7 +52,7 @@ class InMemoryLog:
         self.is_down = False
         """While True nothing is acknowledged."""
         self.messages: list[InMemoryMessage] = []
-        """All messages that a reader of committed ones sees, in their order."""
+        """All committed messages, in order."""
         self._has_auto_create = has_auto_create
         self._topics: dict[str, InMemoryTopic] = {}
         self._ends: defaultdict[tuple[str, int], int] = defaultdict(int)
@@ -63,11 +63,11 @@ class InMemoryLog:
         return name
 
     def of(self, topic: str) -> list[InMemoryMessage]:
-        """The messages of one topic in the order of their arrival."""
+        """Return the messages of one topic, in order."""
         return [message for message in self.messages if message.topic == topic]
 
     def topic(self, name: str) -> InMemoryTopic | None:
-        """What is known of a topic; None when it is missing."""
+        """Return a topic's configuration; None if it does not exist."""
         if name not in self._topics and self._has_auto_create:
             self.create(name)
         return self._topics.get(name)
@@ -163,7 +163,7 @@ class InMemoryProducer:
 
 
 class Queued(NamedTuple):
-    """A record on its way to the log."""
+    """A record that is queued for the log."""
 
     record: Record
     headers: Headers
@@ -181,13 +181,13 @@ class Queued(NamedTuple):
 
 
 def refusal(code: str, *, is_certain: bool = True) -> RecordPoisoned:
-    """Say that the log does not take a record."""
+    """Return the error of a record that the log refuses."""
     text = "The log does not take this record."
     return RecordPoisoned(text, code=code, is_certain=is_certain)
 
 
 def partition_of(record: Record, topic: InMemoryTopic | None) -> int:
-    """Return where a record goes, by its own word or by a hash of its key."""
+    """Return a record's explicit partition, or one by the hash of its key."""
     if record.partition is not None or topic is None:
         return record.partition or 0
     return zlib.crc32(record.key.encode()) % topic.partitions
@@ -198,5 +198,5 @@ def _bytes(value: str | bytes | None) -> bytes | None:
 
 
 def named(options: OutboxSettings) -> OutboxSettings:
-    """Name the election where nobody did: there is no database to ask."""
+    """Name the election if the settings do not: there is no database to ask."""
     return options if options.is_named else replace(options, LEADER_TOPIC=SHARED_NAME)

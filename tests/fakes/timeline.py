@@ -1,8 +1,8 @@
 """
 Simulated time: a clock that moves only when a test moves it.
 
-What is planned for a moment happens while the clock passes that moment, so
-that whole histories of time-outs run in no time and always the same way.
+Actions that are planned for a moment run when the clock passes it, so long
+histories of time-outs take no real time and are always the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import count
 
 
 class Timeline:
-    """Callable as a clock; an action may itself plan, and advance, further."""
+    """Callable as a clock; an action may itself plan actions and advance the time."""
 
     def __init__(self, start: float = 1000.0) -> None:
         self._now = start
@@ -21,16 +21,16 @@ class Timeline:
         self._sequence = count()
 
     def __call__(self) -> float:
-        """Return the present moment in seconds."""
+        """Return the current time in seconds."""
         return self._now
 
     def after(self, delay: float, action: Callable[[], object]) -> None:
-        """Plan an action; those of one moment happen in the order planned."""
+        """Plan an action; those of one moment run in the order planned."""
         entry = (self._now + max(0.0, delay), next(self._sequence), action)
         heapq.heappush(self._plan, entry)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, with all that is planned for it."""
+        """Let time pass; run the actions that are planned for it."""
         end = self._now + seconds
         while self._plan and self._plan[0][0] <= end:
             when, _, action = heapq.heappop(self._plan)

@@ -1,9 +1,9 @@
 """
 A Kafka in memory, behind the ledger relay's port `Transactions`.
 
-It writes to the same `InMemoryLog` as `InMemoryProducer`, where what is seen is
-what was committed, and passes the scenarios that the real client passes
-(`tests/contracts`). `transactor.py` has the broker's side.
+It writes to the same `InMemoryLog` as `InMemoryProducer`, in which only committed
+records appear, and passes the scenarios that the real client passes
+(`tests/contracts`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django_outbox.relay.ledger.ports import Fault, Ledger
 from django_outbox.settings.options import OutboxSettings
 
 from .coordinator import Coordinator
-from .membership import FakeCredential
+from .membership import FakeFencingToken
 from .producer import InMemoryLog, Queued, named, partition_of, refusal
 from .transactor import Transactor
 
@@ -31,9 +31,9 @@ class InMemoryTransactions:
     Args:
         transactor: shared by all that may fence each other.
         options: the settings of the outbox.
-        credential: the present one of the leader group's member.
-        group: accepts or refuses it; None when there is no group.
-        origin: the cluster whose records it carries; by default this one.
+        fencing_token: returns the current token of the leader group's member.
+        group: accepts or refuses it; None if there is no group.
+        origin: the source cluster of the records; by default this one.
     """
 
     def __init__(
@@ -42,19 +42,19 @@ class InMemoryTransactions:
         transactor: Transactor,
         options: OutboxSettings | None = None,
         *,
-        fencing_token: Callable[[], FakeCredential | None] = lambda: None,
+        fencing_token: Callable[[], FakeFencingToken | None] = lambda: None,
         group: Coordinator | None = None,
         shard: int = 0,
         origin: int | None = None,
     ) -> None:
         self.refused: dict[str, DeliveryFailed] = {}
-        """By message id, why the log does not take a record. An acknowledgement
+        """By message id, why the log refuses a record. An acknowledgement
         without an offset is such a refusal: `kafka.failures.no_offset()`."""
         self.unanswered: bool | None = None
-        """Whether the next commit, of which nobody tells us, takes effect."""
+        """Whether the next commit takes effect; its answer is lost."""
         self._log = log
         self._transactor = transactor
-        self._credential = fencing_token
+        self._fencing_token = fencing_token
         self._group = group
         self._shard = shard
         options = named(options or OutboxSettings())
@@ -108,7 +108,7 @@ class InMemoryTransactions:
         return None
 
     def serve(self) -> None:
-        """Do nothing: nobody has anything to tell."""
+        """Do nothing: there are no callbacks."""
 
     def close(self) -> None:
         self._epoch = None
@@ -116,7 +116,7 @@ class InMemoryTransactions:
     def _check(
         self, records: Sequence[Record], leader_id: str
     ) -> tuple[list[Headers], list[Fault]]:
-        """Find what is wrong with records before anything is sent."""
+        """Find invalid records before anything is sent."""
         headers: list[Headers] = []
         faults: list[Fault] = []
         for record in records:
@@ -135,30 +135,30 @@ class InMemoryTransactions:
     def _refusals(
         self, records: Sequence[Record], headers: Sequence[Headers]
     ) -> list[Fault]:
-        """Find what the log does not take; a batch is too large as a whole."""
+        """Find the records that the log refuses; a too large batch fails as a whole."""
         faults = [
             Fault(record, self.refused[record.message_id])
             for record in records
             if record.message_id in self.refused
         ]
         sizes: Counter[tuple[str, int]] = Counter()
-        places = []
+        partitions = []
         for record, own in zip(records, headers, strict=True):
-            place = record.topic, partition_of(record, self._log.topic(record.topic))
-            places.append(place)
-            sizes[place] += Queued(record, own).size
+            at = record.topic, partition_of(record, self._log.topic(record.topic))
+            partitions.append(at)
+            sizes[at] += Queued(record, own).size
         too_large = refusal("MSG_SIZE_TOO_LARGE", is_certain=len(records) == 1)
-        for record, place in zip(records, places, strict=True):
+        for record, at in zip(records, partitions, strict=True):
             topic = self._log.topic(record.topic)
-            if topic is not None and sizes[place] > topic.max_message_bytes:
+            if topic is not None and sizes[at] > topic.max_message_bytes:
                 faults.append(Fault(record, too_large))
         return faults
 
     def _is_member(self) -> bool:
-        """Whether the group knows this leader in its present generation."""
+        """Whether the group knows this leader in its current generation."""
         if self._group is None:
             return True
-        fencing_token = self._credential()
+        fencing_token = self._fencing_token()
         return fencing_token is not None and self._group.knows(*fencing_token)
 
     def _add(self, record: Record, headers: Headers, partition: int) -> None:

@@ -1,14 +1,13 @@
 """
-The broker's side of transactions, in memory: epochs, and what becomes of writes.
+The broker's side of transactions, in memory: epochs, commits and aborts.
 
-`transactions.py` has a client of it. The rules are Kafka's without KIP-890, as
-librdkafka knows them:
+The rules are Kafka's without KIP-890, as librdkafka implements them:
 
-- whoever initialises a `transactional.id` gets its next epoch, and what an
-  older one has left open is aborted; a request of an older epoch is refused;
-- what a transaction writes is seen at its commit, all at once, or never;
-- a request to end names no transaction but the epoch: one that arrives late
-  ends whatever is open then.
+- initialising a `transactional.id` returns its next epoch and aborts an open
+  transaction of an older one; requests of older epochs are refused;
+- the writes of a transaction become visible at its commit, all at once, or never;
+- a request to end a transaction names only the epoch: one that arrives late
+  ends the transaction that is open then.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from django_outbox.exceptions import ProducerBroken
 class _State:
     epoch: int = -1
     writes: list[Callable[[], object]] = field(default_factory=list)
-    """Of the transaction that is open, in their order."""
+    """Of the open transaction, in order."""
 
 
 class Transactor:
@@ -33,14 +32,14 @@ class Transactor:
         self._states: dict[str, _State] = {}
 
     def initialise(self, transactional_id: str) -> int:
-        """Abort what is open under this id, and return the epoch to go on under."""
+        """Abort an open transaction of this id; return the next epoch."""
         state = self._states.setdefault(transactional_id, _State())
         state.epoch += 1
         state.writes.clear()
         return state.epoch
 
     def is_current(self, transactional_id: str, epoch: int) -> bool:
-        """Whether nobody has initialised this id since."""
+        """Whether this epoch is the latest of the id."""
         return self._states[transactional_id].epoch == epoch
 
     def add(

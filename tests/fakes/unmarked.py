@@ -1,10 +1,10 @@
 """
 An outbox table in memory, behind the ports of relays that mark nothing in it.
 
-Nothing is marked here, so it matters how rows come about: transactions draw
-ids early and commit late, or never; a failover takes the table back to what a
-standby had, and ids are given again. It passes the scenarios that the real
-table passes (`tests/contracts`).
+Without marks it matters how rows are committed: transactions draw ids early and
+commit late, or never; a failover resets the table to the state of a standby, and
+ids are assigned again. It passes the scenarios that the real table passes
+(`tests/contracts`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .outbox import InMemoryOutbox, Row
 
 @dataclass(frozen=True, slots=True)
 class InMemoryStandby:
-    """What a standby had replicated when it fell behind."""
+    """The state that a standby had replicated when it fell behind."""
 
     records: Sequence[Record]
     parked: Sequence[Failure]
@@ -38,10 +38,10 @@ class InMemoryUnmarked(InMemoryOutbox):
         super().__init__(**options)
         self._timeline = 1
         self._locks: dict[str, bool] = {}
-        """Transactions that have inserted, and whether each is prepared."""
+        """Transactions that have inserted rows, and whether each is prepared."""
         self._names = 0
 
-    # What the application does.
+    # The application.
 
     def begin(self) -> InMemoryTransaction:
         """Begin a transaction of the application."""
@@ -67,14 +67,14 @@ class InMemoryUnmarked(InMemoryOutbox):
                 raise DatabaseUnavailable
             self._rows.update((record.id, Row(record)) for record in records)
 
-    # What operators and disasters do.
+    # Operators and disasters.
 
     def standby(self) -> InMemoryStandby:
-        """Return what a standby has that replicates nothing from here on."""
+        """Return the state of a standby that stops replicating now."""
         return InMemoryStandby(self.records(), list(self.parked), self._last_id)
 
     def promote(self, standby: InMemoryStandby) -> None:
-        """Go on with a standby: purged rows are back, ids are given again."""
+        """Continue from a standby: purged rows are back, ids are assigned again."""
         with self._lock:
             self._rows = {record.id: Row(record) for record in standby.records}
             self.parked = list(standby.parked)
@@ -82,7 +82,7 @@ class InMemoryUnmarked(InMemoryOutbox):
             self._locks.clear()
             self._timeline += 1
 
-    # What a leader does.
+    # The leader.
 
     def page(
         self,
@@ -125,13 +125,13 @@ class InMemoryUnmarked(InMemoryOutbox):
             return f"memory/{self._timeline:08X}"
 
     def _read(self, is_wanted: Callable[[Record], bool], limit: int) -> list[Record]:
-        """Return the first rows that are wanted and fit a page, in id order."""
+        """Return the first matching rows that fit a page, in id order."""
         with self._reached():
             rows = (self._rows[number].record for number in sorted(self._rows))
             return self._fitting(islice(filter(is_wanted, rows), limit))
 
     def _owned(self, leader_id: str, records: Iterable[Record]) -> list[Row]:
-        """Know a row by its message id: the same id may be another row's by now."""
+        """Compare rows by message id: another row may have the same id by now."""
         rows = ((self._rows.get(record.id), record) for record in records)
         return [
             row
@@ -147,7 +147,7 @@ def _in_lanes(held: Sequence[Held], position: int) -> Callable[[Record], bool]:
 
 
 class InMemoryTransaction:
-    """A transaction of the application: ids are drawn now, rows shown at commit."""
+    """A transaction of the application: it draws ids now, its commit shows the rows."""
 
     def __init__(self, table: InMemoryUnmarked) -> None:
         self._table = table
@@ -157,7 +157,7 @@ class InMemoryTransaction:
     def insert(
         self, topic: str, key: str, value: str | bytes | None = None, **fields: Any
     ) -> Record:
-        """Draw an id for a row, which nobody sees yet; return the row."""
+        """Draw an id for a row that is not visible yet; return the row."""
         if not self._name:
             # The lock comes before the id.
             self._name = self._table.lock()
@@ -166,7 +166,7 @@ class InMemoryTransaction:
         return record
 
     def prepare(self) -> None:
-        """Leave the end to a second phase; the lock goes by another name."""
+        """Prepare for two-phase commit; the lock has another name then."""
         former = self._name
         self._name = self._table.lock(is_prepared=True)
         self._table.end(former)

@@ -40,11 +40,11 @@ class Partitions:
         self.is_away = False
 
     def look(
-        self, places: Sequence[TopicPartition]
+        self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, PartitionState]:
         if self.is_away:
             raise KafkaUnavailable
-        return {place: self.states[place] for place in places if place in self.states}
+        return {at: self.states[at] for at in partitions if at in self.states}
 
 
 def effects_of(
@@ -52,7 +52,7 @@ def effects_of(
     *,
     keeps_offsets: bool = True,
     key: Callable[[ConsumedMessage], str] | None = None,
-    silence: float = 60.0,
+    idle_timeout: float = 60.0,
     partitions: Partitions | None = None,
 ) -> TransactionalHandler:
     subscription = Subscription(
@@ -64,7 +64,7 @@ def effects_of(
         alias="default",
         keeps_offsets=keeps_offsets,
         partitions=partitions or Partitions(),
-        silence=silence,
+        idle_timeout=idle_timeout,
     )
 
 
@@ -86,7 +86,7 @@ def test_the_offset_moves_with_the_effects() -> None:
     assert effects.apply(at(4))
     assert effects.apply(at(7))
     assert stored() == [8]
-    assert effects.starts([("orders", 0), ("orders", 1)]) == {("orders", 0): 8}
+    assert effects.start_offsets([("orders", 0), ("orders", 1)]) == {("orders", 0): 8}
 
 
 def test_an_offset_rolls_back_with_the_effects() -> None:
@@ -147,7 +147,7 @@ def test_without_stored_offsets_the_claim_alone_counts() -> None:
     assert not effects.apply(at(9, "a"))
     assert effects.apply(at(4, "b"))
     assert stored() == []
-    assert effects.starts([("orders", 0)]) == {}
+    assert effects.start_offsets([("orders", 0)]) == {}
 
 
 def test_the_key_may_be_the_handlers_own() -> None:
@@ -159,8 +159,8 @@ def test_the_key_may_be_the_handlers_own() -> None:
 def test_a_rewound_group_reads_again_and_does_nothing_twice() -> None:
     effects = effects_of()
     effects.apply(at(4, "a"))
-    places = [("orders", 0)]
-    assert effects.rewind(places) == {("orders", 0): BEGINNING}
+    partitions = [("orders", 0)]
+    assert effects.rewind(partitions) == {("orders", 0): BEGINNING}
     assert stored() == [0]
     assert not effects.apply(at(4, "a"))
     assert effects.apply(at(5, "b"))
@@ -185,23 +185,23 @@ def partitions_with(topic_id: str, low: int, high: int) -> Partitions:
 def test_a_topic_that_was_created_again_is_refused_though_it_is_longer_now() -> None:
     partitions = partitions_with("one", 0, 8)
     effects = effects_of(partitions=partitions)
-    effects.starts([PLACE])
+    effects.start_offsets([PLACE])
     effects.apply(at(7))
-    assert effects_of(partitions=partitions).starts([PLACE]) == {PLACE: 8}
+    assert effects_of(partitions=partitions).start_offsets([PLACE]) == {PLACE: 8}
     later = effects_of(partitions=partitions_with("another", 0, 100))
     with pytest.raises(StaleOffset, match="created again since"):
-        later.starts([PLACE])
+        later.start_offsets([PLACE])
     assert later.rewind([PLACE]) == {PLACE: BEGINNING}
-    assert later.starts([PLACE]) == {PLACE: BEGINNING}
+    assert later.start_offsets([PLACE]) == {PLACE: BEGINNING}
     assert later.apply(at(0))
-    assert effects_of(partitions=partitions).starts([("orders", 1)]) == {}
+    assert effects_of(partitions=partitions).start_offsets([("orders", 1)]) == {}
 
 
 def test_a_topic_that_is_created_again_while_it_is_read_is_refused() -> None:
     """Its messages would count as done by another process."""
     partitions = partitions_with("one", 0, 8)
     effects = effects_of(partitions=partitions)
-    effects.starts([PLACE])
+    effects.start_offsets([PLACE])
     effects.apply(at(7))
     partitions.states[PLACE] = PartitionState("another", 0, 10)
     with pytest.raises(StaleOffset, match="rewind billing orders"):
@@ -220,7 +220,7 @@ def test_who_has_lost_the_partition_is_refused_though_kafka_is_away() -> None:
 
 def test_the_end_of_a_partition_is_stored_behind_marks_of_transactions() -> None:
     effects = effects_of(partitions=partitions_with("one", 0, 6))
-    effects.starts([PLACE])
+    effects.start_offsets([PLACE])
     effects.apply(at(4))
     effects.settle({PLACE: 6, ("orders", 1): 0})
     assert stored() == [6]
@@ -228,7 +228,7 @@ def test_the_end_of_a_partition_is_stored_behind_marks_of_transactions() -> None
     assert stored() == [6]
     # Kafka has deleted the message and the mark.
     later = effects_of(partitions=partitions_with("one", 6, 6))
-    assert later.starts([PLACE]) == {PLACE: 6}
+    assert later.start_offsets([PLACE]) == {PLACE: 6}
 
 
 def test_a_frozen_process_holds_its_successor_up_for_a_while_only() -> None:
@@ -241,7 +241,7 @@ def test_a_frozen_process_holds_its_successor_up_for_a_while_only() -> None:
 
     def work() -> None:
         try:
-            effects_of(freeze, silence=0.3).apply(at(4, "a"))
+            effects_of(freeze, idle_timeout=0.3).apply(at(4, "a"))
         finally:
             connections.close_all()
 

@@ -142,19 +142,19 @@ def test_headers_whose_names_are_no_text_stop_nobody(
     assert {m.headers for m in messages[::2]} == {()}
     assert {m.headers for m in messages[1::2]} == {(("a", b"1"), ("a", None))}
     assert texts(messages[1::2]) == [str(number) for number in range(30)]
-    assert f"The headers of message {topic}/0 at offset 0 cannot be read" in caplog.text
+    assert f"Cannot read the headers of message {topic}/0 at offset 0" in caplog.text
 
 
 def test_stored_offsets_win_over_those_of_the_group(
     sources: Any, topic: str, bootstrap_servers: str
 ) -> None:
     send(bootstrap_servers, topic, 10)
-    first = sources(starts=lambda _: {(topic, 0): 7})
+    first = sources(start_offsets=lambda _: {(topic, 0): 7})
     (message,) = take(first, 1)
     assert message.offset == 7
     first.done(message)
     first.close()
-    again = sources(starts=lambda places: dict.fromkeys(places, BEGINNING))
+    again = sources(start_offsets=lambda p: dict.fromkeys(p, BEGINNING))
     assert take(again, 1)[0].offset == 0
 
 
@@ -166,14 +166,14 @@ def test_a_member_that_loses_its_partitions_drops_what_it_holds(
     first = KafkaSource(options, group=group, topics=[shared])
     second = KafkaSource(options, group=group, topics=[shared])
     try:
-        until(lambda: len(first.places) == 2, first)
+        until(lambda: len(first.partitions) == 2, first)
         deadline = time.monotonic() + PATIENCE
-        while len(first.places) != 1 or len(second.places) != 1:
+        while len(first.partitions) != 1 or len(second.partitions) != 1:
             assert time.monotonic() < deadline
             first.poll(1, 0.05)
             second.poll(1, 0.05)
-        (mine,) = first.places
-        (theirs,) = second.places
+        (mine,) = first.partitions
+        (theirs,) = second.partitions
         assert {mine, theirs} == {(shared, 0), (shared, 1)}
         assert first.owns(ConsumedMessage(topic=shared, partition=mine[1]))
         assert not first.owns(ConsumedMessage(topic=shared, partition=theirs[1]))
@@ -192,16 +192,16 @@ def test_who_has_just_joined_others_is_not_at_the_end(
     first = KafkaSource(options, group=group, topics=[shared])
     second = KafkaSource(options, group=group, topics=[shared])
     try:
-        until(lambda: len(first.places) == 2, first)
+        until(lambda: len(first.partitions) == 2, first)
         until(lambda: second.has_joined, second)
-        assert second.places == ()
+        assert second.partitions == ()
         assert not second.is_at_end
         deadline = time.monotonic() + PATIENCE
         while not (first.is_at_end and second.is_at_end):
             assert time.monotonic() < deadline
             first.poll(10, 0.05)
             second.poll(10, 0.05)
-        assert len(first.places) == len(second.places) == 1
+        assert len(first.partitions) == len(second.partitions) == 1
     finally:
         first.close()
         second.close()
@@ -211,10 +211,10 @@ def test_who_gets_no_partition_is_at_the_end_after_a_while(
     sources: Any, topic: str
 ) -> None:
     first, second = sources(), sources()
-    until(lambda: first.places, first)
+    until(lambda: first.partitions, first)
     until(lambda: second.has_joined, second)
     until(lambda: second.is_at_end, second)
-    assert second.places == ()
+    assert second.partitions == ()
 
 
 def letter(topic: str, value: str) -> OutgoingMessage:
@@ -226,7 +226,7 @@ def test_a_transaction_carries_output_offsets_and_its_token(
 ) -> None:
     output = topics.create()
     source = sources()
-    until(lambda: source.places, source)
+    until(lambda: source.partitions, source)
     transactions = KafkaTransforms(
         options, transactional_id=f"t-{uuid4()}", member=source
     )
@@ -241,17 +241,20 @@ def test_a_transaction_carries_output_offsets_and_its_token(
 def test_what_comes_while_it_closes_is_given_back(
     bootstrap_servers: str, options: OutboxSettings, topic: str
 ) -> None:
-    """A question to the client at that moment might wait for ever."""
+    """A call to the consumer at that moment might never return."""
     group, asked = f"group-{uuid4()}", []
     source = KafkaSource(
-        options, group=group, topics=[topic], starts=lambda p: asked.append(p) or {}
+        options,
+        group=group,
+        topics=[topic],
+        start_offsets=lambda p: asked.append(p) or {},
     )
     source.serve()
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     eventually(lambda: has_assigned(admin, group))
     source.close()
     assert asked == []
-    assert source.places == ()
+    assert source.partitions == ()
 
 
 def test_a_transaction_of_a_deposed_member_is_refused(
@@ -266,9 +269,9 @@ def test_a_transaction_of_a_deposed_member_is_refused(
         options, transactional_id=f"t-{uuid4()}", member=source
     )
     try:
-        until(lambda: source.places, source)
+        until(lambda: source.partitions, source)
         transactions.renew()
-        until(lambda: successor.places, successor)
+        until(lambda: successor.partitions, successor)
         with pytest.raises(KafkaError):
             transactions.send([letter(output, "a")], {(topic, 0): 3}, "the token")
         transactions.renew()
@@ -298,11 +301,11 @@ def test_a_letter_that_is_too_large_is_poison(
 ) -> None:
     small = topics.create(config={"max.message.bytes": "1000"})
     # A broker that was never written to takes its time.
-    letters = KafkaDeadLetters(replace(options, DELIVERY_TIMEOUT=PATIENCE))
+    dead_letters = KafkaDeadLetters(replace(options, DELIVERY_TIMEOUT=PATIENCE))
     with pytest.raises(RecordPoisoned):
         # More than fits, compressed too.
-        letters.send(letter(small, os.urandom(2000).hex()))
-    letters.send(letter(small, "y"))
+        dead_letters.send(letter(small, os.urandom(2000).hex()))
+    dead_letters.send(letter(small, "y"))
     (message,) = topics.read(small, at_least=1)
     assert message.value() == b"y"
     assert message.headers() == [("a", b"1")]

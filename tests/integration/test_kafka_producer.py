@@ -14,7 +14,7 @@ from django_outbox.election.solo import SoloMembership
 from django_outbox.exceptions import DeliveryFailed, ProducerQueueFull, RecordPoisoned
 from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
-from django_outbox.kafka.producer import MANY, KafkaProducer
+from django_outbox.kafka.producer import BULK_THRESHOLD, KafkaProducer
 from django_outbox.settings.options import OutboxSettings
 from tests.acceptance.harvesters import eventually
 from tests.contracts.clusters import NOWHERE, Reports
@@ -238,19 +238,19 @@ def test_a_record_that_failed_goes_by_its_former_client(reports: Reports) -> Non
         SESSION_TIMEOUT=6.0,
     )
     producer = KafkaProducer(options)
-    records = [record(n, key=str(n)) for n in range(MANY + 1)]
+    records = [record(n, key=str(n)) for n in range(BULK_THRESHOLD + 1)]
     for one in records:
         producer.produce(one, LEADER, reports)
     assert set(producer._clients) == {"quick", "bulk"}
     reports.wait(producer, len(records))
-    ways = producer._former
-    assert ways[records[0].message_id] == "quick"
-    assert ways[records[-1].message_id] == "bulk"
+    kinds = producer._failed_by
+    assert kinds[records[0].message_id] == "quick"
+    assert kinds[records[-1].message_id] == "bulk"
 
     for one in (records[-1], records[0]):
         producer.produce(one._replace(attempts=1), LEADER, reports)
     reports.wait(producer, len(records) + 2)
 
-    assert ways[records[0].message_id] == "quick"
-    assert ways[records[-1].message_id] == "bulk"
+    assert kinds[records[0].message_id] == "quick"
+    assert kinds[records[-1].message_id] == "bulk"
     producer.close()

@@ -83,8 +83,8 @@ def test_a_topic_that_may_not_be_created_is_named_with_the_cure(
         ensure_topic(config, own_topic(name), may_create=False)
 
     assert str(caught.value) == (
-        f"The leader topic '{name}' does not exist and its creation may not be "
-        f"attempted. Create it: kafka-topics.sh --bootstrap-server "
+        f"The leader topic '{name}' does not exist, and creating it is disabled "
+        f"(CREATE_LEADER_TOPIC). Create it: kafka-topics.sh --bootstrap-server "
         f"{config['bootstrap.servers']} --create --topic {name} --partitions 1 "
         "--config cleanup.policy=delete --config retention.ms=3600000 "
         "--config segment.ms=3600000"
@@ -108,14 +108,14 @@ def test_a_topic_with_too_many_partitions_is_worth_a_warning(
     with caplog.at_level(logging.WARNING):
         ensure_topic(config, own_topic(topic, 1))
 
-    assert "3 partitions, 1 would do" in caplog.text
+    assert "3 partitions but needs only 1" in caplog.text
 
 
 def test_who_leaves_leads_no_more(
     config: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A question to the client at that moment might wait for ever."""
-    monkeypatch.setattr("django_outbox.kafka.membership.SHORTEST_STAY", 0.0)
+    monkeypatch.setattr("django_outbox.kafka.membership.MIN_STAY", 0.0)
     options = OutboxSettings(LEADER_TOPIC=name, LEADER_GROUP=name, KAFKA=config)
     leader, follower = KafkaMembership(options), KafkaMembership(options)
     group, heir = Group(time.monotonic), Recorder()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import pytest
@@ -21,12 +21,17 @@ from django_outbox import (
     stash,
     stash_many,
 )
-from django_outbox.consuming.effects import TransactionalHandler, is_away
+from django_outbox.consuming.effects import (
+    TransactionalHandler,
+    is_database_unavailable,
+)
 from django_outbox.consuming.handlers import Group
-from django_outbox.message.incoming import ConsumedMessage
+from django_outbox.message.incoming import (
+    ConsumedMessage,
+    PartitionState,
+    TopicPartition,
+)
 from tests.testapp.models import Order
-
-from .test_consumer_effects import Partitions
 
 TABLES = (
     *("outbox", "outbox_staged", "outbox_series", "outbox_parked", "outbox_archive"),
@@ -120,6 +125,15 @@ def test_once_in_async_code_says_to_migrate() -> None:
         asyncio.run(work())
 
 
+class _NoPartitions:
+    """A cluster that knows no partition."""
+
+    def look(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, PartitionState]:
+        return {}
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_unmigrated")
 @pytest.mark.parametrize("keeps_offsets", [False, True])
@@ -130,20 +144,20 @@ def test_no_message_of_a_consumer_is_at_fault(keeps_offsets: bool) -> None:
         group,
         alias="default",
         keeps_offsets=keeps_offsets,
-        silence=0,
-        partitions=Partitions(),
+        partitions=_NoPartitions(),
+        idle_timeout=0.0,
     )
     calls: list[Callable[[], object]] = [effects.ping]
     if keeps_offsets:
         calls += [
-            lambda: effects.starts([("t", 0)]),
+            lambda: effects.start_offsets([("t", 0)]),
             lambda: effects.rewind([("t", 0)]),
             lambda: effects.skip(_message()),
         ]
     for call in calls:
         with pytest.raises(TableMissing, match=CURE) as caught:
             call()
-        assert is_away(caught.value)
+        assert is_database_unavailable(caught.value)
 
 
 def _message() -> ConsumedMessage:

@@ -27,7 +27,7 @@ from django.db.models.functions import Now
 from pytest_django import Settings
 
 from django_outbox import ConsumedMessage, InvalidKey, once
-from django_outbox.consuming.effects import is_away
+from django_outbox.consuming.effects import is_database_unavailable
 from django_outbox.exceptions import (
     AlreadyOpen,
     ConsumingError,
@@ -183,7 +183,7 @@ def test_a_repeat_cannot_change_the_answer() -> None:
     do()
     with once(MESSAGE, consumer="billing") as run:
         assert not run.is_first
-        with pytest.raises(ConsumingError, match="anew"):
+        with pytest.raises(ConsumingError, match="A repeat cannot respond"):
             run.respond("other")
 
 
@@ -388,21 +388,21 @@ def test_a_lost_connection_is_told_from_a_failing_statement() -> None:
     """Also when the next connection would work, and when the handler wraps it."""
     with pytest.raises(OperationalError) as failed, transaction.atomic():
         _execute("SET LOCAL statement_timeout = 1; SELECT pg_sleep(5)")
-    assert not is_away(failed.value)
+    assert not is_database_unavailable(failed.value)
     with pytest.raises(OperationalError) as lost, transaction.atomic():
         _execute("SELECT pg_terminate_backend(pg_backend_pid())")
-    assert is_away(lost.value)
+    assert is_database_unavailable(lost.value)
     wrapped = LookupError()
     wrapped.__cause__ = lost.value
-    assert is_away(wrapped)
-    assert not is_away(LookupError())
+    assert is_database_unavailable(wrapped)
+    assert not is_database_unavailable(LookupError())
 
 
 @pytest.mark.django_db
 def test_a_server_that_is_no_primary_any_more_is_away() -> None:
     with pytest.raises(InternalError) as refused, transaction.atomic():
         _execute("SET LOCAL transaction_read_only = on; DELETE FROM outbox")
-    assert is_away(refused.value)
+    assert is_database_unavailable(refused.value)
 
 
 def _execute(statement: str) -> None:

@@ -1,4 +1,4 @@
-"""Plain objects in the places of Kafka and the database, for consumers."""
+"""Fakes of Kafka and the database for consumers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django_outbox import ConsumedMessage
-from django_outbox.consuming.attempts import Patience
+from django_outbox.consuming.consumer_context import ConsumerContext
 from django_outbox.consuming.consumer_progress import Progress
+from django_outbox.consuming.consumer_retry import RetryPolicy
 from django_outbox.consuming.handlers import Group, Subscription
-from django_outbox.consuming.job import ConsumerContext
 from django_outbox.events import WorkerEvent
 from django_outbox.message.incoming import OutgoingMessage, TopicPartition
 
@@ -37,12 +37,10 @@ def group_of(handle: Callable[[ConsumedMessage], Any], *, transforms: bool) -> G
 class FakeSource:
     """A partition that is ours until a test takes it away."""
 
-    has_joined = True
-
     def __init__(self) -> None:
         self.is_ours = True
         self.waits: list[float] = []
-        self.positions: dict[TopicPartition, int] = {}
+        self.next_offsets: dict[TopicPartition, int] = {}
         self.tokens: dict[TopicPartition, str] = {}
         self.to_come: list[ConsumedMessage] = []
         self.on_hold: Callable[[], None] = lambda: None
@@ -64,24 +62,24 @@ class FakeSource:
         return self.is_ours
 
     def done(self, message: ConsumedMessage) -> None:
-        self.positions[message.place] = message.offset + 1
+        self.next_offsets[message.topic_partition] = message.offset + 1
 
     def commit(self) -> None:
         self.commits += 1
 
-    def token(self, place: TopicPartition) -> str:
-        return self.tokens.get(place, "")
+    def token(self, partition: TopicPartition) -> str:
+        return self.tokens.get(partition, "")
 
     @property
     def is_at_end(self) -> bool:
         return not self.to_come
 
     @property
-    def places(self) -> tuple[TopicPartition, ...]:
+    def partitions(self) -> tuple[TopicPartition, ...]:
         return (("orders", 0),)
 
     def ends(self) -> dict[TopicPartition, int]:
-        return {} if self.to_come else dict(self.positions)
+        return {} if self.to_come else dict(self.next_offsets)
 
     def lag(self) -> int:
         return len(self.to_come)
@@ -103,18 +101,18 @@ class FakeTransactions:
 
     def send(
         self,
-        letters: Sequence[OutgoingMessage],
-        positions: Mapping[TopicPartition, int],
+        messages: Sequence[OutgoingMessage],
+        offsets: Mapping[TopicPartition, int],
         token: str,
     ) -> None:
-        for error in filter(None, map(self.refuses, letters)):
+        for error in filter(None, map(self.refuses, messages)):
             raise error
         moment, failure = self.failures.pop(0) if self.failures else ("", None)
         if moment == "before" and failure:
             raise failure
-        self.sent.append(list(letters))
-        self.source.tokens |= dict.fromkeys(positions, token)
-        self.source.positions |= positions
+        self.sent.append(list(messages))
+        self.source.tokens |= dict.fromkeys(offsets, token)
+        self.source.next_offsets |= offsets
         if failure:
             raise failure
 
@@ -126,19 +124,19 @@ class FakeTransactions:
 
 
 class FakeDeadLetters:
-    """Keeps letters, after as many failures as a test wants."""
+    """Keeps dead letters, after as many failures as a test wants."""
 
     def __init__(self) -> None:
-        self.letters: list[OutgoingMessage] = []
+        self.sent: list[OutgoingMessage] = []
         self.failures: list[Exception] = []
 
-    def send(self, letter: OutgoingMessage) -> None:
+    def send(self, message: OutgoingMessage) -> None:
         if self.failures:
             raise self.failures.pop(0)
-        self.letters.append(letter)
+        self.sent.append(message)
 
     def values(self) -> list[str | bytes | None]:
-        return [letter.value for letter in self.letters]
+        return [message.value for message in self.sent]
 
     def close(self) -> None:
         """There is no client."""
@@ -157,13 +155,13 @@ class Watch:
         return [event.kind for event in self.events]
 
 
-def job_of(
+def context_of(
     group: Group, source: FakeSource, watch: Watch, *, attempts: int = 3
 ) -> ConsumerContext:
     return ConsumerContext(
         group=group,
-        source=source,
-        patience=Patience(attempts=attempts, backoff=0.1, backoff_max=0.3),
+        membership=source,
+        retry=RetryPolicy(attempts=attempts, backoff=0.1, backoff_max=0.3),
         suffix=".dlt",
         progress=Progress(
             [watch], name="worker", group="billing", interval=0.0, clock=lambda: 0.0

@@ -33,7 +33,7 @@ def test_what_is_no_id_is_not_taken_for_one(value: bytes | None) -> None:
 
 
 def test_without_an_id_the_place_and_the_time_identify() -> None:
-    """A topic that was made anew has other messages at the same offsets."""
+    """A topic that was created again has other messages at the same offsets."""
     moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
     assert message(offset=9, timestamp=moment).identity == "orders/0/9@1767323045678"
 

@@ -11,13 +11,20 @@ from django.db import OperationalError
 
 from django_outbox import ConsumedMessage
 from django_outbox.consuming import working
-from django_outbox.consuming.attempts import Patience
+from django_outbox.consuming.consumer_retry import RetryPolicy
 from django_outbox.consuming.runner import StartOffsets, consume
 from django_outbox.consuming.working import EffectsWorker
 from django_outbox.events import ConsumerRead, DeadLettered
 from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned, StaleOffset
 
-from .consuming import FakeDeadLetters, FakeSource, Watch, group_of, job_of, messages
+from .consuming import (
+    FakeDeadLetters,
+    FakeSource,
+    Watch,
+    context_of,
+    group_of,
+    messages,
+)
 
 
 class FakeEffects:
@@ -45,17 +52,20 @@ class Consumption:
     def __init__(self, run: Callable[[ConsumedMessage], Any]) -> None:
         self.source = FakeSource()
         self.watch = Watch()
-        self.letters = FakeDeadLetters()
+        self.dead_letters = FakeDeadLetters()
         self.effects = FakeEffects(run)
-        self.job = job_of(group_of(run, transforms=False), self.source, self.watch)
+        self.context = context_of(
+            group_of(run, transforms=False), self.source, self.watch
+        )
         self.worker = EffectsWorker(
-            self.job,
+            self.context,
             effects=self.effects,  # type: ignore[arg-type]
-            dead_letters=self.letters,
+            offsets=self.source,
+            dead_letters=self.dead_letters,
         )
 
     def read(self) -> ConsumerRead:
-        self.job.progress.read(self.source)
+        self.context.progress.read(self.source)
         last = self.watch.events[-1]
         assert isinstance(last, ConsumerRead)
         return last
@@ -65,7 +75,7 @@ class Consumption:
 def _no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(working, "close_old_connections", lambda: None)
     away = lambda error: isinstance(error, OperationalError)  # noqa: E731
-    monkeypatch.setattr(working, "is_away", away)
+    monkeypatch.setattr(working, "is_database_unavailable", away)
 
 
 class Failing:
@@ -86,7 +96,7 @@ def test_what_is_done_may_be_committed() -> None:
     it = Consumption(handler)
     it.worker.work(messages("a", "b"))
     assert handler.done == ["a", "b"]
-    assert it.source.positions == {("orders", 0): 2}
+    assert it.source.next_offsets == {("orders", 0): 2}
 
 
 def test_a_repeat_is_counted_and_passed() -> None:
@@ -94,7 +104,7 @@ def test_a_repeat_is_counted_and_passed() -> None:
     it.worker.work(messages("a", "a"))
     read = it.read()
     assert (read.processed, read.repeats) == (1, 1)
-    assert it.source.positions == {("orders", 0): 2}
+    assert it.source.next_offsets == {("orders", 0): 2}
 
 
 def test_a_failing_message_is_tried_again_with_growing_pauses() -> None:
@@ -103,21 +113,21 @@ def test_a_failing_message_is_tried_again_with_growing_pauses() -> None:
     it.worker.work(messages("a"))
     assert handler.done == ["a"]
     assert it.source.waits == [0.1, 0.2]
-    assert it.letters.letters == []
+    assert it.dead_letters.sent == []
 
 
 def test_a_message_whose_attempts_are_spent_is_set_aside() -> None:
     it = Consumption(Failing(*[LookupError("a secret")] * 3))
     it.worker.work(messages("a", "b"))
-    (letter,) = it.letters.letters
-    assert letter.topic == "orders.dlt"
-    assert letter.value == b"a"
-    assert ("outbox-dlt-error", "LookupError") in letter.headers
-    assert ("outbox-dlt-attempts", "3") in letter.headers
+    (dead_letter,) = it.dead_letters.sent
+    assert dead_letter.topic == "orders.dlt"
+    assert dead_letter.value == b"a"
+    assert ("outbox-dlt-error", "LookupError") in dead_letter.headers
+    assert ("outbox-dlt-attempts", "3") in dead_letter.headers
     assert it.effects.skipped == [0]
-    assert it.source.positions == {("orders", 0): 2}
-    (told,) = [e for e in it.watch.events if isinstance(e, DeadLettered)]
-    assert (told.offset, told.attempts, told.error) == (0, 3, "LookupError")
+    assert it.source.next_offsets == {("orders", 0): 2}
+    (event,) = [e for e in it.watch.events if isinstance(e, DeadLettered)]
+    assert (event.offset, event.attempts, event.error) == (0, 3, "LookupError")
 
 
 def test_what_is_away_counts_as_no_attempt() -> None:
@@ -131,22 +141,25 @@ def test_what_is_away_counts_as_no_attempt() -> None:
 
 def test_a_dead_letter_waits_for_the_broker() -> None:
     it = Consumption(Failing(*[LookupError()] * 3))
-    it.letters.failures = [KafkaUnavailable(), KafkaUnavailable()]
+    it.dead_letters.failures = [KafkaUnavailable(), KafkaUnavailable()]
     it.worker.work(messages("a"))
-    assert len(it.letters.letters) == 1
-    assert it.source.positions == {("orders", 0): 1}
+    assert len(it.dead_letters.sent) == 1
+    assert it.source.next_offsets == {("orders", 0): 1}
 
 
 def test_a_dead_letter_that_is_refused_is_told_and_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     it = Consumption(Failing(*[LookupError()] * 3))
-    it.letters.failures = [RecordPoisoned("no right", code="TOPIC_EXCEPTION")] * 2
+    it.dead_letters.failures = [RecordPoisoned("no right", code="TOPIC_EXCEPTION")] * 2
     it.worker.work(messages("a"))
-    assert it.letters.values() == [b"a"]
-    told = [r for r in caplog.records if r.levelno == logging.ERROR]
-    assert len(told) == 2
-    assert "orders/0 at offset 0 cannot become a dead letter" in told[0].getMessage()
+    assert it.dead_letters.values() == [b"a"]
+    errors = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(errors) == 2
+    assert (
+        "Cannot send the dead letter of message orders/0 at offset 0"
+        in errors[0].getMessage()
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,22 +169,22 @@ def test_a_smaller_dead_letter_goes_where_a_whole_one_is_refused(
     code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     it = Consumption(Failing(*[LookupError()] * 3))
-    it.letters.failures = [RecordPoisoned("refused", code=code)]
+    it.dead_letters.failures = [RecordPoisoned("refused", code=code)]
     it.worker.work(messages("a", "b"))
-    assert it.letters.values() == [b""]
-    assert it.source.positions == {("orders", 0): 2}
+    assert it.dead_letters.values() == [b""]
+    assert it.source.next_offsets == {("orders", 0): 2}
     assert it.source.waits == [0.1, 0.2]
     assert "dead letter of message orders/0 at offset 0 was refused" in caplog.text
 
 
 def test_the_smallest_dead_letter_waits_until_it_is_accepted() -> None:
     it = Consumption(Failing(*[LookupError()] * 3))
-    it.letters.failures = [RecordPoisoned("no", code="MSG_SIZE_TOO_LARGE")] * 4
+    it.dead_letters.failures = [RecordPoisoned("no", code="MSG_SIZE_TOO_LARGE")] * 4
     it.worker.work(messages("a", "b"))
-    (letter,) = it.letters.letters
-    assert letter.key == b"orders/0/0"
+    (dead_letter,) = it.dead_letters.sent
+    assert dead_letter.key == b"orders/0/0"
     assert it.source.waits == [0.1, 0.2, 0.1, 0.2]
-    assert it.source.positions == {("orders", 0): 2}
+    assert it.source.next_offsets == {("orders", 0): 2}
 
 
 def test_a_partition_that_goes_takes_its_message_along() -> None:
@@ -179,15 +192,15 @@ def test_a_partition_that_goes_takes_its_message_along() -> None:
     it = Consumption(Failing(LookupError()))
     it.source.on_hold = lambda: setattr(it.source, "is_ours", False)
     it.worker.work(messages("a"))
-    assert it.source.positions == {}
-    assert it.letters.letters == []
+    assert it.source.next_offsets == {}
+    assert it.dead_letters.sent == []
 
 
 def test_no_attempt_follows_a_stop() -> None:
     it = Consumption(Failing(LookupError()))
-    it.source.on_hold = it.job.stop.set
+    it.source.on_hold = it.context.stop.set
     it.worker.work(messages("a"))
-    assert it.source.positions == {}
+    assert it.source.next_offsets == {}
 
 
 def test_the_log_tells_what_the_handler_says_and_shows_no_payload(
@@ -218,9 +231,9 @@ def test_the_loop_ends_at_the_end_and_leaves_the_group() -> None:
     consume(
         it.source,
         it.worker,
-        it.job.progress,
-        starts=starts_of(OffsetStore()),
-        stop=it.job.stop,
+        it.context.progress,
+        start_offsets=start_offsets_of(OffsetStore()),
+        stop=it.context.stop,
         until_end=True,
     )
     assert it.read().processed == 3
@@ -235,28 +248,28 @@ def test_a_stored_offset_that_would_skip_messages_ends_the_consumer() -> None:
         consume(
             it.source,
             it.worker,
-            it.job.progress,
-            starts=starts_of(OffsetStore()),
-            stop=it.job.stop,
+            it.context.progress,
+            start_offsets=start_offsets_of(OffsetStore()),
+            stop=it.context.stop,
             until_end=True,
         )
     assert it.source.is_closed
-    assert it.source.positions == {}
+    assert it.source.next_offsets == {}
 
 
 @pytest.mark.usefixtures("_no_connections")
 def test_ends_are_stored_when_all_has_been_done() -> None:
-    it, positions = Consumption(Failing()), OffsetStore()
+    it, store = Consumption(Failing()), OffsetStore()
     it.source.to_come = messages("a", "b")
     consume(
         it.source,
         it.worker,
-        it.job.progress,
-        starts=starts_of(positions),
-        stop=it.job.stop,
+        it.context.progress,
+        start_offsets=start_offsets_of(store),
+        stop=it.context.stop,
         until_end=True,
     )
-    assert positions.settled == {("orders", 0): 2}
+    assert store.settled == {("orders", 0): 2}
 
 
 class OffsetStore:
@@ -267,14 +280,14 @@ class OffsetStore:
         self.rewound: list[tuple[str, int]] = []
         self.settled: dict[tuple[str, int], int] = {}
 
-    def starts(self, places: Any) -> dict[tuple[str, int], int]:
+    def start_offsets(self, partitions: Any) -> dict[tuple[str, int], int]:
         if self.errors:
             raise self.errors.pop(0)
         return {("orders", 0): 7}
 
-    def rewind(self, places: Any) -> dict[tuple[str, int], int]:
-        self.rewound += places
-        return dict.fromkeys(places, -2)
+    def rewind(self, partitions: Any) -> dict[tuple[str, int], int]:
+        self.rewound += partitions
+        return dict.fromkeys(partitions, -2)
 
     def settle(self, ends: Any) -> None:
         self.settled = ends
@@ -283,35 +296,37 @@ class OffsetStore:
         """It answers."""
 
 
-def starts_of(positions: OffsetStore, *, from_beginning: bool = False) -> StartOffsets:
-    job = job_of(group_of(print, transforms=False), FakeSource(), Watch())
+def start_offsets_of(
+    store: OffsetStore, *, from_beginning: bool = False
+) -> StartOffsets:
+    context = context_of(group_of(print, transforms=False), FakeSource(), Watch())
     return StartOffsets(
-        positions,
-        patience=Patience(attempts=1, backoff=0.001, backoff_max=0.001),
+        store,
+        retry=RetryPolicy(attempts=1, backoff=0.001, backoff_max=0.001),
         from_beginning=from_beginning,
-        stop=job.stop,
+        stop=context.stop,
     )
 
 
-PLACES = [("orders", 0), ("orders", 1)]
+PARTITIONS = [("orders", 0), ("orders", 1)]
 
 
 @pytest.mark.usefixtures("_no_connections")
 def test_partitions_start_where_the_database_says_once_all_answer() -> None:
-    positions = OffsetStore(OperationalError(), KafkaUnavailable())
-    assert starts_of(positions)(PLACES) == {("orders", 0): 7}
-    assert positions.errors == []
+    store = OffsetStore(OperationalError(), KafkaUnavailable())
+    assert start_offsets_of(store)(PARTITIONS) == {("orders", 0): 7}
+    assert store.errors == []
 
 
 @pytest.mark.usefixtures("_no_connections")
-def test_a_partition_begins_anew_until_a_message_of_it_is_done() -> None:
+def test_a_partition_starts_at_its_beginning_until_a_message_of_it_is_done() -> None:
     """The group knows nothing of a beginning: it has the offset from before."""
-    positions = OffsetStore()
-    starts = starts_of(positions, from_beginning=True)
-    assert starts(PLACES[:1]) == {("orders", 0): -2}
-    assert starts(PLACES[:1]) == {("orders", 0): -2}
-    starts.begun(messages("a"))
-    assert starts(PLACES) == {("orders", 0): 7, ("orders", 1): -2}
+    store = OffsetStore()
+    start_offsets = start_offsets_of(store, from_beginning=True)
+    assert start_offsets(PARTITIONS[:1]) == {("orders", 0): -2}
+    assert start_offsets(PARTITIONS[:1]) == {("orders", 0): -2}
+    start_offsets.begun(messages("a"))
+    assert start_offsets(PARTITIONS) == {("orders", 0): 7, ("orders", 1): -2}
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_a_coroutine_is_called_to_its_end() -> None:
         ({}, {"topics": ["orders"]}, "handles orders in the group 'billing' already"),
         ({}, {"topics": ["b"], "transforms": True}, "either all transform or none"),
         ({}, {"topics": []}, "needs a topic"),
-        ({}, {"topics": ["a b"]}, "'a b' is no Kafka topic"),
+        ({}, {"topics": ["a b"]}, "'a b' is not a Kafka topic"),
         ({}, {"topics": ["b"], "dead_letters": "b"}, "its own dead letter topic"),
         ({}, {"topics": ["b"], "group": ""}, "consumer has 0 bytes"),
     ],

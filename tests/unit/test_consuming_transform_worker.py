@@ -16,7 +16,14 @@ from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned
 from django_outbox.message.incoming import OutgoingMessage
 from django_outbox.settings.options import OutboxSettings
 
-from .consuming import FakeSource, FakeTransactions, Watch, group_of, job_of, messages
+from .consuming import (
+    FakeSource,
+    FakeTransactions,
+    Watch,
+    context_of,
+    group_of,
+    messages,
+)
 
 
 def shout(message: ConsumedMessage) -> Message:
@@ -30,9 +37,14 @@ class Transformation:
         self.source = FakeSource()
         self.watch = Watch()
         self.transactions = FakeTransactions(self.source)
-        self.job = job_of(group_of(handle, transforms=True), self.source, self.watch)
+        self.context = context_of(
+            group_of(handle, transforms=True), self.source, self.watch
+        )
         self.worker = TransformWorker(
-            self.job, output=Output(OutboxSettings()), transactions=self.transactions
+            self.context,
+            output=Output(OutboxSettings()),
+            transactions=self.transactions,
+            tokens=self.source,
         )
 
     def values(self) -> list[list[Any]]:
@@ -43,7 +55,7 @@ def test_output_and_offsets_are_one_transaction() -> None:
     it = Transformation()
     it.worker.work(messages("a", "b"))
     assert it.values() == [["A", "B"]]
-    assert it.source.positions == {("orders", 0): 2}
+    assert it.source.next_offsets == {("orders", 0): 2}
 
 
 def test_an_input_may_have_no_output_or_several() -> None:
@@ -55,7 +67,7 @@ def test_an_input_may_have_no_output_or_several() -> None:
     assert it.values() == [["a", "b"]]
     nothing = Transformation(lambda _: None)
     nothing.worker.work(messages("a"))
-    assert nothing.source.positions == {("orders", 0): 1}
+    assert nothing.source.next_offsets == {("orders", 0): 1}
 
 
 def test_a_stop_lets_out_what_is_done() -> None:
@@ -63,12 +75,15 @@ def test_a_stop_lets_out_what_is_done() -> None:
 
     def stop_at_b(message: ConsumedMessage) -> Message:
         if message.text() == "b":
-            it.job.stop.set()
+            it.context.stop.set()
         return shout(message)
 
-    it.job = job_of(group_of(stop_at_b, transforms=True), it.source, it.watch)
+    it.context = context_of(group_of(stop_at_b, transforms=True), it.source, it.watch)
     it.worker = TransformWorker(
-        it.job, output=Output(OutboxSettings()), transactions=it.transactions
+        it.context,
+        output=Output(OutboxSettings()),
+        transactions=it.transactions,
+        tokens=it.source,
     )
     it.worker.work(messages("a", "b", "c"))
     assert it.values() == [["A", "B"]]
@@ -78,7 +93,7 @@ def test_the_group_is_served_between_slow_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A round of hundreds must not outlast max.poll.interval.ms."""
-    monkeypatch.setattr(transforming, "LONGEST", 0.0)
+    monkeypatch.setattr(transforming, "MAX_BATCH_TIME", 0.0)
     it = Transformation()
     it.worker.work(messages("a", "b", "c"))
     assert it.values() == [["A"], ["B"], ["C"]]
@@ -119,7 +134,7 @@ def test_headers_of_the_output_are_the_handlers_then_ours() -> None:
 def test_other_output_than_messages_is_refused(wrong: Any) -> None:
     group = group_of(lambda _: wrong, transforms=True)
     with pytest.raises((ConsumingError, TypeError), match="Message"):
-        Output(OutboxSettings()).letters(group.of("orders"), *messages("a"))
+        Output(OutboxSettings()).messages(group.of("orders"), *messages("a"))
 
 
 def test_what_precedes_a_failing_message_goes_out_first() -> None:
@@ -134,7 +149,7 @@ def test_what_precedes_a_failing_message_goes_out_first() -> None:
     it = Transformation(fail)
     it.worker.work(messages("a", "b", "c"))
     assert it.values() == [["A"], ["B", "C"]]
-    assert it.source.positions == {("orders", 0): 3}
+    assert it.source.next_offsets == {("orders", 0): 3}
 
 
 def test_a_dead_letter_goes_out_in_the_transaction_of_its_offset() -> None:

@@ -7,7 +7,7 @@ from hashlib import sha256
 import pytest
 
 from django_outbox import ConsumedMessage
-from django_outbox.consuming.dead_letters import dead_letters, is_about_the_letter
+from django_outbox.consuming.dead_letters import dead_letters, may_accept_smaller
 from django_outbox.consuming.reasons import bounded, summary
 from django_outbox.exceptions import RecordPoisoned
 from django_outbox.message.incoming import OutgoingMessage
@@ -115,7 +115,7 @@ def test_a_letter_shrinks_only_where_that_can_help(
     code: str, is_certain: bool, expected: bool
 ) -> None:
     refusal = RecordPoisoned("no", code=code, is_certain=is_certain)
-    assert is_about_the_letter(refusal) is expected
+    assert may_accept_smaller(refusal) is expected
 
 
 def test_a_text_is_cut_between_characters() -> None:

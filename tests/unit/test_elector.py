@@ -297,7 +297,7 @@ def test_a_follower_whose_group_leads_nowhere_joins_again(group: FakeGroup) -> N
     run(5.0, a, b)
     follower = b if a.elector.state is State.LEADER else a
     asked = len(follower.asked_at)
-    follower.membership.reason_to_rejoin = "the leader topic is gone"
+    follower.membership.reason_to_rejoin = "the leader topic does not exist"
     run(0.5, a, b)
     follower.membership.reason_to_rejoin = None
     assert len(follower.asked_at) == asked

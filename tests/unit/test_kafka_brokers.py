@@ -7,7 +7,12 @@ import logging
 
 import pytest
 
-from django_outbox.kafka.brokers import FIRST_PAUSE, LONGEST_PAUSE, QUIET, Brokers
+from django_outbox.kafka.brokers import (
+    FIRST_LOG_INTERVAL,
+    MAX_LOG_INTERVAL,
+    RECOVERED_AFTER,
+    Brokers,
+)
 from django_outbox.kafka.causes import Failure
 
 REFUSED = Failure("kafka-1:9092", "connection refused", 2)
@@ -33,7 +38,7 @@ def brokers(clock: Clock) -> Brokers:
 
 
 @pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, "django_outbox.kafka.brokers")
     return caplog
 
@@ -43,105 +48,105 @@ def fail(brokers: Brokers, failure: Failure, reporter: str = "log") -> None:
 
 
 def test_a_cause_is_told_once_with_the_address(
-    brokers: Brokers, told: pytest.LogCaptureFixture
+    brokers: Brokers, log: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(10):
         fail(brokers, UNTRUSTED)
-    (record,) = told.records
+    (record,) = log.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        "Kafka at kafka-1:9092 cannot be used: TLS: not trusted; retrying"
+        "Kafka at kafka-1:9092 unavailable: TLS: not trusted; retrying"
     )
 
 
 def test_each_cause_and_each_broker_is_told(
-    brokers: Brokers, told: pytest.LogCaptureFixture
+    brokers: Brokers, log: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
         for failure in (UNTRUSTED, OTHER, REFUSED):
             fail(brokers, failure)
-    assert [record.getMessage() for record in told.records] == [
-        "Kafka at kafka-1:9092 cannot be used: TLS: not trusted; retrying",
-        "Kafka at kafka-2:9092 cannot be used: DNS: not known; retrying",
-        "Kafka at kafka-1:9092 cannot be used: connection refused; retrying",
+    assert [record.getMessage() for record in log.records] == [
+        "Kafka at kafka-1:9092 unavailable: TLS: not trusted; retrying",
+        "Kafka at kafka-2:9092 unavailable: DNS: not known; retrying",
+        "Kafka at kafka-1:9092 unavailable: connection refused; retrying",
     ]
 
 
 def test_one_failure_reported_twice_is_no_second_one(
-    brokers: Brokers, told: pytest.LogCaptureFixture
+    brokers: Brokers, log: pytest.LogCaptureFixture
 ) -> None:
     fail(brokers, REFUSED, "log")
     fail(brokers, REFUSED, "error_cb")
-    assert not told.records
+    assert not log.records
     fail(brokers, REFUSED, "error_cb")
-    assert len(told.records) == 1
+    assert len(log.records) == 1
 
 
 def test_a_cause_that_lasts_is_told_again_with_growing_pauses(
-    brokers: Brokers, clock: Clock, told: pytest.LogCaptureFixture
+    brokers: Brokers, clock: Clock, log: pytest.LogCaptureFixture
 ) -> None:
     begin, times = clock.now, []
     while clock.now - begin < 5000:
-        before = len(told.records)
+        before = len(log.records)
         fail(brokers, UNTRUSTED)
-        if len(told.records) > before:
+        if len(log.records) > before:
             times.append(clock.now - begin)
         clock.now += 1
     pauses = [late - early for early, late in itertools.pairwise(times)]
-    assert pauses == [FIRST_PAUSE, 120, 240, 480, *[LONGEST_PAUSE] * 4]
+    assert pauses == [FIRST_LOG_INTERVAL, 120, 240, 480, *[MAX_LOG_INTERVAL] * 4]
 
 
 def test_after_an_outage_the_first_answer_tells_of_the_recovery(
-    brokers: Brokers, told: pytest.LogCaptureFixture
+    brokers: Brokers, log: pytest.LogCaptureFixture
 ) -> None:
     fail(brokers, UNTRUSTED)
     fail(brokers, OTHER)
     brokers.are_all_down(reporter="error_cb")
-    told.clear()
-    brokers.work()
-    brokers.work()
-    assert [record.getMessage() for record in told.records] == [
+    log.clear()
+    brokers.answered()
+    brokers.answered()
+    assert [record.getMessage() for record in log.records] == [
         "Kafka at kafka-1:9092 recovered",
         "Kafka at kafka-2:9092 recovered",
     ]
-    assert not brokers.is_troubled
+    assert not brokers.is_failing
     fail(brokers, UNTRUSTED)
-    assert len(told.records) == 3
+    assert len(log.records) == 3
 
 
 def test_while_others_answer_a_broker_that_is_away_is_still_away(
-    brokers: Brokers, clock: Clock, told: pytest.LogCaptureFixture
+    brokers: Brokers, clock: Clock, log: pytest.LogCaptureFixture
 ) -> None:
     fail(brokers, OTHER)
-    told.clear()
+    log.clear()
     for _ in range(20):
         clock.now += 1
         fail(brokers, OTHER)
-        brokers.work()
-    assert not told.records
-    clock.now += QUIET + 1
-    brokers.work()
-    (record,) = told.records
+        brokers.answered()
+    assert not log.records
+    clock.now += RECOVERED_AFTER + 1
+    brokers.answered()
+    (record,) = log.records
     assert record.getMessage() == "Kafka at kafka-2:9092 recovered"
 
 
 def test_what_nobody_was_told_of_does_not_recover(
-    brokers: Brokers, told: pytest.LogCaptureFixture
+    brokers: Brokers, log: pytest.LogCaptureFixture
 ) -> None:
     fail(brokers, REFUSED)
     brokers.are_all_down(reporter="error_cb")
-    brokers.work()
-    assert not told.records
-    assert not brokers.is_troubled
+    brokers.answered()
+    assert not log.records
+    assert not brokers.is_failing
 
 
 def test_a_client_that_names_no_broker_is_told_of_too(
-    brokers: Brokers, told: pytest.LogCaptureFixture
+    brokers: Brokers, log: pytest.LogCaptureFixture
 ) -> None:
     brokers.are_all_down(reporter="error_cb")
     brokers.are_all_down(reporter="error_cb")
-    (record,) = told.records
-    assert "kafka-1:9092,kafka-2:9092 cannot be used" in record.getMessage()
+    (record,) = log.records
+    assert "kafka-1:9092,kafka-2:9092 unavailable" in record.getMessage()
 
 
 def test_an_error_is_explained_by_what_fails_now(
@@ -157,6 +162,6 @@ def test_an_error_is_explained_by_what_fails_now(
     clock.now += 10
     fail(brokers, OTHER)
     assert brokers.explain() == (
-        "Kafka at kafka-1:9092 cannot be used: TLS: not trusted; "
-        "Kafka at kafka-2:9092 cannot be used: DNS: not known"
+        "Kafka at kafka-1:9092 unavailable: TLS: not trusted; "
+        "Kafka at kafka-2:9092 unavailable: DNS: not known"
     )

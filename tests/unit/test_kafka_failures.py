@@ -87,13 +87,13 @@ def test_a_fatal_error_breaks_the_producer(error: KafkaError) -> None:
 def report(
     producer: KafkaProducer, error: KafkaError | None, *, offset: int
 ) -> DeliveryFailed | None:
-    """Give the producer a delivery report; return what the relay is told."""
-    told: list[DeliveryFailed | None] = []
+    """Give the producer a delivery report; return the error that the relay gets."""
+    errors: list[DeliveryFailed | None] = []
     alone = False
     producer._report(
-        record(1), lambda _, e: told.append(e), alone, error, Message(offset=offset)
+        record(1), lambda _, e: errors.append(e), alone, error, Message(offset=offset)
     )
-    (outcome,) = told
+    (outcome,) = errors
     return outcome
 
 
@@ -110,7 +110,7 @@ def test_an_acknowledgement_without_an_offset_is_a_failure() -> None:
 def test_a_client_that_met_a_fatal_error_breaks_every_record_after_it() -> None:
     producer = KafkaProducer(OutboxSettings(SOURCE="test"))
     fatal = KafkaError(KafkaError.UNKNOWN_PRODUCER_ID, "a gap", fatal=True)
-    producer._trouble.note(fatal)
+    producer._errors.note(fatal)
 
     late = report(producer, KafkaError(KafkaError._MSG_TIMED_OUT), offset=-1001)
     with pytest.raises(ProducerBroken, match="a gap"):
@@ -119,7 +119,7 @@ def test_a_client_that_met_a_fatal_error_breaks_every_record_after_it() -> None:
     assert isinstance(late, ProducerBroken)
 
 
-def test_a_trouble_is_told_once_until_a_record_arrives(
+def test_an_error_is_logged_once_until_a_record_arrives(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     producer = KafkaProducer(OutboxSettings(SOURCE="test"))
@@ -128,22 +128,22 @@ def test_a_trouble_is_told_once_until_a_record_arrives(
 
     with caplog.at_level(logging.INFO):
         for error in (denied, late, denied, late):
-            producer._trouble.note(error)
+            producer._errors.note(error)
         report(producer, None, offset=1)
         report(producer, None, offset=2)
         producer.poll(0)
-        producer._trouble.note(denied)
+        producer._errors.note(denied)
 
-    told = [vars(entry).get("code", entry.getMessage()) for entry in caplog.records]
-    assert told == [
+    logged = [vars(entry).get("code", entry.getMessage()) for entry in caplog.records]
+    assert logged == [
         "CLUSTER_AUTHORIZATION_FAILED",
         "_MSG_TIMED_OUT",
-        "The producer has recovered",
+        "The producer recovered",
         "CLUSTER_AUTHORIZATION_FAILED",
     ]
 
 
-def test_a_broker_that_is_away_is_told_once_for_all_clients(
+def test_an_outage_is_logged_once_for_all_clients(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     options = OutboxSettings(SOURCE="test", KAFKA={"bootstrap.servers": "kafka-9:1"})
@@ -156,13 +156,13 @@ def test_a_broker_that_is_away_is_told_once_for_all_clients(
 
     with caplog.at_level(logging.INFO):
         for producer in producers:
-            producer._trouble.note(unknown)
-            producer._trouble.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+            producer._errors.note(unknown)
+            producer._errors.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
         report(producers[0], None, offset=1)
         producers[0].poll(0)
 
     assert [entry.getMessage() for entry in caplog.records] == [
-        "Kafka at kafka-9:1 cannot be used: DNS: the name is not known: Name or "
+        "Kafka at kafka-9:1 unavailable: DNS: unknown host name: Name or "
         "service not known; retrying",
         "Kafka at kafka-9:1 recovered",
     ]

@@ -78,7 +78,7 @@ def test_no_value_is_a_ledger_that_lists_nothing() -> None:
 
 @pytest.mark.parametrize("number", ["2", "999999"])
 def test_a_later_format_is_not_guessed(number: str) -> None:
-    with pytest.raises(KafkaError, match="Update it, or void the ledger") as caught:
+    with pytest.raises(KafkaError, match="Upgrade it, or void the ledger") as caught:
         decode(fields(outbox_ledger_format=number), PAIR)
 
     assert not isinstance(caught.value, LedgerInvalid)
@@ -173,7 +173,7 @@ def test_junk_is_skipped_for_the_ledger_before_it(
     assert found(entry(1, FIRST), entry(2, None), stranger) == FIRST
     (line,) = caplog.records
     assert line.levelno == logging.ERROR
-    assert "Skipped 2 record(s)" in line.getMessage()
+    assert "Skipped 2 invalid record(s)" in line.getMessage()
     assert "offset 3: it has another key" in line.getMessage()
     assert "docs/operations/ledger.md" in line.getMessage()
 

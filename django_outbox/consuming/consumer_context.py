@@ -1,4 +1,4 @@
-"""What both workers are given: the group, its place in Kafka, and patience."""
+"""What both workers share: the group, its membership, and how to wait and retry."""
 
 from __future__ import annotations
 
@@ -7,62 +7,61 @@ from dataclasses import dataclass
 from threading import Event as Flag
 
 from ..message.incoming import ConsumedMessage, OutgoingMessage
-from .attempts import Patience
 from .consumer_progress import Progress
+from .consumer_retry import RetryPolicy
 from .dead_letters import dead_letters
 from .handlers import Group
-from .ports import Source
+from .ports import Membership
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerContext:
-    """The work of one process in one group."""
+    """One process's part in one consumer group."""
 
     group: Group
-    source: Source
-    patience: Patience
+    membership: Membership
+    retry: RetryPolicy
     suffix: str
-    """Of dead letter topics."""
+    """Of the names of dead letter topics."""
     progress: Progress
     stop: Flag
 
-    def goes_on_with(self, message: ConsumedMessage) -> bool:
-        """Whether a message is still ours, and the process is not to end."""
-        return self.source.owns(message) and not self.stop.is_set()
+    def should_continue(self, message: ConsumedMessage) -> bool:
+        """Whether the message is still ours and the process is not stopping."""
+        return self.membership.owns(message) and not self.stop.is_set()
 
     def wait(self, tries: int) -> None:
-        """Stay in the group until the next try, or until the process is to end."""
-        self.source.hold(self.patience.delay(tries), self.stop.is_set)
+        """Stay in the group until the next try is due or the process stops."""
+        self.membership.hold(self.retry.delay(tries), self.stop.is_set)
 
-    def wait_out(self, error: Exception, outages: int) -> None:
-        """Say that something is away, when that is news, and wait."""
+    def wait_for_recovery(self, error: Exception, outages: int) -> None:
+        """Wait for a database or broker; warn the first time."""
         logger.log(
             logging.WARNING if outages == 1 else logging.DEBUG,
-            "Database or broker cannot be used, trying on: %s",
+            "Database or broker unavailable, retrying: %s",
             str(error).partition("\n")[0],
             extra={"action": "consumer_waits"},
         )
         self.wait(outages)
 
     def cut(self, message: ConsumedMessage, error: Exception) -> None:
-        """Say that a dead letter was refused, and that a smaller one is sent."""
+        """Log that a dead letter was refused and a smaller one follows."""
         logger.warning(
-            "The dead letter of message %s/%d at offset %d was refused: %s. It goes "
-            "without what is too large or not allowed there; its headers give sizes "
-            "and digests",
+            "The dead letter of message %s/%d at offset %d was refused: %s. Sending a "
+            "smaller one, whose headers give sizes and digests of what it leaves out",
             *(message.topic, message.partition, message.offset),
             error,
             extra={"action": "dead_letter_cut"},
         )
 
     def refuse(self, message: ConsumedMessage, error: Exception, tries: int) -> None:
-        """Say that no dead letter is accepted until somebody helps; wait."""
+        """Log that the topic accepts no version of a dead letter; wait."""
         logger.error(
-            "Message %s/%d at offset %d cannot become a dead letter: %s. Check that "
-            "its dead letter topic exists and that this consumer may write to it. The "
-            "partitions of this process wait until then",
+            "Cannot send the dead letter of message %s/%d at offset %d: %s. Check that "
+            "its topic exists and that this consumer may write to it. All partitions "
+            "of this process wait until then",
             *(message.topic, message.partition, message.offset),
             error,
             extra={"action": "dead_letter_refused"},
@@ -72,7 +71,7 @@ class ConsumerContext:
     def dead_letters(
         self, message: ConsumedMessage, error: Exception, attempts: int
     ) -> tuple[OutgoingMessage, ...]:
-        """Return what to write to the dead letter topic: whole, and ever smaller."""
+        """Return the versions of the dead letter, the whole one first."""
         return dead_letters(
             message,
             topic=self.group.dead_letter_topic(message.topic, self.suffix),
