@@ -59,15 +59,23 @@ if TYPE_CHECKING:
         takeover_ended,
         takeover_started,
     )
-    from .stashing.asynchronous import (
+    from .stashing.series import (
+        OpenSeries,
         adiscard_series,
         aopen_series,
         arelease_series,
-        astash,
-        astash_many,
+        discard_series,
+        open_series,
+        release_series,
     )
-    from .stashing.series import discard_series, open_series, release_series
-    from .stashing.writing import stash, stash_many
+    from .stashing.writing import (
+        astash,
+        astash_delayed,
+        astash_many,
+        stash,
+        stash_delayed,
+        stash_many,
+    )
 
 __version__ = "0.1.0"
 
@@ -75,10 +83,13 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     # Writing
     "Message",
     "astash",
+    "astash_delayed",
     "astash_many",
     "stash",
+    "stash_delayed",
     "stash_many",
     # Series: messages that are sent together
+    "OpenSeries",
     "adiscard_series",
     "aopen_series",
     "arelease_series",
@@ -136,14 +147,22 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
 ]
 
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
-    "stashing.writing": ("stash", "stash_many"),
-    "stashing.series": ("discard_series", "open_series", "release_series"),
-    "stashing.asynchronous": (
+    "stashing.writing": (
+        "astash",
+        "astash_delayed",
+        "astash_many",
+        "stash",
+        "stash_delayed",
+        "stash_many",
+    ),
+    "stashing.series": (
+        "OpenSeries",
         "adiscard_series",
         "aopen_series",
         "arelease_series",
-        "astash",
-        "astash_many",
+        "discard_series",
+        "open_series",
+        "release_series",
     ),
     "message.outgoing": ("Message",),
     "harvester.harvester": ("Harvester",),

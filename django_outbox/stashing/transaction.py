@@ -1,17 +1,18 @@
 """
-What every writer of messages needs: the caller's transaction and the settings.
+The caller's transaction, and the settings that every write needs.
 
-`stashing/writing.py` and `stashing/staging.py` write with it, on the caller's own
-connection.
+All statements run on the caller's own connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.db import connections, router
 
 from ..conf import serializer, settings
@@ -23,6 +24,9 @@ from ..settings.options import OutboxSettings
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 CHUNK_ROWS: Final = 5_000
 """Rows of one statement: an INSERT of them stays under 65,535 parameters."""
@@ -131,6 +135,24 @@ def identified(chunk: Sequence[Row], *more: Any) -> tuple[list[uuid.UUID], list[
     ids = [uuid.uuid4() for _ in chunk]
     pairs = zip(chunk, ids, strict=True)
     return ids, [value for row, one in pairs for value in (*row, one, *more)]
+
+
+def awaited(call: Callable[_P, _R]) -> Callable[_P, Coroutine[Any, Any, _R]]:
+    """
+    Make the async twin of a call, named with an "a" before the call's name.
+
+    It runs on the thread of Django's own async calls, and so in the transaction that
+    was opened there.
+    """
+
+    @wraps(call)
+    async def twin(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return await sync_to_async(call, thread_sensitive=True)(*args, **kwargs)
+
+    name = call.__name__
+    twin.__name__ = f"a{name}"
+    twin.__qualname__ = call.__qualname__.removesuffix(name) + twin.__name__
+    return twin
 
 
 def text_array(texts: Iterable[str]) -> str:
