@@ -45,16 +45,17 @@ _HINTS: Final = {
     Rule.TLS_VERIFICATION: "docs/reference/checks.md says when this is acceptable.",
     Rule.CLEAR_TEXT: "docs/reference/checks.md says when this is acceptable.",
 }
-_MIGRATIONS: Final[dict[type[models.Model], str]] = {
-    OutboxRecord: "0001_initial",
-    ParkedRecord: "0001_initial",
-    ArchivedRecord: "0001_initial",
-    ProcessedMessage: "0002_processedmessage_consumeroffset",
-    ConsumerOffset: "0002_processedmessage_consumeroffset",
-    Series: "0003_staging",
-    StagedRecord: "0003_staging",
-}
-"""Which migration makes the table of each model."""
+_MODELS: Final[tuple[type[models.Model], ...]] = (
+    OutboxRecord,
+    ParkedRecord,
+    ArchivedRecord,
+    ProcessedMessage,
+    ConsumerOffset,
+    Series,
+    StagedRecord,
+)
+_MIGRATION: Final = ("django_outbox", "0001_initial")
+"""Creates the tables of all models."""
 _BIGINT_MAX: Final = 2**63 - 1
 
 _COLUMNS: Final = """\
@@ -199,7 +200,7 @@ def check_tables(
 
 
 def _table_messages(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
-    for model in _MIGRATIONS:
+    for model in _MODELS:
         yield from _column_messages(connection, model)
     quoted = connection.ops.quote_name(OutboxRecord._meta.db_table)
     with connection.cursor() as cursor:
@@ -219,8 +220,7 @@ def _column_messages(
         found = {name for (name,) in cursor.fetchall()}
     if not found:
         # Before the first migrate there is nothing to warn of.
-        migration = ("django_outbox", _MIGRATIONS[model])
-        if migration in MigrationRecorder(connection).applied_migrations():
+        if _MIGRATION in MigrationRecorder(connection).applied_migrations():
             yield CheckWarning(
                 f"The table {table} is not in the database {connection.alias!r}, "
                 "although its migration has run.",

@@ -59,7 +59,7 @@ class Series(models.Model):
     created_at = models.DateTimeField(
         _("created at"),
         db_default=Now(),
-        db_comment="When its first message was staged.",
+        db_comment="When it was opened.",
     )
     expected = models.IntegerField(
         _("expected"),
