@@ -113,7 +113,7 @@ def _consume(
         alias=plan.alias,
         keeps_offsets=options.OFFSETS == "database",
         partitions=KafkaPartitions(options, name=plan.name),
-        silence=options.CONSUMER_SILENCE,
+        idle_timeout=options.CONSUMER_IDLE_TIMEOUT,
     )
     positions: OffsetStore = NoDatabase() if plan.group.transforms else effects
     starts = StartOffsets(

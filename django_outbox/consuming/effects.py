@@ -53,7 +53,7 @@ class TransactionalHandler:
         alias: the database.
         keeps_offsets: whether offsets are kept there, too.
         partitions: asked whether stored offsets still belong to their partitions.
-        silence: seconds for which a handler may ask nothing of the database;
+        idle_timeout: seconds for which a handler may run no statement;
             then its process counts as frozen, or its machine as gone.
     """
 
@@ -64,11 +64,11 @@ class TransactionalHandler:
         alias: str,
         keeps_offsets: bool,
         partitions: PartitionStates,
-        silence: float,
+        idle_timeout: float,
     ) -> None:
         self._partitions = partitions
         self._topic_ids: dict[str, str] = {}
-        self._silence = silence
+        self._idle_timeout = idle_timeout
         self._group = group
         self._alias = alias
         self._tables = OutboxTables(alias)
@@ -82,7 +82,7 @@ class TransactionalHandler:
             source,
             consumer=self._group.name,
             using=self._alias,
-            silence=self._silence,
+            idle_timeout=self._idle_timeout,
         )
         try:
             with claim as run:

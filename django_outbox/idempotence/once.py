@@ -49,8 +49,8 @@ class Once:
     The transaction of `once()`; each serves one `with` or `async with`.
 
     Args:
-        silence: Seconds after which PostgreSQL ends it when nothing is asked
-            in it; 0 = as the server is configured.
+        idle_timeout: Seconds without a statement after which PostgreSQL ends the
+            transaction; 0 = as the server is configured.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Once:
         *,
         consumer: str,
         using: str | None = None,
-        silence: float = 0.0,
+        idle_timeout: float = 0.0,
     ) -> None:
         self._consumer = checked_consumer(consumer)
         self._key = checked_key(source)
         self._using = using
-        self._silence = silence
+        self._idle_timeout = idle_timeout
         self._token: Token[frozenset[_Claim]] | None = None
         self._atomic: transaction.Atomic | None = None
         self._thread = OwnThread()
@@ -125,7 +125,9 @@ class Once:
         try:
             rows = ProcessedMessage.objects.using(alias)
             with OutboxTables(alias):
-                is_first = rows.claim(self._consumer, self._key, silence=self._silence)
+                is_first = rows.claim(
+                    self._consumer, self._key, idle_timeout=self._idle_timeout
+                )
             mine = rows.filter(consumer=self._consumer, key=self._key)
             self._run = Run(
                 is_first=is_first,

@@ -28,10 +28,10 @@ _CLAIM: Final = """\
 INSERT INTO {table} (consumer, key) VALUES (%(consumer)s, %(key)s)
 ON CONFLICT DO NOTHING"""
 
-_CLAIM_WHILE_HEARD: Final = """\
+_CLAIM_WITH_TIMEOUT: Final = """\
 -- outbox: once
 INSERT INTO {table} (consumer, key) SELECT %(consumer)s, %(key)s
-FROM set_config('idle_in_transaction_session_timeout', %(silence)s, true)
+FROM set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true)
 ON CONFLICT DO NOTHING"""
 
 _ADVANCE: Final = """\
@@ -49,22 +49,22 @@ class ProcessedQuerySet(AgedQuerySet["ProcessedMessage"]):
 
     aged_by = "processed_at"
 
-    def claim(self, consumer: str, key: str, *, silence: float = 0.0) -> bool:
+    def claim(self, consumer: str, key: str, *, idle_timeout: float = 0.0) -> bool:
         """
         Note in the open transaction that this is done; False when it was before.
 
         While another transaction that claims the same is open, wait for its end.
 
         Args:
-            silence: Seconds without a statement after which PostgreSQL ends
+            idle_timeout: Seconds without a statement after which PostgreSQL ends
                 the transaction; 0 = as the server is configured.
         """
         self._for_write = True
         values = {"consumer": consumer, "key": key}
         statement = _CLAIM
-        if silence:
-            statement = _CLAIM_WHILE_HEARD
-            values["silence"] = str(round(silence * 1000))
+        if idle_timeout:
+            statement = _CLAIM_WITH_TIMEOUT
+            values["idle_timeout"] = str(round(idle_timeout * 1000))
         return _execute(self.db, self.model, statement, values) == 1
 
 

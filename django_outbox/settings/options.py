@@ -105,9 +105,9 @@ class OutboxSettings:
     CONSUMER_ATTEMPTS: int = 5
     """Failed attempts before a message goes to the dead letter topic; 0 = it is tried
     for ever."""
-    CONSUMER_SILENCE: float = 60.0
-    """A handler that asks nothing of its database for so long is taken for frozen, and
-    PostgreSQL ends its transaction."""
+    CONSUMER_IDLE_TIMEOUT: float = 60.0
+    """Idle-in-transaction time-out for handlers: PostgreSQL ends the transaction of a
+    handler that runs no statement for this long."""
     DEAD_LETTER_SUFFIX: str = ".dlt"
     """What makes a topic's name the name of its dead letter topic."""
     PROCESSED_RETENTION: float = 0.0

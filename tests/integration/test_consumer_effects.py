@@ -52,7 +52,7 @@ def effects_of(
     *,
     keeps_offsets: bool = True,
     key: Callable[[ConsumedMessage], str] | None = None,
-    silence: float = 60.0,
+    idle_timeout: float = 60.0,
     partitions: Partitions | None = None,
 ) -> TransactionalHandler:
     subscription = Subscription(
@@ -64,7 +64,7 @@ def effects_of(
         alias="default",
         keeps_offsets=keeps_offsets,
         partitions=partitions or Partitions(),
-        silence=silence,
+        idle_timeout=idle_timeout,
     )
 
 
@@ -241,7 +241,7 @@ def test_a_frozen_process_holds_its_successor_up_for_a_while_only() -> None:
 
     def work() -> None:
         try:
-            effects_of(freeze, silence=0.3).apply(at(4, "a"))
+            effects_of(freeze, idle_timeout=0.3).apply(at(4, "a"))
         finally:
             connections.close_all()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import pytest
@@ -24,7 +24,11 @@ from django_outbox import (
 )
 from django_outbox.consuming.effects import TransactionalHandler, is_away
 from django_outbox.consuming.handlers import Group
-from django_outbox.message.incoming import ConsumedMessage
+from django_outbox.message.incoming import (
+    ConsumedMessage,
+    PartitionState,
+    TopicPartition,
+)
 from tests.testapp.models import Order
 
 TABLES = (
@@ -118,6 +122,15 @@ def test_once_in_async_code_says_to_migrate() -> None:
         asyncio.run(work())
 
 
+class NoPartitions:
+    """Kafka has none of the partitions."""
+
+    def look(
+        self, places: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, PartitionState]:
+        return {}
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("_unmigrated")
 @pytest.mark.parametrize("keeps_offsets", [False, True])
@@ -125,7 +138,11 @@ def test_no_message_of_a_consumer_is_at_fault(keeps_offsets: bool) -> None:
     """It waits for the table: else each message would be a dead letter."""
     group = Group(name="g", subscriptions=())
     effects = TransactionalHandler(
-        group, alias="default", keeps_offsets=keeps_offsets, silence=0
+        group,
+        alias="default",
+        keeps_offsets=keeps_offsets,
+        partitions=NoPartitions(),
+        idle_timeout=0,
     )
     calls: list[Callable[[], object]] = [effects.ping]
     if keeps_offsets:

@@ -80,7 +80,7 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
         ("KAFKA", []),
         ("OFFSETS", "zookeeper"),
         ("CONSUMER_ATTEMPTS", -1),
-        ("CONSUMER_SILENCE", 0.0),
+        ("CONSUMER_IDLE_TIMEOUT", 0.0),
         ("DEAD_LETTER_SUFFIX", ""),
         ("DEAD_LETTER_SUFFIX", ".dead letters"),
         ("PROCESSED_RETENTION", -1.0),
