@@ -1,9 +1,8 @@
 """
 A transactional outbox for Django, PostgreSQL and Apache Kafka.
 
-The public API. Names are imported when they are first used: models cannot
-load before Django's app registry, and parts of the package run where Django
-is not installed.
+The public API. Names are imported at their first use: models cannot load before
+Django's app registry, and parts of the package run without Django.
 """
 
 from __future__ import annotations
@@ -219,7 +218,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-    # The next access finds it without this function.
+    # Later accesses do not call this function.
     globals()[name] = value
     return value
 

@@ -83,7 +83,7 @@ class Migration(migrations.Migration):
                 leader_id=models.UUIDField(
                     "leader",
                     null=True,
-                    db_comment="The mark: the leader id that has claimed the row.",
+                    db_comment="The mark: the leader id that claimed the row.",
                 ),
             ),
             options={
@@ -110,7 +110,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "parked records",
                 "db_table": f"{TABLE}_parked",
                 "db_table_comment": (
-                    "Messages that were set aside because they kept failing."
+                    "Messages parked because their delivery kept failing."
                 ),
                 "ordering": ("id",),
                 "default_permissions": ("view", "delete"),
@@ -161,8 +161,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         "consumer",
                         max_length=255,
-                        db_comment="Who processed it; each consumer has keys of "
-                        "its own.",
+                        db_comment="The consumer; each has its own keys.",
                     ),
                 ),
                 (
@@ -170,7 +169,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         "key",
                         max_length=512,
-                        db_comment="The message id, or whatever else is unique.",
+                        db_comment="The message id, or another unique key.",
                     ),
                 ),
                 (
@@ -179,7 +178,7 @@ class Migration(migrations.Migration):
                         "processed at",
                         db_default=Now(),
                         db_index=True,
-                        db_comment="When the transaction of its effects did it.",
+                        db_comment="When the transaction of its effects ran.",
                     ),
                 ),
                 (
@@ -188,8 +187,9 @@ class Migration(migrations.Migration):
                         "response",
                         null=True,
                         encoder=DjangoJSONEncoder,
-                        db_comment="What the first time answered; a repeat answers "
-                        "the same.",
+                        db_comment=(
+                            "Response of the first time; a repeat returns it, too."
+                        ),
                     ),
                 ),
             ],
@@ -250,8 +250,9 @@ class Migration(migrations.Migration):
                         max_length=36,
                         blank=True,
                         db_default="",
-                        db_comment="Kafka's id of the topic, which another topic of "
-                        "its name lacks.",
+                        db_comment=(
+                            "Kafka's id of the topic; changes if it is created again."
+                        ),
                     ),
                 ),
                 (
@@ -259,7 +260,7 @@ class Migration(migrations.Migration):
                     models.DateTimeField(
                         "updated at",
                         db_default=Now(),
-                        db_comment="When it last moved.",
+                        db_comment="Last change of the offset.",
                     ),
                 ),
             ],
@@ -267,7 +268,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "consumer offset",
                 "verbose_name_plural": "consumer offsets",
                 "db_table": f"{TABLE}_offsets",
-                "db_table_comment": "How far consumers have come (setting OFFSETS).",
+                "db_table_comment": "Offsets of consumers (setting OFFSETS).",
                 "ordering": ("group_id", "topic", "partition"),
                 "default_permissions": ("view",),
             },
@@ -281,7 +282,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         "name",
                         max_length=255,
-                        db_comment="What the app calls the series.",
+                        db_comment="Name of the series.",
                     ),
                 ),
                 (
@@ -297,9 +298,7 @@ class Migration(migrations.Migration):
                     models.IntegerField(
                         "expected",
                         null=True,
-                        db_comment=(
-                            "Messages that complete it; null: release_series() does."
-                        ),
+                        db_comment=("Number of messages that completes it, or null."),
                     ),
                 ),
                 (
@@ -307,7 +306,7 @@ class Migration(migrations.Migration):
                     models.IntegerField(
                         "staged",
                         db_default=0,
-                        db_comment="Messages that were staged in all.",
+                        db_comment="Number of messages staged so far.",
                     ),
                 ),
                 (
@@ -331,7 +330,7 @@ class Migration(migrations.Migration):
                     models.DateTimeField(
                         "expires at",
                         null=True,
-                        db_comment="When its time is up; null: never.",
+                        db_comment="When it expires; null: never.",
                     ),
                 ),
                 (
@@ -341,7 +340,9 @@ class Migration(migrations.Migration):
                         max_length=7,
                         choices=[("park", "park"), ("discard", "discard")],
                         db_default="park",
-                        db_comment="What becomes of its messages: park or discard.",
+                        db_comment=(
+                            "What happens to its messages then: park or discard."
+                        ),
                     ),
                 ),
                 (
@@ -391,7 +392,7 @@ class Migration(migrations.Migration):
                     null=True,
                     db_index=False,
                     related_name="records",
-                    db_comment="The series that it belongs to.",
+                    db_comment="The series of the message.",
                 ),
                 not_before=models.DateTimeField(
                     "not before",
@@ -403,9 +404,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "staged record",
                 "verbose_name_plural": "staged records",
                 "db_table": f"{TABLE}_staged",
-                "db_table_comment": (
-                    "Messages that wait for their series or for their time."
-                ),
+                "db_table_comment": ("Messages of open series, and delayed messages."),
                 "ordering": ("staged_id",),
                 "default_permissions": ("view",),
                 "constraints": [

@@ -55,17 +55,17 @@ def message_columns(**own: models.Field[Any, Any]) -> Fields:
         "kafka_value_bytes": models.BinaryField(
             "binary value",
             null=True,
-            db_comment="Value that is not text; excludes kafka_value.",
+            db_comment="Binary value; excludes kafka_value.",
         ),
         "message_id": models.UUIDField(
             "message id",
             db_default=RandomUUID(),
-            db_comment="The consumers' idempotency key; never used again.",
+            db_comment="The idempotency key for consumers.",
         ),
         "kafka_partition": models.IntegerField(
             "partition",
             null=True,
-            db_comment="Partition that the writer chose; null: by the key.",
+            db_comment="Partition chosen by the writer; null: chosen by the key.",
         ),
         "cluster_id": models.SmallIntegerField(
             "cluster",

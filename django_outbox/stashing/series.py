@@ -17,12 +17,12 @@ from ..message.outgoing import Message
 from ..models.missing_tables import OutboxCursor
 from .schedule import SeriesOptions, check_name
 from .staging import SeriesRow, closed, join, look, release
-from .transaction import Writer, awaited, current_writer, lock_lanes
+from .transaction import Writer, awaited, current_writer, lock_keys
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-_LANES: Final = """\
+_KEYS: Final = """\
 -- outbox: lanes of series
 SELECT DISTINCT kafka_topic, kafka_key FROM {staged} WHERE series_id = %s"""
 
@@ -191,9 +191,9 @@ def release_series(
     series = _locked(writer, connection, name)
     if ordered:
         with OutboxCursor(connection) as cursor:
-            cursor.execute(writer.statement(_LANES), [series.id])
-            lanes = cursor.fetchall()
-        lock_lanes(connection, lanes)
+            cursor.execute(writer.statement(_KEYS), [series.id])
+            keys = cursor.fetchall()
+        lock_keys(connection, keys)
     return release(writer, connection, series.id)
 
 

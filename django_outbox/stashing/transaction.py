@@ -37,9 +37,9 @@ COLUMNS: Final = (
     "kafka_topic, kafka_key, kafka_value, kafka_value_bytes, kafka_header_keys, "
     "kafka_header_values, kafka_partition, message_id"
 )
-"""Those of a `Row`, in its order, and its id; the database knows the others."""
+"""The columns of a `Row`, in its order, and its id; the others have defaults."""
 VALUES: Final = "%s, %s, %s, %s, %s::text[], %s::text[], %s, %s"
-"""One parameter for each of them."""
+"""One parameter for each column."""
 
 _LOCK: Final = """\
 -- outbox: order
@@ -48,7 +48,7 @@ FROM unnest(%s::text[], %s::text[]) AS lane(topic, key)"""
 
 
 class Writer:
-    """What the settings say about writing, worked out once."""
+    """The settings for writing, and the statements made of them."""
 
     def __init__(self, options: OutboxSettings) -> None:
         # Defer the import: models cannot load before the app registry.
@@ -60,7 +60,7 @@ class Writer:
         table = OutboxRecord._meta.db_table
         notify = f"pg_notify('{channel_of(table)}', '')"
         self.returning = f"\nRETURNING {notify}" if options.NOTIFY else ""
-        """The end of an INSERT that tells the harvester, with NOTIFY."""
+        """The end of an INSERT; with the setting NOTIFY it notifies the harvester."""
         self._parts = {
             "outbox": f'"{table}"',
             "staged": f'"{table}_staged"',
@@ -94,7 +94,7 @@ _current: Writer | None = None
 
 
 def current_writer() -> Writer:
-    """Return the writer of the present settings."""
+    """Return the writer for the current settings."""
     global _current  # noqa: PLW0603  # one value, replaced as a whole
     options = settings.snapshot()
     writer = _current
@@ -103,17 +103,17 @@ def current_writer() -> Writer:
     return writer
 
 
-def lock_lanes(connection: BaseDatabaseWrapper, lanes: Iterable[Lane]) -> None:
+def lock_keys(connection: BaseDatabaseWrapper, keys: Iterable[Lane]) -> None:
     """
-    Wait until no other transaction that writes these lanes in order is open.
+    Wait until no other transaction holds the locks of these topics and keys.
 
-    The locks are taken in one order, so that two batches never wait for each
-    other.
+    The locks are taken in one order, so that two batches cannot deadlock.
     """
-    ordered = sorted(set(lanes))
-    topics, keys = [topic for topic, _key in ordered], [key for _topic, key in ordered]
+    ordered = sorted(set(keys))
     with connection.cursor() as cursor:
-        cursor.execute(_LOCK, [topics, keys])
+        cursor.execute(
+            _LOCK, [[topic for topic, _ in ordered], [key for _, key in ordered]]
+        )
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -159,7 +159,7 @@ def text_array(texts: Iterable[str]) -> str:
     """
     Write texts as PostgreSQL writes an array of them.
 
-    The driver looks at each element of a list: a quarter of `stash_many()`'s time.
+    The driver inspects each element of a list, a quarter of `stash_many()`'s time.
     """
     quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
     return '{"' + '","'.join(quoted) + '"}' if quoted else "{}"

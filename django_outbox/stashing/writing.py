@@ -29,7 +29,7 @@ from .transaction import (
     chunks,
     current_writer,
     identified,
-    lock_lanes,
+    lock_keys,
     text_array,
 )
 
@@ -42,7 +42,7 @@ INSERT INTO {outbox} ({columns})
 VALUES ({values})"""
 
 _STASH: Final = _INSERT + "{returning}"
-"""With NOTIFY each row tells; PostgreSQL keeps one of a transaction's equal ones."""
+"""With NOTIFY each row notifies; PostgreSQL sends one notification a transaction."""
 
 _NOTIFY: Final = """\
 -- outbox: notify
@@ -54,7 +54,7 @@ _COPY: Final = """\
 COPY {outbox} ({columns}) FROM STDIN"""
 
 COPIED: Final = 10
-"""Rows from which on COPY is quicker than one INSERT of them all."""
+"""From this number of rows on, COPY is faster than one INSERT."""
 
 _encode = DjangoJSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":")
@@ -106,7 +106,7 @@ def stash(
         Message(topic, key=key, value=value, headers=headers, partition=partition)
     )
     if ordered:
-        lock_lanes(connection, [(topic, key)])
+        lock_keys(connection, [(topic, key)])
     (message_id,), values = identified([row])
     with OutboxCursor(connection) as cursor:
         cursor.execute(writer.statement(_STASH), values)
@@ -183,7 +183,7 @@ def stash_many(
         return delay(writer, connection, list(rows), Delay.until(not_before))
     if ordered:
         rows = list(rows)
-        lock_lanes(connection, {(row.topic, row.key) for row in rows})
+        lock_keys(connection, {(row.topic, row.key) for row in rows})
     message_ids: list[uuid.UUID] = []
     split = chunks(rows)
     # A single statement is atomic by itself and needs no savepoint.

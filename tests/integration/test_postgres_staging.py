@@ -138,7 +138,7 @@ class TestAgenda:
         found = agenda(staging)
         assert found.due == pytest.approx(300, abs=30)
         assert found.overdue == pytest.approx(600, abs=30)
-        assert found.forgettable == pytest.approx(3600, abs=30)
+        assert found.purgeable_at == pytest.approx(3600, abs=30)
         assert not found.is_expiring
 
     def test_what_is_past_is_due_now(self, staging: PostgresStaging) -> None:
@@ -179,7 +179,7 @@ class TestAgenda:
         found = agenda(staging)
         assert (found.due, found.is_expiring) == (0.0, False)
         assert found.overdue in {0.0, DAY}
-        assert found.forgettable in {0.0, DAY}
+        assert found.purgeable_at in {0.0, DAY}
         assert staging.release(limit=10) > 0
         assert "due" in sent()
 
@@ -355,7 +355,7 @@ class TestSeries:
         add("b", series="young", expected=1)
         add("c", series="open")
         Series.objects.filter(name="old").update(closed_at=Now() - timedelta(hours=2))
-        assert agenda(staging).forgettable == 0.0
+        assert agenda(staging).purgeable_at == 0.0
         assert [staging.forget(limit=10) for _ in range(2)] == [1, 0]
         assert set(Series.objects.values_list("name", flat=True)) == {"young", "open"}
         add("d", series="old")

@@ -30,7 +30,7 @@ def test_a_moment_and_an_interval_are_told_apart() -> None:
         ({"name": 17}, "series: must be str, not int; give it a name"),
         ({"name": ""}, "series: 0 characters; a name has 1 to 255"),
         ({"name": "x" * 256}, "series: 256 characters"),
-        ({"name": "a\0b"}, "series: holds a NUL"),
+        ({"name": "a\0b"}, "series: contains a NUL"),
         ({"expected": "3"}, "expected: must be int, not str"),
         ({"expected": True}, "expected: must be int, not bool"),
         ({"expected": 0}, "expected: 0 must be between 1 and"),
