@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 Lane: TypeAlias = tuple[str, str]
-"""(topic, key): the unit of order. At most one record of a lane is in flight."""
+"""(topic, key): the unit of order."""
 
 
 class Record(NamedTuple):
@@ -91,7 +91,7 @@ class Failure(NamedTuple):
 
 
 class Held(NamedTuple):
-    """From where on the rows of a lane are to be found again."""
+    """A key whose rows have to be read again, from an id on."""
 
     lane: Lane
     low: int
@@ -99,60 +99,60 @@ class Held(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """What a search from the head passes over: it is looked after already."""
+    """What a repair scan skips, because the relay has it already."""
 
     known: Collection[int]
-    """Ids that were found and are not settled."""
+    """Ids that were read and are not settled."""
     passed: Collection[Lane]
-    """Lanes that wait for a retry."""
+    """Keys that wait for a retry."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Claim:
     """
-    What the dispatcher asks of the table, and what came of it.
+    A request for a page of the table, and its answer.
 
-    Without lanes and limit it only asks whether the table can be reached.
+    Without keys and limit it only checks whether the table can be reached.
     """
 
     leader_id: str
     """UUID as text: for whom rows are marked and reset."""
     lanes: list[Held] = field(default_factory=list)
-    """To reset, before anything is marked."""
+    """Keys to reset before rows are marked."""
     limit: int = 0
-    """Rows to mark at most; 0 marks none."""
+    """Most rows to mark; 0 marks none."""
     sweep: Sweep | None = None
-    """To mark what a search from the head finds, and not what is next."""
+    """Mark the rows that a repair scan finds, instead of the next ones."""
     records: list[Record] = field(default_factory=list)
-    """What was marked, in id order."""
+    """The marked rows, in the order of their ids."""
     retry_at: float | None = None
-    """Boot-time seconds to retry at, when this try has failed."""
+    """Monotonic time (CLOCK_BOOTTIME) of the retry, if this attempt failed."""
     is_uncertain: bool = False
-    """Whether a try that failed may have changed the table."""
+    """Whether a failed attempt may have changed the table."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Settlement:
     """
-    What acknowledgements and errors decided, for one round trip to the table.
+    Acknowledged and failed records, for one round trip to the table.
 
-    All of it was produced under one leader id, which scopes every write.
+    All were produced under one leader id, which limits every write.
     """
 
     leader_id: str
     """UUID as text."""
     acknowledged: list[Record] = field(default_factory=list)
-    """In the log with an offset: to purge."""
+    """Records that Kafka has: to purge."""
     failed: list[Failure] = field(default_factory=list)
-    """To note in the row; its key stays blocked until it is reset."""
+    """Failures to store in the rows; their keys stay blocked until they are reset."""
     poisoned: list[Failure] = field(default_factory=list)
-    """To move to the parked table."""
+    """Records to move to the parked table."""
     purged: int | None = None
     """Rows that the purge deleted; None until the table has answered."""
     parked: int | None = None
     """Rows moved to the parked table; None until the table has answered."""
     is_uncertain: bool = False
-    """A try ended without an answer: rows that are missing may be its work."""
+    """An attempt ended without an answer, and may have removed rows."""
 
     def __len__(self) -> int:
         return len(self.acknowledged) + len(self.failed) + len(self.poisoned)
