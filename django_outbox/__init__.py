@@ -1,9 +1,8 @@
 """
 A transactional outbox for Django, PostgreSQL and Apache Kafka.
 
-The public API. Names are imported when they are first used: models cannot
-load before Django's app registry, and parts of the package run where Django
-is not installed.
+The public API. Names are imported at their first use: models cannot load before
+Django's app registry, and parts of the package run without Django.
 """
 
 from __future__ import annotations
@@ -59,15 +58,23 @@ if TYPE_CHECKING:
         takeover_ended,
         takeover_started,
     )
-    from .stashing.asynchronous import (
+    from .stashing.series import (
+        OpenSeries,
         adiscard_series,
         aopen_series,
         arelease_series,
-        astash,
-        astash_many,
+        discard_series,
+        open_series,
+        release_series,
     )
-    from .stashing.series import discard_series, open_series, release_series
-    from .stashing.writing import stash, stash_many
+    from .stashing.writing import (
+        astash,
+        astash_delayed,
+        astash_many,
+        stash,
+        stash_delayed,
+        stash_many,
+    )
 
 __version__ = "0.1.0"
 
@@ -75,10 +82,13 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     # Writing
     "Message",
     "astash",
+    "astash_delayed",
     "astash_many",
     "stash",
+    "stash_delayed",
     "stash_many",
     # Series: messages that are sent together
+    "OpenSeries",
     "adiscard_series",
     "aopen_series",
     "arelease_series",
@@ -136,14 +146,22 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
 ]
 
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
-    "stashing.writing": ("stash", "stash_many"),
-    "stashing.series": ("discard_series", "open_series", "release_series"),
-    "stashing.asynchronous": (
+    "stashing.writing": (
+        "astash",
+        "astash_delayed",
+        "astash_many",
+        "stash",
+        "stash_delayed",
+        "stash_many",
+    ),
+    "stashing.series": (
+        "OpenSeries",
         "adiscard_series",
         "aopen_series",
         "arelease_series",
-        "astash",
-        "astash_many",
+        "discard_series",
+        "open_series",
+        "release_series",
     ),
     "message.outgoing": ("Message",),
     "harvester.harvester": ("Harvester",),
@@ -200,7 +218,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-    # The next access finds it without this function.
+    # Later accesses do not call this function.
     globals()[name] = value
     return value
 

@@ -1,10 +1,9 @@
 """
-Looking at what waits, is staged or was set aside, and moving it on.
+Admin pages of waiting, staged and parked messages, and of series.
 
-Parked records can be put back, series released or discarded. Nothing can be
-added or changed here: a message is written by `stash()` only. Keys, values
-and headers are shown to those with the permission `django_outbox.view_payload`
-alone.
+Parked records can be put back, series can be released or discarded. Messages cannot
+be added or changed. Only users with the permission `django_outbox.view_payload` see
+keys, values and headers.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from .models.routing import outbox_database
 from .stashing.series import discard_series, release_series
 
 COUNT_CAP: Final = 10_000
-"""Rows after which the list stops counting: a queue may hold millions."""
+"""Most rows that the list counts: a queue may have millions."""
 PREVIEW_LENGTH: Final = 2_000
-"""Characters of a value that the page shows."""
+"""Most characters of a value that a page shows."""
 
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class CappedPaginator(_Paginator):
 
 
 class _ViewAdmin(_ModelAdmin):
-    """A page on which nothing is added or changed."""
+    """A page without adding and changing."""
 
     paginator = CappedPaginator
     show_full_result_count = False
@@ -80,7 +79,7 @@ class _ViewAdmin(_ModelAdmin):
     def lookup_allowed(
         self, lookup: str, value: Any, request: HttpRequest | None = None
     ) -> bool:
-        """Refuse filters on what is not shown: answers would spell it out."""
+        """Refuse filters on hidden columns: their answers would reveal the values."""
         column = lookup.split(LOOKUP_SEP, 1)[0]
         if request is None or column not in self.get_filterable(request):
             return False
@@ -92,12 +91,12 @@ class _ViewAdmin(_ModelAdmin):
 
 
 class _RecordAdmin(_ViewAdmin):
-    """What the pages of all tables of messages have in common."""
+    """The common part of the pages of messages."""
 
     facts: ClassVar[tuple[str, ...]] = ()
-    """Shown to everybody who may see the page."""
+    """Shown to all users of the page."""
     payload: ClassVar = ("kafka_key", "headers", "value")
-    """Shown with the permission view_payload only."""
+    """Shown only with the permission view_payload."""
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return self.get_readonly_fields(request, obj)
@@ -131,7 +130,7 @@ class _RecordAdmin(_ViewAdmin):
 
 @admin.register(OutboxRecord)
 class OutboxRecordAdmin(_RecordAdmin):
-    """What waits: to look at."""
+    """Waiting messages, read-only."""
 
     list_display = ("id", "create_time", "kafka_topic", "attempts", "leader_id")
     facts = (
@@ -140,15 +139,15 @@ class OutboxRecordAdmin(_RecordAdmin):
     )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        # A row that is deleted here would be a message that is lost.
+        # Deleting a row would lose a message.
         return False
 
 
 @admin.register(ParkedRecord)
 class ParkedRecordAdmin(_RecordAdmin):
-    """What was set aside: to look at, to put back, to delete."""
+    """Parked messages: to view, to put back, to delete."""
 
-    # The first is what `manage.py outbox status` lists and the URL names.
+    # `manage.py outbox status` and the URL use parked_id, too.
     list_display = (
         *("parked_id", "id", "parked_at", "kafka_topic", "attempts", "last_error"),
     )
@@ -167,7 +166,7 @@ class ParkedRecordAdmin(_RecordAdmin):
         permissions=["release"],
     )
     def release(self, request: HttpRequest, queryset: ParkedQuerySet) -> None:
-        """Put them back, and leave a note of who did."""
+        """Put the records back, and log who did it."""
         chosen = list(queryset)
         released = queryset.release()
         LogEntry.objects.log_actions(
@@ -187,7 +186,7 @@ class ParkedRecordAdmin(_RecordAdmin):
 
 @admin.register(StagedRecord)
 class StagedRecordAdmin(_RecordAdmin):
-    """What is not to be sent yet: to look at."""
+    """Staged messages, read-only."""
 
     list_display = ("staged_id", "create_time", "kafka_topic", "series", "not_before")
     list_select_related = ("series",)
@@ -204,7 +203,7 @@ class StagedRecordAdmin(_RecordAdmin):
 
 @admin.register(Series)
 class SeriesAdmin(_ViewAdmin):
-    """Series, open and closed: to look at, to release, to discard."""
+    """Series, open and closed: to view, to release, to discard."""
 
     list_display = ("name", "state", "staged", "expected", "created_at", "expires_at")
     list_filter = ("state",)
@@ -241,7 +240,7 @@ class SeriesAdmin(_ViewAdmin):
         close: Callable[..., object],
         note: str,
     ) -> None:
-        """Close each in a transaction of its own, and leave a note of who did."""
+        """Close each series in a transaction of its own, and log who did it."""
         alias = outbox_database(settings.DATABASE)
         for series in queryset:
             try:

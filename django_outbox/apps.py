@@ -1,4 +1,4 @@
-"""The Django app: what happens once when the project starts."""
+"""The Django app."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """
-System checks: what is wrong with the settings, the routers and the table.
+System checks of the settings, the routers and the tables.
 
-`python manage.py check` runs those that need no database; with `--database
-ALIAS`, and before each `migrate`, the rest run too. Every id has its heading
-in docs/reference/checks.md.
+`python manage.py check` runs the checks that need no database; with `--database
+ALIAS`, and before each `migrate`, Django runs the others, too. Each id is a heading
+of docs/reference/checks.md.
 """
 
 from __future__ import annotations
@@ -36,25 +36,26 @@ from .settings.problem import Problem, Rule
 from .settings.rules import problems
 
 _HINTS: Final = {
-    Rule.UNKNOWN: "Correct or remove the name; docs/reference/settings.md has all.",
-    Rule.VALUE: "Correct the value; docs/reference/settings.md says what it means.",
+    Rule.UNKNOWN: "Correct or remove it; docs/reference/settings.md lists them all.",
+    Rule.VALUE: "Correct the value; docs/reference/settings.md explains the setting.",
     Rule.TIMING: "Change one of the two; docs/reference/checks.md explains the rule.",
-    Rule.KAFKA_KEY: "docs/reference/checks.md has all properties that are owned.",
-    Rule.KAFKA_PROPERTY: "Correct or remove it; librdkafka's CONFIGURATION.md has all.",
-    Rule.KAFKA_SERVERS: "Set it; a harvester or a consumer will not start without it.",
+    Rule.KAFKA_KEY: "docs/reference/checks.md lists all reserved properties.",
+    Rule.KAFKA_PROPERTY: "Correct or remove it; see librdkafka's CONFIGURATION.md.",
+    Rule.KAFKA_SERVERS: "Set it; harvesters and consumers do not start without it.",
     Rule.TLS_VERIFICATION: "docs/reference/checks.md says when this is acceptable.",
     Rule.CLEAR_TEXT: "docs/reference/checks.md says when this is acceptable.",
 }
-_MIGRATIONS: Final[dict[type[models.Model], str]] = {
-    OutboxRecord: "0001_initial",
-    ParkedRecord: "0001_initial",
-    ArchivedRecord: "0001_initial",
-    ProcessedMessage: "0002_processedmessage_consumeroffset",
-    ConsumerOffset: "0002_processedmessage_consumeroffset",
-    Series: "0003_staging",
-    StagedRecord: "0003_staging",
-}
-"""Which migration makes the table of each model."""
+_MODELS: Final[tuple[type[models.Model], ...]] = (
+    OutboxRecord,
+    ParkedRecord,
+    ArchivedRecord,
+    ProcessedMessage,
+    ConsumerOffset,
+    Series,
+    StagedRecord,
+)
+_MIGRATION: Final = ("django_outbox", "0001_initial")
+"""Creates the tables of all models."""
 _BIGINT_MAX: Final = 2**63 - 1
 
 _COLUMNS: Final = """\
@@ -72,7 +73,7 @@ WHERE attrelid = to_regclass(%s) AND attname = 'id'"""
 
 
 class IdColumn(NamedTuple):
-    """How the table draws its ids; the sequence's facts are None without one."""
+    """The type of the column id and its sequence; None where there is no sequence."""
 
     type: str
     sequence: str | None
@@ -89,7 +90,7 @@ def register_all() -> None:
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
-    """E001 to E004, E011, E012, W013, W014: the settings are wrong, or risky."""
+    """E001 to E004, E011, E012, W013, W014: wrong or risky settings."""
     return list(_settings_messages())
 
 
@@ -126,7 +127,7 @@ def _message(
 
 
 def _kafka_messages(options: OutboxSettings) -> Iterator[CheckMessage]:
-    # Late: a process that only serves requests never loads the Kafka client.
+    # Import late: a process that only serves requests never loads the Kafka client.
     from .kafka.validation import property_problems
 
     for problem in property_problems(options):
@@ -138,39 +139,38 @@ def _kafka_messages(options: OutboxSettings) -> Iterator[CheckMessage]:
 
 
 def check_routers(**_: Any) -> list[CheckMessage]:
-    """W008 and E009: the outbox's database is of no use to the business rows."""
+    """W008 and E009: the outbox's database does not suit the business rows."""
     return list(_router_messages())
 
 
 def _router_messages() -> Iterator[CheckMessage]:
     options = conf.lenient("DATABASE")
     alias = outbox_database(options.DATABASE)
-    reason = _unfit(alias)
+    reason = _unusable(alias)
     if reason:
         yield Error(
-            f"The outbox is written to the database {alias!r}, which {reason}.",
+            f"The outbox is written to the database {alias!r}, {reason}.",
             hint="Correct the database routers or the setting DATABASE.",
             id="django_outbox.E009",
         )
     homes = {router.db_for_write(model) for model in _business_models()}
     if homes and alias not in homes:
         yield CheckWarning(
-            f"The outbox is written to the database {alias!r}, and no other model "
-            f"is: they are written to {', '.join(sorted(homes))}. One transaction "
-            "cannot hold both.",
-            hint="Let the routers send the app django_outbox where the business rows "
-            "go, or pass using= to stash().",
+            f"The outbox is written to the database {alias!r}, but all other models "
+            f"to {', '.join(sorted(homes))}. One transaction cannot write to both.",
+            hint="Route the app django_outbox to the database of the business rows, "
+            "or pass using= to stash().",
             id="django_outbox.W008",
         )
 
 
-def _unfit(alias: str) -> str:
+def _unusable(alias: str) -> str:
     if alias not in connections:
-        return "is not in DATABASES"
+        return "which is not in DATABASES"
     if connections[alias].vendor != "postgresql":
-        return f"is {connections[alias].display_name}, not PostgreSQL"
+        return f"which is {connections[alias].display_name}, not PostgreSQL"
     if not router.allow_migrate_model(alias, OutboxRecord):
-        return "the routers do not allow to migrate the outbox to"
+        return "but the routers do not allow its migration there"
     return ""
 
 
@@ -188,7 +188,7 @@ def _business_models() -> list[type[models.Model]]:
 def check_tables(
     *, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """E005, E006, W007 and W010: the tables are not as they should be."""
+    """E005, E006, W007 and W010: the tables are wrong or missing."""
     return [
         message
         for alias in databases or ()
@@ -199,7 +199,7 @@ def check_tables(
 
 
 def _table_messages(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
-    for model in _MIGRATIONS:
+    for model in _MODELS:
         yield from _column_messages(connection, model)
     quoted = connection.ops.quote_name(OutboxRecord._meta.db_table)
     with connection.cursor() as cursor:
@@ -218,14 +218,13 @@ def _column_messages(
         cursor.execute(_COLUMNS, [connection.ops.quote_name(table)])
         found = {name for (name,) in cursor.fetchall()}
     if not found:
-        # Before the first migrate there is nothing to warn of.
-        migration = ("django_outbox", _MIGRATIONS[model])
-        if migration in MigrationRecorder(connection).applied_migrations():
+        # Before the first migrate all tables are missing.
+        if _MIGRATION in MigrationRecorder(connection).applied_migrations():
             yield CheckWarning(
                 f"The table {table} is not in the database {connection.alias!r}, "
                 "although its migration has run.",
-                hint="Was the setting TABLE changed later? Change it back, or rename "
-                "the tables that are named after it.",
+                hint="If the setting TABLE was changed after the migration, change it "
+                "back, or rename the tables that are named after it.",
                 id="django_outbox.W007",
             )
         return
@@ -245,7 +244,7 @@ def _id_messages(column: IdColumn, alias: str) -> Iterator[CheckMessage]:
     if column.cache is not None and column.cache > 1:
         yield Error(
             f"The sequence {column.sequence} {where} caches {column.cache} ids in each "
-            "session, so that ids do not follow the order of the commits.",
+            "session, so ids do not follow the order of the commits.",
             hint=f"ALTER SEQUENCE {column.sequence} CACHE 1;",
             id="django_outbox.E005",
         )
@@ -259,7 +258,7 @@ def _id_messages(column: IdColumn, alias: str) -> Iterator[CheckMessage]:
     if column.sequence and (column.is_cyclic or column.maximum != _BIGINT_MAX):
         yield Error(
             f"The sequence {column.sequence} {where} ends at {column.maximum}"
-            f"{' and starts again' if column.is_cyclic else ''}.",
+            f"{' and restarts' if column.is_cyclic else ''}.",
             hint=f"ALTER SEQUENCE {column.sequence} AS bigint NO MAXVALUE NO CYCLE;",
             id="django_outbox.E006",
         )
@@ -270,11 +269,11 @@ def _cluster_messages(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]
     if chosen.CLUSTERS_COUNT == 1:
         return
     numbering = read_numbering(connection, OutboxRecord._meta.db_table)
-    for misfit in mismatches(
+    for mismatch in mismatches(
         numbering, cluster=chosen.CLUSTER_ID, count=chosen.CLUSTERS_COUNT
     ):
         yield CheckWarning(
-            f"In the database {connection.alias!r}, {misfit}.",
+            f"In the database {connection.alias!r}, {mismatch}.",
             hint=NEXT_STEP,
             id="django_outbox.W010",
         )

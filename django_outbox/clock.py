@@ -1,8 +1,8 @@
 """
 Monotonic time for leases and events: CLOCK_BOOTTIME.
 
-Nobody sets this clock, and it runs while the machine is suspended. A lease on
-CLOCK_MONOTONIC would survive a suspend that outlasted the broker's session.
+It cannot be set, and it runs while the machine is suspended. A lease measured with
+CLOCK_MONOTONIC would survive a suspend that is longer than the broker's session.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from functools import partial
 from typing import Final
 
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Systems without CLOCK_BOOTTIME get a clock that may stop during suspend."""
+"""Without CLOCK_BOOTTIME the clock may stop while the machine is suspended."""
 
 boottime: Final[Callable[[], float]] = partial(time.clock_gettime, _BOOTTIME)
-"""Monotonic time in seconds. The relay asks for it once a record, so it has no
-Python frame of its own."""
+"""Monotonic time in seconds. It is read once for each record, and a partial is faster
+than a function."""
 
 
 def boottime_ns() -> int:

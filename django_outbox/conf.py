@@ -1,8 +1,7 @@
 """
 The settings of the Django project, read lazily from `DJANGO_OUTBOX`.
 
-`settings/options.py` has the settings and their defaults, `settings/rules.py` what goes
-together. Adapters get values through their constructors, never from here.
+Adapters get values through their constructors and do not import this module.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ SETTING: Final = "DJANGO_OUTBOX"
 
 
 MISNAMED: Final = "OUTBOX"
-"""What people call it by mistake."""
+"""A wrong name that projects use by mistake."""
 
 
 class OutboxImproperlyConfigured(ConfigurationError, ImproperlyConfigured):
-    """A setting of django-outbox is wrong, in words that Django prints."""
+    """A setting of django-outbox is wrong, as an error that Django prints."""
 
 
 def build(values: Mapping[str, Any]) -> OutboxSettings:
@@ -45,10 +44,10 @@ def build(values: Mapping[str, Any]) -> OutboxSettings:
 
 def serializer(name: str) -> Callable[[Any], Any]:
     """
-    Import what the setting SERIALIZER names.
+    Import the callable that the setting SERIALIZER names.
 
     Raises:
-        OutboxImproperlyConfigured: it is not there, or cannot be called.
+        OutboxImproperlyConfigured: it cannot be imported, or is not callable.
     """
     try:
         found = import_string(name)
@@ -56,7 +55,7 @@ def serializer(name: str) -> Callable[[Any], Any]:
         raise OutboxImproperlyConfigured(f"SERIALIZER: {exc}") from exc
     if not callable(found):
         raise OutboxImproperlyConfigured(
-            f"SERIALIZER: {name} is a {type(found).__name__}; it must be a function."
+            f"SERIALIZER: {name} is a {type(found).__name__}; it must be callable."
         )
     return found  # type: ignore[no-any-return]
 
@@ -94,8 +93,8 @@ def lenient(*names: str) -> OutboxSettings:
     """
     Return these settings, and all others with their defaults.
 
-    For code that must run before a check can say what is wrong: when these
-    settings are wrong themselves, they have their defaults too.
+    For code that runs before the system checks: if one of these settings is wrong,
+    all have their defaults.
     """
     try:
         values = settings.raw()

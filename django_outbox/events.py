@@ -1,8 +1,7 @@
 """
-What a harvester tells the application, as frozen values.
+Events of harvesters and consumers, as frozen values.
 
-`election/` and `relay/` make them, `harvester/harvester.py` hands them to observers
-(log line, terminal, metrics) and, through `signals.py`, to app code.
+They reach the log, the terminal, the metrics and, as Django signals, the application.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import ClassVar, TypeAlias
 from .clock import boottime_ns
 
 Observer: TypeAlias = "Callable[[Event], None]"
-"""Gets every event on the thread where it happens; must return at once."""
+"""Gets every event on the thread where it happens; must not block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +22,10 @@ class WorkerEvent:
     """Something that happened to one worker process."""
 
     kind: ClassVar[str] = "event"
-    """The event's name in log lines and on the wire."""
+    """The name of the event in log lines and metrics."""
 
     name: str
-    """The process that it happened to."""
+    """The name of the process."""
     boottime_ns: int = field(default_factory=boottime_ns)
     """CLOCK_BOOTTIME: comparable between processes of one machine."""
     time: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -38,9 +37,9 @@ class Event(WorkerEvent):
     """Something that happened to one harvester."""
 
     shard: int = 0
-    """The partition of the leader topic that it is about."""
+    """The partition of the leader topic."""
     leader_id: str | None = None
-    """UUID as text, or None when this harvester leads nothing."""
+    """UUID as text; None if this harvester does not lead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +51,14 @@ class Ready(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderAcquired(Event):
-    """The harvester leads from now on, under a leader id never used before."""
+    """The harvester became the leader, under a new leader id."""
 
     kind: ClassVar[str] = "leader_acquired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderRefreshed(Event):
-    """The leader took a new leader id, so that all unsettled is marked again."""
+    """The leader has a new leader id, so that unsettled records are marked again."""
 
     kind: ClassVar[str] = "leader_refreshed"
 
@@ -70,11 +69,11 @@ class LeaderRefreshed(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderRevoked(Event):
     """
-    The broker takes leadership back; nothing of ours is in flight any more.
+    The broker revokes leadership; all records in flight are settled.
 
-    Unless to settle it took longer than `DRAIN_TIMEOUT`, which the log says then.
-    `leader_id` is the one that ends. No successor is elected before the
-    receivers return or their budget (`REVOKE_TIMEOUT`) is spent.
+    If settling took longer than `DRAIN_TIMEOUT`, the log says so. `leader_id` is the
+    one that ends. No successor is elected before the receivers return or
+    `REVOKE_TIMEOUT` is over.
     """
 
     kind: ClassVar[str] = "leader_revoked"
@@ -83,7 +82,7 @@ class LeaderRevoked(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderFenced(Event):
     """
-    Nothing proves any more that this harvester leads: it stopped by itself.
+    The harvester stopped because it cannot prove its leadership any more.
 
     `leader_id` is the one that ends. A successor may already lead.
     """
@@ -95,12 +94,12 @@ class LeaderFenced(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterRead(Event):
-    """What the leader did since the last reading."""
+    """Figures of the leader since the last reading."""
 
     kind: ClassVar[str] = "meter_read"
 
     rate: float
-    """Records purged each second since the last reading."""
+    """Records purged per second since the last reading."""
     purged: int
     """Records purged since this process started."""
     failed: int
@@ -117,12 +116,12 @@ class MeterRead(Event):
     receiver_errors: int
     """Signal receivers that raised or overran since this process started."""
     database: str = ""
-    """Django's alias of the outbox that is harvested; empty without Django."""
+    """Django's alias of the outbox's database; empty without Django."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordParked(Event):
-    """A poison record was set aside in the parked table."""
+    """A poison record was moved to the parked table."""
 
     kind: ClassVar[str] = "record_parked"
 
@@ -135,33 +134,33 @@ class RecordParked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesExpired(Event):
-    """The time of a series was up; its messages were parked or discarded."""
+    """A series expired; its messages were parked or discarded."""
 
     kind: ClassVar[str] = "series_expired"
 
     series: str
-    """What the app calls it."""
+    """Its name."""
     messages: int
-    """That were staged in it."""
+    """Number of its messages."""
     action: str
-    """What became of them: `park` or `discard`."""
+    """What happened to them: `park` or `discard`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverStarted(Event):
-    """Records that another cluster has left for too long are relayed here."""
+    """Overdue records of another cluster are relayed by this one."""
 
     kind: ClassVar[str] = "takeover_started"
 
     origin: int
-    """The cluster that has written them."""
+    """The source cluster of the records."""
     records: int
     """Found so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverEnded(Event):
-    """None of that cluster's records had to be relayed for MAXIMUM_DELAY."""
+    """No record of the source cluster was overdue for MAXIMUM_DELAY."""
 
     kind: ClassVar[str] = "takeover_ended"
 
@@ -172,7 +171,7 @@ class TakeoverEnded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(Event):
-    """The harvester has ended: nothing in flight, group left (once a run)."""
+    """The harvester has stopped: no records in flight, group left (once a run)."""
 
     kind: ClassVar[str] = "stopped"
 
@@ -194,24 +193,24 @@ class ConsumerReady(ConsumerEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsChanged(ConsumerEvent):
-    """The group has given this process partitions, or taken some."""
+    """Partitions were assigned to this process, or revoked from it."""
 
     kind: ClassVar[str] = "partitions_changed"
 
     partitions: tuple[str, ...]
-    """All that it has now, each as topic/number."""
+    """All assigned partitions, each as topic/number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRead(ConsumerEvent):
-    """What the process did since it started, and what is left."""
+    """Figures of the process since it started, and its lag."""
 
     kind: ClassVar[str] = "consumer_read"
 
     rate: float
-    """Messages each second since the last reading."""
+    """Messages per second since the last reading."""
     processed: int
-    """Messages whose handler has run and whose effects are committed."""
+    """Messages whose handler has run and whose effects were committed."""
     repeats: int
     """Messages that had been processed before."""
     failed: int
@@ -238,6 +237,6 @@ class DeadLettered(ConsumerEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStopped(ConsumerEvent):
-    """The process has ended: offsets committed, group left (once a run)."""
+    """The process has stopped: offsets committed, group left (once a run)."""
 
     kind: ClassVar[str] = "stopped"

@@ -1,35 +1,37 @@
 """
-Every error that django-outbox raises, without Django.
+`OutboxError` and its subclasses: every error that django-outbox raises.
+
+`conf.OutboxImproperlyConfigured` is a `ConfigurationError` and Django's own error, too.
 
 OutboxError
-├── ConfigurationError            a setting is wrong: names it and the cure
-│   ├── (conf.OutboxImproperlyConfigured, which Django knows too)
-│   └── WrongOutbox               the names of the election are another outbox's
+├── ConfigurationError            a setting is wrong: names it and the remedy
+│   └── WrongOutbox               another outbox uses the same leader topic or group
 ├── StashError                    a message cannot be written
 │   ├── NotInTransaction          no transaction.atomic block is open
 │   ├── InvalidMessage            topic, key, value or header break a limit
-│   └── SeriesError               a series cannot do what is asked
-│       ├── SeriesUnknown         there is none of that name
+│   └── SeriesError               a series does not accept the call
+│       ├── SeriesUnknown         no series has that name
 │       └── SeriesClosed          it was released, was discarded or has expired
-├── ConsumingError                a message cannot be consumed as asked
-│   ├── InvalidKey                what should be unique is empty or too long
-│   ├── AlreadyOpen               the same key is being processed further out
-│   ├── StaleOffset               a stored offset would skip messages silently
-│   └── RepeatUnnoticed           a block ran again and did not ask whether it may
-├── RegistryUnavailable           the schema registry gives no schema now (retriable)
-├── DatabaseError                 the outbox table did not do what was asked
-│   ├── DatabaseUnavailable       ... and may do it later (retriable)
-│   ├── DatabaseBusy              ... since a lock was in the way (retriable)
-│   └── TableMissing              ... since `manage.py migrate` has not run there
-└── KafkaError                    the cluster did not do what was asked
+├── ConsumingError                a message cannot be consumed
+│   ├── InvalidKey                an idempotency key is empty or too long
+│   ├── AlreadyOpen               an enclosing block processes the same key
+│   ├── RepeatUnnoticed           a block ran again and did not check `is_first`
+│   ├── ErrorSwallowed            a block caught an error that ended its transaction
+│   └── StaleOffset               a stored offset would skip messages silently
+├── RegistryUnavailable           the schema registry does not answer (retriable)
+├── DatabaseError                 a statement on the outbox's tables failed
+│   ├── DatabaseUnavailable       ... because no server answers (retriable)
+│   ├── DatabaseBusy              ... because another session has a lock (retriable)
+│   └── TableMissing              ... because `manage.py migrate` has not run
+└── KafkaError                    a call of Kafka failed
     ├── KafkaUnavailable          no broker answers (retriable)
-    ├── TopicMissing              a topic of ours does not exist
-    ├── ProducerQueueFull         the local queue is full: poll, then again
-    ├── LedgerInvalid             a record of the ledger topic is no ledger of ours
-    ├── LedgerRefused             Kafka did not take the ledger (retriable)
-    └── DeliveryFailed            a record has no proof of delivery (retriable)
-        ├── RecordPoisoned        this record fails again whatever we do
-        └── ProducerBroken        the producer is of no further use
+    ├── TopicMissing              a topic that harvesters need does not exist
+    ├── ProducerQueueFull         the local queue is full: poll, then produce again
+    ├── DeliveryFailed            a record has no proof of delivery (retriable)
+    │   ├── RecordPoisoned        the record itself is at fault: a retry fails, too
+    │   └── ProducerBroken        the producer has to be replaced
+    ├── LedgerInvalid             a record of the ledger topic is not a ledger
+    └── LedgerRefused             Kafka did not accept the ledger (retriable)
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class OutboxError(Exception):
     """Something went wrong in django-outbox."""
 
     retriable: ClassVar[bool] = False
-    """Whether the same call may succeed later without anybody's help."""
+    """Whether the same call may succeed later without a change."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
@@ -60,7 +62,7 @@ class ConfigurationError(OutboxError):
 
 
 class WrongOutbox(ConfigurationError):
-    """Another outbox, or a copy of this one, leads under the same names."""
+    """Another outbox, or a copy of this one, uses the same leader topic or group."""
 
 
 class StashError(OutboxError):
@@ -76,11 +78,11 @@ class InvalidMessage(StashError, ValueError):
 
 
 class SeriesError(StashError):
-    """The series cannot do what is asked."""
+    """The series does not accept the call."""
 
 
 class SeriesUnknown(SeriesError):
-    """There is no series of that name."""
+    """No series has that name."""
 
 
 class SeriesClosed(SeriesError):
@@ -88,23 +90,23 @@ class SeriesClosed(SeriesError):
 
 
 class ConsumingError(OutboxError):
-    """The message cannot be consumed as asked."""
+    """The message cannot be consumed."""
 
 
 class InvalidKey(ConsumingError, ValueError):
-    """The idempotency key is empty, too long, or no text that a database can hold."""
+    """The idempotency key is empty, too long, or not valid text."""
 
 
 class AlreadyOpen(ConsumingError):
-    """A once() of the same consumer and key is open around this one."""
+    """An enclosing once() has the same consumer and key."""
 
 
 class RepeatUnnoticed(ConsumingError):
-    """The block of a repeat did not look at `is_first`: it was rolled back."""
+    """The block of a repeat did not check `is_first`: it was rolled back."""
 
 
 class ErrorSwallowed(ConsumingError):
-    """The transaction was spoilt by an error that was caught: it was rolled back."""
+    """The block caught an error that ended its transaction: it was rolled back."""
 
 
 class StaleOffset(ConsumingError):
@@ -112,20 +114,20 @@ class StaleOffset(ConsumingError):
 
 
 class RegistryUnavailable(OutboxError):
-    """The schema registry gives no schema now; no value was judged without it."""
+    """Schema registry unavailable; no records were processed."""
 
     retriable = True
 
 
 class DatabaseError(OutboxError):
-    """The outbox table did not do what was asked."""
+    """A statement on the outbox table failed."""
 
     waited: float = 0.0
-    """Seconds that the call had lasted when it failed."""
+    """Duration of the call until it failed, in seconds."""
 
 
 class DatabaseUnavailable(DatabaseError):
-    """The database cannot be reached now; the outcome of the call is unknown."""
+    """The database does not answer; the outcome of the call is unknown."""
 
     retriable = True
 
@@ -141,17 +143,17 @@ class TableMissing(DatabaseError):
 
 
 class KafkaError(OutboxError):
-    """The Kafka cluster did not do what was asked."""
+    """A call of Kafka failed."""
 
 
 class KafkaUnavailable(KafkaError):
-    """No Kafka broker answers now."""
+    """No Kafka broker answers."""
 
     retriable = True
 
 
 class TopicMissing(KafkaError):
-    """A topic that the harvesters need does not exist and may not be created."""
+    """A topic that harvesters need does not exist and may not be created."""
 
 
 class ProducerQueueFull(KafkaError):
@@ -172,7 +174,7 @@ class DeliveryFailed(KafkaError):
 
 
 class RecordPoisoned(DeliveryFailed):
-    """The record is at fault: it fails again whatever the cluster's state."""
+    """The record itself is at fault: every retry fails."""
 
     retriable = False
 
@@ -185,23 +187,23 @@ class RecordPoisoned(DeliveryFailed):
     ) -> None:
         super().__init__(message, code=code)
         self.is_certain = is_certain
-        """False while the fault may be a neighbour's in the same batch."""
+        """False if another record of the same batch may be at fault."""
 
 
 class LedgerInvalid(KafkaError):
-    """A record of the ledger topic is not a ledger that an outbox has written."""
+    """A record of the ledger topic is not a ledger of an outbox."""
 
 
 class LedgerRefused(KafkaError):
-    """The ledger's topic does not take the ledger: nothing of it can be visible."""
+    """Kafka did not accept the ledger: none of its transaction is visible."""
 
     retriable = True
 
 
 class ProducerBroken(DeliveryFailed):
-    """The producer met a fatal error: destroy it and build another."""
+    """The producer met a fatal error and has to be replaced."""
 
     @property
     def is_fenced(self) -> bool:
-        """Whether another producer has taken the transactional id over."""
+        """Whether another producer has taken over the transactional id."""
         return self.code in {"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}

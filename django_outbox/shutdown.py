@@ -1,8 +1,8 @@
 """
-SIGTERM and SIGINT: how a worker's process is asked to end.
+Handling of SIGTERM and SIGINT in a worker's process.
 
-`harvester/process.py` and `consuming/consumer_process.py` enter it on the main
-thread, before anything is built, and look at `stop` whenever they may end.
+Enter `StopSignals` on the main thread before anything else is built, and check `stop`
+wherever the process may end.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Final, NoReturn
 
 _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 _LEAVE_LINE: Final = b"\r\x1b[2K\x1b[?25h"
-"""Clears the line in which the cursor stands, and shows the cursor."""
+"""Clears the line of the cursor, and shows the cursor."""
 
 
 class StopSignals:
     """
-    The first one asks to stop, the second one exits at once.
+    The first signal sets `stop`, the second one exits at once.
 
-    SIGINT counts even where it was ignored from the start, as in the background
-    jobs of a script: who sends it to a worker wants its end.
+    SIGINT is handled even if the process was started with SIGINT ignored, as
+    background jobs of a script are.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Take the signals, also from a library that has taken them meanwhile."""
+        """Install the handlers, also over those that a library has installed since."""
         for number in _NUMBERS:
             signal.signal(number, self._handle)
 
@@ -49,14 +49,14 @@ class StopSignals:
         if self._is_asked:
             exit_at_once(128 + number)
         self._is_asked = True
-        # Elsewhere: a signal may come while this thread holds the lock of the event,
-        # or that of `threading.Thread`, and would wait for it for ever.
+        # On another thread: this thread may hold the lock of the event, or that of
+        # `threading.Thread`, when the signal arrives, and would deadlock.
         _thread.start_new_thread(self.stop.set, ())
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """End the process whatever its threads do; leave a terminal as it was."""
+    """End the process despite running threads, and restore the terminal."""
     if os.isatty(1):
-        # The live line hides the cursor, and has no time left to go by itself.
+        # The live line of the terminal hides the cursor.
         os.write(1, _LEAVE_LINE)
     os._exit(code)

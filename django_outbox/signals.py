@@ -1,18 +1,17 @@
 """
-What a harvester tells the app: Django signals that carry a frozen event.
+Django signals for the events of a harvester.
 
-`harvester/harvester.py` calls `send()` for each event; receivers get `sender` (the
-`Harvester` class) and `event` (a value of `events.py`). For every signal:
+Receivers get `sender` (the `Harvester` class) and `event` (a frozen value). For every
+signal:
 
 - Receivers run in the harvester's process, on its thread `notify`, one event
-  after the other in the order in which they happened. Neither harvesting nor
-  heartbeats wait for them, but for `leader_revoked`; a slow receiver delays
-  only later events.
+  after the other, in the order in which they happened. Harvesting and heartbeats
+  do not wait for receivers, except those of `leader_revoked`; a slow receiver
+  delays only later events.
 - A receiver that raises, even `SystemExit`, is logged and counted
-  (`MeterRead.receiver_errors`); the other receivers still run and the harvest
-  goes on.
-- The thread has database connections of its own, which are closed as after a
-  request (CONN_MAX_AGE). No transaction is open.
+  (`MeterRead.receiver_errors`); the other receivers and the harvest continue.
+- The thread has its own database connections, which are closed as after a request
+  (CONN_MAX_AGE). No transaction is open.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ class EventSignal(Signal):
     """A signal whose receivers cannot end the thread that they run on."""
 
     def _live_receivers(self, sender: object) -> tuple[list[Any], list[Any]]:
-        # send_robust() survives Exception only; sys.exit() in one receiver
-        # would keep the event from the receivers behind it.
+        # send_robust() only handles Exception; after sys.exit() in one receiver
+        # the next receivers would not get the event.
         sync_receivers, async_receivers = super()._live_receivers(sender)
         return [_contained(receiver) for receiver in sync_receivers], async_receivers
 
@@ -55,75 +54,75 @@ def _contained(receiver: Callable[..., Any]) -> Callable[..., Any]:
 
 leader_acquired = EventSignal()
 """
-`LeaderAcquired`: this process leads from now on.
+`LeaderAcquired`: this process became the leader.
 
-Harvesting has begun by the time that the receiver runs, and leadership may be
-lost again before it returns: start leader-only work here, and let it stop at
-`leader_revoked` and `leader_fenced`.
+Harvesting has begun when the receiver runs, and leadership may be lost before it
+returns. Start leader-only work here, and stop it at `leader_revoked` and
+`leader_fenced`.
 """
 
 leader_refreshed = EventSignal()
 """
-`LeaderRefreshed`: the same process leads on under a new leader id.
+`LeaderRefreshed`: the same process leads under a new leader id.
 
-It happens after a failed delivery; nothing was lost. For logs and counters.
+It happens after a failed delivery; no message was lost. For logs and counters.
 """
 
 leader_revoked = EventSignal()
 """
-`LeaderRevoked`: the broker takes leadership and waits for this process.
+`LeaderRevoked`: the broker revokes leadership and waits for this process.
 
-All that was in flight is settled. Stop leader-only work here. No successor
-is elected before the receivers return, or before `REVOKE_TIMEOUT` is spent:
-then the successor may lead while the receiver still runs.
+All records in flight are settled. Stop leader-only work here. No successor is
+elected before the receivers return or `REVOKE_TIMEOUT` is over; after that, a
+successor may lead while a receiver still runs.
 """
 
 leader_fenced = EventSignal()
 """
-`LeaderFenced`: nothing proves any more that this process leads.
+`LeaderFenced`: this process cannot prove its leadership any more.
 
-A successor may lead already: blocking here holds nothing up. Stop leader-only
-work at once and assume that another process does the same work now.
+A successor may already lead, and does not wait for receivers. Stop leader-only work
+at once and assume that another process does the same work now.
 """
 
 meter_read = EventSignal()
 """
-`MeterRead`: what the leader did since the last reading, every METER_INTERVAL.
+`MeterRead`: the leader's figures since the last reading, every METER_INTERVAL.
 
-Readings that wait behind a slow receiver arrive late.
+A slow receiver delays later readings.
 """
 
 record_parked = EventSignal()
 """
-`RecordParked`: a poison record was set aside; its followers go on without it.
+`RecordParked`: a poison record was parked; later records of its key are sent.
 
-The row is already in the parked table and committed. A person should look:
-`manage.py outbox release` puts it back. A crash may lose this signal, never
-the row.
+The row is committed to the parked table. A person should look at it: `manage.py
+outbox release` puts it back. A crash may lose this signal, never the row.
 """
 
 series_expired = EventSignal()
 """
-`SeriesExpired`: a series was not released in time and is closed for good.
+`SeriesExpired`: a series was not released in time and is closed.
 
-Its messages are in the parked table (`manage.py outbox release` sends them
-after all) or deleted, as its `on_timeout` says, and that is committed. A crash
-may lose this signal, never a message.
+Its messages are in the parked table (`manage.py outbox release` sends them) or
+deleted, depending on its `on_timeout`; this is committed. A crash may lose this
+signal, never a message.
 """
 
 takeover_started = EventSignal()
 """
-`TakeoverStarted`: this cluster relays what another one has left for too long.
+`TakeoverStarted`: this cluster relays overdue records of another cluster.
 
-A person should look after the other cluster's harvesters, or the replication
-from it. Records may arrive twice if it still relays them itself.
+A person should check the other cluster's harvesters and the replication from it.
+Records may arrive twice if that cluster still relays them, too.
 """
 
 takeover_ended = EventSignal()
 """
-`TakeoverEnded`: nothing of that cluster had to be relayed for MAXIMUM_DELAY.
+`TakeoverEnded`: no record of that cluster was overdue for MAXIMUM_DELAY.
 
-It is sent, too, when this process ceases to lead; its successor starts anew.
+It is also sent when this process stops to lead; its successor starts a takeover of
+its own.
 """
 
 _SIGNALS: Final[dict[str, EventSignal]] = {
@@ -149,12 +148,12 @@ def send(event: Event, sender: type[object] | None = None) -> int:
     if signal is None:
         return 0
     try:
-        # The thread lives long: a connection may have died since the last event.
+        # The thread lives long: a connection may have failed since the last event.
         close_old_connections()
         responses = signal.send_robust(sender=sender, event=event)
         close_old_connections()
     except BaseException:
-        # Asynchronous receivers run together: which one ended it is unknown.
+        # Asynchronous receivers run together: which one raised is unknown.
         logger.exception(
             "A receiver of %s raised.", event.kind, extra={"action": "notify"}
         )

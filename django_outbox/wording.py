@@ -1,8 +1,7 @@
 """
-How numbers, times and foreign text read in logs, on terminals and in errors.
+Formats of numbers, times and untrusted text in logs, on terminals and in errors.
 
-One wording for each, so that two lines of output never tell the same in two ways.
-JSON output has values of its own: numbers, and RFC 3339 in UTC.
+JSON output does not use them: it has numbers, and RFC 3339 in UTC.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from datetime import datetime
 
 
 def count(number: int, noun: str, *, is_capped: bool = False) -> str:
-    """Say how many there are: `1 record`, `60,000 records`, `100,000+ records`."""
+    """Format a number of things: `1 record`, `60,000 records`, `100,000+ records`."""
     plural = "" if number == 1 and not is_capped else "s"
     return f"{number:,}{'+' if is_capped else ''} {noun}{plural}"
 
 
 def duration(seconds: float) -> str:
-    """Say how long something took, or how old it is: `3.8 s`, `12 min`, `5 h`."""
+    """Format a duration or an age in seconds: `3.8 s`, `12 min`, `5 h`."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     if seconds < 7_200:
@@ -28,16 +27,16 @@ def duration(seconds: float) -> str:
 
 
 def local_time(moment: datetime) -> str:
-    """Write a moment as RFC 3339 with the offset of the local time zone."""
+    """Format a moment as RFC 3339 with the offset of the local time zone."""
     return moment.astimezone().isoformat(timespec="seconds")
 
 
 def printable(text: str) -> str:
     """
-    Escape what could move a cursor, end a line or hide text: no forged line of a log.
+    Escape characters that move the cursor, end a line or hide text.
 
-    Letters of all scripts stay; a backslash does, too, so that to escape twice
-    changes nothing.
+    Untrusted text cannot forge a line of a log then. Letters of all scripts stay;
+    backslashes, too, so that escaping twice changes nothing.
     """
     if text.isprintable():
         return text

@@ -118,7 +118,7 @@ def _consume(
         alias=plan.alias,
         keeps_offsets=options.OFFSETS == "database",
         partitions=KafkaPartitions(options, name=plan.name),
-        idle_timeout=options.CONSUMER_SILENCE,
+        idle_timeout=options.CONSUMER_IDLE_TIMEOUT,
     )
     offset_store: OffsetStore = NoDatabase() if plan.group.transforms else effects
     start_offsets = StartOffsets(

@@ -125,7 +125,7 @@ class Once:
             rows = ProcessedMessage.objects.using(alias)
             with OutboxTables(alias):
                 is_first = rows.claim(
-                    self._consumer, self._key, silence=self._idle_timeout
+                    self._consumer, self._key, idle_timeout=self._idle_timeout
                 )
             mine = rows.filter(consumer=self._consumer, key=self._key)
             self._run = Run(

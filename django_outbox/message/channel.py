@@ -1,24 +1,20 @@
-"""
-The name under which writers tell the harvester of new rows, with NOTIFY.
-
-`stashing/writing.py` notifies this channel and `postgres/listening.py` listens to it.
-"""
+"""The channel on which writers notify the harvester of new rows (setting NOTIFY)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MAX_BYTES: Final = 63
-"""Of a channel's name: PostgreSQL cuts an identifier there."""
+"""PostgreSQL truncates longer identifiers."""
 
 
 def channel_of(table: str) -> str:
     """
     Return the channel of an outbox table: its name without the schema.
 
-    A writer may find the table by its search path, and does not know the
-    schema that the harvester was given. Tables of one name in two schemas
-    share a channel, and each harvester looks once more than it has to.
+    Writers may find the table through the search path, without its schema. Tables of
+    one name in two schemas share a channel; a harvester that is notified of the other
+    table polls its own one in vain, which is harmless.
     """
     name = table.rpartition(".")[2]
     return name.encode()[:MAX_BYTES].decode(errors="ignore")

@@ -1,9 +1,8 @@
 """
-What Kafka gets of a record: the headers, or the reason why it gets none.
+The Kafka headers of a record.
 
-The last gate before the producer. Rows can be inserted by plain SQL, so what
-`stash()` refuses can still be in the table. It knows no driver; the fake
-producer of `testing/` uses it too.
+The last check before the producer: rows can be inserted by plain SQL, so the table
+may have topics and headers that `stash()` refuses. Independent of the driver.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """Kafka headers in their order: the user's, then ours."""
 
 MESSAGE_ID: Final = "outbox-message-id"
-"""The header that tells consumers which message it is."""
+"""The header with the idempotency key for consumers."""
 
 _PREFIX_LENGTH: Final = len(RESERVED_PREFIX)
 
 _KNOWN_NAMES: Final = 1_000
-"""Names of headers that are not checked again."""
+"""Number of header names that are checked only once."""
 
-_UNPAIRED: Final = "The record's header names and values are no pairs of text."
+_UNPAIRED: Final = "The record's header names and values are not pairs of text."
 
 
 class Envelope:
-    """Puts records into their headers, for one outbox."""
+    """Makes the headers of records, for one outbox."""
 
     def __init__(self, options: OutboxSettings) -> None:
         self._topics = Topics(options)
         self._sources = _Sources(options)
-        # One cluster sends all under one name, and looks up nothing.
+        # With one cluster the source is constant and needs no lookup.
         is_alone = options.CLUSTERS_COUNT == 1
         self._source = self._sources[0] if is_alone else None
         self._has_leader = options.LEADER_HEADER
@@ -43,12 +42,12 @@ class Envelope:
 
     def headers(self, record: Record, leader_id: str) -> Headers:
         """
-        Return all headers of a record, as the operator contract lists them.
+        Return all headers of a record: the user's, then those of the outbox.
 
         Raises:
-            RecordPoisoned: its topic or a header of its own may not be sent.
+            RecordPoisoned: its topic, or a header of the user, is not allowed.
         """
-        # Unpacked once: ten thousands of records pass here every second.
+        # Unpacked once: this runs for tens of thousands of records a second.
         id_, topic, _, _, names, values, _, message_id, created_at, origin, _ = record
         if topic not in self._topics.known:
             self._check_topic(topic)
@@ -70,13 +69,13 @@ class Envelope:
             raise RecordPoisoned(str(error), code="INVALID_TOPIC") from error
 
     def _own_headers(self, names: list[str], values: list[str | None]) -> Headers:
-        # goharvest's own table checks nothing, and an array may hold arrays.
+        # goharvest's own table has no constraints: an array may contain arrays.
         if len(names) != len(values):
             raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
         try:
             are_good = self._good_names.issuperset(names)
         except TypeError:
-            # An array has no hash.
+            # A nested array is not hashable.
             are_good = False
         if not are_good:
             for name in names:
@@ -84,7 +83,7 @@ class Envelope:
         for text in values:
             if type(text) is not str and text is not None:
                 raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
-        # Equally many, as seen above; to ask for `strict` takes half as long again.
+        # The lengths are equal; `strict=True` takes half as long again.
         return [*zip(names, values)]  # noqa: B905
 
     def _check_name(self, name: str) -> None:
@@ -93,7 +92,7 @@ class Envelope:
         if name[:_PREFIX_LENGTH].lower() == RESERVED_PREFIX:
             message = f"A header of the record begins with {RESERVED_PREFIX!r}."
             raise RecordPoisoned(message, code="RESERVED_HEADER")
-        # Names made up from data must not fill the memory.
+        # Bounded, because names may be generated from data.
         if len(self._good_names) < _KNOWN_NAMES:
             self._good_names.add(name)
 
@@ -111,7 +110,7 @@ class _Sources(dict[int, tuple[str, str]]):
 
 
 def texts(headers: Any) -> dict[str, str]:
-    """Read what the driver gives of a message's headers; the last of a name counts."""
+    """Decode the headers of a message; the last one of each name counts."""
     return {
         name: value.decode("utf-8", "replace")
         for name, value in headers or ()

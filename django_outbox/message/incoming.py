@@ -1,8 +1,7 @@
 """
-A message as a handler gets it, and one as it goes out again: plain values.
+Messages that a consumer receives and sends, as plain values.
 
-`kafka/conversion.py` makes the first, `consuming/` hands it on. Nothing here
-knows Django or a driver, so that handlers are tested with values made by hand.
+Independent of Django and of the driver, so that tests of handlers can create them.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
 
 BEGINNING: Final = -2
-"""In the place of an offset: the first that the partition still has."""
+"""Instead of an offset: the first offset that the partition still has."""
 
 LONGEST_ID: Final = 255
-"""Bytes of a message id that is taken for one."""
+"""Longest valid message id, in bytes."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -35,15 +34,15 @@ class ConsumedMessage:
     value: bytes | None = field(default=None, repr=False)
     """None is a tombstone."""
     headers: tuple[tuple[str, bytes | None], ...] = field(default=(), repr=False)
-    """In their order; a name may come twice."""
+    """In order; names may repeat."""
     timestamp: datetime | None = None
-    """When it was produced, or appended, as the topic is configured."""
+    """When it was produced or appended, depending on the topic's configuration."""
 
     def header(self, name: str) -> str | None:
         """
-        Return the *last* header of this name; None without one, or if it is no text.
+        Return the *last* header of this name; None if it is absent or not UTF-8.
 
-        The last, since the harvester writes its own headers behind the user's.
+        The last, because the harvester appends its headers to those of the user.
         """
         for found, value in reversed(self.headers):
             if found == name:
@@ -52,7 +51,7 @@ class ConsumedMessage:
 
     @property
     def message_id(self) -> str | None:
-        """The idempotency key that its sender gave it, if it did."""
+        """The idempotency key of the sender, or None."""
         text = self.header("outbox-message-id") or ""
         is_usable = text.isprintable() and len(text.encode()) <= LONGEST_ID
         return (text or None) if is_usable else None
@@ -60,10 +59,10 @@ class ConsumedMessage:
     @property
     def identity(self) -> str:
         """
-        The message id, else its place in Kafka: the same each time it is read.
+        The message id, else the position in Kafka: the same each time it is read.
 
-        Its timestamp is part of the place, because a topic that was deleted
-        and made anew counts its offsets from zero again.
+        The timestamp is part of the position, because the offsets of a topic that
+        was deleted and created again start at zero.
         """
         if self.message_id is not None:
             return self.message_id
@@ -74,12 +73,12 @@ class ConsumedMessage:
 
     @property
     def source(self) -> str | None:
-        """Which outbox it came from."""
+        """The outbox that sent it."""
         return self.header("outbox-source")
 
     @property
     def created_at(self) -> datetime | None:
-        """When its row was written to the outbox."""
+        """When the row was written to the outbox."""
         text = self.header("outbox-created-at") or ""
         if not (text.isascii() and text.isdigit() and len(text) < 18):
             return None
@@ -87,7 +86,7 @@ class ConsumedMessage:
 
     @property
     def is_tombstone(self) -> bool:
-        """Whether it deletes its key in a compacted topic."""
+        """Whether it deletes the key in a compacted topic."""
         return self.value is None
 
     @property
@@ -96,7 +95,7 @@ class ConsumedMessage:
         return (self.topic, self.partition)
 
     def key_text(self) -> str:
-        """Return the key as text, empty without one."""
+        """Return the key as text; empty without a key."""
         return (self.key or b"").decode()
 
     def text(self) -> str:
@@ -104,35 +103,35 @@ class ConsumedMessage:
         return (self.value or b"").decode()
 
     def json(self) -> Any:
-        """Return what the value says in JSON; None for a tombstone."""
+        """Parse the value as JSON; None for a tombstone."""
         return None if self.value is None else json.loads(self.value)
 
 
 class OutgoingMessage(NamedTuple):
-    """What a consumer sends by itself, past the outbox: output or dead letter."""
+    """A message that a consumer sends without the outbox: output, or a dead letter."""
 
     topic: str
     key: str | bytes | None
     value: str | bytes | None
     headers: list[tuple[str, str | bytes | None]]
     partition: int | None = None
-    """None: where the key belongs."""
+    """None: chosen by the key."""
 
 
 class PartitionState(NamedTuple):
-    """What Kafka has of a partition."""
+    """The state of a partition in Kafka."""
 
     topic_id: str
-    """Differs between topics of one name; "" from brokers before 2.8."""
+    """Changes when a topic is created again; "" from brokers before 2.8."""
     low: int
-    """The first offset that is still there."""
+    """The first offset that was not deleted."""
     high: int
-    """The offset behind the last message."""
+    """The offset after the last message."""
 
 
 def _decoded(value: bytes | None) -> str | None:
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:
-        # Two ids with replaced characters could look the same.
+        # With replacement characters two ids could be equal.
         return None

@@ -1,8 +1,8 @@
 """
-What one message may hold: checked by `stash()` before it touches the table.
+Limits of a message, checked before it is written.
 
-Every error names what is wrong and what to do, and shows no more than the
-start of a topic or a header's name: never a key, a value or a header's value.
+Every error says what is wrong and what to do, and shows at most the start of a topic
+or of a header's name: never a key, a value or a header's value.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 MAX_KEY_LENGTH: Final = 255
 """Characters of a key: the width of its column."""
 RESERVED_PREFIX: Final = "outbox-"
-"""Names of our own headers; a forged one could make consumers drop messages."""
+"""Prefix of the outbox's headers; a forged one could make consumers drop messages."""
 MAX_PARTITION: Final = 2**31 - 1
 """The highest partition number that Kafka and the column can hold."""
 
 _RESERVED: Final = re.compile(
     rf"__|{SHARED_NAME}(-|\.|\Z)|.*{re.escape(LEDGER_SUFFIX)}\Z"
 )
-"""Kafka's own topics, the topics of elections with derived names, and all ledgers.
-A row that goes there could forge a heartbeat or a ledger of any outbox."""
+"""Kafka's internal topics, leader topics with derived names, and all ledger topics.
+A row for one of them could forge a heartbeat or a ledger of any outbox."""
 
 _SHOWN: Final = 60
 _KNOWN_TOPICS: Final = 1_000
 
 
 class Topics:
-    """The topics that may be written to."""
+    """The topics that messages may have."""
 
     def __init__(self, settings: OutboxSettings) -> None:
         self._reserved = settings.reserved_topics
         self._allowed = frozenset(settings.ALLOWED_TOPICS)
         self.known: set[str] = set()
-        """Some that were checked and found right."""
+        """Valid topics that were checked before, up to a bound."""
 
     def check(self, topic: str) -> None:
-        """Raise `InvalidMessage` unless messages may be written to this topic."""
+        """Raise `InvalidMessage` if messages may not have this topic."""
         if isinstance(topic, str) and topic in self.known:
             return
         if not isinstance(topic, str):
             raise InvalidMessage(f"topic: must be str, not {_kind(topic)}.")
         if not TOPIC_NAME.match(topic):
             raise InvalidMessage(
-                f"topic: {shown(topic)} is no Kafka topic; use 1 to 249 letters, "
-                "digits, '.', '_' or '-'."
+                f"topic: {shown(topic)} is not a valid topic name; use 1 to 249 "
+                "letters, digits, '.', '_' or '-'."
             )
         if topic in self._reserved or _RESERVED.match(topic):
             raise InvalidMessage(
@@ -66,35 +66,35 @@ class Topics:
                 f"topic: {shown(topic)} is not in ALLOWED_TOPICS; add it there or "
                 "correct the name."
             )
-        # Topics made up from data must not fill the memory.
+        # Bounded, because topics may be generated from data.
         if len(self.known) < _KNOWN_TOPICS:
             self.known.add(topic)
 
 
 def check_key(key: str) -> None:
-    """Raise `InvalidMessage` unless this can be a key."""
+    """Raise `InvalidMessage` if this cannot be a key."""
     if not isinstance(key, str):
         raise InvalidMessage(f"key: must be str, not {_kind(key)}; write key=str(...).")
     if len(key) > MAX_KEY_LENGTH:
         raise InvalidMessage(
-            f"key: {len(key)} characters; at most {MAX_KEY_LENGTH} fit. Use an id."
+            f"key: {len(key)} characters; at most {MAX_KEY_LENGTH}. Use an id."
         )
     measure("key", key)
 
 
 def check_value(value: str | bytes, limit: int) -> None:
-    """Raise `InvalidMessage` unless the value can be stored and sent."""
+    """Raise `InvalidMessage` if the value cannot be stored and sent."""
     size = measure("value", value) if isinstance(value, str) else len(value)
     if size > limit:
         raise InvalidMessage(
-            f"value: {size} bytes are more than MAX_VALUE_BYTES ({limit}). Send a "
+            f"value: {size} bytes exceed MAX_VALUE_BYTES ({limit}). Send a "
             "reference to the data, or raise the setting and the topic's "
             "max.message.bytes."
         )
 
 
 def check_partition(partition: int | None) -> None:
-    """Raise `InvalidMessage` unless this can be a partition."""
+    """Raise `InvalidMessage` if this cannot be a partition."""
     if partition is None:
         return
     if not isinstance(partition, int) or isinstance(partition, bool):
@@ -114,7 +114,7 @@ def split_headers(headers: Headers | None) -> tuple[list[str], list[str]]:
     """
     if not headers:
         return [], []
-    # Most are a dict: to ask what else is a mapping takes longer.
+    # Most are a dict, and the check for other mappings is slower.
     pairs = headers.items() if isinstance(headers, (dict, Mapping)) else headers
     names: list[str] = []
     values: list[str] = []
@@ -153,7 +153,7 @@ def split_headers(headers: Headers | None) -> tuple[list[str], list[str]]:
 
 @lru_cache(maxsize=1_000)
 def _size_of_name(name: str) -> int:
-    """Check a header's name and measure it; an application has few of them."""
+    """Check a header's name and measure it; cached, as applications use few names."""
     if name[: len(RESERVED_PREFIX)].lower() == RESERVED_PREFIX:
         raise InvalidMessage(
             f"headers: {shown(name)} begins with {RESERVED_PREFIX!r}, which is "
@@ -167,15 +167,15 @@ def measure(what: str, text: str, *, of: str = "") -> int:
     Return the size of the text in UTF-8.
 
     Args:
-        what: it is called so in an error.
-        of: a name to show behind that.
+        what: what an error calls the text.
+        of: a name that an error shows after that.
 
     Raises:
         InvalidMessage: PostgreSQL or UTF-8 cannot hold it.
     """
     if "\0" in text:
         raise InvalidMessage(
-            f"{_called(what, of)}: holds a NUL character, which PostgreSQL cannot "
+            f"{_called(what, of)}: contains a NUL character, which PostgreSQL cannot "
             "store as text; remove it, or pass a value as bytes."
         )
     if text.isascii():
@@ -183,15 +183,15 @@ def measure(what: str, text: str, *, of: str = "") -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        # Its own message would show the text.
+        # The original error would show the text.
         raise InvalidMessage(
-            f"{_called(what, of)}: holds a lone surrogate, which UTF-8 cannot encode; "
-            "decode the source of the text with another error handler."
+            f"{_called(what, of)}: contains a lone surrogate, which UTF-8 cannot "
+            "encode; decode the source of the text with another error handler."
         ) from None
 
 
 def shown(text: str) -> str:
-    """Return the start of a text that came from outside, safe to print."""
+    """Return the start of an untrusted text, escaped for display."""
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 

@@ -1,9 +1,4 @@
-"""
-From a message to its row: checked and serialized.
-
-Who writes the row gives it its id; `message/limits.py` says what a message may hold.
-Nothing here knows Django.
-"""
+"""Turns messages into rows: checked and serialized. Independent of Django."""
 
 from __future__ import annotations
 
@@ -36,13 +31,13 @@ class Message:
     _: KW_ONLY
     key: str
     value: object
-    """No default: a value that was forgotten would be a tombstone."""
+    """No default: a forgotten value would be a tombstone."""
     headers: Headers | None = None
     partition: int | None = None
 
 
 class Row(NamedTuple):
-    """What a message is in the table, in the order of the INSERT's columns."""
+    """A message as a row, in the order of the INSERT's columns."""
 
     topic: str
     key: str
@@ -106,8 +101,8 @@ class Rows:
         Make a row of each message, in their order.
 
         Raises:
-            InvalidMessage: One breaks a limit, or is no message: the error names its
-                position.
+            InvalidMessage: One breaks a limit or is not a `Message`; the error names
+                its position.
         """
         if isinstance(messages, Message | str | bytes) or not isinstance(
             messages, Iterable

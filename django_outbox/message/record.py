@@ -1,8 +1,7 @@
 """
-Plain values that travel from the table to Kafka and back to the table.
+Records of the outbox and what is known of them, as plain values.
 
-`postgres/` makes `Record`s from rows, `relay/` decides what becomes of them,
-`kafka/` sends them. Nothing here knows Django, a driver or a clock.
+Independent of Django, of drivers and of clocks.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 Lane: TypeAlias = tuple[str, str]
-"""(topic, key): the unit of order. At most one record of a lane is in flight."""
+"""(topic, key): the unit of order."""
 
 
 class Record(NamedTuple):
     """
     One outbox row that this leader has marked.
 
-    A named tuple, not a dataclass: twenty thousand of them are made every
-    second, straight from the driver's row tuples.
+    A named tuple and not a dataclass, because twenty thousand a second are created
+    from the driver's row tuples.
     """
 
     id: int
@@ -33,9 +32,9 @@ class Record(NamedTuple):
     """Text, raw bytes, or None for a tombstone."""
     header_keys: list[str]
     header_values: list[str | None]
-    """The user's headers, in their order; same length as `header_keys`."""
+    """The user's headers in order; of the same length as `header_keys`."""
     partition: int | None
-    """The partition that the writer chose, or None: murmur2 of the key."""
+    """The partition that the writer chose; None: chosen by murmur2 of the key."""
     message_id: str
     """UUID as text: the consumer's idempotency key."""
     created_at: str
@@ -43,11 +42,11 @@ class Record(NamedTuple):
     cluster_id: int
     """The cluster in which the row was written."""
     attempts: int
-    """How often delivery has failed, as the table knows it."""
+    """Number of failed deliveries according to the table."""
 
     @classmethod
     def identified(cls, id: int, message_id: str) -> Record:  # noqa: A002
-        """Make a record of which nothing but the identity is known."""
+        """Make a record of which only the ids are known."""
         return cls(id, "", "", None, [], [], None, message_id, "", 0, 0)
 
     @property
@@ -61,13 +60,13 @@ class Record(NamedTuple):
 
 def size_of(records: Collection[Record]) -> int:
     """
-    Return how long values and headers are: characters of text, bytes of raw values.
+    Return the size of values and headers: characters of text, bytes of raw values.
 
-    A record has the same size each time, whatever is in its headers.
+    The size of a record never changes, whatever its headers contain.
     """
     values = sum([len(record.value or "") for record in records])
     try:
-        # In C: ten thousands of records are measured every second.
+        # In C, for tens of thousands of records a second.
         return values + len("".join(_flat(_flat(map(_HEADERS, records)))))
     except TypeError:
         headers = (text for r in records for text in (*r.header_keys, *r.header_values))
@@ -79,7 +78,7 @@ _flat: Final = chain.from_iterable
 
 
 def _length_of(text: object) -> int:
-    # goharvest's own table takes nulls, and arrays of arrays.
+    # goharvest's own table accepts nulls, and arrays of arrays.
     return len(text if isinstance(text, str) else repr(text))
 
 
@@ -92,7 +91,7 @@ class Failure(NamedTuple):
 
 
 class Held(NamedTuple):
-    """From where on the rows of a lane are to be found again."""
+    """A key whose rows have to be read again, from an id on."""
 
     lane: Lane
     low: int
@@ -100,127 +99,127 @@ class Held(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """What a search from the head passes over: it is looked after already."""
+    """What a repair scan skips, because the relay has it already."""
 
     known: Collection[int]
-    """Ids that were found and are not settled."""
+    """Ids that were read and are not settled."""
     passed: Collection[Lane]
-    """Lanes that wait for a retry."""
+    """Keys that wait for a retry."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Claim:
     """
-    What the dispatcher asks of the table, and what came of it.
+    A request for a page of the table, and its answer.
 
-    Without lanes and limit it only asks whether the table can be reached.
+    Without keys and limit it only checks whether the table can be reached.
     """
 
     leader_id: str
     """UUID as text: for whom rows are marked and reset."""
     lanes: list[Held] = field(default_factory=list)
-    """To reset, before anything is marked."""
+    """Keys to reset before rows are marked."""
     limit: int = 0
-    """Rows to mark at most; 0 marks none."""
+    """Most rows to mark; 0 marks none."""
     sweep: Sweep | None = None
-    """To mark what a search from the head finds, and not what is next."""
+    """Mark the rows that a repair scan finds, instead of the next ones."""
     records: list[Record] = field(default_factory=list)
-    """What was marked, in id order."""
+    """The marked rows, in the order of their ids."""
     retry_at: float | None = None
-    """Boot-time seconds to retry at, when this try has failed."""
+    """Monotonic time (CLOCK_BOOTTIME) of the retry, if this attempt failed."""
     is_uncertain: bool = False
-    """Whether a try that failed may have changed the table."""
+    """Whether a failed attempt may have changed the table."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Settlement:
     """
-    What acknowledgements and errors decided, for one round trip to the table.
+    Acknowledged and failed records, for one round trip to the table.
 
-    All of it was produced under one leader id, which scopes every write.
+    All were produced under one leader id, which limits every write.
     """
 
     leader_id: str
     """UUID as text."""
     acknowledged: list[Record] = field(default_factory=list)
-    """In the log with an offset: to purge."""
+    """Records that Kafka has: to purge."""
     failed: list[Failure] = field(default_factory=list)
-    """To note in the row; its key stays blocked until it is reset."""
+    """Failures to store in the rows; their keys stay blocked until they are reset."""
     poisoned: list[Failure] = field(default_factory=list)
-    """To move to the parked table."""
+    """Records to move to the parked table."""
     purged: int | None = None
     """Rows that the purge deleted; None until the table has answered."""
     parked: int | None = None
-    """Rows that were moved to the parked table; None until it has answered."""
+    """Rows moved to the parked table; None until the table has answered."""
     is_uncertain: bool = False
-    """A try ended without an answer: rows that are missing may be its work."""
+    """An attempt ended without an answer, and may have removed rows."""
 
     def __len__(self) -> int:
         return len(self.acknowledged) + len(self.failed) + len(self.poisoned)
 
 
 class Backlog(NamedTuple):
-    """How much waits in the table."""
+    """The records that wait in the table."""
 
     records: int
     """Rows in the table, counted up to a cap."""
     is_capped: bool
-    """True when there are at least `records` rows and counting stopped."""
+    """Whether counting stopped at the cap: there may be more rows."""
     oldest_age: float
-    """Seconds since the first row was created, 0.0 when there is none."""
+    """Seconds since the oldest row was created; 0.0 without rows."""
 
 
 class Waiting(NamedTuple):
-    """How much of one cluster's records waits in the table."""
+    """The records of one cluster that wait in the table."""
 
     origin: int
     """The cluster in which they were written."""
     records: int
     oldest_age: float | None
-    """Seconds since the oldest was created; None: none has a finite time."""
+    """Seconds since the oldest one was created; None: none has a finite time."""
 
 
 class Numbering(NamedTuple):
-    """What makes the rows and the ids of a table one cluster's own."""
+    """The defaults and the sequence that assign rows and ids to a cluster."""
 
     default: str | None
-    """Of the column cluster_id in the outbox, as SQL; None: it has none."""
+    """Default of the column cluster_id in the outbox, as SQL; None: without default."""
     staged_default: str | None
     """The same of the staged table."""
     sequence: str | None
-    """From which ids are drawn; None: they are not."""
+    """Sequence of the ids; None: without sequence."""
     increment: int | None
     last_id: int | None
-    """The last that was drawn, or the first that will be."""
+    """The last id that was drawn, or the first one if none was."""
 
 
 class Identity(NamedTuple):
-    """Which outbox this is, and where it lies."""
+    """The identity of an outbox and of the database it is in."""
 
     outbox: str
-    """UUID as text: made once, goes wherever the data goes."""
+    """UUID as text: created once, copied with the data."""
     system: str
-    """The server's system identifier and the database's oid: another one in a copy."""
+    """The server's system identifier and the database's oid: a copy has others."""
 
 
 class StagingDeadlines(NamedTuple):
-    """When staged messages want something of the leader. Durations are seconds."""
+    """When staged messages need the leader next, in seconds from now."""
 
     due: float
-    """Until the first message with a date may be sent; 0.0: now."""
+    """Until the first delayed message is due; 0.0: now."""
     overdue: float
-    """Until the time of the first series is up."""
-    forgettable: float
-    """Until the oldest closed series need not be remembered any more."""
+    """Until the first series expires."""
+    purgeable_at: float
+    """Until the oldest closed series can be purged."""
     is_expiring: bool
-    """The time of a series is up, and its messages are still staged."""
+    """Whether an expired series still has staged messages."""
 
 
 class ExpiredSeries(NamedTuple):
-    """A series whose time was up; its messages are gone from the staged table."""
+    """An expired series; its messages were removed from the staged table."""
 
     name: str
     messages: int
-    """That were staged in it."""
+    """Number of its messages."""
     action: str
-    """What became of them: `park` or `discard`."""
+    """What happened to them: `park` or `discard`."""

@@ -1,9 +1,9 @@
 """
-Where in a value the part lies that a serializer refuses.
+Finds the part of a value that a serializer refuses.
 
-Serializers name the type of such a part, and a value of a thousand parts may hold
-it anywhere. The search asks the serializer again, for one part after the other,
-so that it fits any serializer; it costs time only after an error.
+Serializers only name the type of that part. The search calls the serializer again for
+one part after the other, so that it works with any serializer; it runs only after an
+error.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 _SHOWN: Final = 60
-"""Characters of a dict's key that a path shows."""
+"""Most characters of a dict's key in a path."""
 _MAX_STEPS: Final = 20
-"""Steps that a path has, so that an error stays a line."""
+"""Most steps of a path, so that the error fits into a line."""
 
 
 class Refused(NamedTuple):
     """The innermost part of a value that cannot be serialized."""
 
     path: str
-    """As Python would index the value: `value['items'][2]`."""
+    """As Python indexes the value: `value['items'][2]`."""
     kind: str
-    """Its type, in the words of an error; never the part itself."""
+    """Its type, as an error names it; never the part itself."""
 
 
 def find_refused(value: object, serialize: Callable[[object], object]) -> Refused:
@@ -45,7 +45,7 @@ def find_refused(value: object, serialize: Callable[[object], object]) -> Refuse
 
 
 def _itself(value: object, path: str, serialize: Callable[[object], object]) -> Refused:
-    """Tell a value, all parts of which are accepted, from a key that it has."""
+    """Return the key that is refused, else the value: all its parts are accepted."""
     for key, part in value.items() if isinstance(value, dict) else ():
         if not _is_accepted({key: part}, serialize):
             return Refused(f"a key of {path}", _kind(key))
@@ -53,7 +53,7 @@ def _itself(value: object, path: str, serialize: Callable[[object], object]) -> 
 
 
 def _parts(value: object) -> Iterator[tuple[str, object]]:
-    """Yield each part of a value, after the step that leads to it."""
+    """Yield each part of a value with the step that leads to it."""
     if isinstance(value, dict):
         for key, part in value.items():
             yield f"[{_shown(key)}]", part

@@ -1,65 +1,29 @@
-"""The outbox table, the parked table and the archive table."""
+"""
+All tables of the outbox.
+
+The settings TABLE and CLUSTER_ID shape them.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from django.contrib.postgres.functions import RandomUUID
+from django.core.serializers.json import DjangoJSONEncoder
 from django.db import migrations, models, router
-from django.db.models.functions import Greatest, Now
-from django.db.models.lookups import Exact, LessThanOrEqual
+from django.db.models.deletion import PROTECT
+from django.db.models.functions import Now
 from django.db.utils import NotSupportedError
 
 from django_outbox.conf import schema_settings
-from django_outbox.models.arrays import TextArrayField
+
+from . import _sql
+from ._tables import date_in_range, message_columns, message_constraints, record_columns
 
 TABLE: Final = schema_settings().TABLE
-CLUSTER_ID: Final = schema_settings().CLUSTER_ID
-
-SET_STORAGE: Final = f"""\
-ALTER TABLE "{TABLE}" SET (
-    fillfactor = 50,
-    autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 2000,
-    autovacuum_vacuum_insert_scale_factor = 0,
-    autovacuum_vacuum_insert_threshold = 100000,
-    autovacuum_vacuum_cost_delay = 0,
-    autovacuum_analyze_scale_factor = 0,
-    autovacuum_analyze_threshold = 50000,
-    vacuum_truncate = false,
-    toast.autovacuum_vacuum_scale_factor = 0,
-    toast.autovacuum_vacuum_threshold = 2000,
-    toast.autovacuum_vacuum_cost_delay = 0,
-    toast.vacuum_truncate = false
-)"""
-"""
-For a queue: rows come, are marked once and go, and the table stays small.
-
-Half of each page is kept free for the mark, so that it needs no new index
-entry. A vacuum comes after so many dead rows and not after a share of the
-table, does not pause, and does not lock the table to give pages back.
-"""
-
-RESET_STORAGE: Final = f"""\
-ALTER TABLE "{TABLE}" RESET (
-    fillfactor,
-    autovacuum_vacuum_scale_factor,
-    autovacuum_vacuum_threshold,
-    autovacuum_vacuum_insert_scale_factor,
-    autovacuum_vacuum_insert_threshold,
-    autovacuum_vacuum_cost_delay,
-    autovacuum_analyze_scale_factor,
-    autovacuum_analyze_threshold,
-    vacuum_truncate,
-    toast.autovacuum_vacuum_scale_factor,
-    toast.autovacuum_vacuum_threshold,
-    toast.autovacuum_vacuum_cost_delay,
-    toast.vacuum_truncate
-)"""
 
 
 class RequirePostgreSQL(migrations.operations.base.Operation):
-    """Refuse to make the tables where they could not work."""
+    """Refuse to create the tables in a database other than PostgreSQL."""
 
     reversible = True
 
@@ -89,95 +53,20 @@ class RequirePostgreSQL(migrations.operations.base.Operation):
         return "Require PostgreSQL"
 
 
-def columns(**own: models.Field[Any, Any]) -> list[tuple[str, models.Field[Any, Any]]]:
-    """Return the fields of a table: its own, then what all three have."""
-    empty = models.Value([], output_field=TextArrayField())
-    shared: dict[str, models.Field[Any, Any]] = {
-        "create_time": models.DateTimeField(
-            "created at",
-            db_default=Now(),
-            db_comment="When the row was inserted (statement time).",
-        ),
-        "kafka_topic": models.CharField(
-            "topic", max_length=249, db_comment="Topic to send to."
-        ),
-        "kafka_key": models.CharField(
-            "key", max_length=255, db_comment="Message key: the unit of order."
-        ),
-        "kafka_value": models.TextField(
-            "value",
-            null=True,
-            db_comment="Text value; null with a null kafka_value_bytes is a tombstone.",
-        ),
-        "kafka_header_keys": TextArrayField(
-            verbose_name="header names",
-            db_default=empty,
-            db_comment="Names of the headers, in their order.",
-        ),
-        "kafka_header_values": TextArrayField(
-            verbose_name="header values",
-            db_default=empty,
-            db_comment="Values of the headers; as many as names.",
-        ),
-        "kafka_value_bytes": models.BinaryField(
-            "binary value",
-            null=True,
-            db_comment="Value that is not text; excludes kafka_value.",
-        ),
-        "message_id": models.UUIDField(
-            "message id",
-            db_default=RandomUUID(),
-            db_comment="The consumers' idempotency key; never used again.",
-        ),
-        "kafka_partition": models.IntegerField(
-            "partition",
-            null=True,
-            db_comment="Partition that the writer chose; null: by the key.",
-        ),
-        "cluster_id": models.SmallIntegerField(
-            "cluster",
-            db_default=CLUSTER_ID,
-            db_comment="Cluster in which the row was written.",
-        ),
-        "attempts": models.SmallIntegerField(
-            "attempts", db_default=0, db_comment="Failed deliveries."
-        ),
-        "last_error": models.TextField(
-            "last error", db_default="", db_comment="Why the last delivery failed."
-        ),
-    }
-    return [*own.items(), *shared.items()]
+def run_sql(forwards: str, backwards: str = "", *, model: str) -> migrations.RunSQL:
+    """
+    Return an operation that runs SQL for the table of a model.
 
-
-def cardinality(field: str) -> models.Func:
-    """Return the number of elements of an array."""
-    return models.Func(
-        models.F(field), function="cardinality", output_field=models.IntegerField()
-    )
-
-
-def octets(field: str) -> models.Func:
-    """Return the size of a text, or of bytes."""
-    return models.Func(
-        models.F(field), function="octet_length", output_field=models.IntegerField()
-    )
-
-
-def header_bytes() -> models.Func:
-    """Return the size of both arrays of headers as one."""
-    both = models.Func(
-        *(models.F("kafka_header_keys"), models.F("kafka_header_values")),
-        template="(%(expressions)s)",
-        arg_joiner=" || ",
-        output_field=TextArrayField(),
-    )
-    return models.Func(
-        both, function="pg_column_size", output_field=models.IntegerField()
+    Routers that answer by the model get its name as a hint. Backwards nothing is
+    needed for what goes with its table.
+    """
+    return migrations.RunSQL(
+        forwards, backwards or migrations.RunSQL.noop, hints={"model_name": model}
     )
 
 
 class Migration(migrations.Migration):
-    """Make the three tables; the settings TABLE and CLUSTER_ID shape them."""
+    """Create every table."""
 
     initial = True
 
@@ -187,14 +76,14 @@ class Migration(migrations.Migration):
         RequirePostgreSQL(),
         migrations.CreateModel(
             name="OutboxRecord",
-            fields=columns(
+            fields=record_columns(
                 id=models.BigAutoField(
                     primary_key=True, serialize=False, db_comment="Order of insertion."
                 ),
                 leader_id=models.UUIDField(
                     "leader",
                     null=True,
-                    db_comment="The mark: the leader id that has claimed the row.",
+                    db_comment="The mark: the leader id that claimed the row.",
                 ),
             ),
             options={
@@ -205,51 +94,13 @@ class Migration(migrations.Migration):
                 "ordering": ("id",),
                 "default_permissions": ("view",),
                 "permissions": [("view_payload", "Can see keys, values and headers")],
-                "constraints": [
-                    models.CheckConstraint(
-                        name="outbox_topic_name",
-                        condition=models.Q(kafka_topic__regex=r"^[A-Za-z0-9._-]+$")
-                        & ~models.Q(kafka_topic__regex=r"^(__|\.\.?$)|\.ledger$"),
-                    ),
-                    models.CheckConstraint(
-                        name="outbox_one_value",
-                        condition=models.Q(kafka_value__isnull=True)
-                        | models.Q(kafka_value_bytes__isnull=True),
-                    ),
-                    models.CheckConstraint(
-                        name="outbox_headers_paired",
-                        condition=Exact(
-                            cardinality("kafka_header_keys"),
-                            cardinality("kafka_header_values"),
-                        ),
-                    ),
-                    models.CheckConstraint(
-                        name="outbox_partition_not_negative",
-                        condition=models.Q(kafka_partition__gte=0),
-                    ),
-                    models.CheckConstraint(
-                        name="outbox_value_size",
-                        condition=LessThanOrEqual(
-                            Greatest(
-                                octets("kafka_value"), octets("kafka_value_bytes")
-                            ),
-                            16_777_216,
-                        ),
-                    ),
-                    models.CheckConstraint(
-                        name="outbox_headers_size",
-                        condition=LessThanOrEqual(header_bytes(), 65_536),
-                    ),
-                ],
+                "constraints": message_constraints("outbox"),
             },
         ),
-        # The hint lets a router that looks at the model's name answer.
-        migrations.RunSQL(
-            SET_STORAGE, RESET_STORAGE, hints={"model_name": "outboxrecord"}
-        ),
+        run_sql(_sql.OUTBOX_STORAGE, model="outboxrecord"),
         migrations.CreateModel(
             name="ParkedRecord",
-            fields=columns(
+            fields=record_columns(
                 parked_id=models.BigAutoField(primary_key=True, serialize=False),
                 id=models.BigIntegerField(db_comment="The row's id in the outbox."),
                 parked_at=models.DateTimeField("parked at", db_default=Now()),
@@ -259,7 +110,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "parked records",
                 "db_table": f"{TABLE}_parked",
                 "db_table_comment": (
-                    "Messages that were set aside because they kept failing."
+                    "Messages parked because their delivery kept failing."
                 ),
                 "ordering": ("id",),
                 "default_permissions": ("view", "delete"),
@@ -268,7 +119,7 @@ class Migration(migrations.Migration):
         ),
         migrations.CreateModel(
             name="ArchivedRecord",
-            fields=columns(
+            fields=record_columns(
                 pk=models.CompositePrimaryKey(
                     "archived_at",
                     "id",
@@ -289,4 +140,290 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
             },
         ),
+        run_sql(_sql.DIVIDE, model="archivedrecord"),
+        run_sql(_sql.TEND, _sql.DROP_TEND, model="archivedrecord"),
+        migrations.CreateModel(
+            name="ProcessedMessage",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "consumer",
+                        "key",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                (
+                    "consumer",
+                    models.CharField(
+                        "consumer",
+                        max_length=255,
+                        db_comment="The consumer; each has its own keys.",
+                    ),
+                ),
+                (
+                    "key",
+                    models.CharField(
+                        "key",
+                        max_length=512,
+                        db_comment="The message id, or another unique key.",
+                    ),
+                ),
+                (
+                    "processed_at",
+                    models.DateTimeField(
+                        "processed at",
+                        db_default=Now(),
+                        db_index=True,
+                        db_comment="When the transaction of its effects ran.",
+                    ),
+                ),
+                (
+                    "response",
+                    models.JSONField(
+                        "response",
+                        null=True,
+                        encoder=DjangoJSONEncoder,
+                        db_comment=(
+                            "Response of the first time; a repeat returns it, too."
+                        ),
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "processed message",
+                "verbose_name_plural": "processed messages",
+                "db_table": f"{TABLE}_processed",
+                "db_table_comment": (
+                    "Keys of messages that were processed: the dedupe window."
+                ),
+                "ordering": ("consumer", "processed_at"),
+                "default_permissions": ("view",),
+            },
+        ),
+        migrations.CreateModel(
+            name="ConsumerOffset",
+            fields=[
+                (
+                    "pk",
+                    models.CompositePrimaryKey(
+                        "group_id",
+                        "topic",
+                        "partition",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                (
+                    "group_id",
+                    models.CharField(
+                        "group",
+                        max_length=255,
+                        db_comment="The Kafka consumer group.",
+                    ),
+                ),
+                (
+                    "topic",
+                    models.CharField("topic", max_length=249, db_comment="The topic."),
+                ),
+                (
+                    "partition",
+                    models.IntegerField("partition", db_comment="Its partition."),
+                ),
+                (
+                    "next_offset",
+                    models.BigIntegerField(
+                        "next offset",
+                        db_comment="The first offset that is not processed yet; 0 = "
+                        "from the beginning.",
+                    ),
+                ),
+                (
+                    "topic_id",
+                    models.CharField(
+                        "topic id",
+                        max_length=36,
+                        blank=True,
+                        db_default="",
+                        db_comment=(
+                            "Kafka's id of the topic; changes if it is created again."
+                        ),
+                    ),
+                ),
+                (
+                    "updated_at",
+                    models.DateTimeField(
+                        "updated at",
+                        db_default=Now(),
+                        db_comment="Last change of the offset.",
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "consumer offset",
+                "verbose_name_plural": "consumer offsets",
+                "db_table": f"{TABLE}_offsets",
+                "db_table_comment": "Offsets of consumers (setting OFFSETS).",
+                "ordering": ("group_id", "topic", "partition"),
+                "default_permissions": ("view",),
+            },
+        ),
+        migrations.CreateModel(
+            name="Series",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "name",
+                    models.CharField(
+                        "name",
+                        max_length=255,
+                        db_comment="Name of the series.",
+                    ),
+                ),
+                (
+                    "created_at",
+                    models.DateTimeField(
+                        "created at",
+                        db_default=Now(),
+                        db_comment="When it was opened.",
+                    ),
+                ),
+                (
+                    "expected",
+                    models.IntegerField(
+                        "expected",
+                        null=True,
+                        db_comment=("Number of messages that completes it, or null."),
+                    ),
+                ),
+                (
+                    "staged",
+                    models.IntegerField(
+                        "staged",
+                        db_default=0,
+                        db_comment="Number of messages staged so far.",
+                    ),
+                ),
+                (
+                    "state",
+                    models.CharField(
+                        "state",
+                        max_length=9,
+                        choices=[
+                            ("open", "open"),
+                            ("expiring", "expiring"),
+                            ("released", "released"),
+                            ("discarded", "discarded"),
+                            ("expired", "expired"),
+                        ],
+                        db_default="open",
+                        db_comment="open, expiring, released, discarded or expired.",
+                    ),
+                ),
+                (
+                    "expires_at",
+                    models.DateTimeField(
+                        "expires at",
+                        null=True,
+                        db_comment="When it expires; null: never.",
+                    ),
+                ),
+                (
+                    "on_timeout",
+                    models.CharField(
+                        "on time-out",
+                        max_length=7,
+                        choices=[("park", "park"), ("discard", "discard")],
+                        db_default="park",
+                        db_comment=(
+                            "What happens to its messages then: park or discard."
+                        ),
+                    ),
+                ),
+                (
+                    "closed_at",
+                    models.DateTimeField(
+                        "closed at",
+                        null=True,
+                        db_comment="When it was released, discarded or expired.",
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "series",
+                "verbose_name_plural": "series",
+                "db_table": f"{TABLE}_series",
+                "db_table_comment": "Series of messages that are sent together.",
+                "ordering": ("id",),
+                "default_permissions": ("view",),
+                "permissions": [
+                    ("release_series", "Can release series"),
+                    ("discard_series", "Can discard series"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=["name"], name=f"{TABLE}_series_name"
+                    ),
+                    models.CheckConstraint(
+                        name="outbox_series_dates_in_range",
+                        condition=date_in_range("expires_at")
+                        & date_in_range("closed_at"),
+                    ),
+                ],
+            },
+        ),
+        run_sql(_sql.SERIES_STORAGE, model="series"),
+        run_sql(_sql.SERIES_INDEXES, model="series"),
+        migrations.CreateModel(
+            name="StagedRecord",
+            fields=message_columns(
+                staged_id=models.BigAutoField(
+                    primary_key=True, serialize=False, db_comment="Order of staging."
+                ),
+                series=models.ForeignKey(
+                    "django_outbox.series",
+                    PROTECT,
+                    verbose_name="series",
+                    null=True,
+                    db_index=False,
+                    related_name="records",
+                    db_comment="The series of the message.",
+                ),
+                not_before=models.DateTimeField(
+                    "not before",
+                    null=True,
+                    db_comment="When the leader moves it into the outbox.",
+                ),
+            ),
+            options={
+                "verbose_name": "staged record",
+                "verbose_name_plural": "staged records",
+                "db_table": f"{TABLE}_staged",
+                "db_table_comment": ("Messages of open series, and delayed messages."),
+                "ordering": ("staged_id",),
+                "default_permissions": ("view",),
+                "constraints": [
+                    *message_constraints("outbox_staged"),
+                    models.CheckConstraint(
+                        name="outbox_staged_date_in_range",
+                        condition=date_in_range("not_before"),
+                    ),
+                    models.CheckConstraint(
+                        name="outbox_staged_waits_for_one",
+                        condition=models.Q(
+                            series__isnull=True, not_before__isnull=False
+                        )
+                        | models.Q(series__isnull=False, not_before__isnull=True),
+                    ),
+                ],
+            },
+        ),
+        run_sql(_sql.STAGED_STORAGE, model="stagedrecord"),
+        run_sql(_sql.STAGED_INDEXES, model="stagedrecord"),
+        run_sql(_sql.IDENTIFY, _sql.DROP_IDENTITY, model="outboxrecord"),
     ]

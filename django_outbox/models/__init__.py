@@ -1,9 +1,10 @@
 """
-The tables of the outbox, each concern in a module of its own.
+The tables of the outbox.
 
-`outbox.py`: what waits, what was set aside, and what was sent. `staged.py`:
-what is not to be sent yet. `columns.py`: what a message has in all of them.
-`processed.py`: what consumers have done. `pruning.py`: how rows grow old.
+`outbox_record.py`: messages that wait, were parked, or were sent. `staged_record.py`:
+series and delayed messages. `columns.py`: the columns and constraints of messages.
+`processed_message.py`: processed keys and offsets of consumers. `aging.py`: pruning of
+old rows. `missing_tables.py`: the error for tables that `migrate` has not created.
 """
 
 from __future__ import annotations

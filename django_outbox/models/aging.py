@@ -1,8 +1,7 @@
 """
-Deleting old rows, a little at a time: what archive and processed keys share.
+Pruning of old rows in small transactions, for the archive and processed keys.
 
-Each chunk is a transaction of its own, so that a pruning of millions of rows
-holds no lock for long and can be interrupted anywhere.
+A pruning of millions of rows holds no lock for long and can be interrupted at any time.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _Model = TypeVar("_Model", bound=models.Model)
 
 
 class AgedQuerySet(models.QuerySet[_Model]):
-    """What can be done with rows that grow old."""
+    """Queries of rows that are pruned by age."""
 
     aged_by: ClassVar[str]
-    """The field that says since when a row is there."""
+    """The field with the time from which the age counts."""
 
     def older_than(self, age: timedelta) -> Self:
-        """Rows that came longer ago than `age`, by the database's clock."""
+        """Return the rows older than `age`, by the database's clock."""
         return self.filter(**{f"{self.aged_by}__lt": Now() - Value(age)})
 
     def prune(self, *, chunk: int | None = None) -> Iterator[int]:

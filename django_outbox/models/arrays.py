@@ -1,4 +1,4 @@
-"""The columns that hold lists of texts: the headers of a message."""
+"""Array columns of texts, for the headers of a message."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class TextArrayField(ArrayField):  # type: ignore[type-arg]  # generic in the st
         super().__init__(models.TextField(), **options)
 
     def deconstruct(self) -> Any:
-        """Leave out the elements' type: it is always text."""
+        """Leave out the type of the elements, which is always text."""
         name, path, args, options = super().deconstruct()
         del options["base_field"]
         return name, path, args, options
 
     def check(self, **options: Any) -> list[CheckMessage]:
-        """Return what Django finds, but for the app that is not needed."""
+        """Return Django's messages without the one about the app."""
         found = super().check(**options)
         return [message for message in found if message.id != "postgres.E005"]

@@ -1,8 +1,7 @@
 """
-The columns that tables of messages share, and what the database holds of them.
+Columns and constraints that the tables of messages share.
 
-`outbox.py` and `staged.py` build on them. The harvester and `stashing/staging.py` move
-rows from one table to another, column by column.
+Rows move from one of these tables to another, column by column.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from .arrays import TextArrayField
 
 FIRST_DATE: Final = datetime.min.replace(tzinfo=UTC)
 LAST_DATE: Final = datetime.max.replace(tzinfo=UTC)
-"""Of the dates that Python can hold, and with which PostgreSQL can reckon."""
+"""The range of dates that Python can hold, and PostgreSQL can compute with."""
 
 
 class MessageColumns(models.Model):
-    """What a message has, wherever it lies."""
+    """The columns of every table of messages."""
 
     create_time = models.DateTimeField(
         _("created at"),
@@ -60,17 +59,17 @@ class MessageColumns(models.Model):
     kafka_value_bytes = models.BinaryField(
         _("binary value"),
         null=True,
-        db_comment="Value that is not text; excludes kafka_value.",
+        db_comment="Binary value; excludes kafka_value.",
     )
     message_id = models.UUIDField(
         _("message id"),
         db_default=RandomUUID(),
-        db_comment="The consumers' idempotency key; never used again.",
+        db_comment="The idempotency key for consumers.",
     )
     kafka_partition = models.IntegerField(
         _("partition"),
         null=True,
-        db_comment="Partition that the writer chose; null: by the key.",
+        db_comment="Partition chosen by the writer; null: chosen by the key.",
     )
     cluster_id = models.SmallIntegerField(
         _("cluster"),
@@ -86,7 +85,7 @@ class MessageColumns(models.Model):
 
 
 class RecordColumns(MessageColumns):
-    """What a message has as soon as it is to be sent."""
+    """The columns of messages that are sent: with their attempts."""
 
     attempts = models.SmallIntegerField(
         _("attempts"), db_default=0, db_comment="Failed deliveries."
@@ -100,12 +99,12 @@ class RecordColumns(MessageColumns):
 
 
 def message_constraints(prefix: str) -> list[models.BaseConstraint]:
-    """Return what the database refuses in a table into which apps write."""
+    """Return the constraints of a table that applications write to."""
     return [
         models.CheckConstraint(
             name=f"{prefix}_topic_name",
-            # Two patterns without counts or lookahead: one that has them
-            # makes an INSERT five times as expensive.
+            # Two patterns without counts or lookahead, which would make an INSERT
+            # five times as expensive.
             condition=Q(kafka_topic__regex=r"^[A-Za-z0-9._-]+$")
             & ~Q(kafka_topic__regex=rf"^(__|\.\.?$)|{re.escape(LEDGER_SUFFIX)}$"),
         ),
@@ -124,8 +123,8 @@ def message_constraints(prefix: str) -> list[models.BaseConstraint]:
             name=f"{prefix}_partition_not_negative",
             condition=Q(kafka_partition__gte=0),
         ),
-        # Each part of a check costs an INSERT as much as a microsecond, whatever the
-        # row has in it: these are as short as they can be.
+        # Each part of a check costs up to a microsecond an INSERT, whatever the row
+        # contains: these are as short as possible.
         models.CheckConstraint(
             name=f"{prefix}_value_size",
             condition=LessThanOrEqual(
@@ -154,7 +153,7 @@ def _octets(field: str) -> Func:
 
 
 def _header_bytes() -> Func:
-    """Return the size of both arrays as one: not compressed, as they may be."""
+    """Return the size of both arrays joined: unlike a stored array, uncompressed."""
     both = Func(
         *(F("kafka_header_keys"), F("kafka_header_values")),
         template="(%(expressions)s)",

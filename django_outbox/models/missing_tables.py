@@ -1,9 +1,8 @@
 """
-A table of the outbox that is missing: what the caller reads is the cure.
+The error for a missing table of the outbox: it says to run `migrate`.
 
-PostgreSQL says `relation "outbox" does not exist` to an application that has not
-been migrated, or not this database. The transaction is as spoilt as by any other
-error of the database: it rolls back.
+PostgreSQL only says `relation "outbox" does not exist`. The transaction can only roll
+back then, as after every error of the database.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 _MISSING: Final = frozenset({"42P01", "42703"})
-"""SQLSTATEs: there is no such table; there is no such column."""
+"""SQLSTATEs of a missing table and of a missing column."""
 
 
 class OutboxTables:
@@ -39,7 +38,7 @@ class OutboxTables:
         self._alias = alias
 
     def __enter__(self) -> None:
-        """Do nothing: `stash()` comes here for each message."""
+        """Do nothing: this runs for each message."""
 
     def __exit__(
         self,
@@ -74,7 +73,7 @@ class OutboxCursor(OutboxTables):
 
 
 def _is_of_ours(error: ProgrammingError) -> bool:
-    """Whether the error names one of our tables, and not one of the application's."""
+    """Whether the error names a table of the outbox and not of the application."""
     if getattr(error.__cause__, "sqlstate", None) not in _MISSING:
         return False
     table = re.escape(settings.TABLE)

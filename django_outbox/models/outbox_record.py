@@ -1,10 +1,8 @@
 """
-The tables: what waits, what was set aside, and what was sent.
+The tables of messages that wait, were parked, or were sent.
 
-`stashing/writing.py` writes `OutboxRecord`s, the harvester moves them on through
-`postgres/`, people look at all three through the admin and `manage.py outbox`.
-The columns of the outbox are goharvest's; every other column has a database
-default, so that plain SQL from any language works (docs/concepts/writing.md).
+The outbox has goharvest's columns; every other column has a database default, so that
+plain SQL from any language works (docs/concepts/writing.md).
 """
 
 from __future__ import annotations
@@ -37,10 +35,10 @@ INSERT INTO {outbox} ({columns}) SELECT {columns} FROM released ORDER BY id"""
 
 
 class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
-    """Questions about what waits."""
+    """Queries of waiting messages."""
 
     def backlog(self, *, cap: int = 100_000) -> Backlog:
-        """Count these rows, up to a cap, and age the oldest by the database's clock."""
+        """Count these rows up to a cap; the oldest age is by the database's clock."""
         records = self.order_by()[:cap].count()
         age = models.ExpressionWrapper(
             Now() - F("create_time"), output_field=models.DurationField()
@@ -54,7 +52,7 @@ class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
         )
 
     def waiting(self) -> list[Waiting]:
-        """Count all of these rows by their cluster, and age the oldest of each."""
+        """Return number and oldest age of these rows for each source cluster."""
         is_finite = models.Func(
             F("create_time"),
             function="isfinite",
@@ -75,24 +73,23 @@ class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
         ]
 
     def blocked(self) -> OutboxQuerySet:
-        """Rows whose delivery has failed, with the key that waits behind each."""
+        """Return the rows whose delivery has failed; later rows of their keys wait."""
         return self.filter(attempts__gt=0).order_by("id")
 
 
 class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
-    """What can be done with parked records."""
+    """Queries of parked records."""
 
     def release(self) -> int:
         """
         Put these rows back into the outbox; return how many went.
 
-        A row gets its own id and message id back, so that it comes first among
-        the records of its key that are still unsent; those sent meanwhile stay
-        sent. But a leader that keeps its marks in memory finds what is behind it
-        with its next sweep, and what is ahead of it at once: see the reference
-        of `manage.py outbox release`. Its attempts start at zero, and so does its
-        age: other clusters take over what is old. A row whose id the outbox, or one
-        released with it, has stays parked. Releasing twice at once is harmless.
+        A row keeps its id and message id, so that it precedes the unsent records of
+        its key; records sent since then stay sent. A leader that keeps its marks in
+        memory only finds ids below its read position with its next repair scan: see
+        the reference of `manage.py outbox release`. Attempts and age start at zero,
+        because other clusters take over old records. A row stays parked if its id is
+        taken, in the outbox or by another released row. Concurrent releases are safe.
         """
         self._for_write = True
         connection = connections[self.db]
@@ -115,19 +112,19 @@ class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
 
 
 class ArchivedQuerySet(AgedQuerySet["ArchivedRecord"]):
-    """What can be done with archived records."""
+    """Queries of archived records."""
 
     aged_by = "archived_at"
 
 
 class OutboxRecord(RecordColumns):
-    """A message that waits to be sent. Its row goes when Kafka has it."""
+    """A message that waits to be sent. Its row is deleted when Kafka has it."""
 
     id = models.BigAutoField(primary_key=True, db_comment="Order of insertion.")
     leader_id = models.UUIDField(
         _("leader"),
         null=True,
-        db_comment="The mark: the leader id that has claimed the row.",
+        db_comment="The mark: the leader id that claimed the row.",
     )
 
     objects = OutboxQuerySet.as_manager()
@@ -144,11 +141,11 @@ class OutboxRecord(RecordColumns):
 
 
 class ParkedRecord(RecordColumns):
-    """A message that failed again and again, set aside until a person decides."""
+    """A message whose delivery kept failing, parked until a person decides."""
 
-    # Neither id nor message_id: plain SQL may use either twice, and a record
-    # that cannot be parked would hold up the harvest. So `manage.py outbox` and the
-    # admin call a parked record by this id, and show the other one beside it.
+    # Neither id nor message_id: plain SQL may use either twice, and a record that
+    # cannot be parked would block the harvest. `manage.py outbox` and the admin
+    # identify a parked record by this id, and show the other one, too.
     parked_id = models.BigAutoField(primary_key=True)
     id = models.BigIntegerField(db_comment="The row's id in the outbox.")
     parked_at = models.DateTimeField(_("parked at"), db_default=Now())
@@ -157,7 +154,7 @@ class ParkedRecord(RecordColumns):
 
     class Meta:
         db_table = f"{schema_settings().TABLE}_parked"
-        db_table_comment = "Messages that were set aside because they kept failing."
+        db_table_comment = "Messages parked because their delivery kept failing."
         verbose_name = _("parked record")
         verbose_name_plural = _("parked records")
         ordering = ("id",)

@@ -1,8 +1,8 @@
 """
-What consumers have done: the keys of processed messages, and offsets.
+Keys of processed messages, and offsets of consumers.
 
-`consuming/` writes both in the transaction of the effects, so that an effect
-and the note that it happened are there together or not at all.
+Both are written in the transaction of the effects, so that they commit or roll back
+together.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..conf import schema_settings
 from .aging import AgedQuerySet
 
 KEY_LENGTH: Final = 512
-"""Characters of a key: with its consumer it must fit an index entry."""
+"""Longest key in characters: with its consumer it must fit an index entry."""
 CONSUMER_LENGTH: Final = 255
-"""Characters of a consumer's name."""
+"""Longest name of a consumer in characters."""
 
 _CLAIM: Final = """\
 -- outbox: once
 INSERT INTO {table} (consumer, key) VALUES (%(consumer)s, %(key)s)
 ON CONFLICT DO NOTHING"""
 
-_CLAIM_WHILE_HEARD: Final = """\
+_CLAIM_WITH_TIMEOUT: Final = """\
 -- outbox: once
 INSERT INTO {table} (consumer, key) SELECT %(consumer)s, %(key)s
-FROM set_config('idle_in_transaction_session_timeout', %(silence)s, true)
+FROM set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, true)
 ON CONFLICT DO NOTHING"""
 
 _ADVANCE: Final = """\
@@ -45,55 +45,55 @@ WHERE stored.next_offset <= %(offset)s"""
 
 
 class ProcessedQuerySet(AgedQuerySet["ProcessedMessage"]):
-    """What can be done with the keys of processed messages."""
+    """Queries of processed keys."""
 
     aged_by = "processed_at"
 
-    def claim(self, consumer: str, key: str, *, silence: float = 0.0) -> bool:
+    def claim(self, consumer: str, key: str, *, idle_timeout: float = 0.0) -> bool:
         """
-        Note in the open transaction that this is done; False when it was before.
+        Record the key in the open transaction; return False if it was known.
 
-        While another transaction that claims the same is open, wait for its end.
+        Waits for the end of another transaction that claims the same key.
 
         Args:
-            silence: Seconds without a statement after which PostgreSQL ends
+            idle_timeout: Seconds without a statement after which PostgreSQL ends
                 the transaction; 0 = as the server is configured.
         """
         self._for_write = True
         values = {"consumer": consumer, "key": key}
         statement = _CLAIM
-        if silence:
-            statement = _CLAIM_WHILE_HEARD
-            values["silence"] = str(round(silence * 1000))
+        if idle_timeout:
+            statement = _CLAIM_WITH_TIMEOUT
+            values["idle_timeout"] = str(round(idle_timeout * 1000))
         return _execute(self.db, self.model, statement, values) == 1
 
 
 class ProcessedMessage(models.Model):
-    """A key that a consumer has seen to, perhaps with what it answered."""
+    """A key that a consumer has processed, with its optional response."""
 
     pk = models.CompositePrimaryKey("consumer", "key")
     consumer = models.CharField(
         _("consumer"),
         max_length=CONSUMER_LENGTH,
-        db_comment="Who processed it; each consumer has keys of its own.",
+        db_comment="The consumer; each has its own keys.",
     )
     key = models.CharField(
         _("key"),
         max_length=KEY_LENGTH,
-        db_comment="The message id, or whatever else is unique.",
+        db_comment="The message id, or another unique key.",
     )
     processed_at = models.DateTimeField(
         _("processed at"),
         db_default=Now(),
-        # The index has a name from the table's, whatever that is called.
+        # Django names the index after the table, whatever the setting TABLE is.
         db_index=True,
-        db_comment="When the transaction of its effects did it.",
+        db_comment="When the transaction of its effects ran.",
     )
     response = models.JSONField(
         _("response"),
         null=True,
         encoder=DjangoJSONEncoder,
-        db_comment="What the first time answered; a repeat answers the same.",
+        db_comment="Response of the first time; a repeat returns it, too.",
     )
 
     objects = ProcessedQuerySet.as_manager()
@@ -111,7 +111,7 @@ class ProcessedMessage(models.Model):
 
 
 class OffsetQuerySet(models.QuerySet["ConsumerOffset"]):
-    """What can be done with stored offsets."""
+    """Queries of stored offsets."""
 
     def advance(
         self,
@@ -123,10 +123,10 @@ class OffsetQuerySet(models.QuerySet["ConsumerOffset"]):
         topic_id: str = "",
     ) -> bool:
         """
-        Step past this offset in the open transaction; False when that is done.
+        Store the next offset in the open transaction; False if it was passed before.
 
-        Whoever lost the partition and does not know it yet is refused here,
-        since its successor has gone past what it holds.
+        A consumer that lost the partition without noticing gets False, because its
+        successor has passed the offset.
         """
         place = {"group_id": group_id, "topic": topic, "partition": partition}
         self._for_write = True
@@ -134,7 +134,7 @@ class OffsetQuerySet(models.QuerySet["ConsumerOffset"]):
         return _execute(self.db, self.model, _ADVANCE, values) == 1
 
     def positions(self, group_id: str) -> dict[tuple[str, int], tuple[int, str]]:
-        """Where a group goes on: next offset and topic id of each partition."""
+        """Return next offset and topic id of each partition of a group."""
         rows = self.filter(group_id=group_id)
         return {
             (topic, partition): (offset, topic_id)
@@ -145,9 +145,9 @@ class OffsetQuerySet(models.QuerySet["ConsumerOffset"]):
 
     def rewind(self, group_id: str, topic: str, partition: int | None = None) -> int:
         """
-        Let a group read a topic, or one partition, from its beginning again.
+        Let a group read a topic, or one partition, from the beginning.
 
-        Return how many partitions had a stored offset.
+        Returns the number of partitions that had a stored offset.
         """
         rows = self.filter(group_id=group_id, topic=topic)
         if partition is not None:
@@ -156,7 +156,7 @@ class OffsetQuerySet(models.QuerySet["ConsumerOffset"]):
 
 
 class ConsumerOffset(models.Model):
-    """How far a consumer group has come, kept beside its effects."""
+    """The progress of a consumer group, committed with its effects."""
 
     pk = models.CompositePrimaryKey("group_id", "topic", "partition")
     group_id = models.CharField(
@@ -175,17 +175,19 @@ class ConsumerOffset(models.Model):
         max_length=36,
         blank=True,
         db_default="",
-        db_comment="Kafka's id of the topic, which another topic of its name lacks.",
+        db_comment="Kafka's id of the topic; changes if it is created again.",
     )
     updated_at = models.DateTimeField(
-        _("updated at"), db_default=Now(), db_comment="When it last moved."
+        _("updated at"),
+        db_default=Now(),
+        db_comment="Last change of the offset.",
     )
 
     objects = OffsetQuerySet.as_manager()
 
     class Meta:
         db_table = f"{schema_settings().TABLE}_offsets"
-        db_table_comment = "How far consumers have come (setting OFFSETS)."
+        db_table_comment = "Offsets of consumers (setting OFFSETS)."
         verbose_name = _("consumer offset")
         verbose_name_plural = _("consumer offsets")
         ordering = ("group_id", "topic", "partition")
@@ -196,7 +198,7 @@ class ConsumerOffset(models.Model):
 
 
 def _execute(alias: str, model: type[models.Model], statement: str, values: Any) -> int:
-    """Run a statement on the table of a model; return how many rows it touched."""
+    """Run a statement on the table of a model; return the number of affected rows."""
     connection = connections[alias]
     table = connection.ops.quote_name(model._meta.db_table)
     with connection.cursor() as cursor:

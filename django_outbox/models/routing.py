@@ -1,4 +1,4 @@
-"""Which database the outbox is in."""
+"""The database of the outbox."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from . import OutboxRecord
 
 
 def outbox_database(chosen: str | None) -> str:
-    """Return the alias that was chosen, else what the routers say."""
+    """Return the chosen alias, else the answer of the routers."""
     return chosen or router.db_for_write(OutboxRecord)

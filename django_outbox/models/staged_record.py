@@ -1,10 +1,9 @@
 """
-What is written and not to be sent yet: messages of a series, or with a date.
+Staged messages: messages of a series, and delayed messages.
 
-`stashing/staging.py` writes both tables and moves a series into the outbox; the leader
-moves what is due and closes series whose time is up (`relay/releaser.py`).
-Whoever writes to a series or closes it locks its row first, so that all of
-them come one after the other.
+The application writes both tables and moves a released series into the outbox; the
+leader moves delayed messages that are due, and closes expired series. Every writer of a
+series locks its row first, so that writers follow one after the other.
 """
 
 from __future__ import annotations
@@ -19,55 +18,53 @@ from .columns import MessageColumns, date_in_range, message_constraints
 
 
 class SeriesState(models.TextChoices):
-    """Where a series stands; only an open one takes messages."""
+    """The state of a series; only an open series accepts messages."""
 
     OPEN = "open", _("open")
     EXPIRING = "expiring", _("expiring")
-    """Its time is up; the leader is moving its messages away."""
+    """It has expired; the leader is moving its messages away."""
     RELEASED = "released", _("released")
     DISCARDED = "discarded", _("discarded")
     EXPIRED = "expired", _("expired")
 
 
 class SeriesQuerySet(models.QuerySet["Series"]):
-    """Questions about series."""
+    """Queries of series."""
 
     def open(self) -> SeriesQuerySet:
-        """Those that can still be released."""
+        """Return the series that can be released."""
         return self.filter(state=SeriesState.OPEN)
 
 
 class StagedQuerySet(models.QuerySet["StagedRecord"]):
-    """Questions about what is staged."""
+    """Queries of staged messages."""
 
     def in_series(self) -> StagedQuerySet:
-        """Messages that wait for the release of their series."""
+        """Return the messages of series."""
         return self.filter(series__isnull=False)
 
     def delayed(self) -> StagedQuerySet:
-        """Messages that wait for their time."""
+        """Return the delayed messages."""
         return self.filter(not_before__isnull=False)
 
 
 class Series(models.Model):
-    """Messages that are sent together. Its row outlives them, to refuse latecomers."""
+    """Messages that are sent together. Its row is kept to refuse late messages."""
 
     id = models.BigAutoField(primary_key=True)
-    name = models.CharField(
-        _("name"), max_length=255, db_comment="What the app calls the series."
-    )
+    name = models.CharField(_("name"), max_length=255, db_comment="Name of the series.")
     created_at = models.DateTimeField(
         _("created at"),
         db_default=Now(),
-        db_comment="When its first message was staged.",
+        db_comment="When it was opened.",
     )
     expected = models.IntegerField(
         _("expected"),
         null=True,
-        db_comment="Messages that complete it; null: release_series() does.",
+        db_comment="Number of messages that completes it, or null.",
     )
     staged = models.IntegerField(
-        _("staged"), db_default=0, db_comment="Messages that were staged in all."
+        _("staged"), db_default=0, db_comment="Number of messages staged so far."
     )
     state = models.CharField(
         _("state"),
@@ -77,14 +74,14 @@ class Series(models.Model):
         db_comment="open, expiring, released, discarded or expired.",
     )
     expires_at = models.DateTimeField(
-        _("expires at"), null=True, db_comment="When its time is up; null: never."
+        _("expires at"), null=True, db_comment="When it expires; null: never."
     )
     on_timeout = models.CharField(
         _("on time-out"),
         max_length=7,
         choices=[("park", _("park")), ("discard", _("discard"))],
         db_default="park",
-        db_comment="What becomes of its messages: park or discard.",
+        db_comment="What happens to its messages then: park or discard.",
     )
     closed_at = models.DateTimeField(
         _("closed at"),
@@ -121,10 +118,10 @@ class Series(models.Model):
 
 
 class StagedRecord(MessageColumns):
-    """A message that waits for its series, or for its time."""
+    """A message of a series, or a delayed message."""
 
     staged_id = models.BigAutoField(primary_key=True, db_comment="Order of staging.")
-    # The migration makes an index that serves the order as well.
+    # The migration creates an index that has the order, too.
     series = models.ForeignKey(
         Series,
         models.PROTECT,
@@ -132,7 +129,7 @@ class StagedRecord(MessageColumns):
         null=True,
         db_index=False,
         related_name="records",
-        db_comment="The series that it belongs to.",
+        db_comment="The series of the message.",
     )
     not_before = models.DateTimeField(
         _("not before"),
@@ -144,7 +141,7 @@ class StagedRecord(MessageColumns):
 
     class Meta:
         db_table = f"{schema_settings().TABLE}_staged"
-        db_table_comment = "Messages that wait for their series or for their time."
+        db_table_comment = "Messages of open series, and delayed messages."
         verbose_name = _("staged record")
         verbose_name_plural = _("staged records")
         ordering = ("staged_id",)

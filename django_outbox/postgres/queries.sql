@@ -338,7 +338,7 @@ SELECT
 SELECT
     extract(epoch FROM greatest(agenda.due, now()) - now())::float8,
     extract(epoch FROM greatest(agenda.overdue, now()) - now())::float8,
-    extract(epoch FROM greatest(agenda.forgettable, now()) - now())::float8,
+    extract(epoch FROM greatest(agenda.purgeable_at, now()) - now())::float8,
     EXISTS (SELECT FROM {series} WHERE state = 'expiring')
 FROM (
     SELECT
@@ -353,7 +353,7 @@ FROM (
             (SELECT min(closed_at) FROM {series} WHERE closed_at <= now())
             + make_interval(secs => %(retention)s::float8),
             now() + '1 day'
-        ) AS forgettable
+        ) AS purgeable_at
 ) AS agenda
 
 -- name: release_due

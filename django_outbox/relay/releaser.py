@@ -111,7 +111,7 @@ class Releaser:
             staging.expire(limit=self._chunk)
         if agenda.overdue <= 0 or agenda.is_expiring:
             self._clear(staging, leader_id)
-        if agenda.forgettable <= 0:
+        if agenda.purgeable_at <= 0:
             staging.forget(limit=self._chunk)
         return _rest(agenda)
 
@@ -130,4 +130,4 @@ def _rest(agenda: StagingDeadlines) -> float:
     """Return the seconds until the next look; 0.0 when something was due."""
     if agenda.is_expiring:
         return 0.0
-    return min(agenda.due, agenda.overdue, agenda.forgettable, LONGEST)
+    return min(agenda.due, agenda.overdue, agenda.purgeable_at, LONGEST)

@@ -1,9 +1,9 @@
 """
-What is wrong, missing or risky in the Kafka settings, without a Kafka client.
+Validation of the Kafka settings without a Kafka client.
 
-What no process may have, `settings/rules.py` refuses with the other settings; the rest
-is for those that use Kafka, and for `checks.py`. What librdkafka itself refuses
-stands in `kafka/validation.py`.
+Reserved properties are errors in every process; missing servers are errors only in
+processes that use Kafka; risks are warnings. librdkafka's own rules are not repeated
+here.
 """
 
 from __future__ import annotations
@@ -13,69 +13,68 @@ from typing import Any, Final
 
 from .options import OutboxSettings
 from .problem import Problem, Rule
-from .reserved_properties import FREE_FOR_CONSUMERS, OWNED_KAFKA_KEYS
+from .reserved_properties import FREE_FOR_CONSUMERS, RESERVED_PROPERTIES
 
 ADDRESSES: Final = ("bootstrap.servers", "metadata.broker.list")
-"""librdkafka's two names of one property."""
+"""librdkafka has two names for this property."""
 
 KAFKA_SETTINGS: Final = ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA")
-"""The settings that hold librdkafka's properties, the one of all clients first."""
+"""The settings with librdkafka's properties, those of all clients first."""
 
 _FALSE: Final = frozenset({"false", "f", "0"})
-"""What librdkafka takes for no."""
+"""Values that librdkafka reads as false."""
 
 
 def servers_of(properties: Mapping[str, Any]) -> str:
-    """Return the addresses in librdkafka's properties; empty: there are none."""
+    """Return the addresses of the brokers, or an empty text."""
     return next((str(properties[n]) for n in ADDRESSES if properties.get(n)), "")
 
 
 def has_servers(properties: Mapping[str, Any]) -> bool:
-    """Whether librdkafka's properties say where Kafka is."""
+    """Whether librdkafka's properties have the addresses of brokers."""
     return bool(servers_of(properties))
 
 
 def check_kafka(options: OutboxSettings) -> Iterator[Problem]:
-    """Yield properties that the project may not set, and lists among the texts."""
+    """Yield reserved properties, and lists where librdkafka expects a text."""
     for name in KAFKA_SETTINGS:
         free = FREE_FOR_CONSUMERS if name == "CONSUMER_KAFKA" else ()
         for key, value in getattr(options, name).items():
-            if key in OWNED_KAFKA_KEYS and key not in free:
+            if key in RESERVED_PROPERTIES and key not in free:
                 yield Problem(
                     Rule.KAFKA_KEY,
                     name,
-                    f"{key!r} is owned by django-outbox: {OWNED_KAFKA_KEYS[key]}. "
-                    "Remove it.",
+                    f"{key!r} is reserved by django-outbox: "
+                    f"{RESERVED_PROPERTIES[key]}. Remove it.",
                 )
             elif isinstance(value, list | tuple):
                 yield Problem(
                     Rule.VALUE,
                     name,
-                    f"{key!r}: a {type(value).__name__} must be one text, with commas "
-                    "in it.",
+                    f"{key!r}: a {type(value).__name__} must be one text with commas.",
                 )
 
 
 def missing_servers(options: OutboxSettings) -> Iterator[Problem]:
-    """Yield that nobody has said where Kafka is."""
+    """Yield a problem if no setting has the addresses of brokers."""
     if not has_servers(options.KAFKA):
         yield Problem(
             Rule.KAFKA_SERVERS,
             "KAFKA",
-            '"bootstrap.servers" is missing: say where Kafka is, for instance '
+            '"bootstrap.servers" is missing; set the addresses of brokers, such as '
             '"bootstrap.servers": "kafka-1:9092,kafka-2:9092".',
         )
 
 
 def risks(options: OutboxSettings) -> Iterator[Problem]:
-    """Yield what lets others read or change what goes to Kafka."""
-    told: set[Rule] = set()
+    """Yield settings that let third parties read or change messages."""
+    found: set[Rule] = set()
     for name in KAFKA_SETTINGS:
         properties = {**options.KAFKA, **getattr(options, name)}
         for rule, message in _risks(properties):
-            # What KAFKA has said is so in the others, too.
-            if rule not in told:
-                told.add(rule)
+            # A property of KAFKA is valid for the other settings, too.
+            if rule not in found:
+                found.add(rule)
                 yield Problem(rule, name, message)
 
 
@@ -92,9 +91,9 @@ def _risks(properties: Mapping[str, Any]) -> Iterator[tuple[Rule, str]]:
     if protocol.endswith("ssl") and off:
         yield (
             Rule.TLS_VERIFICATION,
-            f"{' and '.join(off)} turn the verification of brokers off: anybody "
-            "between them and this process can read and change everything. Remove "
-            "that, and name the brokers' CA in ssl.ca.location.",
+            f"{' and '.join(off)} disable the verification of brokers: anybody "
+            "between them and this process can read and change all messages. Remove "
+            "that, and set ssl.ca.location to the brokers' CA.",
         )
     if protocol == "sasl_plaintext":
         yield (

@@ -1,4 +1,4 @@
-"""What is wrong with a setting, and which check says so."""
+"""A problem of a setting, and the rule that it breaks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Rule(Enum):
-    """Which rule a setting breaks; its value is the number of the check."""
+    """The rule that a setting breaks; its value is the number of the check."""
 
     UNKNOWN = 1
     VALUE = 2
@@ -20,7 +20,7 @@ class Rule(Enum):
 
 
 class Problem(NamedTuple):
-    """One broken rule, in words for the person who can fix it."""
+    """One broken rule, with a message that says how to correct it."""
 
     rule: Rule
     setting: str

@@ -1,17 +1,13 @@
-"""
-The librdkafka properties that belong to django-outbox, each with the reason.
-
-`settings/rules.py` refuses them in the settings, `standalone/translation.py` in a file.
-"""
+"""librdkafka properties that are reserved by django-outbox, each with the reason."""
 
 from __future__ import annotations
 
 from typing import Final
 
-OWNED_KAFKA_KEYS: Final = {
+RESERVED_PROPERTIES: Final = {
     "acks": "durability is part of the promise",
     "auto.offset.reset": "the leader topic is read from its end",
-    "default.topic.config": "it could hide the keys of this list",
+    "default.topic.config": "it could contain reserved properties",
     "delivery.timeout.ms": "set DELIVERY_TIMEOUT",
     "enable.auto.commit": "commits prove membership",
     "enable.auto.offset.store": "commits prove membership",
@@ -29,10 +25,10 @@ OWNED_KAFKA_KEYS: Final = {
     "transaction.timeout.ms": "set DELIVERY_TIMEOUT",
     "transactional.id": "the delivery mode decides",
 }
-"""librdkafka properties that the project may not set, each with the reason."""
+"""Properties that a project may not set, each with the reason or the alternative."""
 
 FREE_FOR_CONSUMERS: Final = (
     *("auto.offset.reset", "group.instance.id", "heartbeat.interval.ms"),
     *("max.poll.interval.ms", "session.timeout.ms"),
 )
-"""Of those, the ones that CONSUMER_KAFKA may set: they matter to the leader only."""
+"""Reserved properties that CONSUMER_KAFKA may set: they matter to leaders only."""

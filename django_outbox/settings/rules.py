@@ -1,8 +1,4 @@
-"""
-Which settings are wrong, and what to do about it, without Django.
-
-`conf.py` raises the first problem; `checks.py` shows them all.
-"""
+"""Validation of the settings: what is wrong, and how to correct it. Without Django."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from .options import OutboxSettings
 from .problem import Problem, Rule
 
 TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
-"""What Kafka accepts as a topic's name."""
+"""The names that Kafka accepts for a topic."""
 
 TABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}\Z")
 """Short enough for `_archive` and index names to fit Postgres's 63 bytes."""
@@ -26,26 +22,26 @@ LARGEST_TRANSACTION: Final = 10_000
 """Records: a ledger of three such transactions, 24 bytes each, is below 1 MB."""
 
 LARGEST_VALUE: Final = 16 * 1024 * 1024
-"""Bytes of a value that the tables take, whatever MAX_VALUE_BYTES says."""
+"""Largest value of the tables in bytes, whatever MAX_VALUE_BYTES is."""
 
 LARGEST_HEADERS: Final = 64 * 1024
-"""Bytes of one message's headers that the tables take, as PostgreSQL stores them: with
-up to 7 more for each name and each value, which also bounds how many there are."""
+"""Largest headers of one message in bytes, as PostgreSQL stores them: with up to 7 more
+for each name and each value, which also limits the number of headers."""
 
 MAX_HEADERS: Final = 100
-"""Headers of one message."""
+"""Largest number of headers of one message."""
 MAX_HEADERS_BYTES: Final = 32_768
-"""Names and values of one message's headers together, in UTF-8."""
+"""Largest size of all header names and values of one message, in bytes of UTF-8."""
 
 MOST_CLUSTERS: Final = 32
-"""Each holds a copy of every other's records, and a replication slot for each."""
+"""Each cluster has a copy of all records, and a replication slot for each other."""
 
 LEAST_RETENTION: Final = 86_400.0
-"""Seconds: the database refuses to drop what was archived within the last day."""
+"""Seconds: the database refuses to drop records archived within the last day."""
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what is wrong with these settings, the first cause first."""
+    """Yield the problems of these settings, causes before consequences."""
     known = {f.name: f for f in fields(OutboxSettings)}
     found = False
     for name, value in values.items():
@@ -87,7 +83,7 @@ def _check_type(name: str, value: Any, annotation: Any) -> Problem | None:
     is_bool_right = isinstance(value, bool) == (accepted == (bool,))
     if isinstance(value, accepted) and is_bool_right:
         return None
-    # What should have been a mapping may hold passwords.
+    # A wrong value of a mapping may contain passwords.
     shown = f"a {type(value).__name__}" if accepted == (Mapping,) else repr(value)
     return Problem(Rule.VALUE, name, f"{shown} is not of type {annotation}.")
 
@@ -100,7 +96,7 @@ _CHOICES: Final = {
     "SERIES_ON_TIMEOUT": ("park", "discard"),
     "SHARDS": (1,),
 }
-"""Settings with a closed list of values in this version."""
+"""Settings with a fixed set of values in this version."""
 
 _AT_LEAST: Final = {
     "SESSION_TIMEOUT": 0.5,
@@ -121,7 +117,7 @@ _AT_LEAST: Final = {
     "RETRY_BACKOFF": 0.001,
     "RETRY_BACKOFF_MAX": 0.001,
     "CONSUMER_ATTEMPTS": 0,
-    "CONSUMER_SILENCE": 0.1,
+    "CONSUMER_IDLE_TIMEOUT": 0.1,
     "PROCESSED_RETENTION": 0.0,
     "ARCHIVE_RETENTION": 0.0,
     "CLUSTER_ID": 0,
@@ -132,14 +128,14 @@ _AT_LEAST: Final = {
     "METER_INTERVAL": 0.1,
     "MAX_VALUE_BYTES": 1,
 }
-"""Settings with a least value."""
+"""Settings with a minimum."""
 
 _AT_MOST: Final = {
-    "TRANSACTION_BATCH": (LARGEST_TRANSACTION, "its ledger must fit into a message"),
-    "MAX_VALUE_BYTES": (LARGEST_VALUE, "the tables take no larger value"),
-    "CLUSTERS_COUNT": (MOST_CLUSTERS, "each holds a copy of every other's records"),
+    "TRANSACTION_BATCH": (LARGEST_TRANSACTION, "its ledger must fit into one message"),
+    "MAX_VALUE_BYTES": (LARGEST_VALUE, "the tables refuse larger values"),
+    "CLUSTERS_COUNT": (MOST_CLUSTERS, "each cluster has a copy of all records"),
 }
-"""Settings with a greatest value, and the reason."""
+"""Settings with a maximum, and the reason."""
 
 
 def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
@@ -171,8 +167,8 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
         yield Problem(
             Rule.VALUE,
             "MARKS",
-            f"{settings.MARKS!r} must be 'memory' where there are several clusters: "
-            "marks in the table would meet other clusters' marks.",
+            f"{settings.MARKS!r} must be 'memory' with several clusters: "
+            "marks in the table would conflict with those of other clusters.",
         )
     yield from _check_names(settings)
     yield from _check_allowed_topics(settings.ALLOWED_TOPICS)
@@ -211,7 +207,7 @@ def _check_allowed_topics(topics: Iterable[Any]) -> Iterator[Problem]:
     for topic in topics:
         if not (isinstance(topic, str) and TOPIC_NAME.match(topic)):
             yield Problem(
-                Rule.VALUE, "ALLOWED_TOPICS", f"{topic!r} is no name of a Kafka topic."
+                Rule.VALUE, "ALLOWED_TOPICS", f"{topic!r} is not a valid topic name."
             )
 
 
@@ -246,7 +242,7 @@ def _check_timing(settings: OutboxSettings) -> Iterator[Problem]:
             "DELIVERY_TIMEOUT",
             s.DELIVERY_TIMEOUT <= s.SESSION_TIMEOUT,
             f"{s.DELIVERY_TIMEOUT} must not be above SESSION_TIMEOUT "
-            f"({s.SESSION_TIMEOUT}), or a paused leader could send after its time.",
+            f"({s.SESSION_TIMEOUT}), or a paused leader could send after its term.",
         ),
         (
             "MAX_POLL_INTERVAL",

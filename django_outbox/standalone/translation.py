@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from ..exceptions import ConfigurationError
 from ..settings.kafka_rules import has_servers
 from ..settings.options import OutboxSettings
-from ..settings.reserved_properties import OWNED_KAFKA_KEYS
+from ..settings.reserved_properties import RESERVED_PROPERTIES
 from ..settings.rules import problems
 from .yaml_file import Section
 
@@ -198,7 +198,7 @@ class SettingsOfFile:
         kept = {}
         for name in section:
             value = section.text(name)
-            if reason := OWNED_KAFKA_KEYS.get(name) if name not in taken else None:
+            if reason := RESERVED_PROPERTIES.get(name) if name not in taken else None:
                 reason = self.in_words_of_the_file(reason)
                 self.warn(section.key(name), f"is ignored: {reason}")
             elif name.startswith("go."):

@@ -1,8 +1,10 @@
 """
 Writing messages: one row, many rows, series and delayed messages.
 
-`stash()` inserts on the caller's own connection, inside the transaction that
-the caller has opened. Nothing here touches Kafka.
+All calls write on the caller's own connection, inside the transaction that the
+caller has opened. Nothing here touches Kafka. `writing.py` inserts into the outbox;
+`staging.py` inserts what waits for its series (`series.py`) or for its time, and
+`schedule.py` checks the options of both. `transaction.py` holds what all of them use.
 """
 
 from __future__ import annotations

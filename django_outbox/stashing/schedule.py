@@ -1,8 +1,4 @@
-"""
-For what a message waits: checked before the database sees it.
-
-`stash()` makes `ScheduleOptions` of its arguments, `stashing/staging.py` acts on them.
-"""
+"""Options of series and of delayed messages, checked before the database sees them."""
 
 from __future__ import annotations
 
@@ -11,81 +7,75 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ..exceptions import InvalidMessage
-from ..message.limits import measure, shown
+from ..message.limits import measure
 
 MAX_NAME_LENGTH: Final = 255
-"""Characters of a series' name: the width of its column."""
+"""Characters in the name of a series: the width of its column."""
 MAX_EXPECTED: Final = 2**31 - 1
-"""Messages of a series: what the column can hold."""
+"""Messages in a series: the largest value of the column."""
 MAX_DELAY: Final = timedelta(days=36_500)
-"""The longest wait: a hundred years, within what PostgreSQL can add to a date."""
+"""The longest delay: a hundred years, within the range of PostgreSQL's dates."""
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleOptions:
-    """For what messages wait: for their series, or for a moment."""
+class SeriesOptions:
+    """The name of a series, and when it ends."""
 
-    series: str | None
-    expected: int | None
-    timeout: float | None
-    """Seconds; None: what the settings say, 0: for ever."""
-    moment: datetime | None
-    delay: timedelta | None
-    """Instead of `moment`: from now, by the database's clock."""
+    name: str
+    expected: int | None = None
+    timeout: float | None = None
+    """Seconds; None: the setting SERIES_TIMEOUT, 0: no time-out."""
+    on_timeout: str | None = None
+    """`park` or `discard`; None: the setting SERIES_ON_TIMEOUT."""
+
+    def check(self) -> None:
+        """Raise `InvalidMessage` if an option is wrong."""
+        check_name(self.name)
+        _check_expected(self.expected)
+        _check_timeout(self.timeout)
+        if self.on_timeout not in {None, "park", "discard"}:
+            raise InvalidMessage(
+                f"on_timeout: {self.on_timeout!r} must be 'park' or 'discard'."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """When a delayed message is due: at a moment, or some time from now."""
+
+    moment: datetime | None = None
+    interval: timedelta | None = None
+    """Counted from now by the database's clock."""
 
     @classmethod
-    def of(
-        cls,
-        series: str | None,
-        expected: int | None,
-        timeout: float | None,
-        not_before: datetime | timedelta | None,
-        *,
-        ordered: bool = False,
-    ) -> ScheduleOptions | None:
+    def until(cls, not_before: datetime | timedelta) -> Delay:
         """
-        Check what the caller asks for; None: send at once.
+        Check the moment, or the time from now.
 
         Raises:
-            InvalidMessage: a value is wrong, or two do not go together.
+            InvalidMessage: It has another type, no time zone, or is too far away.
         """
-        if series is None:
-            for name, value in (("expected", expected), ("timeout", timeout)):
-                if value is not None:
-                    raise InvalidMessage(
-                        f"{name}: {value!r} means nothing without series=; add it, "
-                        f"or leave {name} out."
-                    )
-            if not_before is None:
-                return None
-        else:
-            check_name(series)
-            _check_expected(expected)
-            _check_timeout(timeout)
-        if not_before is not None:
-            _check_not_before(not_before)
-        if series is not None and not_before is not None:
+        if isinstance(not_before, timedelta):
+            if abs(not_before) > MAX_DELAY:
+                raise InvalidMessage(
+                    f"not_before: {not_before} is more than {MAX_DELAY.days} days away."
+                )
+            return cls(interval=not_before)
+        if not isinstance(not_before, datetime):
             raise InvalidMessage(
-                f"not_before: {not_before!r} and series={shown(series)} exclude each "
-                "other: a series is sent when it is released. Leave one out."
+                "not_before: must be a datetime or a timedelta, not "
+                f"{type(not_before).__name__}."
             )
-        if ordered:
+        if not_before.utcoffset() is None:
             raise InvalidMessage(
-                "ordered: a staged message gets its place when it is released, so "
-                "there is nothing to order yet. Leave it out; "
-                "release_series(..., ordered=True) does it for a series."
+                f"not_before: {not_before.isoformat()} has no time zone; use "
+                "django.utils.timezone.now() + ..., make_aware(), or a timedelta."
             )
-        return cls(
-            series=series,
-            expected=expected,
-            timeout=timeout,
-            moment=not_before if isinstance(not_before, datetime) else None,
-            delay=not_before if isinstance(not_before, timedelta) else None,
-        )
+        return cls(moment=not_before)
 
 
 def check_name(name: object) -> None:
-    """Raise `InvalidMessage` unless this can be the name of a series."""
+    """Raise `InvalidMessage` if the value cannot be the name of a series."""
     if not isinstance(name, str):
         raise InvalidMessage(
             f"series: must be str, not {type(name).__name__}; give it a name."
@@ -120,25 +110,6 @@ def _check_timeout(timeout: object) -> None:
         )
     if not 0 <= timeout <= MAX_DELAY.total_seconds():
         raise InvalidMessage(
-            f"timeout: {timeout} must be between 0 (for ever) and "
+            f"timeout: {timeout} must be between 0 (no time-out) and "
             f"{MAX_DELAY.total_seconds():.0f} seconds."
-        )
-
-
-def _check_not_before(not_before: object) -> None:
-    if isinstance(not_before, timedelta):
-        if abs(not_before) > MAX_DELAY:
-            raise InvalidMessage(
-                f"not_before: {not_before} is more than {MAX_DELAY.days} days away."
-            )
-        return
-    if not isinstance(not_before, datetime):
-        raise InvalidMessage(
-            "not_before: must be a datetime or a timedelta, not "
-            f"{type(not_before).__name__}."
-        )
-    if not_before.utcoffset() is None:
-        raise InvalidMessage(
-            f"not_before: {not_before.isoformat()} has no time zone; use "
-            "django.utils.timezone.now() + ..., make_aware(), or a timedelta."
         )

@@ -1,25 +1,23 @@
 """
-Into the staged table: messages of a series, and messages with a date.
+Writing to the staged table: messages of a series, and delayed messages.
 
-`stash()` comes here with both. `stashing/series.py` moves a series into the outbox as a
-whole, and so does the message that completes it; messages with a date are
-moved by the leader (`relay/releaser.py`). Whoever stages, releases or discards
-locks the row of the series first and keeps the lock to the end of its
-transaction, so that none of them ever sees half of another's work.
+A transaction that writes to a series, releases it or discards it locks the row of
+the series first, and keeps the lock until it ends. So no transaction sees a part of
+what another one does to the series.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from ..exceptions import SeriesClosed, SeriesError
 from ..message.limits import shown
 from ..message.outgoing import Row
 from ..models.missing_tables import OutboxCursor
-from .schedule import ScheduleOptions
+from .schedule import Delay, SeriesOptions
 from .transaction import Writer, chunks, identified
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ WHERE s.state = 'open'
     AND s.staged + excluded.staged
         <= coalesce(s.expected, excluded.expected, 2147483647)
 RETURNING s.id, s.expected, s.staged"""
-"""A series that refuses keeps its numbers, so that the caller may go on."""
+"""A series that refuses messages is not changed, so that the caller can continue."""
 
 _LOOK: Final = """\
 -- outbox: look at series
@@ -78,54 +76,40 @@ class SeriesRow(NamedTuple):
     closed_at: datetime | None
 
 
-def stage(
-    writer: Writer,
-    connection: BaseDatabaseWrapper,
-    rows: Sequence[Row],
-    terms: ScheduleOptions,
+def delay(
+    writer: Writer, connection: BaseDatabaseWrapper, rows: Sequence[Row], until: Delay
 ) -> list[uuid.UUID]:
-    """
-    Write rows that have to wait, and return their ids.
-
-    Their series is released when it is complete.
-
-    Raises:
-        SeriesError: The series does not take them; nothing was written.
-    """
-    if not rows:
-        return []
-    if terms.series is None:
-        return _write(writer, connection, rows, None, terms)
-    return join(writer, connection, rows, terms)
+    """Write messages that are sent later; return their ids."""
+    return _write(writer, connection, rows, (None, until.moment, until.interval))
 
 
 def join(
     writer: Writer,
     connection: BaseDatabaseWrapper,
     rows: Sequence[Row],
-    terms: ScheduleOptions,
-    *,
-    on_timeout: str | None = None,
+    series: SeriesOptions,
 ) -> list[uuid.UUID]:
     """
-    Count rows into their series, perhaps a new one, write them, return their ids.
+    Add messages to a series, and open it if it does not exist; return their ids.
+
+    The message that completes the series releases it.
 
     Raises:
-        SeriesError: The series does not take them; nothing was written.
+        SeriesError: The series does not accept them; nothing was written.
     """
-    name, count, options = str(terms.series), len(rows), writer.options
-    if terms.expected is not None and count > terms.expected:
-        _refuse(terms, count, None)
-    timeout = options.SERIES_TIMEOUT if terms.timeout is None else terms.timeout
-    on_timeout = on_timeout or options.SERIES_ON_TIMEOUT
-    values = [name, terms.expected, count, timeout or None, on_timeout]
+    count, settings = len(rows), writer.options
+    if series.expected is not None and count > series.expected:
+        _refuse(series, count, None)
+    timeout = settings.SERIES_TIMEOUT if series.timeout is None else series.timeout
+    on_timeout = series.on_timeout or settings.SERIES_ON_TIMEOUT
+    values = [series.name, series.expected, count, timeout or None, on_timeout]
     with OutboxCursor(connection) as cursor:
         cursor.execute(writer.statement(_JOIN), values)
         row = cursor.fetchone()
     if row is None:
-        _refuse(terms, count, look(writer, connection, name))
+        _refuse(series, count, look(writer, connection, series.name))
     series_id, expected, staged = row
-    message_ids = _write(writer, connection, rows, series_id, terms)
+    message_ids = _write(writer, connection, rows, (series_id, None, None))
     if staged == expected:
         release(writer, connection, series_id)
     return message_ids
@@ -134,7 +118,7 @@ def join(
 def look(
     writer: Writer, connection: BaseDatabaseWrapper, name: str, *, lock: bool = False
 ) -> SeriesRow | None:
-    """Read a series; to lock it waits for whoever writes to it or closes it."""
+    """Read a series; `lock=True` waits for its other writers."""
     statement = writer.statement(_LOOK) + (" FOR UPDATE" if lock else "")
     with OutboxCursor(connection) as cursor:
         cursor.execute(statement, [name])
@@ -148,8 +132,8 @@ def release(
     """
     Move the messages of a series into the outbox; return their ids.
 
-    The lock of the series must have been taken by an earlier statement: only
-    then this one sees all that others have staged.
+    An earlier statement must have locked the series: only then does this statement
+    see all messages that other transactions have staged.
     """
     with OutboxCursor(connection) as cursor:
         cursor.execute(writer.statement(_RELEASE), {"series_id": series_id})
@@ -162,8 +146,7 @@ def closed(name: str, series: SeriesRow) -> SeriesClosed:
     ended = {"released": "was released", "discarded": "was discarded"}
     return SeriesClosed(
         f"series: {shown(name)} {ended.get(series.state, 'has expired')}{when} and is "
-        "closed for good. Give each series a name of its own; send a latecomer "
-        "without series=."
+        "closed. Use a new name for each series; send a late message with stash()."
     )
 
 
@@ -171,22 +154,22 @@ def _write(
     writer: Writer,
     connection: BaseDatabaseWrapper,
     rows: Sequence[Row],
-    series_id: int | None,
-    terms: ScheduleOptions,
+    wait: tuple[int | None, datetime | None, timedelta | None],
 ) -> list[uuid.UUID]:
+    """Insert rows that wait for a series (its id), a moment, or an interval."""
     message_ids: list[uuid.UUID] = []
     insert, row = writer.statement(_STAGE), writer.statement(_STAGED)
     with OutboxCursor(connection) as cursor:
         for chunk in chunks(rows):
-            ids, values = identified(chunk, series_id, terms.moment, terms.delay)
+            ids, values = identified(chunk, *wait)
             cursor.execute(insert + ", ".join([row] * len(chunk)), values)
             message_ids += ids
     return message_ids
 
 
-def _refuse(terms: ScheduleOptions, count: int, series: SeriesRow | None) -> NoReturn:
-    """Say why a series does not take so many messages."""
-    name, given = str(terms.series), terms.expected
+def _refuse(options: SeriesOptions, count: int, series: SeriesRow | None) -> NoReturn:
+    """Say why a series does not accept so many messages."""
+    name, given = options.name, options.expected
     if series is not None and series.state != "open":
         raise closed(name, series)
     expected = None if series is None else series.expected
@@ -200,5 +183,5 @@ def _refuse(terms: ScheduleOptions, count: int, series: SeriesRow | None) -> NoR
     raise SeriesError(
         f"expected: {given if expected is None else expected} messages complete the "
         f"series {shown(name)}, and it has {staged}{more}. Correct the number, or "
-        "give the messages a series of their own."
+        "use another series for these messages."
     )

@@ -1,17 +1,18 @@
 """
-What every writer of messages needs: the caller's transaction and the settings.
+The caller's transaction, and the settings that every write needs.
 
-`stashing/writing.py` and `stashing/staging.py` write with it, on the caller's own
-connection.
+All statements run on the caller's own connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.db import connections, router
 
 from ..conf import serializer, settings
@@ -24,6 +25,9 @@ from ..settings.options import OutboxSettings
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 CHUNK_ROWS: Final = 5_000
 """Rows of one statement: an INSERT of them stays under 65,535 parameters."""
 CHUNK_BYTES: Final = 4_000_000
@@ -33,9 +37,9 @@ COLUMNS: Final = (
     "kafka_topic, kafka_key, kafka_value, kafka_value_bytes, kafka_header_keys, "
     "kafka_header_values, kafka_partition, message_id"
 )
-"""Those of a `Row`, in its order, and its id; the database knows the others."""
+"""The columns of a `Row`, in its order, and its id; the others have defaults."""
 VALUES: Final = "%s, %s, %s, %s, %s::text[], %s::text[], %s, %s"
-"""One parameter for each of them."""
+"""One parameter for each column."""
 
 _LOCK: Final = """\
 -- outbox: order
@@ -44,7 +48,7 @@ FROM unnest(%s::text[], %s::text[]) AS lane(topic, key)"""
 
 
 class Writer:
-    """What the settings say about writing, worked out once."""
+    """The settings for writing, and the statements made of them."""
 
     def __init__(self, options: OutboxSettings) -> None:
         # Defer the import: models cannot load before the app registry.
@@ -56,7 +60,7 @@ class Writer:
         table = OutboxRecord._meta.db_table
         notify = f"pg_notify('{channel_of(table)}', '')"
         self.returning = f"\nRETURNING {notify}" if options.NOTIFY else ""
-        """The end of an INSERT that tells the harvester, with NOTIFY."""
+        """The end of an INSERT; with the setting NOTIFY it notifies the harvester."""
         self._parts = {
             "outbox": f'"{table}"',
             "staged": f'"{table}_staged"',
@@ -90,7 +94,7 @@ _current: Writer | None = None
 
 
 def current_writer() -> Writer:
-    """Return the writer of the present settings."""
+    """Return the writer for the current settings."""
     global _current  # noqa: PLW0603  # one value, replaced as a whole
     options = settings.snapshot()
     writer = _current
@@ -99,17 +103,17 @@ def current_writer() -> Writer:
     return writer
 
 
-def lock_lanes(connection: BaseDatabaseWrapper, lanes: Iterable[Lane]) -> None:
+def lock_keys(connection: BaseDatabaseWrapper, keys: Iterable[Lane]) -> None:
     """
-    Wait until no other transaction that writes these lanes in order is open.
+    Wait until no other transaction holds the locks of these topics and keys.
 
-    The locks are taken in one order, so that two batches never wait for each
-    other.
+    The locks are taken in one order, so that two batches cannot deadlock.
     """
-    ordered = sorted(set(lanes))
-    topics, keys = [topic for topic, _key in ordered], [key for _topic, key in ordered]
+    ordered = sorted(set(keys))
     with connection.cursor() as cursor:
-        cursor.execute(_LOCK, [topics, keys])
+        cursor.execute(
+            _LOCK, [[topic for topic, _ in ordered], [key for _, key in ordered]]
+        )
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -133,11 +137,29 @@ def identified(chunk: Sequence[Row], *more: Any) -> tuple[list[uuid.UUID], list[
     return ids, [value for row, one in pairs for value in (*row, one, *more)]
 
 
+def awaited(call: Callable[_P, _R]) -> Callable[_P, Coroutine[Any, Any, _R]]:
+    """
+    Make the async twin of a call, named with an "a" before the call's name.
+
+    It runs on the thread of Django's own async calls, and so in the transaction that
+    was opened there.
+    """
+
+    @wraps(call)
+    async def twin(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        return await sync_to_async(call, thread_sensitive=True)(*args, **kwargs)
+
+    name = call.__name__
+    twin.__name__ = f"a{name}"
+    twin.__qualname__ = call.__qualname__.removesuffix(name) + twin.__name__
+    return twin
+
+
 def text_array(texts: Iterable[str]) -> str:
     """
     Write texts as PostgreSQL writes an array of them.
 
-    The driver looks at each element of a list: a quarter of `stash_many()`'s time.
+    The driver inspects each element of a list, a quarter of `stash_many()`'s time.
     """
     quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
     return '{"' + '","'.join(quoted) + '"}' if quoted else "{}"

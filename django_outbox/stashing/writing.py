@@ -1,11 +1,8 @@
 """
-Into the table: `stash()` writes a message inside the caller's transaction.
+Writing messages inside the caller's transaction.
 
-The message becomes visible to the harvester when that transaction commits,
-and never when it rolls back. Nothing here touches Kafka, so that it is safe
-before and after a fork. `message/outgoing.py` makes the row before it is written; a
-message that has to wait goes to `stashing/staging.py`. docs/concepts/writing.md says
-which order which call promises.
+The harvester sees a message when the transaction commits, and never if it rolls
+back. Nothing here touches Kafka, so that it is safe before and after a fork.
 """
 
 from __future__ import annotations
@@ -20,17 +17,19 @@ from typing import TYPE_CHECKING, Any, Final
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import transaction
 
+from ..exceptions import InvalidMessage
 from ..message.limits import Headers
 from ..message.outgoing import Message, Row
 from ..models.missing_tables import OutboxCursor
-from .schedule import ScheduleOptions
-from .staging import stage
+from .schedule import Delay
+from .staging import delay
 from .transaction import (
     VALUES,
+    awaited,
     chunks,
     current_writer,
     identified,
-    lock_lanes,
+    lock_keys,
     text_array,
 )
 
@@ -43,7 +42,7 @@ INSERT INTO {outbox} ({columns})
 VALUES ({values})"""
 
 _STASH: Final = _INSERT + "{returning}"
-"""With NOTIFY each row tells; PostgreSQL keeps one of a transaction's equal ones."""
+"""With NOTIFY each row notifies; PostgreSQL sends one notification a transaction."""
 
 _NOTIFY: Final = """\
 -- outbox: notify
@@ -55,7 +54,7 @@ _COPY: Final = """\
 COPY {outbox} ({columns}) FROM STDIN"""
 
 COPIED: Final = 10
-"""Rows from which on COPY is quicker than one INSERT of them all."""
+"""From this number of rows on, COPY is faster than one INSERT."""
 
 _encode = DjangoJSONEncoder(
     ensure_ascii=False, allow_nan=False, separators=(",", ":")
@@ -67,7 +66,7 @@ def to_json(value: Any) -> str:
     return _encode(value)
 
 
-def stash(  # noqa: PLR0913  # each names one property of a message
+def stash(
     topic: str,
     *,
     key: str,
@@ -76,10 +75,6 @@ def stash(  # noqa: PLR0913  # each names one property of a message
     partition: int | None = None,
     using: str | None = None,
     ordered: bool = False,
-    series: str | None = None,
-    expected: int | None = None,
-    timeout: float | None = None,
-    not_before: datetime | timedelta | None = None,
 ) -> uuid.UUID:
     """
     Write a message to the outbox; it is sent if the transaction commits.
@@ -91,19 +86,11 @@ def stash(  # noqa: PLR0913  # each names one property of a message
             serializer (setting SERIALIZER) turns into text. It has no default:
             on a compacted topic a tombstone deletes what was sent before.
         headers: A mapping, or (name, value) pairs, of text.
-        partition: Send there and not where the key belongs.
+        partition: Send the message to this partition, whatever its key.
         using: Alias of the database of the open transaction; by default the
-            setting DATABASE, else what the routers say.
+            setting DATABASE, else the answer of the routers.
         ordered: Let transactions that write this key wait for each other, so
             that their messages are sent in the order of their commits.
-        series: Stage the message until `release_series()` sends the series of
-            this name as a whole.
-        expected: Release the series with the message that makes so many.
-        timeout: Seconds after its first message in which the series has to be
-            released; the setting SERIES_TIMEOUT by default, 0 for ever. The
-            call that opens the series decides.
-        not_before: Stage the message until then: a datetime with a time zone,
-            or how long from now by the database's clock.
 
     Returns:
         The message id, which consumers see in the header outbox-message-id.
@@ -111,7 +98,6 @@ def stash(  # noqa: PLR0913  # each names one property of a message
     Raises:
         NotInTransaction: No `transaction.atomic` block is open there.
         InvalidMessage: The message breaks a limit.
-        SeriesError: The series does not take it.
         TableMissing: `manage.py migrate` has not run there.
     """
     writer = current_writer()
@@ -119,15 +105,46 @@ def stash(  # noqa: PLR0913  # each names one property of a message
     row = writer.rows.make(
         Message(topic, key=key, value=value, headers=headers, partition=partition)
     )
-    terms = ScheduleOptions.of(series, expected, timeout, not_before, ordered=ordered)
-    if terms:
-        return stage(writer, connection, [row], terms)[0]
     if ordered:
-        lock_lanes(connection, [(topic, key)])
+        lock_keys(connection, [(topic, key)])
     (message_id,), values = identified([row])
     with OutboxCursor(connection) as cursor:
         cursor.execute(writer.statement(_STASH), values)
     return message_id
+
+
+def stash_delayed(
+    topic: str,
+    *,
+    key: str,
+    value: object,
+    not_before: datetime | timedelta,
+    headers: Headers | None = None,
+    partition: int | None = None,
+    using: str | None = None,
+) -> uuid.UUID:
+    """
+    Write a message that is sent later, if the transaction commits.
+
+    Args:
+        topic: As in `stash()`, like all other arguments and errors.
+        key: The message has no order among the messages of its key.
+        value: See `stash()`.
+        not_before: When to send it: a datetime with a time zone, or the time
+            from now by the database's clock.
+        headers: See `stash()`.
+        partition: See `stash()`.
+        using: See `stash()`.
+
+    Returns:
+        The message id.
+    """
+    writer = current_writer()
+    connection = writer.connection(using, caller="stash_delayed")
+    row = writer.rows.make(
+        Message(topic, key=key, value=value, headers=headers, partition=partition)
+    )
+    return delay(writer, connection, [row], Delay.until(not_before))[0]
 
 
 def stash_many(
@@ -135,28 +152,38 @@ def stash_many(
     *,
     using: str | None = None,
     ordered: bool = False,
-    series: str | None = None,
-    expected: int | None = None,
-    timeout: float | None = None,
     not_before: datetime | timedelta | None = None,
 ) -> list[uuid.UUID]:
     """
     Write messages in their order, many in one statement; return their ids.
 
-    When one cannot be written, none is. `ordered=True` checks all messages
-    and takes the locks of all keys before it writes the first. The other
-    arguments are those of `stash()`, for all of the messages, and so are the errors;
-    of a message that is refused they name the position, from 0.
+    If one message is refused, none is written; the error names its position, from 0.
+
+    Args:
+        messages: The messages, in the order in which they are to be sent.
+        using: Alias of the database, as in `stash()`.
+        ordered: As in `stash()`. All messages are checked, and the locks of all
+            keys are taken, before the first message is written.
+        not_before: As in `stash_delayed()`, for all messages; excludes `ordered`.
+
+    Raises:
+        NotInTransaction: No `transaction.atomic` block is open there.
+        InvalidMessage: A message breaks a limit.
+        TableMissing: `manage.py migrate` has not run there.
     """
     writer = current_writer()
     connection = writer.connection(using, caller="stash_many")
     rows: Iterable[Row] = writer.rows.make_all(messages)
-    terms = ScheduleOptions.of(series, expected, timeout, not_before, ordered=ordered)
-    if terms:
-        return stage(writer, connection, list(rows), terms)
+    if not_before is not None:
+        if ordered:
+            raise InvalidMessage(
+                "ordered: a delayed message gets its place when it is due, so there "
+                "is nothing to order yet. Leave it out."
+            )
+        return delay(writer, connection, list(rows), Delay.until(not_before))
     if ordered:
         rows = list(rows)
-        lock_lanes(connection, {(row.topic, row.key) for row in rows})
+        lock_keys(connection, {(row.topic, row.key) for row in rows})
     message_ids: list[uuid.UUID] = []
     split = chunks(rows)
     # A single statement is atomic by itself and needs no savepoint.
@@ -184,9 +211,9 @@ def _copy(
     """
     Write rows that were checked, and return their ids.
 
-    An error on the way would end the transaction, and whoever makes the messages may
-    ask the same connection meanwhile. What cannot fail is done here, while the
-    server is at work, too.
+    The rows must be complete before the COPY starts: an error during the COPY ends
+    the transaction, and a generator of messages may use the same connection. Work
+    that cannot fail is done here, while the server is busy.
     """
     message_ids: list[uuid.UUID] = []
     with connection.wrap_database_errors, cursor.copy(statement) as copy:
@@ -196,3 +223,8 @@ def _copy(
             copy.write_row((topic, key, text, raw, *headers, partition, message_id))
             message_ids.append(message_id)
     return message_ids
+
+
+astash = awaited(stash)
+astash_delayed = awaited(stash_delayed)
+astash_many = awaited(stash_many)

@@ -13,7 +13,7 @@ from django.db import connections, transaction
 from psycopg.conninfo import conninfo_to_dict
 from pytest_django import DjangoDbBlocker
 
-from django_outbox import open_series, stash
+from django_outbox import open_series, stash, stash_delayed
 from django_outbox.models import ParkedRecord, StagedRecord
 
 from ..services import Topics
@@ -51,18 +51,14 @@ class App:
     def series(self, name: str, *keys: str, expected: int | None = None) -> list[UUID]:
         ids = []
         for key in keys:
-            with transaction.atomic():
-                ids.append(
-                    stash(
-                        self.topic, key=key, value=None, series=name, expected=expected
-                    )
-                )
+            with transaction.atomic(), open_series(name, expected=expected) as series:
+                ids.append(series.stash(self.topic, key=key, value=None))
         return ids
 
     def later(self, key: str, seconds: float) -> datetime:
         """Stage a message; the moment that the database worked out."""
         with transaction.atomic():
-            stash(
+            stash_delayed(
                 self.topic, key=key, value=None, not_before=timedelta(seconds=seconds)
             )
         moment = StagedRecord.objects.get(kafka_key=key).not_before

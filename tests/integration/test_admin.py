@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from pytest_django import Settings
 
-from django_outbox import stash
+from django_outbox import open_series
 from django_outbox.models import OutboxRecord, ParkedRecord, Series, StagedRecord
 
 pytestmark = pytest.mark.django_db
@@ -61,7 +61,8 @@ def parked(number: int = 7) -> ParkedRecord:
 
 def staged_in(series: str) -> StagedRecord:
     """Stage a message in a series."""
-    stash("orders", key=SECRET, value=SECRET, headers={SECRET: SECRET}, series=series)
+    with open_series(series) as opened:
+        opened.stash("orders", key=SECRET, value=SECRET, headers={SECRET: SECRET})
     return StagedRecord.objects.get(series__name=series)
 
 
@@ -347,7 +348,7 @@ def test_the_pages_are_of_the_database_of_the_setting(
     settings.DJANGO_OUTBOX = settings.DJANGO_OUTBOX | {"DATABASE": "other"}
     record = ParkedRecord.objects.using("other").create(id=7, **MESSAGE)
     with transaction.atomic("other"):
-        stash("orders", key="1", value=None, series="order-18")
+        open_series("order-18").stash("orders", key="1", value=None)
     series = Series.objects.using("other").get()
 
     assert b"1 parked record" in admin_client.get(CHANGELISTS[1]).content

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from importlib import import_module
 
 import pytest
 from django.db import DataError, connection, transaction
 from django.db.models.functions import Now
 from pytest_django import Settings
 
+from django_outbox.migrations import _sql
 from django_outbox.models import ArchivedRecord
 from django_outbox.operations import archiving
 from tests.unit.samples import READING
@@ -150,15 +150,14 @@ def test_a_function_that_somebody_has_planted_does_not_run_as_the_owner(
 
 
 def test_the_archive_may_be_in_any_schema() -> None:
-    migration = import_module("django_outbox.migrations.0004_archive_by_day")
     with connection.cursor() as cursor:
         cursor.execute('CREATE SCHEMA "Sales 2"')
         cursor.execute('SET LOCAL search_path = "Sales 2"')
         cursor.execute(
             "CREATE TABLE outbox_archive (LIKE public.outbox_archive INCLUDING ALL)"
         )
-        cursor.execute(migration.DIVIDE)
-        cursor.execute(migration.TEND)
+        cursor.execute(_sql.DIVIDE)
+        cursor.execute(_sql.TEND)
         cursor.execute("CREATE TABLE outbox_20200101 (LIKE outbox_archive)")
         cursor.execute(
             "ALTER TABLE outbox_archive ATTACH PARTITION outbox_20200101"

@@ -84,12 +84,6 @@ def test_a_table_that_is_gone_is_a_warning() -> None:
     assert "is not in the database 'default'" in message.msg
 
 
-def test_before_its_migration_a_table_may_be_missing() -> None:
-    gone = "DROP TABLE outbox_staged, outbox_series"
-    undone = "DELETE FROM django_migrations WHERE name = '0003_staging'"
-    assert break_it(gone, undone) == []
-
-
 def test_after_its_migration_a_table_must_be_there() -> None:
     message = only(break_it("DROP TABLE outbox_staged"), "W007")
     assert "outbox_staged is not in the database" in message.msg

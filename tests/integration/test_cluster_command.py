@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from pytest_django import Settings
 
-from django_outbox import stash
+from django_outbox import open_series, stash
 from django_outbox.checks import check_tables
 from django_outbox.models import OutboxRecord, ParkedRecord, StagedRecord
 from tests.acceptance.harvesters import MANAGE, eventually
@@ -89,7 +89,7 @@ def test_stash_leaves_the_cluster_to_the_database(become: Become) -> None:
     become(2)
     with transaction.atomic():
         stash("t", key="k", value=None)
-        stash("t", key="k", value=None, series="later")
+        open_series("later").stash("t", key="k", value=None)
     assert OutboxRecord.objects.get().cluster_id == 1
     assert StagedRecord.objects.get().cluster_id == 1
 

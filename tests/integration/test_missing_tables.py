@@ -19,6 +19,7 @@ from django_outbox import (
     open_series,
     release_series,
     stash,
+    stash_delayed,
     stash_many,
 )
 from django_outbox.consuming.effects import (
@@ -70,8 +71,7 @@ def _messages(count: int) -> list[Message]:
     [
         lambda: stash("t", key="k", value=1),
         lambda: stash("t", key="k", value=1, ordered=True),
-        lambda: stash("t", key="k", value=1, series="s"),
-        lambda: stash("t", key="k", value=1, not_before=timedelta(hours=1)),
+        lambda: stash_delayed("t", key="k", value=1, not_before=timedelta(hours=1)),
         lambda: stash_many(_messages(2)),
         lambda: stash_many(_messages(20)),
         lambda: stash_many(_messages(12_000)),

@@ -39,7 +39,7 @@ def run(*arguments: str) -> str:
 @pytest.fixture
 def some_of_each() -> None:
     """One row that waits, one that is blocked, two that are parked; three staged."""
-    stash_many([Message("t", key="secret", value=None)] * 2, series="order-17")
+    open_series("order-17").stash_many([Message("t", key="secret", value=None)] * 2)
     stash_many([Message("t", key="secret", value=None)], not_before=timedelta(hours=1))
     OutboxRecord.objects.create(
         id=9_000_010,
@@ -246,7 +246,7 @@ def test_an_option_before_the_verb_outlives_it() -> None:
 @pytest.mark.usefixtures("some_of_each")
 def test_a_forged_name_of_a_series_is_one_line() -> None:
     forged = "a\n2026-11-23 leader_acquired\x1b[2J\u202e"
-    stash_many([Message("t", key="k", value=None)], series=forged)
+    open_series(forged).stash("t", key="k", value=None)
     escaped = r"'a\n2026-11-23 leader_acquired\x1b[2J\u202e'"
     assert run("series").splitlines()[1] == f"{escaped}  1 staged, no time-out"
     assert run("series", "release", forged) == f"{escaped}  1 message in the outbox\n"
@@ -288,7 +288,7 @@ def test_release_needs_ids_or_all(arguments: list[str]) -> None:
 
 @pytest.mark.usefixtures("some_of_each")
 def test_series_lists_those_that_are_open() -> None:
-    stash_many([Message("t", key="k", value=None)], series="done", expected=1)
+    open_series("done", expected=1).stash("t", key="k", value=None)
     open_series("later", expected=3, timeout=60, on_timeout="discard")
     first, second = run("series").splitlines()
     assert first == "'order-17'  2 staged, no time-out"
@@ -301,7 +301,7 @@ def test_series_without_any_says_so() -> None:
 
 @pytest.mark.usefixtures("some_of_each")
 def test_series_can_be_released_and_discarded() -> None:
-    stash_many([Message("t", key="k", value=None)], series="other")
+    open_series("other").stash("t", key="k", value=None)
     assert (
         run("series", "release", "order-17") == "'order-17'  2 messages in the outbox\n"
     )

@@ -12,7 +12,14 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
-from django_outbox import SeriesClosed, discard_series, release_series, stash
+from django_outbox import (
+    SeriesClosed,
+    discard_series,
+    open_series,
+    release_series,
+    stash,
+    stash_delayed,
+)
 from django_outbox.exceptions import DatabaseError
 from django_outbox.message.record import ExpiredSeries, StagingDeadlines
 from django_outbox.models import OutboxRecord, ParkedRecord, Series, StagedRecord
@@ -77,16 +84,26 @@ def staging(database: Database) -> PostgresStaging:
     return PostgresStaging(database, table="outbox", retention=3600.0)
 
 
-def write(*keys: str, **arguments: Any) -> None:
-    """Stage messages in a transaction of their own."""
+def write(*keys: str, not_before: timedelta) -> None:
+    """Stage delayed messages in a transaction of their own."""
     with transaction.atomic():
         for key in keys:
-            stash("t", key=key, value=key, headers={"h": key}, **arguments)
+            stash_delayed(
+                "t", key=key, value=key, headers={"h": key}, not_before=not_before
+            )
+
+
+def add(*keys: str, series: str = S, **options: Any) -> None:
+    """Add messages to a series in a transaction of their own."""
+    with transaction.atomic():
+        for key in keys:
+            with open_series(series, **options) as opened:
+                opened.stash("t", key=key, value=key, headers={"h": key})
 
 
 def overdue(*keys: str, action: str = "park", name: str = S) -> None:
     """Make a series whose time is up."""
-    write(*keys, series=name, timeout=60)
+    add(*keys, series=name, timeout=60)
     Series.objects.filter(name=name).update(
         expires_at=Now() - timedelta(seconds=1), on_timeout=action
     )
@@ -115,13 +132,13 @@ class TestAgenda:
     def test_it_tells_what_comes_next(self, staging: PostgresStaging) -> None:
         write("later", not_before=timedelta(minutes=10))
         write("soon", not_before=timedelta(minutes=5))
-        write("a", series=S, timeout=600)
-        write("b", series="no time-out")
-        write("c", series="closed", expected=1, timeout=1)
+        add("a", series=S, timeout=600)
+        add("b", series="no time-out")
+        add("c", series="closed", expected=1, timeout=1)
         found = agenda(staging)
         assert found.due == pytest.approx(300, abs=30)
         assert found.overdue == pytest.approx(600, abs=30)
-        assert found.forgettable == pytest.approx(3600, abs=30)
+        assert found.purgeable_at == pytest.approx(3600, abs=30)
         assert not found.is_expiring
 
     def test_what_is_past_is_due_now(self, staging: PostgresStaging) -> None:
@@ -162,7 +179,7 @@ class TestAgenda:
         found = agenda(staging)
         assert (found.due, found.is_expiring) == (0.0, False)
         assert found.overdue in {0.0, DAY}
-        assert found.forgettable in {0.0, DAY}
+        assert found.purgeable_at in {0.0, DAY}
         assert staging.release(limit=10) > 0
         assert "due" in sent()
 
@@ -202,7 +219,8 @@ class TestDates:
 
     def test_one_without_a_date_overtakes_it(self, staging: PostgresStaging) -> None:
         write("dated", not_before=PAST)
-        write("plain")
+        with transaction.atomic():
+            stash("t", key="plain", value=None)
         staging.release(limit=10)
         assert sent() == ["plain", "dated"]
 
@@ -234,7 +252,8 @@ class TestSeries:
     def test_a_series_whose_time_is_up_is_parked_and_can_be_put_back(
         self, staging: PostgresStaging
     ) -> None:
-        write("at once")
+        with transaction.atomic():
+            stash("t", key="at once", value=None)
         overdue("b", "a")
         ids = dict(StagedRecord.objects.values_list("kafka_key", "message_id"))
         assert staging.expire(limit=10) == 1
@@ -253,7 +272,8 @@ class TestSeries:
         assert sent() == ["at once", "b", "a"]
         assert OutboxRecord.objects.get(kafka_key="a").message_id == ids["a"]
         # The ids were drawn from the outbox: nobody gets them again.
-        write("next")
+        with transaction.atomic():
+            stash("t", key="next", value=None)
         assert sent() == ["at once", "b", "a", "next"]
 
     def test_or_it_is_discarded(self, staging: PostgresStaging) -> None:
@@ -272,8 +292,8 @@ class TestSeries:
         assert list(parked) == [*"abcd"]
 
     def test_one_with_time_left_stays(self, staging: PostgresStaging) -> None:
-        write("a", series=S, timeout=60)
-        write("b", series="no time-out")
+        add("a", series=S, timeout=60)
+        add("b", series="no time-out")
         assert staging.expire(limit=10) == 0
         assert staging.clear(limit=10) is None
         assert staged() == ["a", "b"]
@@ -285,17 +305,17 @@ class TestSeries:
             with transaction.atomic(), pytest.raises(SeriesClosed, match="has expired"):
                 call(S)
         with pytest.raises(SeriesClosed, match="has expired"):
-            write("b", series=S)
+            add("b", series=S)
         staging.clear(limit=10)
         with pytest.raises(SeriesClosed, match="has expired at 20"):
-            write("b", series=S)
+            add("b", series=S)
 
     def test_who_stages_in_it_now_may_complete_it(
         self, staging: PostgresStaging
     ) -> None:
         overdue("a")
         with begun() as stager:
-            stager.do(stash, "t", key="b", value=None, series=S, expected=2)
+            stager.do(add, "b", expected=2)
             assert staging.expire(limit=10) == 0
             assert staging.clear(limit=10) is None
             stager.commit()
@@ -305,7 +325,7 @@ class TestSeries:
     def test_what_was_staged_last_is_parked_too(self, staging: PostgresStaging) -> None:
         overdue("a")
         with begun() as stager:
-            stager.do(stash, "t", key="b", value=None, series=S)
+            stager.do(add, "b")
             assert staging.expire(limit=10) == 0
             stager.commit()
         assert staging.expire(limit=10) == 1
@@ -331,14 +351,14 @@ class TestSeries:
     def test_a_closed_series_is_forgotten_after_a_while(
         self, staging: PostgresStaging
     ) -> None:
-        write("a", series="old", expected=1)
-        write("b", series="young", expected=1)
-        write("c", series="open")
+        add("a", series="old", expected=1)
+        add("b", series="young", expected=1)
+        add("c", series="open")
         Series.objects.filter(name="old").update(closed_at=Now() - timedelta(hours=2))
-        assert agenda(staging).forgettable == 0.0
+        assert agenda(staging).purgeable_at == 0.0
         assert [staging.forget(limit=10) for _ in range(2)] == [1, 0]
         assert set(Series.objects.values_list("name", flat=True)) == {"young", "open"}
-        write("d", series="old")
+        add("d", series="old")
 
     def test_its_connection_can_be_lost(
         self, staging: PostgresStaging, postgres: psycopg.Connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from django_outbox import (
     InvalidMessage,
     Message,
     NotInTransaction,
+    OpenSeries,
     SeriesClosed,
     SeriesError,
     SeriesUnknown,
@@ -30,12 +31,13 @@ from django_outbox import (
     aopen_series,
     arelease_series,
     astash,
-    astash_many,
+    astash_delayed,
     discard_series,
     open_series,
     release_series,
     signals,
     stash,
+    stash_delayed,
     stash_many,
 )
 from django_outbox.models import OutboxRecord, Series, StagedRecord
@@ -58,8 +60,13 @@ def staged() -> list[str]:
     return list(rows.values_list("kafka_key", flat=True))
 
 
-def add(key: str, **arguments: Any) -> uuid.UUID:
-    return stash("t", **({"key": key, "value": None, "series": S} | arguments))
+def add(key: str, **options: Any) -> uuid.UUID:
+    return open_series(S, **options).stash("t", key=key, value=None)
+
+
+def add_many(keys: Iterable[str], name: str = S, **options: Any) -> list[uuid.UUID]:
+    messages = [Message("t", key=key, value=b"x") for key in keys]
+    return open_series(name, **options).stash_many(messages)
 
 
 class TestOneAfterTheOther:
@@ -68,8 +75,11 @@ class TestOneAfterTheOther:
     pytestmark = pytest.mark.django_db
 
     def test_a_series_goes_as_a_whole_in_its_order_with_its_message_ids(self) -> None:
-        first = add("b", value={"n": 1}, headers={"h": "1"}, partition=2)
-        many = stash_many([Message("t", key=k, value=b"x") for k in "dac"], series=S)
+        with open_series(S) as series:
+            first = series.stash(
+                "t", key="b", value={"n": 1}, headers={"h": "1"}, partition=2
+            )
+        many = series.stash_many(Message("t", key=k, value=b"x") for k in "dac")
         before = stash("t", key="at once", value=None)
         assert (sent(), staged()) == (["at once"], ["b", "d", "a", "c"])
         assert release_series(S) == [first, *many]
@@ -86,7 +96,7 @@ class TestOneAfterTheOther:
 
     def test_a_long_series_keeps_its_order(self) -> None:
         keys = [str(number) for number in range(2500)]
-        stash_many((Message("t", key=key, value=None) for key in keys), series=S)
+        add_many(keys)
         assert len(release_series(S)) == 2500
         assert sent() == keys
 
@@ -107,9 +117,7 @@ class TestOneAfterTheOther:
         assert (sent(), staged()) == (["a", "b", "c"], [])
 
     def test_a_batch_can_complete_it(self) -> None:
-        stash_many(
-            [Message("t", key=key, value=None) for key in "abc"], series=S, expected=3
-        )
+        add_many("abc", expected=3)
         assert sent() == ["a", "b", "c"]
 
     def test_the_number_may_be_told_last(self) -> None:
@@ -127,9 +135,26 @@ class TestOneAfterTheOther:
         open_series(S)
         assert release_series(S) == []
 
-    def test_no_message_opens_no_series(self) -> None:
-        assert stash_many([], series=S) == []
-        assert not Series.objects.exists()
+    def test_a_handle_releases_and_discards_its_series(self) -> None:
+        series, other = open_series(S), open_series("other")
+        message_id = series.stash("t", key="a", value=None)
+        other.stash_many([Message("t", key=key, value=None) for key in "bc"])
+        assert series.name == S
+        assert series.release(ordered=True) == [message_id]
+        assert other.discard() == 2
+        assert (sent(), staged()) == (["a"], [])
+
+    def test_leaving_the_block_leaves_the_series_open(self) -> None:
+        with pytest.raises(ZeroDivisionError), open_series(S) as series:
+            add("a")
+            raise ZeroDivisionError
+        with series:
+            series.stash("t", key="b", value=None)
+        assert (sent(), staged()) == ([], ["a", "b"])
+
+    def test_no_message_changes_nothing(self) -> None:
+        assert open_series(S, expected=1).stash_many([]) == []
+        assert Series.objects.get().state == "open"
 
     def test_a_discarded_series_is_gone(self) -> None:
         add("a")
@@ -140,11 +165,11 @@ class TestOneAfterTheOther:
 
     def test_series_do_not_mix(self) -> None:
         add("a")
-        stash("t", key="b", value=None, series="other")
+        add_many("b", "other")
         release_series(S)
         assert (sent(), staged()) == (["a"], ["b"])
 
-    def test_its_time_counts_from_its_first_message(self) -> None:
+    def test_its_time_counts_from_the_call_that_opens_it(self) -> None:
         add("a", timeout=60)
         first = Series.objects.get()
         add("b", timeout=600)
@@ -157,7 +182,7 @@ class TestOneAfterTheOther:
     def test_the_settings_give_the_time_out(self, settings: Settings) -> None:
         settings.DJANGO_OUTBOX = {"SERIES_TIMEOUT": 60, "SERIES_ON_TIMEOUT": "discard"}
         add("a")
-        stash("t", key="b", value=None, series="for ever", timeout=0)
+        add_many("b", "no time-out", timeout=0)
         open_series("opened", timeout=5, on_timeout="park")
         found = {
             name: (end and (end - begin).total_seconds(), action)
@@ -167,18 +192,22 @@ class TestOneAfterTheOther:
         }
         assert found == {
             S: (60, "discard"),
-            "for ever": (None, "discard"),
+            "no time-out": (None, "discard"),
             "opened": (5, "park"),
         }
 
     def test_a_date_stages_a_message(self) -> None:
         moment = timezone.now() + timedelta(hours=1)
-        stash("t", key="a", value=None, not_before=moment)
+        stash_delayed("t", key="a", value=None, not_before=moment)
         stash_many([Message("t", key="b", value=None)], not_before=timedelta(hours=2))
         a, b = StagedRecord.objects.order_by("staged_id")
         assert (a.not_before, a.series) == (moment, None)
         assert b.not_before - b.create_time == timedelta(hours=2)
         assert sent() == []
+
+    def test_delayed_messages_have_no_order(self) -> None:
+        with pytest.raises(InvalidMessage, match="ordered: a delayed message gets its"):
+            stash_many([], ordered=True, not_before=timedelta(hours=2))
 
     def test_an_end_that_nobody_knows_is_refused(self) -> None:
         with pytest.raises(InvalidMessage, match="'drop' must be 'park' or 'discard'"):
@@ -198,7 +227,7 @@ class TestOneAfterTheOther:
         close(S)
         again = (lambda: add("b"), lambda: open_series(S), lambda: close(S))
         for call in (*again, lambda: release_series(S), lambda: discard_series(S)):
-            with pytest.raises(SeriesClosed, match=f"'order-17' {state} at 20.*latec"):
+            with pytest.raises(SeriesClosed, match=f"'order-17' {state} at 20.*late "):
                 call()
         assert Series.objects.get().staged == 1
 
@@ -222,27 +251,20 @@ class TestOneAfterTheOther:
         add("b")
         with pytest.raises(SeriesError, match=r"1 messages complete .* it has 2 alr"):
             open_series(S, expected=1)
-        with pytest.raises(SeriesError, match="it has 2 and would get 1 more"):
-            add("c", expected=2)
-        with pytest.raises(SeriesError, match="it has 0 and would get 2 more"):
-            stash_many(
-                [Message("t", key=k, value=None) for k in "cd"],
-                series="new",
-                expected=1,
-            )
-        add("c", expected=3)
+        with pytest.raises(SeriesError, match="it has 2 and would get 2 more"):
+            add_many("cd", expected=3)
+        add("c")
         assert sent() == ["a", "b", "c"]
 
     def test_a_message_that_breaks_a_limit_leaves_the_series_as_it_was(self) -> None:
         with pytest.raises(InvalidMessage):
-            stash_many(
+            open_series(S).stash_many(
                 [
                     Message("t", key="a", value=None),
                     Message("__t", key="b", value=None),
-                ],
-                series=S,
+                ]
             )
-        assert not Series.objects.exists()
+        assert (Series.objects.get().staged, staged()) == (0, [])
 
     def test_the_app_needs_no_more_than_its_grants(self) -> None:
         with connection.cursor() as cursor:
@@ -252,11 +274,11 @@ class TestOneAfterTheOther:
             cursor.execute("SET LOCAL ROLE outbox_test_app")
             add("a", expected=2, timeout=5)
             add("b")
-            stash("t", key="c", value=None, series="other")
+            add_many("c", "other")
             release_series("other", ordered=True)
             open_series("third")
             discard_series("third")
-            stash("t", key="d", value=None, not_before=timedelta(hours=1))
+            stash_delayed("t", key="d", value=None, not_before=timedelta(hours=1))
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             cursor.execute("RESET ROLE")
         assert (sent(), staged()) == (["a", "b", "c"], ["d"])
@@ -312,9 +334,9 @@ def test_a_savepoint_takes_back_its_part_of_a_series() -> None:
 def test_each_database_has_its_own_series() -> None:
     for alias in ("default", "other"):
         with transaction.atomic(using=alias):
-            stash("t", key=alias, value=None, series=S, using=alias)
+            open_series(S, using=alias).stash("t", key=alias, value=None)
     with transaction.atomic(using="other"):
-        release_series(S, using="other")
+        assert len(open_series(S, using="other").release()) == 1
     assert (sent(), staged()) == ([], ["default"])
     assert OutboxRecord.objects.using("other").get().kafka_key == "other"
 
@@ -324,19 +346,26 @@ def test_from_async_code() -> None:
     async def write() -> None:
         block = transaction.atomic()
         await sync_to_async(block.__enter__)()
-        await astash("t", key="a", value=None, series=S)
-        await astash_many([Message("t", key="b", value=None)], series=S)
+        with await aopen_series(S) as series:
+            await series.astash("t", key="a", value=None)
+            await series.astash_many([Message("t", key="b", value=None)])
         assert len(await arelease_series(S)) == 2
         await aopen_series("other")
         assert await adiscard_series("other") == 0
+        assert await (await aopen_series("empty")).arelease() == []
+        assert await (await aopen_series("no use")).adiscard() == 0
+        await astash_delayed("t", key="c", value=None, not_before=timedelta(hours=1))
         await sync_to_async(block.__exit__)(None, None, None)
         with pytest.raises(NotInTransaction):
             await arelease_series(S)
+        with pytest.raises(NotInTransaction, match=r"Use `await astash\(...\)`"):
+            series.stash("t", key="a", value=None)
         await sync_to_async(connections.close_all)()
 
     asyncio.run(write())
-    assert sent() == ["a", "b"]
+    assert (sent(), staged()) == (["a", "b"], ["c"])
     assert (astash.__name__, arelease_series.__name__) == ("astash", "arelease_series")
+    assert OpenSeries.astash.__qualname__ == "OpenSeries.astash"
 
 
 @pytest.fixture
@@ -404,10 +433,8 @@ class TestAtTheSameTime:
 
     def test_a_series_that_rolled_back_counts_for_nobody(self) -> None:
         with begun() as first, begun() as second:
-            first.do(stash, "t", key="x", value=None, series="new", expected=1)
-            late = second.submit(
-                stash, "t", key="y", value=None, series="new", expected=2
-            )
+            first.do(add_many, "x", "new", expected=1)
+            late = second.submit(add_many, "y", "new", expected=2)
             wait_until_blocked()
             first.roll_back()
             late.result(15)
@@ -436,7 +463,8 @@ def test_many_that_race_to_complete_their_series_complete_each_once() -> None:
                 for step in range(2):
                     with transaction.atomic():
                         key = f"{name}/{writer}/{step}"
-                        stash("t", key=key, value=name, series=name, expected=8)
+                        with open_series(name, expected=8) as series:
+                            series.stash("t", key=key, value=name)
         finally:
             connections.close_all()
 

@@ -18,6 +18,7 @@ from django_outbox import (
     open_series,
     release_series,
     stash,
+    stash_delayed,
     stash_many,
 )
 from django_outbox.operations.grants import grants
@@ -118,8 +119,8 @@ def test_from_async_code_it_is_told_too(ear: Ear) -> None:
 @pytest.mark.usefixtures("notifying")
 def test_what_is_staged_tells_nothing(ear: Ear) -> None:
     with transaction.atomic():
-        stash("orders", key="1", value=None, not_before=timedelta(hours=1))
-        stash("orders", key="1", value=None, series="s")
+        stash_delayed("orders", key="1", value=None, not_before=timedelta(hours=1))
+        open_series("s").stash("orders", key="1", value=None)
 
     assert ear.heard() == 0
 
@@ -127,13 +128,13 @@ def test_what_is_staged_tells_nothing(ear: Ear) -> None:
 @pytest.mark.usefixtures("notifying")
 def test_a_released_series_tells_once(ear: Ear) -> None:
     with transaction.atomic():
-        stash_many(many(3), series="by hand")
+        open_series("by hand").stash_many(many(3))
     with transaction.atomic():
         release_series("by hand")
     assert ear.heard() == 1
 
     with transaction.atomic():
-        stash_many(many(3), series="complete", expected=3)
+        open_series("complete", expected=3).stash_many(many(3))
     assert ear.heard() == 1
 
 
@@ -151,10 +152,10 @@ def test_without_the_setting_nothing_is_told(ear: Ear) -> None:
         stash("orders", key="1", value=None)
         stash_many(many(2))
         stash_many(many(COPIED))
-        stash("orders", key="1", value=None, series="s", expected=1)
+        open_series("s", expected=1).stash("orders", key="1", value=None)
 
     assert ear.heard() == 0
-    assert len(statements) == 6
+    assert len(statements) == 7
     assert not any("notify" in statement["sql"] for statement in statements)
 
 
@@ -179,5 +180,5 @@ def test_it_takes_no_privilege_more() -> None:
         cursor.execute('SET LOCAL ROLE "told_app"')
         stash("orders", key="1", value=None)
         stash_many(many(COPIED))
-        stash("orders", key="1", value=None, series="s", expected=1)
+        open_series("s", expected=1).stash("orders", key="1", value=None)
         transaction.set_rollback(True)

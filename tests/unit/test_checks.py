@@ -246,7 +246,7 @@ def test_an_outbox_beside_some_business_rows_is_right(settings: Settings) -> Non
         (_Router(outbox="nowhere", others="nowhere"), "is not in DATABASES"),
         (
             _Router(outbox="default", others="default", migrates=False),
-            "do not allow to migrate",
+            "do not allow its migration",
         ),
     ],
 )

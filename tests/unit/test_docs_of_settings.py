@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django_outbox.message import limits
 from django_outbox.settings.options import OutboxSettings
-from django_outbox.settings.reserved_properties import OWNED_KAFKA_KEYS
+from django_outbox.settings.reserved_properties import RESERVED_PROPERTIES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -36,7 +36,7 @@ def test_every_owned_kafka_property_is_there() -> None:
     section = page.partition("## django_outbox.E004")[2].partition("\n## ")[0]
     table = re.findall(r"^\| (`[^|]+) \|", section, re.MULTILINE)
     shown = {name for cell in table for name in re.findall(r"`([a-z.]+)`", cell)}
-    assert shown == set(OWNED_KAFKA_KEYS)
+    assert shown == set(RESERVED_PROPERTIES)
 
 
 def test_the_limits_are_those_of_the_code() -> None:

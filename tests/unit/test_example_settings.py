@@ -105,8 +105,8 @@ def test_a_password_may_begin_with_a_dollar_sign() -> None:
             "OUTBOX_KAFKA_ACKS",
             "1",
             (
-                "OUTBOX_KAFKA_*: 'acks' is owned by django-outbox: durability is part "
-                "of the promise. Remove it."
+                "OUTBOX_KAFKA_*: 'acks' is reserved by django-outbox: durability is "
+                "part of the promise. Remove it."
             ),
         ),
     ],

@@ -21,7 +21,7 @@ from django_outbox.kafka.config import (
 )
 from django_outbox.kafka.validation import _check_callbacks, check_properties
 from django_outbox.settings.options import OutboxSettings
-from django_outbox.settings.reserved_properties import OWNED_KAFKA_KEYS
+from django_outbox.settings.reserved_properties import RESERVED_PROPERTIES
 from django_outbox.settings.rules import problems
 
 named = partial(OutboxSettings, LEADER_TOPIC="leaders")
@@ -119,7 +119,7 @@ def test_properties_of_the_producer_go_before_those_of_all_clients() -> None:
     assert transactional_config(options, shard=0)["acks"] == "all"
 
 
-@pytest.mark.parametrize("key", sorted(OWNED_KAFKA_KEYS))
+@pytest.mark.parametrize("key", sorted(RESERVED_PROPERTIES))
 def test_what_the_promises_rest_on_cannot_be_overridden(key: str) -> None:
     """rules.py refuses these keys already; here they are without effect."""
     options = named(KAFKA={key: "bad"}, PRODUCER_KAFKA={key: "bad"})

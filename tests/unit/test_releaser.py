@@ -9,7 +9,7 @@ from django_outbox.message.record import ExpiredSeries, StagingDeadlines
 from django_outbox.relay.releaser import Releaser
 
 DAY = 86_400.0
-NOTHING = StagingDeadlines(due=DAY, overdue=DAY, forgettable=DAY, is_expiring=False)
+NOTHING = StagingDeadlines(due=DAY, overdue=DAY, purgeable_at=DAY, is_expiring=False)
 
 
 class Tables:
@@ -86,7 +86,7 @@ def test_it_wakes_when_the_next_message_is_due(due: float, wait: float) -> None:
         (NOTHING._replace(due=0.0), ["release"]),
         (NOTHING._replace(overdue=0.0), ["expire", "clear"]),
         (NOTHING._replace(is_expiring=True), ["clear"]),
-        (NOTHING._replace(forgettable=0.0), ["forget"]),
+        (NOTHING._replace(purgeable_at=0.0), ["forget"]),
     ],
 )
 def test_it_does_what_is_due_and_looks_again_soon(

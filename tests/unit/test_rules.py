@@ -10,7 +10,7 @@ import pytest
 
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.problem import Problem, Rule
-from django_outbox.settings.reserved_properties import OWNED_KAFKA_KEYS
+from django_outbox.settings.reserved_properties import RESERVED_PROPERTIES
 from django_outbox.settings.rules import problems
 
 
@@ -80,7 +80,7 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
         ("KAFKA", []),
         ("OFFSETS", "zookeeper"),
         ("CONSUMER_ATTEMPTS", -1),
-        ("CONSUMER_SILENCE", 0.0),
+        ("CONSUMER_IDLE_TIMEOUT", 0.0),
         ("DEAD_LETTER_SUFFIX", ""),
         ("DEAD_LETTER_SUFFIX", ".dead letters"),
         ("PROCESSED_RETENTION", -1.0),
@@ -143,7 +143,7 @@ def test_other_times_follow_from_the_session_timeout() -> None:
 
 
 @pytest.mark.parametrize("setting", ["KAFKA", "PRODUCER_KAFKA"])
-@pytest.mark.parametrize("key", OWNED_KAFKA_KEYS)
+@pytest.mark.parametrize("key", RESERVED_PROPERTIES)
 def test_an_owned_kafka_property_is_refused(setting: str, key: str) -> None:
     problem = the_problem(**{setting: {key: "x"}})
     assert (problem.rule, problem.setting) == (Rule.KAFKA_KEY, setting)
@@ -159,7 +159,7 @@ def test_a_kafka_property_of_the_projects_is_left_alone() -> None:
 def test_servers_are_one_text(setting: str) -> None:
     problem = the_problem(**{setting: {"bootstrap.servers": ["a:9092", "b:9092"]}})
     assert (problem.rule, problem.setting) == (Rule.VALUE, setting)
-    assert "must be one text, with commas" in problem.message
+    assert "must be one text with commas" in problem.message
 
 
 def test_the_value_of_an_owned_property_is_not_shown() -> None:

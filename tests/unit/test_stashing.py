@@ -18,11 +18,14 @@ from django_outbox import (
     InvalidMessage,
     Message,
     NotInTransaction,
+    OpenSeries,
     StashError,
     astash,
     stash,
+    stash_delayed,
     stash_many,
 )
+from django_outbox.stashing.schedule import SeriesOptions
 from django_outbox.stashing.transaction import current_writer
 from django_outbox.stashing.writing import to_json
 
@@ -118,12 +121,15 @@ def test_a_value_that_is_nested_too_deeply_is_refused() -> None:
 def test_a_value_that_was_forgotten_is_no_tombstone() -> None:
     """On a compacted topic a tombstone deletes what was sent before."""
     missing = "missing 1 required keyword-only argument: 'value'"
+    series = OpenSeries(SeriesOptions("s"), None)
     with pytest.raises(TypeError, match=missing):
         stash("orders", key="1")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=missing):
-        stash("orders", key="1", series="s")  # type: ignore[call-arg]
+        series.stash("orders", key="1")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=missing):
-        stash("orders", key="1", not_before=dt.timedelta(1))  # type: ignore[call-arg]
+        stash_delayed(  # type: ignore[call-arg]
+            "orders", key="1", not_before=dt.timedelta(1)
+        )
     with pytest.raises(TypeError, match=missing):
         asyncio.run(astash("orders", key="1"))  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=missing):

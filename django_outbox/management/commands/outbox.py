@@ -17,6 +17,7 @@ from ...models import ArchivedRecord, OutboxRecord, ParkedRecord, ProcessedMessa
 from ...models.missing_tables import OutboxTables
 from ...models.routing import outbox_database
 from ...observability.answer import Answer
+from ...operations.effective_settings import describe_settings, effective_settings
 from ...operations.grants import grants
 from ...operations.offsets import rewind_topics
 from ...operations.open_series import close_series, list_series
@@ -87,6 +88,11 @@ class Command(BaseCommand):
             "--check", action="store_true", help="only check whether it has run"
         )
         instead.add_argument("--dry-run", action="store_true", help="only print SQL")
+        verbs.add_parser(
+            "settings",
+            help="every setting: its value, and where it comes from",
+            parents=shared,
+        )
         which = verbs.add_parser(
             "identity", help="show which outbox this is", parents=shared
         )
@@ -173,6 +179,12 @@ class Command(BaseCommand):
         found = identity.report(alias)
         answer.document |= found
         answer.say(*identity.describe(found))
+
+    def settings(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
+        """Show the value of every setting, and where it comes from."""
+        found = effective_settings(alias)
+        answer.document["settings"] = found
+        answer.say(*describe_settings(found))
 
     def grants(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Print the minimal privileges of the named roles."""
