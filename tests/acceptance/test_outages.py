@@ -278,7 +278,7 @@ def test_a_start_without_servers_and_fresh_topics_on_a_cold_broker(
     services.kafka.kill()
     services.postgres.kill()
     harvester = harvesters.start()
-    harvester.wait_for_log("the database does not answer")
+    harvester.wait_for_log("The outbox table is unavailable, retrying")
     services.postgres.start()
     harvester.wait_for_log(
         f"Kafka at {services.bootstrap_servers} unavailable: connection refused"
