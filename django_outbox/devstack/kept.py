@@ -189,7 +189,9 @@ class KeptProcess:
             return bool(self._unread or select([self._answers], [], [], timeout)[0])
 
     def _answer(self) -> str:
-        """The keeper's next line."""
+        """The keeper's next line; none after `close`, even if one was read before."""
+        if self._commands.closed:
+            raise DevstackError("The server was closed.")
         while b"\n" not in self._unread:
             with _closed_means_error():
                 more = self._answers.read(4096)

@@ -194,6 +194,20 @@ def test_a_command_that_is_closed_at_its_end_has_not_succeeded(
         kept.run(["echo", "ended"], progress=lambda _: kept.close())
 
 
+def test_a_command_whose_end_was_read_before_the_close_has_not_succeeded(
+    kept: KeptProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short command's pid and exit code may arrive in one read."""
+
+    def read_ahead(_: float) -> bool:
+        kept._unread = kept._unread or kept._answers.read(4096)
+        return True
+
+    monkeypatch.setattr(kept, "_is_answer_there", read_ahead)
+    with pytest.raises(DevstackError, match="closed"):
+        kept.run(["echo", "ended"], progress=lambda _: kept.close())
+
+
 def test_what_a_command_has_started_ends_with_it() -> None:
     kept = KeptProcess("test", ending=signal.SIGKILL)
     kept.start(["sh", "-c", "sleep 1000 & echo $! >child; wait"])
