@@ -205,6 +205,7 @@ def test_wrong_settings_are_one_line_and_code_2(
     assert message in line
 
 
+@pytest.mark.django_db
 def test_a_django_project_has_told_most_of_it_already(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
