@@ -7,7 +7,6 @@ else gets it, or values of it, as an argument.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..exceptions import ConfigurationError
+from ..settings.field_types import has_type, suggestion
 from .payloads.declared import Encoded, find_registry, read_schemas
 
 OWNED_KAFKA_KEYS: Final = {
@@ -170,9 +170,9 @@ def build(values: Mapping[str, Any]) -> PipelineSettings:
     known = {f.name: f.type for f in fields(PipelineSettings)}
     for name, value in values.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigurationError(f"{name}: there is no such setting.{hint}")
+            raise ConfigurationError(
+                f"{name}: there is no such setting.{suggestion(name, known)}"
+            )
         _check_type(name, value, str(known[name]))
     if not values.get("lake"):
         raise ConfigurationError(
@@ -196,20 +196,9 @@ def build(values: Mapping[str, Any]) -> PipelineSettings:
     return settings
 
 
-_ACCEPTED: Final[dict[str, tuple[type, ...]]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "tuple[str, ...]": (tuple, list),
-    "Mapping[str, str]": (Mapping,),
-    "Mapping[str, str | Encoded]": (Mapping,),
-}
-
-
 def _check_type(name: str, value: Any, annotation: str) -> None:
-    is_bool_right = isinstance(value, bool) == (annotation == "bool")
-    if not isinstance(value, _ACCEPTED[annotation]) or not is_bool_right:
-        # Never the value: it may be a password, or an URL with one.
+    if not has_type(value, annotation):
+        # Never the value: it may be a password, or a URL with one.
         shown = type(value).__name__
         raise ConfigurationError(f"{name}: a {shown} is not of type {annotation}.")
 
