@@ -223,8 +223,8 @@ class Clusters:
                 delivered=sum(n for (_, by), n in sent.items() if by == number),
                 taken_over=sum(
                     n
-                    for (origin, by), n in sent.items()
-                    if by == number and origin != number
+                    for (source, by), n in sent.items()
+                    if by == number and source != number
                 ),
                 waiting=sum(message_id not in seen for message_id in written),
             )

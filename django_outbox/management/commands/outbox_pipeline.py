@@ -1,4 +1,4 @@
-"""`python -m django_outbox.pipeline` with what the Django project knows already."""
+"""`python -m django_outbox.pipeline` with the settings of the Django project."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ...settings.options import OutboxSettings
 
 
 class Command(BaseCommand):
-    """Hands settings on; `pipeline/__main__.py` does the rest."""
+    """Runs the pipeline with the project's settings as its defaults."""
 
     help = (
-        "Turn Kafka topics into lake tables on Spark, compare them, and send them"
-        " again. `outbox_pipeline --help` has the commands,"
-        " `outbox_pipeline COMMAND --help` the options of each."
+        "Load Kafka topics into lake tables with Spark, audit them, and send them"
+        " again. `outbox_pipeline --help` lists the commands, `outbox_pipeline"
+        " COMMAND --help` the options of a command."
     )
-    # The pipeline reads settings of its own and says what is wrong with them.
+    # The pipeline validates its own settings.
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -49,30 +49,30 @@ class Command(BaseCommand):
 
 
 def defaults() -> dict[str, Any]:
-    """The project's settings, in the pipeline's words."""
+    """Return the project's settings under the names of the pipeline."""
     chosen = settings.snapshot()
     alias = outbox_database(chosen.DATABASE)
     servers = chosen.KAFKA.get("bootstrap.servers")
     url = _url(connections[alias].settings_dict)
     known = {
-        # Of librdkafka's properties only this one is Java's for certain.
+        # Of librdkafka's properties, only this one surely means the same in Java.
         "kafka": {"bootstrap.servers": servers} if servers else {},
         "database_url": url,
         "table": chosen.TABLE,
         "source": _source(chosen),
     }
     if chosen.CLUSTERS_COUNT > 1:
-        # The others' databases nobody but the user knows.
+        # Only the user knows the databases of the other clusters.
         known["clusters"] = {**dict.fromkeys(chosen.sources, ""), chosen.source: url}
     return merge(known, chosen.PIPELINE)
 
 
 def _source(chosen: OutboxSettings) -> str:
-    """Return this outbox's name in messages; empty where nobody can say it now."""
+    """Return the outbox's name in messages; empty if it cannot be determined now."""
     try:
         return (chosen if chosen.SOURCE else named_settings()).source
     except (DatabaseError, ConfigurationError):
-        # Most commands have no use for it, and the others say that it is missing.
+        # Most commands do not need it, and the others report that it is missing.
         return ""
 
 
