@@ -3,16 +3,16 @@ The outbox at work: `python3 example_project/demo.py`.
 
 Act 1, the outbox: starts PostgreSQL and Kafka, migrates, runs three harvesters
 and a consumer, places orders at a steady rate, kills the leader and the consumer
-in the middle, reads every message back from Kafka, and prints what became of the
-promises. Act 2, the lake: brings the messages into tables and audits them, and a
-copy that it has broken. Exits 1 if a promise was broken.
+halfway, reads every message back from Kafka, and prints which promises were
+kept. Act 2, the lake: loads the messages into tables and audits them, and a copy
+with deliberate faults. Exits 1 if a promise was broken.
 
-Installs what is missing into `.venv`: first what act 1 needs, and Spark while
-act 1 runs. Nothing ends because it takes long; only what no longer moves.
+Installs missing packages into `.venv`: first those of act 1, and Spark while
+act 1 runs. No step has a fixed time limit; a step fails when it makes no progress.
 
 `--clusters 3` shows something else: three databases that replicate to each
-other, each with harvesters of its own, and what becomes of the records of one
-when all its harvesters are killed.
+other, each with its own harvesters, and how the records of one cluster are
+taken over when all its harvesters are killed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from django_outbox.devstack.bootstrap import ensure_environment, is_complete  # noqa: E402
 
 BEGUN = "DJANGO_OUTBOX_DEMO_BEGUN"
-"""Variable for the same script in the environment that it has made: when."""
+"""Start time, passed on when the script restarts in its own environment."""
 
 FIRST = """\
   install    about 50 MB of Python packages, 45 MB of Java archives: about 30 s
@@ -43,8 +43,8 @@ SECOND = """\
 """
 
 TIMES = """\
-Times are for two free cores and a fast network. A slow machine takes longer and
-shows the same: a wait ends early only when nothing has moved for a minute.
+Times are for two free cores and a fast network. A slow machine takes longer; a
+step is only given up when it has made no progress for a minute.
 
 """
 
@@ -53,29 +53,42 @@ def main() -> int:
     """Return the exit code: 1 when a promise was broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
-        "--seconds", type=float, default=20.0, help="how long to place orders"
+        "--seconds",
+        type=float,
+        default=20.0,
+        help="how long to place orders; default: %(default)s",
     )
-    parser.add_argument("--rate", type=float, default=60.0, help="orders a second")
-    parser.add_argument("--harvesters", type=int, default=3, help="processes to start")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=60.0,
+        help="orders per second; default: %(default)s",
+    )
+    parser.add_argument(
+        "--harvesters",
+        type=int,
+        default=3,
+        help="number of harvester processes; default: %(default)s",
+    )
     parser.add_argument(
         "--delivery",
         choices=("at-least-once", "exactly-once"),
         default="at-least-once",
-        help="how the harvesters relay",
+        help="delivery guarantee of the harvesters; default: %(default)s",
     )
     parser.add_argument(
         "--clusters",
         type=int,
         choices=range(2, 6),
-        help="show so many active clusters instead, with two harvesters each",
+        help="show this number of clusters instead, with two harvesters each",
     )
     parser.add_argument(
         "--no-lake",
         action="store_true",
-        help="end after act 1; Spark is not installed",
+        help="stop after act 1, without installing Spark",
     )
     arguments = parser.parse_args()
-    # A supervisor or a closed terminal ends all that was started, as Ctrl-C does.
+    # A supervisor or a closed terminal stops everything, as Ctrl-C does.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
@@ -97,15 +110,15 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         code = _show(arguments, has_lake=has_lake)
     except OutboxError as error:
-        sys.stderr.write(f"The demonstration cannot go on. {error}\n")
+        sys.stderr.write(f"The demo failed: {error}\n")
         return 1
     took = time.monotonic() - float(os.environ[BEGUN])
-    sys.stdout.write(f"All of it took {took:.0f} s.\n")
+    sys.stdout.write(f"Total time: {took:.0f} s.\n")
     return code
 
 
 def _announce(arguments: argparse.Namespace, *, has_lake: bool) -> None:
-    """Say what is downloaded and how long it takes, before anything begins."""
+    """Print what will be downloaded and how long it will take."""
     lines = ["django-outbox at work\n"]
     if not is_complete("demo"):
         lines.append(FIRST)

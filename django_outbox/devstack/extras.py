@@ -1,4 +1,4 @@
-"""What the extras of `pyproject.toml` need, one extra leading to others."""
+"""The requirements of the extras in `pyproject.toml`, including nested extras."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Extras:
     The extras of one project, read with the standard library only.
 
     Args:
-        pyproject: path of its file.
+        pyproject: Path of the project's `pyproject.toml`.
     """
 
     def __init__(self, pyproject: Path) -> None:
-        # Older Pythons, which have none, import this module to say so.
+        # Python before 3.11 has no tomllib but must be able to import this module.
         import tomllib
 
         project = tomllib.loads(pyproject.read_text("utf-8")).get("project", {})
@@ -25,7 +25,7 @@ class Extras:
         self._listed: dict[str, list[str]] = project.get("optional-dependencies", {})
 
     def closure(self, names: set[str]) -> set[str]:
-        """Return these extras and all to which they lead."""
+        """Return these extras and all extras that they include."""
         found: set[str] = set()
         left = set(names)
         while left:
@@ -35,7 +35,7 @@ class Extras:
         return found
 
     def requirements(self, names: set[str]) -> list[str]:
-        """Return the other projects that these extras need."""
+        """Return the requirements of these extras on other projects."""
         return sorted(
             {
                 requirement
@@ -46,7 +46,7 @@ class Extras:
         )
 
     def _own(self, requirement: str) -> set[str]:
-        """The extras of the same project that a requirement names."""
+        """Return the extras of this project that a requirement includes."""
         match = _NAME.match(requirement)
         if not match or _normalized(match[1]) != self._name:
             return set()

@@ -1,10 +1,9 @@
 """
-How other processes of this user find a running devstack.
+Lets other processes of this user find a running devstack.
 
-`python -m django_outbox.devstack` publishes its variables in a file of the
-user's cache folder; the example project's settings read them when their own
-variables are not set. The publisher holds a lock on the file, which the
-system releases however it dies: a file that nobody has locked is stale.
+A devstack publishes its variables in a file of the user's cache folder and
+holds a lock on it. The system releases the lock however the process ends, so a
+file without a lock is stale.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-PATIENCE: Final = 1.0
-"""Seconds for which a reader's short look at the lock may hold a publisher up."""
+LOCK_TIMEOUT: Final = 1.0
+"""Seconds that a publisher waits for the lock; readers hold it for an instant."""
 
 
 def address_file() -> Path:
-    """Where the variables are published; needs the wheels of the devstack."""
+    """Return the path of the file; needs the extra `devstack`."""
     from platformdirs import user_cache_path
 
     return user_cache_path("django-outbox", appauthor=False) / "devstack.json"
@@ -36,11 +35,11 @@ def published(
     """
     Publish these variables while the block runs.
 
-    Yields False, and publishes nothing, while another devstack is published.
+    Yields False and publishes nothing if another devstack is published.
     """
     path = path or address_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The addresses carry a password: for this user's eyes only.
+    # Only this user may read the file, because the URL contains a password.
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         is_ours = _lock(file)
@@ -57,19 +56,19 @@ def published(
 
 
 def running(*, path: Path | None = None) -> dict[str, str]:
-    """The variables of a running devstack; empty when none is published."""
+    """Return the variables of a running devstack; empty if none is published."""
     try:
         with (path or address_file()).open("rb") as file:
             if _try_lock(file.fileno(), fcntl.LOCK_SH):
                 return {}
             return dict(json.load(file))
     except (ImportError, OSError, ValueError):
-        # Not installed, never run, or just beginning or ending.
+        # Not installed, never run, or starting or stopping right now.
         return {}
 
 
 def _lock(file: int) -> bool:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while not _try_lock(file, fcntl.LOCK_EX):
         if time.monotonic() > deadline:
             return False

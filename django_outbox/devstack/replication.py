@@ -1,10 +1,9 @@
 """
 Several PostgreSQL servers whose outboxes replicate to each other.
 
-For tests and for the demo of several clusters: each server publishes its own
-inserts and deletes of the outbox table, and subscribes to those of every
-other. They start empty; whoever asks for them migrates each, runs `manage.py
-outbox cluster init` for each, and then calls `connect()`.
+Each server publishes the inserts and deletes of its outbox table and
+subscribes to those of every other server. The servers start empty: migrate
+each, run `manage.py outbox cluster init` for each, then call `connect()`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .waiting import wait_while_moving
 
 OPTIONS: Final = {
     "wal_level": "logical",
-    # Data that nobody keeps; without it three servers start in two seconds.
+    # The data is disposable; without fsync three servers start in two seconds.
     "fsync": "off",
     # Each server has a worker for every other.
     "max_worker_processes": "40",
@@ -27,29 +26,29 @@ OPTIONS: Final = {
     "max_replication_slots": "40",
     "max_wal_senders": "40",
     "wal_receiver_status_interval": "1s",
-    # How soon a worker comes back whose server was away.
+    # How soon a worker reconnects to a server that was down.
     "wal_retrieve_retry_interval": "100ms",
 }
-"""What differs from an embedded server that is alone."""
+"""Options that differ from a single embedded server."""
 
 REPLICATOR: Final = "replicator"
-"""Whom the servers let read what they publish; it needs no other privilege."""
+"""Role that may read the publications; it needs no other privilege."""
 
-INTERVAL: Final = 0.02
-"""Seconds between two looks at what was asked for."""
+POLL_INTERVAL: Final = 0.02
+"""Seconds between two checks of the state of replication."""
 
 Pair = tuple[int, int]
-"""From a server to a server, by their numbers."""
+"""A direction of replication: source and target, by number."""
 
 
 class Replicas:
     """
-    So many servers, numbered from 0; a context manager that ends them all.
+    Several servers, numbered from 0; a context manager that ends them all.
 
     Args:
-        count: how many.
-        table: name of the outbox table.
-        skews: seconds by which the clock of a server is ahead of the others'.
+        count: Number of servers.
+        table: Name of the outbox table.
+        skews: Seconds by which a server's clock is ahead, by number.
     """
 
     def __init__(
@@ -94,19 +93,19 @@ class Replicas:
 
     @property
     def urls(self) -> list[str]:
-        """For `DATABASE_URL`, by number."""
+        """Database URLs, by number."""
         return [server.address for server in self.servers]
 
     def connect(self, members: Iterable[int] | None = None) -> None:
-        """Begin to replicate, all or some; their tables must be there."""
+        """Start replication between all servers or some; their tables must exist."""
         before = self._connected()
         chosen = set(range(len(self.servers)) if members is None else members)
         for number in sorted(chosen - self._members):
             self._execute(number, _ROLE.format(**self._names(number)))
             self._execute(number, _PUBLISH.format(**self._names(number)))
         self._members |= chosen
-        # One after the other: two that subscribe to each other at the same
-        # time wait for each other's transaction.
+        # One after the other: two servers that subscribe to each other at the same
+        # time would wait for each other's transaction.
         for source, target in self._connected():
             if (source, target) not in before:
                 names = self._names(source, target)
@@ -114,7 +113,7 @@ class Replicas:
         self.wait_until_connected()
 
     def disconnect(self, number: int) -> None:
-        """Let one replicate no more; the others drop what leads to it first."""
+        """Disconnect one server; drops the subscriptions of the others to it first."""
         for source, target in sorted(
             self.of(number), key=lambda pair: pair[0] != number
         ):
@@ -122,7 +121,7 @@ class Replicas:
         self._members.discard(number)
 
     def pause(self, pairs: Iterable[Pair]) -> None:
-        """Stop replicating in these directions, to servers that run; changes wait."""
+        """Pause these directions; the targets must run, and changes accumulate."""
         chosen = set(pairs)
         for pair in chosen:
             self._execute(pair[1], _DISABLE.format(**self._names(*pair)))
@@ -130,11 +129,11 @@ class Replicas:
         wait_while_moving(
             lambda: not any(map(self._is_subscribed, chosen)),
             what="replication to pause",
-            interval=INTERVAL,
+            interval=POLL_INTERVAL,
         )
 
     def resume(self, pairs: Iterable[Pair] | None = None) -> None:
-        """Go on in these directions, by default in all that are paused."""
+        """Resume these directions, by default all that are paused."""
         chosen = self._paused if pairs is None else set(pairs)
         for pair in chosen:
             self._execute(pair[1], _ENABLE.format(**self._names(*pair)))
@@ -146,15 +145,15 @@ class Replicas:
         return [pair for pair in self._connected() if number in pair]
 
     def wait_until_connected(self) -> None:
-        """Wait until each direction that is not paused, of servers that run, works."""
+        """Wait until all directions work that are not paused and whose servers run."""
         wait_while_moving(
             lambda: all(map(self._is_connected, self._working())),
             what="replication to connect",
-            interval=INTERVAL,
+            interval=POLL_INTERVAL,
         )
 
     def wait_until_caught_up(self) -> None:
-        """Wait until what was committed by now is in every table that it should be."""
+        """Wait until everything that is committed now has been replicated."""
         working = self._working()
         ends = {
             source: self._value(source, "SELECT pg_current_wal_lsn()::text")
@@ -171,17 +170,17 @@ class Replicas:
             progress=lambda: [
                 self._value(pair[0], _REPLAYED, self._names(*pair)) for pair in working
             ],
-            interval=INTERVAL,
+            interval=POLL_INTERVAL,
         )
 
     def conflicts(self) -> int:
-        """Return how many rows came in under an id that was there already."""
+        """Return the number of replicated rows whose id existed already."""
         return sum(
             int(self._value(number, _CONFLICTS)) for number in range(len(self.servers))
         )
 
     def close(self) -> None:
-        """End all servers, with their data."""
+        """End all servers and delete their data."""
         for server in self.servers:
             server.close()
 
@@ -198,7 +197,7 @@ class Replicas:
         ]
 
     def _is_subscribed(self, pair: Pair) -> bool:
-        """Whether a worker of the target works in this direction."""
+        """Whether the target has a worker for this direction."""
         return bool(self._value(pair[1], _HAS_WORKER, self._names(*pair)))
 
     def _is_connected(self, pair: Pair) -> bool:

@@ -1,9 +1,9 @@
 """
-A clock of its own for one server: libfaketime, where it can be had.
+A clock of its own for one server, with libfaketime.
 
-It moves the wall clock of a process and leaves its other clocks alone. The
-library comes with the Python package `libfaketime`, for one kind of machine
-only, or with the system's package of that name.
+It shifts the wall clock of a process, but not its monotonic clocks. The library
+comes with the Python package `libfaketime`, for some platforms only, or with
+the system's package of that name.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ _LOOK: Final = "import time; print(time.time() > 4e9)"
 
 def ahead_by(seconds: float, *, copy_to: Path) -> Mapping[str, str]:
     """
-    Return the variables of a process whose clock is so far ahead.
+    Return environment variables that shift the clock of a process.
 
     Args:
-        seconds: may be negative; 0 leaves the clock alone.
-        copy_to: folder of a user who may not read the installed library.
+        seconds: Offset; may be negative. 0 does not change the clock.
+        copy_to: Folder for a copy of the library, for a user who may not read the
+            installed one.
 
     Raises:
-        DevstackError: the library is not there; says how to get it.
+        DevstackError: the library is not installed; says how to install it.
     """
     if not seconds:
         return {}
     if not (library := libfaketime()):
         raise DevstackError(
-            "A clock that is ahead needs libfaketime: `pip install libfaketime`, or"
-            " the package `libfaketime` of Debian and others."
+            "Shifting a server's clock needs libfaketime: run `pip install"
+            " libfaketime`, or install the system package `libfaketime`."
         )
     copy = Path(shutil.copy(library, copy_to))
     copy.chmod(0o644)
@@ -49,7 +50,7 @@ def ahead_by(seconds: float, *, copy_to: Path) -> Mapping[str, str]:
 
 @cache
 def libfaketime() -> Path | None:
-    """Return where the library is, or None if none works on this machine."""
+    """Return the path of the library, or None if none works on this machine."""
     return next(filter(_works, _candidates()), None)
 
 
@@ -62,7 +63,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _works(library: Path) -> bool:
-    """Whether it moves the clock of a process by a hundred years."""
+    """Whether the library can shift the clock of a process by a hundred years."""
     looked = subprocess.run(
         [sys.executable, "-I", "-S", "-c", _LOOK],
         env={**os.environ, **_variables(library, 3.2e9)},
@@ -76,6 +77,6 @@ def _variables(library: Path, seconds: float) -> Mapping[str, str]:
     return {
         "LD_PRELOAD": str(library),
         "FAKETIME": f"{seconds:+f}s",
-        # Time-outs must last as long as they say.
+        # Time-outs must keep their length.
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }

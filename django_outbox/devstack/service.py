@@ -1,4 +1,4 @@
-"""What every service of the devstack can do, wherever it came from."""
+"""The interface of the devstack's services, whatever their source."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..exceptions import OutboxError
 
 START_LIMIT: Final = 300.0
 """
-Seconds until a started server must answer. It takes a few on a quiet machine;
-a server that idles and one that starts on a slow disk cannot be told apart.
+Seconds until a started server must answer. An idle machine needs a few; a hung
+server and one on a slow disk look the same.
 """
 
 _PORTS: Final = range(20_000, 32_000)
 """
-Below what systems give to outgoing connections. A client that keeps trying to
-reach a stopped server on a port from that range may be given the very port as
-its own, connect to itself and keep the server from coming back.
+Below the range for outgoing connections. A client that keeps connecting to a
+stopped server on a port of that range may get the same port as its source port,
+connect to itself, and so block the port for the server.
 """
 
 
@@ -30,45 +30,45 @@ class DevstackError(OutboxError):
 
 
 class Service(ABC):
-    """One server: running when you get it, and for fault tests at your mercy."""
+    """One server, which fault tests can stop and kill."""
 
     def __init__(self, address: str, *, source: str) -> None:
         self.address = address
         """The database URL, or the bootstrap servers."""
         self.source = source
-        """Where it came from: "environment", "docker" or "embedded"."""
+        """Source of the server: "environment", "docker" or "embedded"."""
 
     @abstractmethod
     def start(self) -> None:
-        """Start it, with its data and at its old address; return when it answers."""
+        """Start the server, at the same address with its data; wait for an answer."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Shut it down in good order; its data stays."""
+        """Shut the server down gracefully; its data stays."""
 
     @abstractmethod
     def kill(self) -> None:
-        """Crash it, as a power cut would."""
+        """Kill the server without a shutdown."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it for good, with its data. May be called twice, and at any time."""
+        """End the server and delete its data. May be called twice, and at any time."""
 
     def restart(self) -> None:
-        """Stop it in good order and start it."""
+        """Shut the server down gracefully and start it."""
         self.stop()
         self.start()
 
 
 class ExternalService(Service):
-    """A server that the environment names: others own it."""
+    """A server from the environment, which the devstack does not manage."""
 
     def __init__(self, address: str, *, variable: str) -> None:
         super().__init__(address, source="environment")
         self._variable = variable
 
     def start(self) -> None:
-        """Take it as it is."""
+        """Do nothing: the server is expected to run."""
 
     def stop(self) -> None:
         self._refuse("stop")
@@ -77,17 +77,17 @@ class ExternalService(Service):
         self._refuse("kill")
 
     def close(self) -> None:
-        """Leave it alone."""
+        """Do nothing: the server is not the devstack's."""
 
     def _refuse(self, verb: str) -> None:
         raise DevstackError(
-            f"The server that {self._variable} names is not the devstack's to"
-            f" {verb}. Ask for one of your own: devstack(sources=PRIVATE)."
+            f"Cannot {verb} the server from {self._variable}: the devstack did not"
+            " start it. Use devstack(sources=PRIVATE) for private servers."
         )
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+    """Return a free port of 127.0.0.1."""
     for port in random.sample(_PORTS, k=200):
         with socket.socket() as probe:
             try:
@@ -109,15 +109,15 @@ def wait_until(
     Wait until a server answers.
 
     Raises:
-        DevstackError: it died or stayed silent; with what `explain` has to say.
+        DevstackError: the server ended or did not answer in time; the message ends
+            with the result of `explain`.
     """
     deadline = time.monotonic() + limit
     while not answers():
         if not is_alive():
-            raise DevstackError(f"The server ended while it started. {explain()}")
+            raise DevstackError(f"The server ended during its start. {explain()}")
         if time.monotonic() > deadline:
             raise DevstackError(
-                f"No answer within {limit:.0f} s, although its process runs."
-                f" {explain()}"
+                f"The server runs but did not answer within {limit:.0f} s. {explain()}"
             )
         time.sleep(0.05)

@@ -1,9 +1,4 @@
-"""
-Compose the devstack: a source for each service, both started at once.
-
-Comes after `bootstrap.py` in our own scripts; what it yields goes into the
-settings of whatever needs a database and a broker.
-"""
+"""Composes the devstack: a source for each service, both started at once."""
 
 from __future__ import annotations
 
@@ -23,39 +18,38 @@ Progress: TypeAlias = Callable[[str], None]
 """Called with one line of text for people, from any thread."""
 
 SOURCES: Final = ("environment", "docker", "embedded")
-"""In this order; `DEVSTACK_SOURCES`, with commas, narrows the choice."""
+"""Sources in order; `DEVSTACK_SOURCES` (comma-separated) restricts them."""
 
 PRIVATE: Final = ("docker", "embedded")
-"""Servers of one's own, to stop and to kill."""
-
+"""Sources of private servers, which may be stopped and killed."""
 
 VARIABLES: Final = {
     "Postgres": "DATABASE_URL",
     "Kafka": "KAFKA_BOOTSTRAP_SERVERS",
 }
-"""Where the environment names a service."""
+"""Environment variables with the addresses of the services."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """A Postgres and a Kafka that answer."""
+    """A running Postgres and a running Kafka."""
 
     postgres: Service
     kafka: Service
 
     @property
     def database_url(self) -> str:
-        """For `DATABASE_URL`: an empty database, and a superuser's name."""
+        """Value for `DATABASE_URL`: an empty database with a superuser."""
         return self.postgres.address
 
     @property
     def bootstrap_servers(self) -> str:
-        """For `KAFKA_BOOTSTRAP_SERVERS`."""
+        """Value for `KAFKA_BOOTSTRAP_SERVERS`."""
         return self.kafka.address
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables that lead a child process to these servers."""
+        """Environment variables for child processes that use these servers."""
         return {
             VARIABLES["Postgres"]: self.database_url,
             VARIABLES["Kafka"]: self.bootstrap_servers,
@@ -67,20 +61,20 @@ def devstack(
     *, sources: Sequence[str] = SOURCES, progress: Progress = lambda _: None
 ) -> Iterator[Stack]:
     """
-    Provide both services while the block runs; end those that were started.
+    Provide both services while the block runs; end those that it started.
 
     Args:
-        sources: Where to look, in this order; `PRIVATE` for fault tests.
-        progress: Hears what is going on while the services start.
+        sources: Sources to try, in this order; `PRIVATE` for fault tests.
+        progress: Called with a line of text while the services start.
 
     Raises:
-        DevstackError: no source has one of the services; says what to do.
+        DevstackError: no source can provide a service; says what to do.
     """
     if chosen := os.environ.get("DEVSTACK_SOURCES"):
         names = [name.strip() for name in chosen.split(",")]
         if unknown := ", ".join(sorted({*names} - {*SOURCES})):
             raise DevstackError(
-                f"DEVSTACK_SOURCES: there is no {unknown}; choose from"
+                f"DEVSTACK_SOURCES: unknown source {unknown}; choose from"
                 f" {', '.join(SOURCES)}."
             )
         sources = [source for source in sources if source in names]
@@ -97,7 +91,7 @@ def devstack(
         yield Stack(postgres=postgres.result(), kafka=kafka.result())
     finally:
         is_over.set()
-        # Closing also ends a start that is still going on, after a Ctrl-C.
+        # After Ctrl-C a start may still be running; closing ends it.
         for service in started:
             service.close()
         executor.shutdown()
@@ -112,7 +106,7 @@ def _start(
     started: list[Service],
     is_over: Event,
 ) -> Service:
-    """Start the service from the first source that has it."""
+    """Start the service from the first source that can provide it."""
     reasons = []
     for source in sources:
         begun = time.monotonic()
@@ -121,7 +115,7 @@ def _start(
             if (service := _build(name, source, progress)) is None:
                 continue
             started.append(service)
-            # After the line above: either the owner closes it, or this sees why.
+            # After the append: either the owner closes it, or this sees the flag.
             if is_over.is_set():
                 break
             service.start()
@@ -131,17 +125,17 @@ def _start(
                 service.close()
             if is_over.is_set():
                 break
-            progress(f"{name}: not from {source}. {str(error).splitlines()[0]}")
+            progress(f"{name}: {source} failed. {str(error).splitlines()[0]}")
             continue
         took = time.monotonic() - begun
-        progress(f"{name} is there ({source}, {took:.1f} s)")
+        progress(f"{name} is ready ({source}, {took:.1f} s)")
         return service
     ways_out = "\n".join([*reasons, f"set {VARIABLES[name]}."])
     raise DevstackError(f"No {name}: {ways_out}")
 
 
 def _build(name: str, source: str, progress: Progress) -> Service | None:
-    """The service from this source, not started, or None if it has none."""
+    """Create the service without starting it; None if the source is unavailable."""
     if source == "environment":
         variable = VARIABLES[name]
         address = os.environ.get(variable)
@@ -159,7 +153,7 @@ def _build(name: str, source: str, progress: Progress) -> Service | None:
     from .embedded_kafka import EmbeddedKafka
     from .embedded_postgres import EmbeddedPostgres
 
-    progress(f"{name}: starting a server of its own")
+    progress(f"{name}: starting an embedded server")
     return (
         EmbeddedPostgres() if name == "Postgres" else EmbeddedKafka(progress=progress)
     )

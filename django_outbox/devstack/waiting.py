@@ -1,10 +1,10 @@
 """
-Wait as long as there is progress, and no longer.
+Waits as long as there is progress.
 
-How long something takes depends on the machine: on a slow network, a slow disk
-or a busy processor ten times as long as here. So a wait ends when it has what
-it waits for, or when nothing has moved for a while; never because the clock
-says so.
+How long something takes depends on the machine: with a slow network, a slow
+disk or a busy processor it may take ten times as long. So a wait ends when its
+condition is true, or when there has been no progress for a while, and never
+after a fixed time.
 """
 
 from __future__ import annotations
@@ -17,54 +17,54 @@ from typing import Final
 
 from .service import DevstackError
 
-STALL_AFTER: Final = 60.0
-"""Seconds without any movement after which a wait gives up."""
+STALL_TIMEOUT: Final = 60.0
+"""Seconds without progress after which a wait gives up."""
 
-_LONGEST_STEP: Final = 1.0
+_MAX_STEP: Final = 1.0
 """
-Seconds without movement that one look can prove. More time may pass between
-two looks when this process itself was suspended, and whatever it waits for may
+Maximum number of seconds that one check adds to the time without progress. If
+more time has passed, this process was suspended, and the awaited process may
 have been suspended with it.
 """
 
 _BLOCK: Final = 65_536
-"""Bytes; less may be the input and output of a process that only idles."""
+"""Bytes of input and output that count as progress; an idle process does less."""
 
 
 class Stalled(DevstackError):
-    """Nothing has moved for a while."""
+    """There was no progress for a while."""
 
 
 class StallDetector:
     """
-    Tells whether a state has stayed the same for too long.
+    Detects that a state has not changed for too long.
 
     Args:
-        patience: seconds without movement that are not a stall yet.
-        clock: returns seconds.
+        timeout: Seconds without a change before it is a stall.
+        clock: Returns seconds.
     """
 
     def __init__(
         self,
         *,
-        patience: float = STALL_AFTER,
+        timeout: float = STALL_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._patience = patience
+        self._timeout = timeout
         self._clock = clock
         self._state: object = None
-        self._looked_at = clock()
-        self._unmoved = 0.0
+        self._checked_at = clock()
+        self._unchanged = 0.0
 
     def is_stalled(self, state: object) -> bool:
         """Compare with the state of the last call; call it at least every second."""
         now = self._clock()
-        passed, self._looked_at = now - self._looked_at, now
+        passed, self._checked_at = now - self._checked_at, now
         if state != self._state:
-            self._state, self._unmoved = state, 0.0
+            self._state, self._unchanged = state, 0.0
         else:
-            self._unmoved += min(passed, _LONGEST_STEP)
-        return self._unmoved > self._patience
+            self._unchanged += min(passed, _MAX_STEP)
+        return self._unchanged > self._timeout
 
 
 def wait_while_moving(
@@ -73,41 +73,39 @@ def wait_while_moving(
     what: str,
     progress: Callable[[], object] = lambda: None,
     shows: Callable[[], object] = lambda: None,
-    patience: float = STALL_AFTER,
+    timeout: float = STALL_TIMEOUT,
     interval: float = 0.1,
 ) -> None:
     """
-    Wait for a condition, for as long as `progress` returns something new.
+    Wait for a condition, as long as the value of `progress` keeps changing.
 
     Args:
-        is_done: the condition.
-        what: what is waited for, for the error.
-        progress: returns what changes as long as there is hope.
-        shows: is called at each look.
-        patience: seconds for which it may stay the same.
-        interval: seconds between two looks.
+        is_done: The condition.
+        what: Description of the condition, for the error.
+        progress: Returns a value that changes while there is progress.
+        shows: Called at each check.
+        timeout: Seconds without progress before it is a stall.
+        interval: Seconds between two checks.
 
     Raises:
-        Stalled: nothing has moved for `patience` seconds.
+        Stalled: no progress for `timeout` seconds.
     """
-    detector = StallDetector(patience=patience)
+    detector = StallDetector(timeout=timeout)
     while not is_done():
         shows()
         if detector.is_stalled(state := progress()):
             last = "" if state is None else f" (last seen: {state})"
-            raise Stalled(
-                f"Waited for {what}, and nothing has moved for {patience:.0f} s{last}."
-            )
+            raise Stalled(f"Waited for {what}; no progress for {timeout:.0f} s{last}.")
         time.sleep(interval)
 
 
 def work_done(pids: Iterable[int], *, output: Path | None = None) -> tuple[int, ...]:
     """
-    Figures that grow while processes and their children get on.
+    Return numbers that grow while processes and their children make progress.
 
-    Whole seconds of processor time, blocks read and written where the system
-    counts them, and the size of their output: a process that only idles moves
-    none of them within a minute.
+    CPU time in whole seconds, blocks read and written (where the system counts
+    them), and the size of the output. An idle process changes none of them
+    within a minute.
     """
     import psutil
 
@@ -118,7 +116,7 @@ def work_done(pids: Iterable[int], *, output: Path | None = None) -> tuple[int, 
             for process in (command, *command.children(recursive=True)):
                 with suppress(psutil.Error):
                     seconds += sum(process.cpu_times()[:2])
-                    # Not on macOS, and not of everybody's processes.
+                    # Not available on macOS, nor for processes of other users.
                     if count := getattr(process, "io_counters", None):
                         counters = count()
                         characters += getattr(counters, "read_chars", 0)

@@ -1,10 +1,11 @@
 """
-Pinned Java archives: which ones, and how they get onto this machine.
+Pinned Java archives, and the Java that runs them.
 
-Each `*.txt` here is one list: `group:artifact:version sha256`, complete, so
-that nothing is resolved transitively. `coordinates.py` reads the lists,
-`resolver.py` downloads and checks. The devstack runs a broker from them, the
-pipeline gives them to Spark.
+Each `*.txt` is a complete list of `group:artifact:version sha256`, so nothing
+is resolved transitively. `coordinates.py` parses the lists, `resolver.py`
+downloads the archives into the user's cache folder and verifies each one, and
+`find_java.py` finds a Java that is new enough. `python -m django_outbox.jars
+LIST` downloads a list.
 """
 
 from __future__ import annotations

@@ -15,17 +15,17 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinate:
-    """One archive, by its name and by its content."""
+    """One archive: its Maven coordinates and its checksum."""
 
     group: str
     artifact: str
     version: str
     sha256: str
-    """Of the whole file, in lower-case hexadecimal."""
+    """SHA-256 of the file, in lower-case hexadecimal."""
 
     @property
     def path(self) -> PurePosixPath:
-        """Where the archive lies below a cache folder."""
+        """Path of the archive below a cache folder."""
         return PurePosixPath(self.group, f"{self.artifact}-{self.version}.jar")
 
     def __str__(self) -> str:
@@ -34,21 +34,21 @@ class Coordinate:
 
 def parse(text: str) -> list[Coordinate]:
     """
-    Read a list: a coordinate with its sha256 on each line, `#` for comments.
+    Parse a list: a coordinate and its sha256 on each line; `#` starts a comment.
 
     Raises:
-        ValueError: names the first line that is neither.
+        ValueError: names the first invalid line.
     """
     coordinates = []
     for line in map(str.strip, text.splitlines()):
         if not line or line.startswith("#"):
             continue
         if not (match := _LINE.fullmatch(line)):
-            raise ValueError(f"Not a coordinate with its sha256: {line!r}")
+            raise ValueError(f"Expected a coordinate and its sha256: {line!r}")
         coordinates.append(Coordinate(**match.groupdict()))
     return coordinates
 
 
 def read_list(name: str) -> list[Coordinate]:
-    """The list `name` that comes with this package, such as `kafka`."""
+    """Return a list of this package by name, such as `kafka`."""
     return parse(files(__package__).joinpath(f"{name}.txt").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""Find a Java runtime that can run Kafka: the machine's, else a wheel's."""
+"""Finds a Java runtime for Kafka and Spark: installed, or from a wheel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Final
 from ..exceptions import OutboxError, install_command
 
 OLDEST: Final = 17
-"""Kafka's broker is compiled for this version."""
+"""The Java version that Kafka's broker is compiled for."""
 
 
 class JavaMissing(OutboxError):
@@ -22,10 +22,10 @@ class JavaMissing(OutboxError):
 
 def find_java(environment: Mapping[str, str] = os.environ) -> str:
     """
-    The path of the first `java` that is new enough.
+    Return the path of the first `java` that is new enough.
 
     Raises:
-        JavaMissing: names what was found and how to get what is needed.
+        JavaMissing: says what was found and how to install Java.
     """
     rejected = []
     for path in _candidates(environment):
@@ -35,9 +35,8 @@ def find_java(environment: Mapping[str, str] = os.environ) -> str:
         rejected.append(f"{path} is version {version}" if version else f"{path} fails")
     found = "; ".join(rejected) or "none was found"
     raise JavaMissing(
-        f"Kafka needs Java {OLDEST} or newer ({found}). Install one, or"
-        f" `{install_command('java')}`, or start Docker, or set"
-        " KAFKA_BOOTSTRAP_SERVERS."
+        f"Kafka needs Java {OLDEST} or newer ({found}). Install Java, run"
+        f" {install_command('java')}, start Docker, or set KAFKA_BOOTSTRAP_SERVERS."
     )
 
 
@@ -54,13 +53,13 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _version(path: str) -> int:
-    """The major version, or 0 when the program is none that runs."""
+    """Return the major version, or 0 if the program does not run."""
     try:
         done = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=20, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return 0
-    # Java 8 and older call themselves 1.8.
+    # Java 8 and older report 1.8 and so on.
     match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
     return int(match[1]) if match else 0

@@ -1,10 +1,10 @@
 """
-Bring pinned archives into the user's cache folder, and prove each one.
+Downloads pinned archives into the user's cache folder and verifies each one.
 
-Every call checks every file against its sha256; only what is missing is
-downloaded, through jgo, which knows the central repository by itself. A
-download lands in a folder of its own and is moved into place when its content
-is proved, so what a killed process leaves behind is never taken for whole.
+Every call verifies the sha256 of every file; only missing files are downloaded
+(with jgo, from the central repository). A download goes to a temporary folder
+and is moved into place after verification, so a killed process never leaves an
+incomplete file in the cache.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from typing import Final
 from ..exceptions import OutboxError
 from .coordinates import Coordinate
 
-DOWNLOADS_AT_ONCE: Final = 8
-"""More brings nothing: the archives are small and the repository is one."""
+PARALLEL_DOWNLOADS: Final = 8
+"""More are not faster: the archives are small and come from one repository."""
 
 ATTEMPTS: Final = 3
-"""For each archive, since one lost connection should not end a set-up."""
+"""Attempts for each archive, because connections may be lost."""
 
 _PARTIAL: Final = ".partial-"
 
 
 class JarError(OutboxError):
-    """A pinned Java archive cannot be had, or is not what it should be."""
+    """A pinned Java archive cannot be downloaded or has the wrong content."""
 
 
 def default_cache() -> Path:
-    """The folder that all projects of this user share."""
+    """Return the cache folder that all projects of this user share."""
     from platformdirs import user_cache_path
 
     return user_cache_path("django-outbox", appauthor=False) / "jars"
 
 
 def are_cached(coordinates: Sequence[Coordinate], *, cache: Path | None = None) -> bool:
-    """Whether all of these archives are on this machine, each proved."""
+    """Whether all of these archives are in the cache, with the right content."""
     cache = cache or default_cache()
-    return all(_is_proved(cache, coordinate) for coordinate in coordinates)
+    return all(_is_verified(cache, coordinate) for coordinate in coordinates)
 
 
 def resolve(
@@ -56,22 +56,22 @@ def resolve(
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """
-    Return the files of these archives, in order, each with its content proved.
+    Return the verified files of these archives, in order.
 
     Raises:
-        JarError: an archive is not to be had, or its sha256 is another.
+        JarError: an archive cannot be downloaded, or its sha256 differs.
     """
     cache = cache or default_cache()
     if not are_cached(coordinates, cache=cache):
         cache.mkdir(parents=True, exist_ok=True)
-        with _alone(cache):
-            # Another process may have brought them while this one waited.
-            missing = [c for c in coordinates if not _is_proved(cache, c)]
+        with _locked(cache):
+            # Another process may have downloaded them while this one waited.
+            missing = [c for c in coordinates if not _is_verified(cache, c)]
             _download(missing, cache, progress)
     return [cache / coordinate.path for coordinate in coordinates]
 
 
-def _is_proved(cache: Path, coordinate: Coordinate) -> bool:
+def _is_verified(cache: Path, coordinate: Coordinate) -> bool:
     path = cache / coordinate.path
     return path.is_file() and _sha256(path) == coordinate.sha256
 
@@ -82,8 +82,8 @@ def _sha256(path: Path) -> str:
 
 
 @contextmanager
-def _alone(cache: Path) -> Iterator[None]:
-    """Hold the cache's lock, and sweep what killed downloads left in it."""
+def _locked(cache: Path) -> Iterator[None]:
+    """Hold the lock of the cache; remove the remains of killed downloads first."""
     folder = os.open(cache, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -98,7 +98,7 @@ def _download(
     coordinates: Sequence[Coordinate], cache: Path, progress: Callable[[str], None]
 ) -> None:
     partial = Path(mkdtemp(prefix=_PARTIAL, dir=cache))
-    executor = ThreadPoolExecutor(DOWNLOADS_AT_ONCE)
+    executor = ThreadPoolExecutor(PARALLEL_DOWNLOADS)
     try:
         futures = [executor.submit(_fetch, c, partial, cache) for c in coordinates]
         for done, future in enumerate(as_completed(futures), start=1):
@@ -111,25 +111,24 @@ def _download(
 
 
 def _fetch(coordinate: Coordinate, partial: Path, cache: Path) -> None:
-    """Download one archive, prove it, move it into the cache."""
+    """Download one archive, verify it, move it into the cache."""
     for attempt in range(ATTEMPTS):
         try:
-            # A folder for each attempt: half a file is no start for the next.
+            # A folder for each attempt, so that none sees half a file.
             path = _download_with_jgo(coordinate, partial / str(attempt))
             break
-        except Exception as error:  # noqa: BLE001 - of jgo and of what it uses
+        except Exception as error:  # noqa: BLE001 - jgo raises errors of many libraries
             cause = error
     else:
         raise JarError(
             f"{coordinate} could not be downloaded: {cause}. The download needs"
-            " access to the central Maven repository; what is already in"
-            f" {cache} is not asked for again."
+            f" access to the central Maven repository; files in {cache} are kept."
         ) from cause
     if (found := _sha256(path)) != coordinate.sha256:
         path.unlink()
         raise JarError(
-            f"{coordinate} is not the pinned file and was removed: its sha256 is"
-            f" {found} instead of {coordinate.sha256}."
+            f"{coordinate} has sha256 {found} instead of the pinned"
+            f" {coordinate.sha256}; the file was removed."
         )
     target = cache / coordinate.path
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -5,25 +5,33 @@ The data pipeline on Spark: topics become lake tables, each record once.
     ▲                   └──────── audit ◀───────┤
     └──────────────────── replay ◀──────────────┘
 
-`ingest.py` copies what the topics hold, as bytes, into `bronze`; Delta's own
-transaction log makes that exactly once. `refine.py` reads `bronze` and tells
-each record apart by the **high-water mark** of its key: the relay promises
-ascending ids for each (source, topic, key), so a record whose id is above its
-key's highest so far is new, and any other is either a copy, which goes, or
-has come out of order, which is kept in `late` and never dropped. The marks
-are the ids in `latest`, the newest state of each key, so there is no state
-that could expire or grow with time.
+`lake/ingest.py` copies the topics as bytes into `bronze`; Delta's transaction
+log makes that exactly once. `lake/refine.py` reads `bronze` and compares each
+record with the **high-water mark** of its key. The relay promises ascending
+ids for each (source, topic, key). A record with an id above the mark is new.
+Any other record is either a duplicate, which is dropped, or out of order,
+which goes to `late` and is never dropped. The marks are the ids in `latest`,
+the newest state of each key, so no state expires or grows with time.
 
-A batch that is cut off anywhere is run again with the same rows. What it had
-already appended is skipped, because each append carries the number of its
-batch; `latest` takes larger ids only, whoever brings them, and comes last:
+An interrupted batch runs again with the same rows. Each append carries the
+number of its batch, so Delta skips appends that it has already committed.
+`latest` only accepts larger ids, and is written last:
 
     quarantine ─ silver ─ late ─ latest
 
-`maintain.py` deletes, compacts and vacuums meanwhile, but of bronze only what
-has been read: the order of its rows is refine's whole knowledge.
+`lake/maintenance.py` deletes, compacts and vacuums while the pipeline runs.
+It never deletes rows of bronze that refine has not read.
 
-Nothing here imports Django or a database driver: executors have neither.
-`session.py` alone builds a session and names Java archives, `tables.py`
-alone knows where tables lie.
+`audit/` compares database, topics and lake. `resend/` sends records back to
+Kafka: from the lake (replay) or from a business table (backfill). `payloads/`
+decodes Avro and Protobuf values into columns.
+
+`__main__.py` parses the command line, `commands/` has one module per command,
+and `pipeline_settings.py` builds the settings. `session.py` opens the Spark
+session; no other module knows about Java archives. `pipeline_run.py` starts
+ingest and refine and supervises them, `query_progress.py` reports their
+batches, and `diagnosis.py` is `doctor`.
+
+Nothing here imports Django or a database driver, because Spark's executors
+have neither.
 """

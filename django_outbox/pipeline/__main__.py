@@ -1,9 +1,9 @@
 """
 The pipeline's command line: `python -m django_outbox.pipeline COMMAND`.
 
-Parses, lets the command run, and turns what it raises into one line and an
+Parses the arguments, runs the command, and turns errors into one line and an
 exit code. Settings come from `--config`, then from the environment, then from
-the options, each over the one before.
+the options; each overrides the one before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .commands import audit, backfill, counts, doctor, jars, maintain, replay, r
 PROGRAM: Final = "python -m django_outbox.pipeline"
 
 NEEDED: Final = ("pyspark", "matplotlib")
-"""What the extra brings and commands import when they run."""
+"""Packages of the extra that commands import when they run."""
 
 _COMMANDS: Final = (jars, doctor, run, audit, counts, maintain, replay, backfill)
 
@@ -34,9 +34,9 @@ def main(
     Run a command and return the exit code.
 
     Args:
-        arguments: Of the command line; this process's own by default.
-        defaults: Settings that everything else overrules.
-        program: What the command is called in its messages.
+        arguments: Command line; this process's own by default.
+        defaults: Settings with the lowest precedence.
+        program: Name of the program in its messages.
     """
     chosen = parser(program).parse_args(arguments)
     try:
@@ -49,9 +49,9 @@ def main(
         if error.name not in NEEDED:
             raise
         code = 2
-        line = f"{error.name} is missing: {install_command('spark')}."
+        line = f"{error.name} is not installed. Run: {install_command('spark')}"
     except Exception as error:
-        # PySpark's errors cannot be named where it may not be installed.
+        # PySpark may not be installed, so its classes cannot be imported here.
         if not type(error).__module__.startswith(("pyspark.", "py4j.")):
             raise
         text = str(error).partition("\n=== Streaming Query ===")[0]
@@ -63,7 +63,7 @@ def main(
 def parser(program: str = PROGRAM) -> ArgumentParser:
     """Return the parser of all commands."""
     parser = ArgumentParser(
-        prog=program, description="Turn Kafka topics into lake tables, on Spark."
+        prog=program, description="Turn Kafka topics into lake tables with Spark."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in _COMMANDS:

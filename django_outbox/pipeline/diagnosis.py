@@ -1,8 +1,8 @@
 """
-What stands between this machine and a running pipeline, and the cure of each.
+Checks whether a pipeline can run here, with a remedy for each failed check.
 
-`python -m django_outbox.pipeline doctor` runs all examinations, and one row
-takes the whole way: to a topic of its own, from there to a table, and back.
+The last check is a round trip: it sends one row to a topic of its own, copies
+it from there to a table, and reads it back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .lake.records import check_columns
 from .payloads.declared import Encoded
 from .payloads.decoder import check
 from .pipeline_run import NO_TOPIC
-from .session import open_session, place, spark_jars
+from .session import open_session, run_mode, spark_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,36 +29,36 @@ if TYPE_CHECKING:
     from .pipeline_settings import PipelineSettings
 
 TOPIC: Final = "outbox-doctor"
-"""Where the row goes; made by the broker, or by hand where it may not."""
-
+"""Topic of the round trip; must be created where the broker does not do it."""
 
 _VALUES: Final = "topic STRING, value BINARY"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The outcome of one examination."""
+    """The outcome of one check."""
 
     name: str
     is_good: bool
     detail: str
-    cure: str = ""
-    """What to do when it is not good."""
+    remedy: str = ""
+    """What to do if the check failed."""
 
 
 def examine(settings: PipelineSettings, *, topic: str = TOPIC) -> Iterator[Finding]:
-    """Yield the findings as they come; after a bad session there are no more."""
-    if place() == "local":
-        yield _try("java", find_java, cure="Install Java 17 or newer.")
+    """Run the checks and yield each finding; stops when Spark does not start."""
+    if run_mode() == "local":
+        yield _try("java", find_java, remedy="Install Java 17 or newer.")
         yield _try(
             "jars",
             lambda: f"{len(spark_jars())} archives, each with its pinned sha256",
-            cure="Give access to the central Maven repository, or copy the cache.",
+            remedy="Allow access to the central Maven repository, or copy the cache"
+            " from another machine.",
         )
     session = _try(
         "spark",
-        lambda: f"{open_session(settings).version}, {place()}",
-        cure=f"Look at the error; `{install_command('spark')}` has PySpark.",
+        lambda: f"{open_session(settings).version}, {run_mode()}",
+        remedy=f"See the error; `{install_command('spark')}` installs PySpark.",
     )
     yield session
     if not session.is_good:
@@ -67,37 +67,37 @@ def examine(settings: PipelineSettings, *, topic: str = TOPIC) -> Iterator[Findi
     yield _try(
         "python",
         lambda: _same_python(spark),
-        cure="Set PYSPARK_PYTHON to the same Python on driver and workers.",
+        remedy="Set PYSPARK_PYTHON to the same Python on driver and workers.",
     )
     if settings.schemas:
         yield from _payloads(spark, settings)
     yield _try(
         "topics",
         lambda: _count_topics(spark, settings),
-        cure="Set kafka and topics, make those that are missing; look whether the"
-        " broker answers from here.",
+        remedy="Set `kafka` and `topics`, create missing topics, and check that this"
+        " machine can reach the broker.",
     )
     if settings.database_url or settings.clusters:
         yield _try(
             "database",
-            lambda: _ask_database(spark, settings),
-            cure="Look whether DATABASE_URL, or each of `clusters`, leads to the"
-            " outbox's database from here.",
+            lambda: _query_databases(spark, settings),
+            remedy="Check that this machine can reach the outbox's database:"
+            " DATABASE_URL, or each URL in `clusters`.",
         )
     yield _try(
         "round trip",
         lambda: _round_trip(spark, settings, topic),
-        cure=f"Create the topic {topic!r}, and let this user write to it and below"
-        " the lake's folder.",
+        remedy=f"Create the topic {topic!r}, and give this user write access to it"
+        " and to the lake's folder.",
     )
 
 
-def _try(name: str, examination: Callable[[], str], *, cure: str) -> Finding:
+def _try(name: str, check: Callable[[], str], *, remedy: str) -> Finding:
     try:
-        detail = examination()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+        detail = check()
+    except Exception as error:  # noqa: BLE001 - every error is a finding
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        return Finding(name=name, is_good=False, detail=lines[0], cure=cure)
+        return Finding(name=name, is_good=False, detail=lines[0], remedy=remedy)
     return Finding(name=name, is_good=True, detail=detail)
 
 
@@ -109,25 +109,25 @@ def _same_python(spark: SparkSession) -> str:
     here = ".".join(map(str, sys.version_info[:2]))
     if row["version"] != here:
         raise ConfigurationError(
-            f"the driver has Python {here}, the workers have {row['version']}"
+            f"the driver runs Python {here}, the workers run {row['version']}"
         )
-    return f"{here} here and in the workers"
+    return f"{here} in driver and workers"
 
 
 def _payloads(spark: SparkSession, settings: PipelineSettings) -> Iterator[Finding]:
-    """Whether values can be decoded, Avro and Protobuf in the workers, too."""
+    """Check that driver and workers can decode the declared values."""
     yield _try(
         "schemas",
         lambda: _try_schemas(spark, settings),
-        cure=f"`{install_command('registry')}`, here and where Spark's workers"
-        " run; look at the file and the message of the topic's schema.",
+        remedy=f"Run `{install_command('registry')}` here and on Spark's workers;"
+        " check `file` and `message` of the topic's schema.",
     )
     encoded = [s for s in settings.schemas.values() if isinstance(s, Encoded)]
     for registry in {schema.registry for schema in encoded if schema.registry}:
         yield _try(
             "registry",
             lambda at=registry: f"{at.url} has {', '.join(at.kinds())}",  # type: ignore[misc]
-            cure="Look whether `registry` answers from here, and at `registry_auth`.",
+            remedy="Check that this machine can reach `registry`, and `registry_auth`.",
         )
 
 
@@ -144,7 +144,7 @@ def _try_schemas(spark: SparkSession, settings: PipelineSettings) -> str:
         from .payloads.columnar import reason
 
         rows = spark.createDataFrame([(topic, b"") for topic in encoded], _VALUES)
-        # What they say of nothing does not matter: that they can say it does.
+        # Only shows that the workers can decode; the result does not matter.
         rows.select(reason(encoded, {})).collect()
         found += [
             f"{topic} {schema.format}, columns {len(columns[topic].fields)}"
@@ -157,23 +157,23 @@ def _count_topics(spark: SparkSession, settings: PipelineSettings) -> str:
     try:
         counted = read_topics(spark, settings).groupBy("topic").count().collect()
     except Exception as error:
-        # Depending on where Spark runs, it is one of several classes.
+        # The class depends on where Spark runs.
         if NO_TOPIC not in str(error):
             raise
-        missing = [t for t in settings.topics if not _is_there(spark, settings, t)]
-        raise TopicMissing(f"Kafka does not have {', '.join(missing)}.") from error
+        missing = [t for t in settings.topics if not _exists(spark, settings, t)]
+        raise TopicMissing(f"Kafka has no topic {', '.join(missing)}.") from error
     return ", ".join(f"{row['topic']} {row['count']:,}" for row in counted) or "empty"
 
 
-def _is_there(spark: SparkSession, settings: PipelineSettings, topic: str) -> bool:
+def _exists(spark: SparkSession, settings: PipelineSettings, topic: str) -> bool:
     try:
         read_topics(spark, replace(settings, topics=(topic,))).isEmpty()
-    except Exception:  # noqa: BLE001 - that they cannot be read together is known
+    except Exception:  # noqa: BLE001 - reading all topics has failed already
         return False
     return True
 
 
-def _ask_database(spark: SparkSession, settings: PipelineSettings) -> str:
+def _query_databases(spark: SparkSession, settings: PipelineSettings) -> str:
     text = "SELECT current_setting('server_version') AS version"
     found = []
     for source, url in settings.outboxes().items():
@@ -193,5 +193,5 @@ def _round_trip(spark: SparkSession, settings: PipelineSettings, topic: str) -> 
     mine = read.where(f"CAST(key AS STRING) = '{token}'")
     mine.write.format("delta").mode("overwrite").save(path)
     if (found := spark.read.format("delta").load(path).count()) != 1:
-        raise ConfigurationError(f"one row was sent and {found} came back")
-    return f"one row, Kafka ({topic}) to {path} and back"
+        raise ConfigurationError(f"sent one row, read back {found}")
+    return f"one row, from Kafka ({topic}) to {path} and back"

@@ -1,9 +1,8 @@
 """
-Runs ingest and refine: once to the end of the topics, or for ever.
+Runs ingest and refine: once to the end of the topics, or continuously.
 
-`__main__.py` enters it with a session and a flag that SIGTERM sets. Then the
-batches at hand are finished; what Spark has begun behind them is run again
-the next time, as after a crash.
+When asked to stop, it finishes the current batches. A batch that Spark started
+after them is repeated in the next run, as after a crash.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ if TYPE_CHECKING:
 
     from .pipeline_settings import PipelineSettings
 
-RETRY: Final = 10.0
-"""Seconds before the queries start again, when what they need is away."""
+RETRY_INTERVAL: Final = 10.0
+"""Seconds before the queries restart after an outage."""
 
-LOOK: Final = 0.3
-"""Seconds between two looks at the queries."""
+POLL_INTERVAL: Final = 0.3
+"""Seconds between two checks of the queries."""
 
-PARTS: Final = ("ingest", "refine")
+STEPS: Final = ("ingest", "refine")
 """The steps, in order."""
 
 _OURS: Final = re.compile(r"^django_outbox\.exceptions\.(\w+): (.+)$", re.MULTILINE)
-"""The end of a traceback that Spark hands on as text."""
+"""The last line of a traceback of ours, which Spark reports as text."""
 
-_KAFKA_AWAY: Final = re.compile(
+_KAFKA_OUTAGE: Final = re.compile(
     r"org\.apache\.kafka\.common\.errors\."
     r"(?:Timeout|Disconnect|Network)Exception: (.+)"
 )
-"""What Spark hands on of its own reader."""
+"""Errors of Spark's Kafka reader that mean an outage."""
 
 NO_TOPIC: Final = "UnknownTopicOrPartitionException"
-"""What it says of a topic that does not exist, without its name."""
+"""Spark's error for a missing topic; it does not name the topic."""
 
 
 def run_once(
@@ -54,26 +53,26 @@ def run_once(
     *,
     stop: threading.Event,
     observers: Sequence[Observer] = (),
-    parts: Sequence[str] = PARTS,
+    steps: Sequence[str] = STEPS,
     reached: Callable[[str], None] = lambda _: None,
 ) -> None:
     """
-    Bring all that the topics hold now into the tables.
+    Load all records that the topics hold now into the tables.
 
     Args:
-        stop: Ends the run when the batch at hand is finished.
-        parts: Steps to run.
-        reached: Hears the name of each table when a batch of refine is in it.
+        stop: When set, the run ends after the current batch.
+        steps: Steps to run.
+        reached: Called with the name of each table that refine has written.
 
     Raises:
-        OutboxError: what a step of ours has raised in a batch.
-        StreamingQueryException: a query failed otherwise; says why.
+        OutboxError: our own code failed in a batch.
+        StreamingQueryException: a query failed for another reason.
     """
     tables.create(spark, settings)
-    for part in parts:
+    for step in steps:
         if not stop.is_set():
             query = _start(
-                part, spark, settings, {"availableNow": True}, reached=reached
+                step, spark, settings, {"availableNow": True}, reached=reached
             )
             supervise([query], stop=stop, observers=observers)
 
@@ -85,44 +84,44 @@ def run_every(
     seconds: float,
     stop: threading.Event,
     observers: Sequence[Observer] = (),
-    parts: Sequence[str] = PARTS,
+    steps: Sequence[str] = STEPS,
     report: Callable[[str], None] = lambda _: None,
 ) -> None:
     """
-    Look for news every so many seconds, until told to stop.
+    Load new records at an interval until `stop` is set.
 
-    While Kafka or the schema registry is away, begin again and again.
+    Restarts the queries after outages of Kafka or of the schema registry.
 
     Args:
-        report: Hears, in a line, what is away each time.
+        report: Called with one line for each outage.
 
     Raises:
-        OutboxError: what a step of ours has raised in a batch, and may not pass.
-        StreamingQueryException: a query failed otherwise; says why.
+        OutboxError: our own code failed in a batch, and a retry will not help.
+        StreamingQueryException: a query failed for another reason.
     """
     tables.create(spark, settings)
     trigger = {"processingTime": f"{seconds} seconds"}
     while not stop.is_set():
-        queries = [_start(part, spark, settings, trigger) for part in parts]
+        queries = [_start(step, spark, settings, trigger) for step in steps]
         try:
             supervise(queries, stop=stop, observers=observers)
         except exceptions.OutboxError as error:
             if not error.retriable:
                 raise
-            report(f"{error} The next attempt is in {RETRY:.0f} s.")
-            stop.wait(RETRY)
+            report(f"{error} Retrying in {RETRY_INTERVAL:.0f} s.")
+            stop.wait(RETRY_INTERVAL)
         else:
             return
 
 
 def _start(
-    part: str,
+    step: str,
     spark: SparkSession,
     settings: PipelineSettings,
     trigger: Mapping[str, Any],
     reached: Callable[[str], None] = lambda _: None,
 ) -> StreamingQuery:
-    if part == "ingest":
+    if step == "ingest":
         return start_ingest(spark, settings, trigger=trigger)
     return start_refine(spark, settings, trigger=trigger, reached=reached)
 
@@ -133,55 +132,57 @@ def supervise(
     stop: threading.Event,
     observers: Sequence[Observer] = (),
 ) -> None:
-    """Follow the queries until one ends, or until told to stop; then end all."""
+    """Run the queries until one ends or `stop` is set; then end them all."""
     batches = [Batches(query) for query in queries]
 
-    def tell() -> None:
+    def notify_observers() -> None:
         for reading in [r for of_query in batches for r in of_query.new()]:
             for observe in observers:
                 observe(reading)
 
     try:
-        while all(query.isActive for query in queries) and not stop.wait(LOOK):
-            tell()
+        while all(query.isActive for query in queries):
+            if stop.wait(POLL_INTERVAL):
+                break
+            notify_observers()
     finally:
         for query in queries:
             finish(query)
-        tell()
+        notify_observers()
     for query in queries:
         if error := query.exception():
             raise translate(error)
 
 
 def translate(error: Exception) -> Exception:
-    """Return the error that ended a query, as one of ours where there is one."""
-    # The last one: those before it are its causes.
+    """Convert the error that ended a query into one of ours, if one matches."""
+    # The last match: earlier ones are its causes.
     for name, message in reversed(_OURS.findall(str(error))):
         kind = getattr(exceptions, name, None)
         if isinstance(kind, type) and issubclass(kind, exceptions.OutboxError):
             return kind(message)
-    if away := _KAFKA_AWAY.search(str(error)):
-        return exceptions.KafkaUnavailable(f"Kafka does not answer: {away[1]}.")
+    if outage := _KAFKA_OUTAGE.search(str(error)):
+        return exceptions.KafkaUnavailable(f"Kafka is unavailable: {outage[1]}.")
     if NO_TOPIC in str(error):
         return exceptions.TopicMissing(
-            "Kafka does not have all of the topics; `doctor` names the missing ones."
+            "At least one topic does not exist; `doctor` names the missing ones."
         )
     return error
 
 
 def finish(query: StreamingQuery) -> None:
-    """End a query when the batch at hand is finished."""
-    at_hand = _finished(query)
+    """Stop a query after its current batch."""
+    finished = _last_finished(query)
     while (
         query.isActive
         and query.status["isTriggerActive"]
-        and _finished(query) == at_hand
+        and _last_finished(query) == finished
     ):
-        time.sleep(LOOK / 10)
+        time.sleep(POLL_INTERVAL / 10)
     query.stop()
 
 
-def _finished(query: StreamingQuery) -> int:
-    """The number of the last finished batch."""
+def _last_finished(query: StreamingQuery) -> int:
+    """Return the number of the last finished batch; -1 before the first."""
     progress = query.lastProgress
     return -1 if progress is None else int(progress.batchId)

@@ -1,13 +1,12 @@
 """
-What the pipeline needs to know, from a file, a mapping or the environment.
+Settings of the pipeline, from a file, a mapping or the environment.
 
-`__main__.py` and the management command build one `PipelineSettings`; all
-else gets it, or values of it, as an argument.
+`build()` validates them once; other code takes the resulting value as an
+argument and never reads the environment.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..exceptions import ConfigurationError
+from ..settings.field_types import has_type, suggestion
 from .payloads.declared import Encoded, find_registry, read_schemas
 
 OWNED_KAFKA_KEYS: Final = {
@@ -26,81 +26,82 @@ OWNED_KAFKA_KEYS: Final = {
     "key.deserializer": "the lake holds bytes",
     "value.deserializer": "the lake holds bytes",
 }
-"""Client properties that the pipeline sets itself, each with the reason."""
+"""Client properties that the pipeline reserves, each with the reason."""
 
 CLUSTER: Final = re.compile(r"(.+)/(\d+)\Z")
-"""The source of one of several clusters: a name and its number."""
+"""The source of one of several clusters: the outbox's name and the cluster id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """One pipeline: which topics, where its lake is, how Spark runs it."""
+    """One pipeline: its topics, its lake, and how Spark runs."""
 
     lake: str
-    """Folder or URI of the tables and checkpoints; one pipeline for each."""
+    """Folder or URI of the tables and checkpoints; not shared between pipelines."""
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Client properties as Java knows them, `bootstrap.servers` among them."""
+    """Properties of Kafka's Java client, including `bootstrap.servers`."""
     topics: tuple[str, ...] = ()
-    """The topics to keep."""
+    """Topics to read."""
     topic_pattern: str = ""
-    """Instead of `topics`: a Java regular expression; new topics are found."""
+    """Instead of `topics`: a Java regular expression; new topics are discovered."""
     batch_records: int = 250_000
-    """Most records that one batch takes from Kafka."""
+    """Maximum number of records that one batch reads from Kafka."""
     batch_files: int = 16
-    """Most files that one batch takes from bronze: a million records, if ingest
-    came with full batches of four partitions."""
+    """Maximum number of files that one batch reads from bronze: a million records
+    if ingest wrote full batches of four partitions."""
     fail_on_data_loss: bool = True
-    """Stop when Kafka has deleted what was not ingested yet."""
+    """Stop if Kafka has deleted records that were not ingested."""
     schemas: Mapping[str, str | Encoded] = field(default_factory=dict)
-    """For each topic with JSON values: its columns, as `CREATE TABLE` has them.
-    For one with values in Avro or Protobuf: where its schema is."""
+    """For each topic with JSON values: its columns in the syntax of `CREATE TABLE`.
+    For a topic with Avro or Protobuf values: where its schema is."""
     registry: str = ""
-    """URL of the schema registry that knows the ids in Confluent's wire format."""
+    """URL of the schema registry for ids in Confluent's wire format."""
     registry_auth: str = field(default="", repr=False)
-    """User and password for it, with a colon between them."""
+    """`user:password` for the registry."""
     database_url: str = field(default="", repr=False)
-    """The outbox's database, for `audit` and `doctor`; empty without one."""
+    """The outbox's database, for `audit`, `counts`, `backfill` and `doctor`; empty =
+    none."""
     table: str = "outbox"
-    """The outbox table."""
+    """Name of the outbox table."""
     source: str = ""
-    """The outbox's own name in the header `outbox-source`; for `audit`."""
+    """The outbox's name in the header `outbox-source`, for `audit`."""
     clusters: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Instead, when the outbox has several clusters: the URL of each one's database,
-    by its source, `shop/0` for instance."""
+    """Instead of `database_url`, for an outbox with several clusters: the URL of each
+    cluster's database by its source, such as `shop/0`."""
     cores: str = "*"
-    """Of this machine, when Spark runs in this process."""
+    """Cores to use when Spark runs in this process."""
     memory: str = "2g"
-    """Of the driver, when Spark runs in this process."""
+    """Memory of the driver when Spark runs in this process."""
     spark: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Further Spark properties."""
     bronze_days: int = 0
-    """Days that `maintain` keeps what refine has read of bronze; 0 is for ever."""
+    """Days that `maintain` keeps rows of bronze that refine has read; 0 = no limit."""
     silver_days: int = 0
-    """Days that it keeps silver, late and quarantine; 0 is for ever."""
+    """Days that `maintain` keeps rows of silver, late and quarantine; 0 = no limit."""
     metrics_file: str = ""
-    """Where to write Prometheus text after each batch; empty = nowhere."""
+    """File for Prometheus text, written after each batch; empty = none."""
 
     def table_path(self, table: str) -> str:
-        """Where a table lies."""
+        """Return the path of a table."""
         return f"{self.lake}/{table}"
 
     def outboxes(self) -> Mapping[str, str]:
         """
-        Return the URLs of the databases to compare with, by their sources.
+        Return the URLs of the databases to compare with, by source.
 
         Raises:
-            ConfigurationError: of one of several clusters it is not known.
+            ConfigurationError: the URL of a cluster is missing.
         """
         if missing := ", ".join(name for name, url in self.clusters.items() if not url):
             raise ConfigurationError(
-                f"clusters: the database of {missing} is missing. A message is in that"
-                " of the cluster that has sent it, so all are asked."
+                f"clusters: the database URL of {missing} is missing. Each cluster"
+                " archives only the messages that it sent, so all are needed."
             )
         alone = {self.source: self.database_url} if self.database_url else {}
         return self.clusters or alone
 
     def checkpoint(self, query: str) -> str:
-        """Where a query notes what it has done."""
+        """Return the path of a query's checkpoint."""
         return f"{self.lake}/_checkpoints/{query}"
 
 
@@ -117,15 +118,15 @@ ENVIRONMENT: Final = {
     "OUTBOX_TABLE": "table",
     "OUTBOX_SOURCE": "source",
 }
-"""Variables and the settings that they overrule."""
+"""Environment variables and the settings that they override."""
 
 
 def read_file(path: Path) -> dict[str, Any]:
     """
-    Read settings from TOML.
+    Read settings from a TOML file.
 
     Raises:
-        ConfigurationError: names the file and what is wrong with it.
+        ConfigurationError: the file cannot be read or parsed.
     """
     try:
         return tomllib.loads(path.read_text("utf-8"))
@@ -134,7 +135,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def read_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """The settings that the environment has."""
+    """Return the settings from environment variables."""
     values: dict[str, Any] = {
         name: text
         for variable, name in ENVIRONMENT.items()
@@ -148,7 +149,7 @@ def read_environment(environment: Mapping[str, str] = os.environ) -> dict[str, A
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay settings over each other, the last on top; mappings key by key."""
+    """Merge settings, the last one wins; mappings are merged key by key."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():
@@ -162,27 +163,27 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 def build(values: Mapping[str, Any]) -> PipelineSettings:
     """
-    Turn settings by name into `PipelineSettings`.
+    Validate settings by name and return `PipelineSettings`.
 
     Raises:
-        ConfigurationError: with one line for the first problem.
+        ConfigurationError: one line about the first problem.
     """
     known = {f.name: f.type for f in fields(PipelineSettings)}
     for name, value in values.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigurationError(f"{name}: there is no such setting.{hint}")
+            raise ConfigurationError(
+                f"{name}: there is no such setting.{suggestion(name, known)}"
+            )
         _check_type(name, value, str(known[name]))
     if not values.get("lake"):
         raise ConfigurationError(
-            "lake: say where the tables are to lie, a folder or a URI"
-            " (OUTBOX_PIPELINE_LAKE, or --lake)."
+            "lake: set the folder or URI of the tables (OUTBOX_PIPELINE_LAKE, or"
+            " --lake)."
         )
-    # Spark would take a relative path for one of its own working directory.
+    # Spark would resolve a relative path in its own working directory.
     lake = str(values["lake"]).rstrip("/")
     lake = lake if "://" in lake else str(Path(lake).absolute())
-    # As Spark takes them apart, so that all commands mean the same topics.
+    # Split as Spark does, so that all commands read the same topics.
     listed = ",".join(map(str, values.get("topics", ()))).split(",")
     topics = tuple(topic.strip() for topic in listed if topic.strip())
     registry = find_registry(
@@ -196,39 +197,28 @@ def build(values: Mapping[str, Any]) -> PipelineSettings:
     return settings
 
 
-_ACCEPTED: Final[dict[str, tuple[type, ...]]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "tuple[str, ...]": (tuple, list),
-    "Mapping[str, str]": (Mapping,),
-    "Mapping[str, str | Encoded]": (Mapping,),
-}
-
-
 def _check_type(name: str, value: Any, annotation: str) -> None:
-    is_bool_right = isinstance(value, bool) == (annotation == "bool")
-    if not isinstance(value, _ACCEPTED[annotation]) or not is_bool_right:
-        # Never the value: it may be a password, or an URL with one.
+    if not has_type(value, annotation):
+        # Never the value: it may be a password, or a URL with one.
         shown = type(value).__name__
         raise ConfigurationError(f"{name}: a {shown} is not of type {annotation}.")
 
 
 def _check(settings: PipelineSettings) -> None:
     if "`" in settings.lake:
-        raise ConfigurationError("lake: a path with '`' cannot be named in SQL.")
+        raise ConfigurationError("lake: the path must not contain '`'.")
     if settings.topics and settings.topic_pattern:
-        raise ConfigurationError("topic_pattern: choose it or `topics`, not both.")
+        raise ConfigurationError("topic_pattern: set it or `topics`, not both.")
     for name in ("batch_records", "batch_files"):
         if getattr(settings, name) < 1:
             raise ConfigurationError(f"{name}: must be at least 1.")
     for name in ("bronze_days", "silver_days"):
         if getattr(settings, name) < 0:
-            raise ConfigurationError(f"{name}: must be 0, for ever, or more.")
+            raise ConfigurationError(f"{name}: must be 0 (no limit) or more.")
     if settings.metrics_file and not Path(settings.metrics_file).parent.is_dir():
         raise ConfigurationError(
             f"metrics_file: the folder of {settings.metrics_file!r} does not exist;"
-            " make it, or choose another."
+            " create it or choose another."
         )
     _check_kafka(settings.kafka)
     _check_clusters(settings.clusters)
@@ -238,12 +228,12 @@ def _check_kafka(kafka: Mapping[str, Any]) -> None:
     for key, value in kafka.items():
         if reason := OWNED_KAFKA_KEYS.get(key):
             raise ConfigurationError(
-                f"kafka: {key!r} is the pipeline's own: {reason}. Remove it."
+                f"kafka: {key!r} is reserved: {reason}. Remove it."
             )
         if isinstance(value, list | tuple):
             raise ConfigurationError(
-                f"kafka: {key!r}: a {type(value).__name__} must be one text, with"
-                " commas in it."
+                f"kafka: {key!r} is a {type(value).__name__}; write one string with"
+                " commas."
             )
 
 
@@ -251,6 +241,6 @@ def _check_clusters(clusters: Mapping[str, str]) -> None:
     parts = [CLUSTER.match(name) for name in clusters]
     if not all(parts) or len({part[1] for part in parts if part}) > 1:
         raise ConfigurationError(
-            f"clusters: {', '.join(clusters)} must be one name with the number of each"
-            " cluster behind it: shop/0, shop/1."
+            f"clusters: {', '.join(clusters)} must be one name followed by the id of"
+            " each cluster: shop/0, shop/1."
         )

@@ -1,8 +1,8 @@
 """
-How far the queries are: a live line, plain or JSON lines, Prometheus text.
+Progress of the queries: a live line, plain or JSON lines, Prometheus text.
 
-`harvester/process.py` asks each query for the batches that it has finished and hands a
-`Reading` of each to the observers here.
+`Batches` yields a `Reading` for each batch that a query has finished; an
+observer shows it.
 """
 
 from __future__ import annotations
@@ -22,24 +22,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One batch of a query, finished."""
+    """A finished batch of a query."""
 
     query: str
     """`ingest` or `refine`."""
     batch: int
-    """Its number."""
+    """Number of the batch."""
     rows: int
-    """What it has read."""
+    """Rows that it read."""
     seconds: float
-    """What it took."""
+    """Duration."""
     rate: float
-    """Rows in a second."""
+    """Rows per second."""
     lag: int | None
-    """Records that Kafka has beyond it, markers of transactions included."""
+    """Offsets between the batch and the end of the topics, transaction markers
+    included; None when the source is not Kafka."""
 
     @property
     def time_left(self) -> float | None:
-        """Seconds to the end at this rate."""
+        """Seconds until the lag is gone at this rate."""
         return self.lag / self.rate if self.lag and self.rate else None
 
 
@@ -48,14 +49,14 @@ Observer: TypeAlias = Callable[[Reading], None]
 
 
 class Batches:
-    """The finished batches of one query, each once."""
+    """Yields each finished batch of one query once."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
         self._last = ""
 
     def new(self) -> Iterator[Reading]:
-        """Those that have finished since the last call."""
+        """Yield the batches that finished since the last call."""
         for progress in self._query.recentProgress:
             # Attributes: the mapping is empty on a Connect client.
             if progress.timestamp > self._last:
@@ -65,7 +66,7 @@ class Batches:
 
 
 def read(progress: Any) -> Reading:
-    """Take what matters from Spark's progress of one batch."""
+    """Convert Spark's progress of one batch."""
     seconds = progress.batchDuration / 1000
     return Reading(
         query=progress.name,
@@ -78,7 +79,7 @@ def read(progress: Any) -> Reading:
 
 
 def _lag(source: Any) -> int | None:
-    """Offsets of Kafka behind the batch; other sources have none."""
+    """Offsets in Kafka beyond the batch; None for other sources."""
     if not source.description.startswith("KafkaV2"):
         return None
     newest, reached = _offsets(source.latestOffset), _offsets(source.endOffset)
@@ -86,7 +87,7 @@ def _lag(source: Any) -> int | None:
 
 
 def _offsets(text: str | None) -> dict[tuple[str, str], int]:
-    # Spark writes null for a batch that it runs again.
+    # Spark writes null for a batch that it repeats.
     topics = json.loads(text or "null") or {}
     return {
         (topic, partition): offset
@@ -113,7 +114,7 @@ class JsonLines:
 
 
 class LiveLine:
-    """Observer that keeps one line of a terminal, both queries in it."""
+    """Observer that updates one line of a terminal with both queries."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -143,7 +144,7 @@ class LiveLine:
 
 
 class PlainLines:
-    """Observer that writes a line for people, where there is no terminal."""
+    """Observer that writes a line of text per batch, for output without a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -159,19 +160,19 @@ class PlainLines:
 
 
 _HELP = {
-    "rows_total": ("counter", "Rows that the query has read"),
-    "batches_total": ("counter", "Batches that the query has finished"),
+    "rows_total": ("counter", "Rows read by the query"),
+    "batches_total": ("counter", "Batches finished by the query"),
     "batch_seconds": ("gauge", "Duration of the last batch"),
-    "lag_records": ("gauge", "Records that Kafka has beyond the last batch"),
-    "last_batch_timestamp_seconds": ("gauge", "When the last batch ended"),
+    "lag_records": ("gauge", "Records in Kafka beyond the last batch"),
+    "last_batch_timestamp_seconds": ("gauge", "Unix time when the last batch ended"),
 }
 
 
 class MetricsFile:
     """
-    Observer that keeps Prometheus text in a file, for a textfile collector.
+    Observer that writes Prometheus text to a file, for a textfile collector.
 
-    The file is replaced as a whole: a scrape never sees half of it.
+    The file is replaced atomically: a scrape never sees half of it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -191,7 +192,7 @@ class MetricsFile:
         partial.replace(self._path)
 
     def text(self) -> str:
-        """All metrics in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         lines = []
         for name, by_query in self._values.items():
             kind, words = _HELP[name]

@@ -1,9 +1,9 @@
 """
-The one place that builds a Spark session and names Java archives.
+The one place that builds a Spark session and knows about Java archives.
 
-Where Spark runs is not the code's business: under `spark-submit` and with
-`SPARK_REMOTE` whoever started it has chosen the cluster and its archives.
-Otherwise Spark runs inside this process, with the pinned archives.
+Under `spark-submit` and with `SPARK_REMOTE`, the cluster and its archives have
+been chosen already. Otherwise Spark runs inside this process, with the pinned
+archives.
 """
 
 from __future__ import annotations
@@ -29,53 +29,52 @@ DELTA: Final = {
         "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     ),
 }
-"""What teaches Spark Delta's statements; a Connect server has it at its start."""
+"""Enables Delta's SQL statements; a Connect server must be started with them."""
 
 EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
-    # Tasks that list a table's one folder for VACUUM; else ten thousand.
+    # Tasks that list a table's folder for VACUUM; the default is ten thousand.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
-    # A batch is held in memory while it is written to several tables.
+    # A batch stays in memory while it is written to several tables.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
-"""What the tables' meaning, their upkeep and the speed of batches depend on."""
+"""Properties that correct results, maintenance and speed depend on."""
 
 LOCAL: Final = {
-    # Without these the driver takes the machine's name, which may not resolve.
+    # Without these the driver uses the host name, which may not resolve.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # The defaults are for clusters: two hundred tiny tasks for each shuffle,
-    # fifty for each look at a table.
+    # The defaults suit clusters: two hundred tiny tasks per shuffle, fifty per
+    # snapshot of a table.
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-"""What suits one machine."""
+"""Properties for one machine."""
 
 JAVA: Final = (
-    # Two cores have no use for a collector that works beside the job.
+    # A concurrent collector would compete with the job for two cores.
     "-XX:+UseParallelGC",
-    # Spark's classes need that much; on the way there each step is a full
-    # collection.
+    # Spark's classes need this much; growing to it costs full collections.
     "-XX:MetaspaceSize=256m",
-    # Starting Spark runs a lot of code a few times. Java's second compiler is
-    # kept for what runs twenty times as often as it would wait for: it saves a
-    # third of the start's CPU time, and no batch is slower (tests/benchmarks).
+    # Starting Spark runs a lot of code only a few times. With thresholds twenty
+    # times the default, the optimizing compiler skips it: that saves a third of
+    # the start's CPU time, and no batch is slower (tests/benchmarks).
     "-XX:Tier4InvocationThreshold=100000",
     "-XX:Tier4MinInvocationThreshold=12000",
     "-XX:Tier4CompileThreshold=300000",
     "-XX:Tier4BackEdgeThreshold=800000",
     f"-Dlog4j2.configurationFile='{Path(__file__).with_name('log4j2.properties')}'",
 )
-"""Options of Java for one machine; `spark.driver.extraJavaOptions` replaces them."""
+"""Java options for one machine; `spark.driver.extraJavaOptions` replaces them."""
 
 
-def place(environment: Mapping[str, str] = os.environ) -> str:
-    """Who runs Spark: "connect", "submit" or, in this process, "local"."""
+def run_mode(environment: Mapping[str, str] = os.environ) -> str:
+    """Return where Spark runs: "connect", "submit", or "local" (this process)."""
     if environment.get("SPARK_REMOTE"):
         return "connect"
-    # The launcher that starts Python as a driver leaves its address.
+    # Set by the launcher that starts Python as a driver.
     if environment.get("PYSPARK_GATEWAY_PORT"):
         return "submit"
     return "local"
@@ -85,21 +84,21 @@ def open_session(
     settings: PipelineSettings, *, progress: Callable[[str], None] = lambda _: None
 ) -> SparkSession:
     """
-    The session in which everything runs; the one that is there, if there is one.
+    Return the current Spark session, or start one.
 
     Raises:
-        ConfigurationError: PySpark or Java is missing; says what to do.
-        JarError: a pinned archive is not to be had.
+        ConfigurationError: PySpark or Java is missing; says what to install.
+        JarError: a pinned archive cannot be downloaded.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigurationError(
-            f"the package PySpark is missing: {install_command('spark')}."
+            f"PySpark is not installed. Run: {install_command('spark')}"
         )
-    where = place()
+    mode = run_mode()
     properties = {**EVERYWHERE}
-    if where != "connect":
+    if mode != "connect":
         properties |= DELTA
-    if where == "local":
+    if mode == "local":
         _prepare_process()
         jars = ",".join(map(str, spark_jars(progress=progress)))
         properties |= {
@@ -120,22 +119,22 @@ def open_session(
 
 
 def spark_jars(*, progress: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """The files of the pinned archives; downloads what is missing."""
+    """Return the paths of the pinned archives; download missing ones."""
     return resolve(read_list("spark"), progress=progress)
 
 
 def _prepare_process() -> None:
-    """Let Spark find the Java that is new enough, and workers this Python."""
+    """Point Spark to a Java that is new enough, and its workers to this Python."""
     try:
         java = Path(find_java()).resolve()
     except JavaMissing as error:
         raise ConfigurationError(
-            "Spark needs Java 17 or newer: install one, or"
-            f" `{install_command('java')}`."
+            "Spark needs Java 17 or newer. Install one, or run:"
+            f" {install_command('java')}"
         ) from error
     os.environ["JAVA_HOME"] = str(java.parents[1])
-    # Spark would warn that the machine's name leads to this machine.
+    # Spark would warn that the host name resolves to a loopback address.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # The default is whatever `python3` is on the path, not the environment's.
+    # The default is the first `python3` on the path, not this environment's.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from .field_types import has_type, suggestion
 from .kafka_rules import check_kafka
 from .options import OutboxSettings
 from .problem import Problem, Rule
@@ -61,30 +61,16 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _unknown(name: str, known: Mapping[str, Any]) -> Problem:
-    near = difflib.get_close_matches(str(name).upper(), known, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = suggestion(str(name).upper(), known)
     return Problem(Rule.UNKNOWN, str(name), f"there is no such setting.{hint}")
 
 
-_ACCEPTED: Final[dict[str, tuple[type, ...]]] = {
-    "str": (str,),
-    "str | None": (str, type(None)),
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "tuple[str, ...]": (tuple, list),
-    "Mapping[str, Any]": (Mapping,),
-}
-
-
 def _check_type(name: str, value: Any, annotation: Any) -> Problem | None:
-    accepted = _ACCEPTED[annotation]
-    # A bool is an int to Python, but `SHARDS = True` is a mistake.
-    is_bool_right = isinstance(value, bool) == (accepted == (bool,))
-    if isinstance(value, accepted) and is_bool_right:
+    if has_type(value, annotation):
         return None
     # A wrong value of a mapping may contain passwords.
-    shown = f"a {type(value).__name__}" if accepted == (Mapping,) else repr(value)
+    is_mapping = annotation.startswith("Mapping")
+    shown = f"a {type(value).__name__}" if is_mapping else repr(value)
     return Problem(Rule.VALUE, name, f"{shown} is not of type {annotation}.")
 
 

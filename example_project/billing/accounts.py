@@ -1,7 +1,7 @@
 """
 What customers owe: billing's own view of the shop's orders.
 
-Topic `accounts` carries the present balance of each customer.
+Topic `accounts` has the current balance of each customer.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ ACCOUNTS: Final = "accounts"
 
 
 def charge(*, order: int, customer: str, amount: Decimal) -> None:
-    """Put an order on its customer's account; needs a transaction."""
+    """Charge an order to its customer's account; needs a transaction."""
     Charge.objects.create(order=order, customer=customer, amount=amount)
     _move(customer, amount)
 
 
 def settle(order: int) -> None:
-    """Take an order off again: it was paid or cancelled; needs a transaction."""
+    """Remove the charge of a paid or cancelled order; needs a transaction."""
     found = Charge.objects.filter(order=order).first()
     if found:
         found.delete()
@@ -31,7 +31,7 @@ def settle(order: int) -> None:
 
 
 def _move(customer: str, amount: Decimal) -> None:
-    """Change what a customer owes and tell it, in the order of the commits."""
+    """Change a customer's balance and publish it, in the order of the commits."""
     Account.objects.get_or_create(customer=customer)
     account = Account.objects.select_for_update().get(customer=customer)
     account.owed += amount

@@ -12,6 +12,6 @@ class BillingConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Connect the leader's task to the signals."""
-        # The harvester's process must know the leader's tasks, too.
+        """Connect the leader task to the signals."""
+        # The harvester's process needs the leader tasks, too.
         from . import tasks  # noqa: F401

@@ -1,9 +1,9 @@
 """
-Billing listens to the shop: `manage.py runconsumer`.
+Billing consumes the shop's orders: `manage.py runconsumer`.
 
 Each message has its effect once, although amounts are added and subtracted:
-runconsumer notes the message in the transaction of the effect. What `stash()`
-writes there is on its way to Kafka with the same commit.
+runconsumer records the message in the same transaction. Messages that the
+handler stashes are committed with it, too.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from . import accounts
 
 @consumer(ORDERS, group="billing")
 def keep_accounts(message: ConsumedMessage) -> None:
-    """Charge orders that are placed; settle those that are paid or cancelled."""
+    """Charge placed orders; settle paid and cancelled ones."""
     if message.source not in named_settings().sources:
-        # Another shop's, in the same topic: its orders have numbers of their own.
+        # From another shop in the same topic, with its own order numbers.
         return
     order = int(message.key_text())
     event = message.json()

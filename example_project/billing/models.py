@@ -1,4 +1,4 @@
-"""Invoices and who may write them now; what customers owe."""
+"""Invoices, who may write them now, and what customers owe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django_outbox.contrib import fencing
 
 
 class Leadership(fencing.Leadership):
-    """The present leader id of each of billing's singletons."""
+    """The current leader id of each of billing's singleton tasks."""
 
 
 class Invoice(models.Model):
@@ -18,7 +18,7 @@ class Invoice(models.Model):
     order = models.OneToOneField(Order, models.PROTECT, related_name="invoice")
     amount = models.DecimalField(max_digits=10, decimal_places=2)
     leader_id = models.UUIDField(editable=False)
-    """Under which leader id it was written: shows that one process works."""
+    """Leader id of the process that wrote it: shows that only one writes."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -1,4 +1,4 @@
-"""The invoice run: periodic work that two processes must not do at once."""
+"""The invoice run: periodic work for one process at a time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from django_outbox.contrib.singleton import LeaderRun
 from .models import Invoice, Leadership
 
 UNIT: Final = 50
-"""Orders of one unit of work: short, since a successor waits for it."""
+"""Orders per unit of work; a new leader waits for the current unit."""
 
 
 @leader_task(Leadership.objects, interval=settings.BILLING_INTERVAL)
 def invoice_run(run: LeaderRun) -> None:
-    """Write an invoice for every order that has none."""
+    """Write an invoice for every order without one."""
     is_done = False
     while not is_done:
         with run.unit():
-            # A locked order is being changed: the next run finds it.
+            # A locked order is being changed; the next run handles it.
             orders = Order.objects.filter(invoice=None).exclude(status=Status.CANCELLED)
             free = orders.select_for_update(of=("self",), skip_locked=True)
             batch = list(free.order_by("id")[:UNIT])

@@ -1,8 +1,8 @@
 """
 The Celery app of the example.
 
-Without `CELERY_BROKER_URL` tasks run at once in the process that sends them,
-so that the example needs no broker of Celery's.
+Without `CELERY_BROKER_URL` tasks run immediately in the sending process, so
+the example needs no Celery broker.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """
 Turn environment variables into `DATABASES` and `DJANGO_OUTBOX`.
 
-`settings.py` calls it. Only variables that are set reach the dicts, so that
-the library's defaults hold; a mistake is named by its variable, since that is
-what the operator wrote. Empty means not set.
+Only variables that are set reach the dicts, so that the library's defaults
+apply. Errors name the variable. An empty variable counts as not set.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def database(environment: Mapping[str, str]) -> dict[str, Any]:
     Make the value of `DATABASES["default"]`.
 
     Raises:
-        ImproperlyConfigured: with one line; never with the URL's password.
+        ImproperlyConfigured: one line, without the URL's password.
     """
     if not (url := environment.get("DATABASE_URL")):
         raise ImproperlyConfigured(
@@ -57,7 +56,7 @@ def database(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def seconds(environment: Mapping[str, str], name: str, *, default: float) -> float:
-    """Read a duration of the project's own."""
+    """Read a duration of the project in seconds."""
     text = environment.get(name)
     duration = default if not text else _read(name, text, _number)
     if not duration > 0:
@@ -70,7 +69,7 @@ def outbox_settings(environment: Mapping[str, str]) -> dict[str, Any]:
     Make the value of `DJANGO_OUTBOX`.
 
     Raises:
-        ImproperlyConfigured: with one line that names the variable.
+        ImproperlyConfigured: one line that names the variable.
     """
     env = environ.Env()
     env.ENVIRON = {name: text for name, text in environment.items() if text}
@@ -106,10 +105,10 @@ def _read(name: str, text: str, cast: Callable[[str], _Value]) -> _Value:
 
 def _kafka(environment: Mapping[str, str]) -> dict[str, str]:
     """
-    Collect librdkafka's properties: it parses their text itself.
+    Collect librdkafka's properties as text.
 
-    Read past django-environ, which takes a value that begins with a dollar
-    sign, as a password may, for the name of another variable.
+    Does not use django-environ, which treats a value that begins with a dollar
+    sign, as a password may, as the name of another variable.
     """
     properties = {
         name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): text
@@ -127,8 +126,8 @@ def _unknown(name: str, known: Mapping[str, Any]) -> str:
     return f"{name}: there is no such setting.{hint}"
 
 
-# django-environ's own casts are lenient: its float reads "1e3" as 13, its bool
-# takes a typing error for False.
+# django-environ's casts are lenient: its float reads "1e3" as 13, its bool reads a
+# typing error as False.
 
 
 def _integer(text: str) -> int:

@@ -1,7 +1,7 @@
 """
 Settings of the example, from the environment.
 
-Services that no variable names are those of a running devstack: start it with
+Services without a variable are those of a running devstack: start it with
 `python -m django_outbox.devstack`. Importing this module starts nothing.
 """
 
@@ -23,7 +23,7 @@ env = environ.Env()
 env.ENVIRON = {**running(), **{name: text for name, text in os.environ.items() if text}}
 
 DEBUG = env.bool("DJANGO_DEBUG", default=False)
-# A key for each start serves one web process; name one for several.
+# A random key only works for one web process; set one for several.
 SECRET_KEY = env.str("DJANGO_SECRET_KEY", default="") or get_random_secret_key()
 ALLOWED_HOSTS = env.list(
     "DJANGO_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"]
@@ -40,7 +40,7 @@ INSTALLED_APPS = [
     "shop",
     "billing",
 ]
-# Its tasks start Spark: only where there is a lake.
+# Its tasks start Spark, so it is only installed if there is a lake.
 if env.str("OUTBOX_PIPELINE_LAKE", default=""):
     INSTALLED_APPS.append("lake")
 MIDDLEWARE = [
@@ -75,7 +75,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 DJANGO_OUTBOX = outbox_settings(env.ENVIRON)
 
-# Without a broker a task runs at once, in the process that sends it.
+# Without a broker, tasks run immediately in the sending process.
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default="")
 CELERY_TASK_ALWAYS_EAGER = not CELERY_BROKER_URL
 

@@ -1,11 +1,11 @@
 """
-What `demo.py` shows.
+The acts of `demo.py`.
 
-`show.py` directs two acts. `outbox.py` is the first: `workers.py` runs
-harvester processes and hears their events, `relay/ledger.py` places orders and
-compares them with what Kafka holds. `lake.py` is the second: it audits.
-`liveline.py` tells how it goes, `verdict.py` prints the result.
+`show.py` runs two acts. `outbox.py` is the first: `workers.py` runs harvester
+processes and reads their events, `ledger.py` places orders and compares them
+with the messages in Kafka. `lake.py` is the second: it loads and audits a lake.
+`liveline.py` shows progress, `verdict.py` prints the result.
 
-With `--clusters`, `clusters/cluster_ids.py` directs instead: `traffic.py` writes
-to each cluster and counts what comes out of Kafka, `board.py` shows it live.
+With `--clusters`, `clusters.py` runs instead: `traffic.py` writes to each
+cluster and counts the messages in Kafka, `board.py` shows the counts live.
 """

@@ -1,4 +1,4 @@
-"""The live table of several clusters; plain lines where there is no terminal."""
+"""The live table of several clusters; plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ from rich.table import Table
 
 from django_outbox.devstack.waiting import wait_while_moving
 
-REFRESH: Final = 0.25
-"""Seconds between two looks."""
+REFRESH_INTERVAL: Final = 0.25
+"""Seconds between two updates of the table."""
 
 LINE_INTERVAL: Final = 5.0
-"""Seconds between two lines where the table cannot be drawn."""
+"""Seconds between two lines without a terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """What is known of one cluster."""
+    """Counts of one cluster."""
 
     number: int
     harvesters: int
-    """Of its processes, how many run."""
+    """Harvester processes that are running."""
     written: int
-    """Records committed there."""
+    """Records committed in this cluster."""
     delivered: int
-    """Messages that its leader has sent, of whatever cluster."""
+    """Messages sent by its leader, of all clusters."""
     taken_over: int
-    """Of these, messages of other clusters."""
+    """Messages of other clusters sent by its leader."""
     waiting: int
-    """Records written there that nobody has delivered yet."""
+    """Records written in this cluster that no leader has delivered yet."""
 
 
 class Board:
     """
-    Shows the clusters for as long as it is watched.
+    Shows the state of the clusters.
 
     Args:
-        console: where to.
-        look: returns what is known now.
+        console: Output.
+        states: Returns the current states.
     """
 
     def __init__(
-        self, console: Console, look: Callable[[], Sequence[ClusterState]]
+        self, console: Console, states: Callable[[], Sequence[ClusterState]]
     ) -> None:
         self._console = console
-        self._look = look
+        self._states = states
         self._began = time.monotonic()
         self._line_at = 0.0
 
     def watch(self, seconds: float) -> None:
-        """Show for a while."""
+        """Show the states for this many seconds."""
         end = time.monotonic() + seconds
         with self._live() as refresh:
             while time.monotonic() < end:
-                time.sleep(REFRESH)
+                time.sleep(REFRESH_INTERVAL)
                 refresh()
 
     def wait(
@@ -70,21 +70,25 @@ class Board:
         what: str,
         progress: Callable[[], object],
     ) -> None:
-        """Show until something has happened; see `wait_while_moving`."""
+        """Show the states until a condition is true; fails without progress."""
         with self._live() as refresh:
             wait_while_moving(
-                is_done, what=what, progress=progress, shows=refresh, interval=REFRESH
+                is_done,
+                what=what,
+                progress=progress,
+                shows=refresh,
+                interval=REFRESH_INTERVAL,
             )
 
     def show(self) -> None:
-        """Print what is known now, to stay."""
+        """Print the current states permanently."""
         self._console.print(self._table())
 
     @contextmanager
     def _live(self) -> Iterator[Callable[[], None]]:
-        """Yield what shows the present state."""
+        """Yield a function that shows the current states."""
         if not self._console.is_terminal:
-            yield self._perhaps_print
+            yield self._print_line_if_due
             return
         with Live(self._table(), console=self._console, transient=True) as live:
             yield lambda: live.update(self._table())
@@ -94,7 +98,7 @@ class Board:
         table.add_column("cluster")
         for column in ("harvesters", "written", "delivered", "taken over", "waiting"):
             table.add_column(column, justify="right", min_width=10)
-        for state in self._look():
+        for state in self._states():
             table.add_row(
                 str(state.number),
                 str(state.harvesters) if state.harvesters else "[bold red]none",
@@ -105,13 +109,13 @@ class Board:
             )
         return table
 
-    def _perhaps_print(self) -> None:
+    def _print_line_if_due(self) -> None:
         if (now := time.monotonic()) < self._line_at:
             return
         self._line_at = now + LINE_INTERVAL
         clusters = "; ".join(
             f"{state.number}: {state.written:,} written, {state.delivered:,} delivered,"
             f" {state.taken_over:,} taken over"
-            for state in self._look()
+            for state in self._states()
         )
         self._console.print(f"{now - self._began:3.0f} s  {clusters}", soft_wrap=True)

@@ -1,10 +1,10 @@
 """
-Several clusters at work: `demo.py --clusters 3` calls `show_clusters()`.
+Several clusters at work: `demo.py --clusters 3`.
 
-Each has a server, two harvesters and a writer; the servers replicate to each
-other, and all share one Kafka. All harvesters of one cluster are killed while
-its writer goes on; the next cluster takes its records over, until the dead one
-is back.
+Each cluster has a database server, two harvesters and a writer. The servers
+replicate to each other, and all share one Kafka. The harvesters of one cluster
+are killed while its writer continues; the next cluster takes over its records
+until the killed harvesters are restarted.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 SOURCE: Final = "shop"
 
 MAXIMUM_DELAY: Final = 9.0
-"""Seconds that the next cluster waits; more than an election takes: 6 and 2."""
+"""Seconds before the next cluster takes over; an election takes up to 8 seconds."""
 
 MARGIN: Final = 4.0
-"""Seconds that a takeover may need beyond that."""
+"""Additional seconds that a takeover may take."""
 
 TIMING: Final = {
     "OUTBOX_DRAIN_TIMEOUT": "2",
@@ -45,26 +45,26 @@ TIMING: Final = {
 }
 
 KILLED: Final = 1
-"""The cluster whose harvesters die."""
+"""The cluster whose harvesters are killed."""
 
 
 def show_clusters(*, count: int, seconds: float, rate: float, delivery: str) -> int:
     """Run the demonstration; return the exit code."""
     console = Console()
-    # A Kafka of its own, as the servers: it counts all that is in it.
+    # Private services, because the demo counts everything in them.
     with devstack(sources=PRIVATE, progress=console.print) as stack:
-        console.print(f"Starting {count} servers that replicate to each other")
+        console.print(f"Starting {count} database servers with replication")
         with Replicas(count) as replicas:
             os.environ.update(stack.environment)
             os.environ.update(TIMING)
             os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
             os.environ["OUTBOX_DELIVERY"] = delivery
             os.environ["OUTBOX_SOURCE"] = SOURCE
-            # So that each message says which cluster's leader has sent it.
+            # So that each message shows which leader sent it.
             os.environ["OUTBOX_LEADER_HEADER"] = "1"
             os.environ["OUTBOX_CLUSTERS_COUNT"] = str(count)
             clusters = Clusters(replicas)
-            console.print("Migrating each, with ids of its own")
+            console.print("Migrating each database")
             clusters.prepare()
             return clusters.demonstrate(console, stack.bootstrap_servers, seconds, rate)
 
@@ -83,7 +83,7 @@ class Clusters:
         self._tally: Tally | None = None
 
     def prepare(self) -> None:
-        """Make the servers clusters, and let them replicate."""
+        """Migrate the databases, set up the clusters and start replication."""
         with ThreadPoolExecutor(len(self._numbers)) as executor:
             list(executor.map(self._migrate, self._numbers))
         self._replicas.connect()
@@ -91,8 +91,8 @@ class Clusters:
     def demonstrate(
         self, console: Console, bootstrap_servers: str, seconds: float, rate: float
     ) -> int:
-        """Let them work, kill the harvesters of one, and judge."""
-        # Needs Django's models, which the environment leads to.
+        """Run all clusters, kill the harvesters of one, and print the verdict."""
+        # Django's models need the environment.
         os.environ["DATABASE_URL"] = self._replicas.urls[0]
         import django
 
@@ -100,7 +100,7 @@ class Clusters:
         from .traffic import Tally, Writer
 
         next_in_rank = (KILLED + 1) % len(self._numbers)
-        dead, heir = self._workers[KILLED], self._workers[next_in_rank]
+        dead, successor = self._workers[KILLED], self._workers[next_in_rank]
         with ExitStack() as running:
             console.print("Starting two harvesters in each cluster")
             for workers in self._workers:
@@ -111,10 +111,10 @@ class Clusters:
             urls = self._replicas.urls
             self._writers = [Writer(n, urls[n], rate=rate) for n in self._numbers]
             for writer in self._writers:
-                # Before it starts: Ctrl-C may come at any moment.
+                # Registered before the start: Ctrl-C may come at any moment.
                 running.callback(writer.finish)
                 writer.start()
-            board = Board(console, self._look)
+            board = Board(console, self._states)
             board.watch(seconds / 2)
 
             killed_at = boottime_ns()
@@ -122,26 +122,26 @@ class Clusters:
                 dead.kill(name)
             console.print(f"[bold]All harvesters of cluster {KILLED} killed[/bold]")
             board.wait(
-                lambda: _takes_over(heir),
+                lambda: _takes_over(successor),
                 what="the next cluster to take over",
-                progress=heir.progress,
+                progress=successor.progress,
             )
-            started = heir.said("takeover_started")[-1]
-            # It may have begun before: late harvesters are as good as dead.
+            started = successor.said("takeover_started")[-1]
+            # It may have started earlier, if the harvesters were late.
             takeover = max(0.0, (started["boottime_ns"] - killed_at) / 1e9)
             console.print(
-                f"[bold]Cluster {next_in_rank} takes over[/bold] after {takeover:.1f} s"
+                f"[bold]Cluster {next_in_rank} took over[/bold] after {takeover:.1f} s"
             )
             board.watch(seconds / 2)
             board.wait(
-                lambda: self._look()[next_in_rank].taken_over,
+                lambda: self._states()[next_in_rank].taken_over,
                 what="a record that was taken over",
-                progress=heir.progress,
+                progress=successor.progress,
             )
             restarted_at = boottime_ns()
             for name in dead.names:
                 dead.start(name)
-            console.print(f"Harvesters of cluster {KILLED} started again")
+            console.print(f"Harvesters of cluster {KILLED} restarted")
             board.wait(
                 lambda: dead.said("leader_acquired", after_ns=restarted_at),
                 what=f"a leader of cluster {KILLED}",
@@ -151,9 +151,9 @@ class Clusters:
             for writer in self._writers:
                 writer.finish()
             board.wait(
-                lambda: not any(state.waiting for state in self._look()),
+                lambda: not any(state.waiting for state in self._states()),
                 what="all records to be delivered",
-                progress=self._look,
+                progress=self._states,
             )
             self._replicas.wait_until_caught_up()
             board.show()
@@ -176,9 +176,9 @@ class Clusters:
         ) - len(self._workers)
         most = 0 if settings.is_exactly_once else settings.MAX_IN_FLIGHT * changes
         lost, phantoms = len(committed - set(seen)), len(undone & set(seen))
-        states = {state.number: state for state in self._look()}
+        states = {state.number: state for state in self._states()}
         others = sum(s.taken_over for n, s in states.items() if n != next_in_rank)
-        heir = states[next_in_rank].taken_over
+        successor = states[next_in_rank].taken_over
         latest = MAXIMUM_DELAY + MARGIN
         return [
             ("committed", f"{len(committed):,}", None),
@@ -191,7 +191,11 @@ class Clusters:
                 self._tally.out_of_order == 0,
             ),
             (f"duplicates (at most {most:,})", f"{duplicates:,}", duplicates <= most),
-            (f"taken over by the next, {next_in_rank}", f"{heir:,}", heir > 0),
+            (
+                f"taken over by the next, {next_in_rank}",
+                f"{successor:,}",
+                successor > 0,
+            ),
             # A cluster that is late by more than the delay counts as dead.
             ("taken over by any other", f"{others:,}", in_time(others, 0)),
             (
@@ -201,7 +205,7 @@ class Clusters:
             ),
         ]
 
-    def _look(self) -> list[ClusterState]:
+    def _states(self) -> list[ClusterState]:
         assert self._tally is not None
         leaders = {
             event["leader_id"]: number
@@ -219,8 +223,8 @@ class Clusters:
                 delivered=sum(n for (_, by), n in sent.items() if by == number),
                 taken_over=sum(
                     n
-                    for (origin, by), n in sent.items()
-                    if by == number and origin != number
+                    for (source, by), n in sent.items()
+                    if by == number and source != number
                 ),
                 waiting=sum(message_id not in seen for message_id in written),
             )

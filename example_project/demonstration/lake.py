@@ -1,9 +1,9 @@
 """
-The last act: the topics become lake tables, and an audit proves them.
+Act 2: the topics become lake tables, and an audit checks them.
 
-`prove()` ingests, refines and audits what was published. `expose()` does the
-same with a copy of one topic that was broken on purpose, to show that the
-audit finds exactly that. Both leave a page to look at.
+`prove()` ingests, refines and audits the published messages. `expose()` does
+the same with a copy of one topic that has deliberate faults, to show that the
+audit finds exactly those. Both write an HTML report.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 BROKEN_TOPIC = f"{orders.AUDIT}-broken"
 
 REMOVED, DOUBLED, SWAPPED = 3, 4, 2
-"""What is done to the copy: messages, messages, and pairs of neighbours."""
+"""Faults of the copy: removed messages, duplicated messages, swapped pairs."""
 
 EXPECTED = {"lost": REMOVED, "copies": DOUBLED, "disorder": SWAPPED}
-"""What the audit must find there, and nothing else."""
+"""Exactly what the audit must find in the copy."""
 
 
 def lake_settings(folder: Path) -> PipelineSettings:
-    """The project's own settings, and this folder for the tables."""
+    """Return the project's settings, with the tables in this folder."""
     topics = [orders.ORDERS, orders.AUDIT]
     return build({**defaults(), "lake": str(folder / "lake"), "topics": topics})
 
 
 def prove(spark: SparkSession, settings: PipelineSettings, report: Path) -> Report:
-    """Bring the topics into the lake, audit, and draw the page `report`."""
+    """Load the topics into the lake, audit, and write the HTML page `report`."""
     run_once(spark, settings, stop=threading.Event())
     found = audit(spark, settings)
     report.write_text(page(found, made=datetime.now(UTC)), "utf-8")
@@ -56,7 +56,7 @@ def prove(spark: SparkSession, settings: PipelineSettings, report: Path) -> Repo
 
 
 def expose(spark: SparkSession, settings: PipelineSettings, report: Path) -> Report:
-    """Break a copy of one topic and of its archive, and audit that."""
+    """Make a faulty copy of one topic and of its archive, and audit it."""
     _copy_archive()
     _copy_topic(settings.kafka["bootstrap.servers"])
     broken = replace(
@@ -69,12 +69,12 @@ def expose(spark: SparkSession, settings: PipelineSettings, report: Path) -> Rep
 
 
 def wrong(report: Report) -> dict[str, int]:
-    """What a report says is wrong, by name."""
+    """Return the problems in a report: name and count."""
     return {name: count for name in WRONG if (count := report.total(name))}
 
 
 def _copy_archive() -> None:
-    """The copy's own database says that all of it was sent."""
+    """Copy the archive, so that the database says that every message was sent."""
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE broken (LIKE outbox)")
         cursor.execute("CREATE TABLE broken_parked (LIKE outbox_parked)")
@@ -87,7 +87,7 @@ def _copy_archive() -> None:
 
 
 def _copy_topic(bootstrap_servers: str) -> None:
-    """Copy each message once, but for what is broken."""
+    """Copy each message once, except for the deliberate faults."""
     config: dict[str, str | int | float | bool] = {
         "bootstrap.servers": bootstrap_servers
     }
@@ -112,7 +112,7 @@ def _copy_topic(bootstrap_servers: str) -> None:
 
 
 def break_some(messages: list[Message]) -> list[Message]:
-    """Remove, swap and double some; never the same one twice."""
+    """Remove, swap and duplicate some messages; at most one fault per message."""
     place = {_id(message): at for at, message in enumerate(messages)}
     keys: dict[bytes | str | None, list[Message]] = {}
     for message in messages:

@@ -1,10 +1,9 @@
 """
-The two sides of the promise: orders as committed, messages as Kafka has them.
+The two sides of the promise: committed orders, and messages in Kafka.
 
-`Orders` places them at a steady rate, with every tenth transaction rolled
-back; billing, which hears of them from Kafka, charges them and tells Kafka of
-the new balance; `compare()` reads the topics to their ends and counts what is
-wrong.
+`Orders` places orders at a steady rate and rolls back every tenth transaction.
+Billing consumes them from Kafka, charges them and publishes the new balance.
+`compare()` reads the topics to their ends and counts the violations.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from django_outbox.devstack.waiting import StallDetector, Stalled
 from django_outbox.models import OutboxRecord
 
 ROLLED_BACK = 10
-"""One transaction of so many is rolled back after its messages were stashed."""
+"""One in this many transactions is rolled back after stashing its messages."""
 
 CUSTOMERS = 20
 
@@ -45,19 +44,19 @@ class Orders:
 
     def __init__(self, *, rate: float) -> None:
         self.placed: list[int] = []
-        """Ids of the committed orders."""
+        """Ids of committed orders."""
         self.rolled_back: list[int] = []
-        """Ids of the orders that were undone with their messages."""
+        """Ids of orders whose transaction was rolled back."""
         self._pause = 1 / rate
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._place, daemon=True)
 
     def start(self) -> None:
-        """Begin to place orders."""
+        """Start placing orders."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Place no more; may be called at any time."""
+        """Stop placing orders; may be called at any time."""
         self._end.set()
         if self._thread.ident:
             self._thread.join()
@@ -88,29 +87,29 @@ class Orders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What Kafka has against what was committed. Counts of messages."""
+    """Counts of messages in Kafka, compared with the committed ones."""
 
     placed: int
-    """Orders that were committed."""
+    """Committed orders."""
     committed: int
     delivered: int
-    """Different messages in the topics."""
+    """Distinct messages in the topics."""
     lost: int
     """Committed orders without a message."""
     phantoms: int
     """Messages of orders that were rolled back."""
     out_of_order: int
-    """First deliveries behind a later message of their key."""
+    """First deliveries after a later message of the same key."""
     duplicates: int
     charged: int
     """Orders that billing has charged."""
     is_balanced: bool
-    """Whether customers owe what was charged, each order once."""
+    """Whether the customers owe exactly the amount of the charged orders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """How much of what was placed has arrived everywhere."""
+    """How many orders have been processed completely."""
 
     placed: int
     charged: int
@@ -119,7 +118,7 @@ class Settled:
 
     @property
     def is_over(self) -> bool:
-        """Whether billing has charged every order, and nothing waits."""
+        """Whether billing has charged every order and the outbox is empty."""
         return self.charged >= self.placed and not self.waiting
 
     def __str__(self) -> str:
@@ -130,7 +129,7 @@ class Settled:
 
 
 def settled(placed: Orders) -> Settled:
-    """Count what has arrived."""
+    """Count the orders that have been processed."""
     return Settled(
         placed=len(placed.placed),
         charged=Charge.objects.count(),
@@ -139,7 +138,7 @@ def settled(placed: Orders) -> Settled:
 
 
 def compare(placed: Orders, bootstrap_servers: str) -> Comparison:
-    """Read the topics and compare them with what was committed."""
+    """Read the topics and compare them with the committed orders."""
     seen: Counter[str] = Counter()
     told: set[int] = set()
     last: dict[tuple[str, bytes], int] = {}
@@ -194,7 +193,7 @@ def read(bootstrap_servers: str, *topics: str) -> list[Message]:
         message = consumer.poll(0.5)
         if message is None:
             if detector.is_stalled((len(messages), left)):
-                raise Stalled(f"Kafka sends nothing of {', '.join(topics)}.")
+                raise Stalled(f"Kafka sends no messages of {', '.join(topics)}.")
         elif (error := message.error()) is None:
             messages.append(message)
         elif error.code() == KafkaError._PARTITION_EOF:

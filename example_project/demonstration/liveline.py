@@ -1,4 +1,4 @@
-"""One line that tells how it goes: it changes in a terminal, repeats elsewhere."""
+"""A line of progress: updated in place on a terminal, otherwise repeated."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rich.markup import escape
 from rich.status import Status
 
 INTERVAL: Final = 5.0
-"""Seconds between two lines where none can be replaced."""
+"""Seconds between two lines without a terminal."""
 
 
 class LiveLine:
     """
-    Shows what happens while the block runs.
+    Shows progress while the block runs.
 
     Args:
-        console: where to.
-        note: returns what else goes on, or nothing; follows each line.
+        console: Output.
+        note: Returns a text to append to each line; may be empty.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class LiveLine:
         self._resources.close()
 
     def show(self, text: str) -> None:
-        """Show this text from now on; cheap enough for several times a second."""
+        """Show this text from now on; may be called several times a second."""
         line = "; ".join(filter(None, [text, self._note()]))
         if self._status:
-            # On one line, with the spinner before it.
+            # Leaves space for the spinner before it.
             self._status.update(escape(line[: self._console.width - 4]))
         elif (now := time.monotonic()) >= self._due:
             self._due = now + INTERVAL

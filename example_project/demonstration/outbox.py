@@ -1,8 +1,8 @@
 """
-The first act: orders, harvesters and billing, and what becomes of the promises.
+Act 1: orders, harvesters and billing, and a check of the promises.
 
-Orders are placed at a steady rate; in the middle the leader and the consumer
-are killed.
+Orders are placed at a steady rate; halfway the leader and the consumer are
+killed.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from .ledger import Comparison, Orders
 
 MARGIN: Final = 3.0
-"""Seconds that a take-over may need beyond the session time-out."""
+"""Seconds that a takeover may take beyond the session time-out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the first act has shown."""
+    """The result of act 1."""
 
     code: int
-    """1 when a promise was broken, else 0."""
+    """1 if a promise was broken, else 0."""
     most_duplicates: int
-    """How many duplicates the take-overs that happened may have made."""
+    """How many duplicates the takeovers may have caused."""
 
 
 def show_outbox(
@@ -48,8 +48,8 @@ def show_outbox(
     harvesters: int,
     note: Callable[[], str],
 ) -> Outcome:
-    """Run the first act; Django must be set up, and the database migrated."""
-    # They need Django's models.
+    """Run act 1; Django must be set up and the database migrated."""
+    # These modules need Django's models.
     from django_outbox.conf import settings
 
     from .ledger import Orders, compare, settled
@@ -59,11 +59,11 @@ def show_outbox(
         console.print(f"Starting {harvesters} harvesters and a consumer")
         workers = running.enter_context(Workers([*names, CONSUMER]))
         line = running.enter_context(LiveLine(console, note=note))
-        line.show("waiting until they are ready and one leads")
+        line.show("waiting for the processes and an election")
         workers.wait_until_ready()
         console.print(f"[bold]{workers.leader()}[/bold] leads")
         placed = Orders(rate=rate)
-        # Before it starts: Ctrl-C may come at any moment.
+        # Registered before the start: Ctrl-C may come at any moment.
         running.callback(placed.finish)
         placed.start()
         _watch(line, placed, seconds / 2)
@@ -76,21 +76,21 @@ def show_outbox(
         successor = workers.wait_for(
             "leader_acquired",
             after_ns=killed_at,
-            shows=lambda: line.show(f"{_count(placed)}; nobody leads"),
+            shows=lambda: line.show(f"{_count(placed)}; no leader"),
         )
         takeover = (successor["boottime_ns"] - killed_at) / 1e9
         console.print(f"[bold]{successor['name']}[/bold] leads after {takeover:.1f} s")
         _watch(line, placed, seconds / 2)
         placed.finish()
 
-        console.print("Waiting until billing has charged all orders")
+        console.print("Waiting for billing to charge all orders")
         wait_while_moving(
             lambda: settled(placed).is_over,
             what="billing to charge all orders, and the outbox to be empty",
             progress=lambda: (settled(placed), workers.progress()),
             shows=lambda: line.show(str(settled(placed))),
         )
-    # The first one was nobody's successor.
+    # The first leader did not take over from another.
     takeovers = len(workers.said("leader_acquired")) - 1
     console.print("Comparing the topics with the database")
     result = compare(placed, bootstrap_servers)
@@ -98,7 +98,7 @@ def show_outbox(
     rows = _rows(
         result, at_most, takeover=takeover, limit=settings.SESSION_TIMEOUT + MARGIN
     )
-    title = f"{settings.DELIVERY}: leader and consumer killed in the middle"
+    title = f"{settings.DELIVERY}: leader and consumer killed halfway"
     code = print_verdict(console, title, rows)
     return Outcome(code=code, most_duplicates=at_most)
 
@@ -124,7 +124,7 @@ def _rows(
             result.charged == result.placed and result.is_balanced,
         ),
         (
-            f"take-over (at most {limit:.0f} s)",
+            f"takeover (at most {limit:.0f} s)",
             f"{takeover:.1f} s",
             in_time(takeover, limit),
         ),
@@ -132,7 +132,7 @@ def _rows(
 
 
 def _watch(line: LiveLine, placed: Orders, seconds: float) -> None:
-    """Show for a while how many orders are placed and how many messages wait."""
+    """Show the number of placed orders and waiting messages for a while."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         line.show(_count(placed))

@@ -1,8 +1,7 @@
 """
-Directs the demonstration: two acts, and a table of promises after each.
+Runs the demo: two acts, and a table of promises after each.
 
-`demo.py` calls `show()` once the environment has what the first act needs;
-what the second one needs is installed while the first one runs.
+The packages of act 2 are installed while act 1 runs.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
 from django_outbox.devstack import devstack
-from django_outbox.devstack.meanwhile import Meanwhile
+from django_outbox.devstack.background_install import BackgroundInstall
 from django_outbox.devstack.stack import PRIVATE
 
 from .liveline import LiveLine
@@ -31,7 +30,7 @@ from .verdict import Row, print_verdict
 PROJECT: Final = Path(__file__).resolve().parents[1]
 
 REPORTS: Final = PROJECT / "reports"
-"""Where the pages of the audits are left."""
+"""Folder for the reports of the audits."""
 
 
 def show(
@@ -43,16 +42,18 @@ def show(
     with ExitStack() as running:
         lake = None
         if has_lake:
-            lake = running.enter_context(Meanwhile("demo-lake", archives="spark"))
+            lake = running.enter_context(
+                BackgroundInstall("demo-lake", archives="spark")
+            )
         console.rule("[bold]Act 1: the outbox[/bold]", align="left")
         with console.status("this may take a while"):
-            # Servers of its own: it kills, counts and compares what is in them.
+            # Private servers, because the demo counts everything in them.
             stack = running.enter_context(
                 devstack(sources=PRIVATE, progress=console.print)
             )
             os.environ.update(stack.environment)
             os.environ["OUTBOX_DELIVERY"] = delivery
-            # The audit compares with what the harvesters purged.
+            # The audit needs the purged records.
             os.environ["OUTBOX_ARCHIVE"] = "1"
             _set_up(console)
         outcome = show_outbox(
@@ -85,14 +86,14 @@ def _set_up(console: Console) -> None:
     django.setup()
 
 
-def _note(lake: Meanwhile | None) -> Callable[[], str]:
-    """What is installed while the first act runs."""
+def _note(lake: BackgroundInstall | None) -> Callable[[], str]:
+    """Return a function with the status of the installation, for act 1."""
     return lambda: f"for act 2: {lake.status}" if lake and lake.is_working else ""
 
 
 @contextmanager
 def _step(console: Console, text: str) -> Iterator[None]:
-    """Say what is done, and on a terminal for how long already."""
+    """Print a step; on a terminal, show how long it has been running."""
     console.print(text)
     if not console.is_terminal:
         yield
@@ -103,8 +104,8 @@ def _step(console: Console, text: str) -> Iterator[None]:
         yield
 
 
-def _show_lake(console: Console, lake: Meanwhile, *, max_copies: int) -> int:
-    """Bring the topics into a lake and audit it, and a copy with faults."""
+def _show_lake(console: Console, lake: BackgroundInstall, *, max_copies: int) -> int:
+    """Load the topics into a lake and audit it, and a copy with faults."""
     with LiveLine(console) as line:
         lake.wait(shows=lambda: line.show(f"installing: {lake.status}"))
     console.print(f"Spark: {lake.status}")
@@ -120,12 +121,12 @@ def _show_lake(console: Console, lake: Meanwhile, *, max_copies: int) -> int:
     with TemporaryDirectory() as folder:
         settings = lake_settings(Path(folder))
         console.print("Starting Spark")
-        # Nothing moves meanwhile: Java writes to the terminal, too.
+        # Without a spinner, because Java also writes to the terminal.
         spark = open_session(settings)
         try:
-            with _step(console, "Bringing the topics into a lake, and auditing it"):
+            with _step(console, "Loading the topics into a lake and auditing it"):
                 good = prove(spark, settings, pages[0])
-            with _step(console, "Auditing a copy that was broken on purpose"):
+            with _step(console, "Auditing a copy with deliberate faults"):
                 bad = expose(spark, settings, pages[1])
         finally:
             spark.stop()
@@ -136,12 +137,12 @@ def _show_lake(console: Console, lake: Meanwhile, *, max_copies: int) -> int:
             good.exit_code(max_copies=max_copies) == 0,
         ),
         (
-            "faults put into a copy, and found",
+            "deliberate faults found in a copy",
             ", ".join(f"{count} {name}" for name, count in wrong(bad).items()),
             wrong(bad) == EXPECTED,
         ),
     ]
-    code = print_verdict(console, "The lake holds what was sent", rows)
+    code = print_verdict(console, "The lake has every message", rows)
     for page in pages:
-        console.print(f"Look at {page}", soft_wrap=True)
+        console.print(f"Report: {page}", soft_wrap=True)
     return code

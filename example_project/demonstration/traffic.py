@@ -1,9 +1,9 @@
 """
-The two sides of several clusters: records as each commits them, and Kafka.
+The two sides of several clusters: committed records, and messages in Kafka.
 
-A `Writer` writes plain SQL into one cluster at a steady rate, with every tenth
-transaction rolled back; the `Tally` reads the one topic of all clusters while
-it is written, and knows for each message where it was written and who sent it.
+A `Writer` inserts into the outbox of one cluster at a steady rate, with plain
+SQL, and rolls back every tenth transaction. The `Tally` reads the topic of all
+clusters meanwhile, and counts messages by source cluster and sender.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .ledger import ROLLED_BACK, headers
 TOPIC: Final = "clusters"
 
 KEYS: Final = 50
-"""The same in all clusters."""
+"""Number of keys; all clusters use the same ones."""
 
 _INSERT: Final = """\
 INSERT INTO outbox (kafka_topic, kafka_key, kafka_value) VALUES (%s, %s, %s)
@@ -32,7 +32,7 @@ RETURNING message_id::text"""
 
 
 class Writer:
-    """Writes to one cluster's outbox on a thread between `start()` and `finish()`."""
+    """Writes to a cluster's outbox on a thread between `start()` and `finish()`."""
 
     def __init__(self, number: int, url: str, *, rate: float) -> None:
         self.committed: set[str] = set()
@@ -45,11 +45,11 @@ class Writer:
         self._thread = threading.Thread(target=self._write, daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Write no more; may be called at any time."""
+        """Stop writing; may be called at any time."""
         self._end.set()
         if self._thread.ident:
             self._thread.join()
@@ -72,13 +72,13 @@ class Writer:
 
 
 class Tally:
-    """Counts on a thread what comes out of Kafka, until the block ends."""
+    """Counts the messages in Kafka on a thread, until the block ends."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.seen: Counter[str] = Counter()
         """Deliveries of each message id."""
         self.out_of_order = 0
-        """First deliveries behind a later record of their key and cluster."""
+        """First deliveries after a later record of the same key and cluster."""
         self._sent: Counter[tuple[int, str]] = Counter()
         self._last: dict[tuple[int, bytes], int] = {}
         self._consumer = Consumer(
@@ -114,17 +114,17 @@ class Tally:
         Count messages by the cluster that wrote and the cluster that sent them.
 
         Args:
-            clusters: whose leader had which id.
+            clusters: Cluster of each leader id.
         """
         counts: Counter[tuple[int, int]] = Counter()
-        for (origin, leader_id), count in list(self._sent.items()):
-            counts[origin, clusters.get(leader_id, -1)] += count
+        for (source, leader_id), count in list(self._sent.items()):
+            counts[source, clusters.get(leader_id, -1)] += count
         return counts
 
     def _read(self) -> None:
         while not self._end.is_set():
             for message in self._consumer.consume(500, timeout=0.2):
-                # Until the first record is sent there is no topic.
+                # The topic does not exist before the first record.
                 if message.error() is None:
                     self._count(message)
 
@@ -132,9 +132,9 @@ class Tally:
         sent_with, key = headers(message), message.key() or b""
         assert isinstance(key, bytes)
         message_id, number = sent_with["outbox-message-id"], int(sent_with["outbox-id"])
-        origin = int(sent_with["outbox-source"].rpartition("/")[2])
-        self._sent[origin, sent_with["outbox-leader-id"]] += 1
-        last = self._last.get((origin, key), 0)
+        source = int(sent_with["outbox-source"].rpartition("/")[2])
+        self._sent[source, sent_with["outbox-leader-id"]] += 1
+        last = self._last.get((source, key), 0)
         self.out_of_order += message_id not in self.seen and number < last
-        self._last[origin, key] = max(number, last)
+        self._last[source, key] = max(number, last)
         self.seen[message_id] += 1

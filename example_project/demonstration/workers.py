@@ -1,8 +1,8 @@
 """
-Worker processes: started, killed, and heard through their JSON events.
+Worker processes: several harvesters and one consumer.
 
-Several harvesters and one consumer. `show.py` asks who leads and when that
-began; a thread for each process reads its standard output.
+Starts and kills them; a thread for each process reads the JSON events on its
+standard output.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ MANAGE = Path(__file__).resolve().parents[1] / "manage.py"
 
 
 CONSUMER = "billing"
-"""Name of the process that consumes, and of its group."""
+"""Name of the consumer process, and of its group."""
 
 PERIODIC: Final = frozenset({"meter_read", "consumer_read"})
-"""Events that come also when nothing changes."""
+"""Events that are sent even if nothing has changed."""
 
-END_LIMIT: Final = 60.0
-"""Seconds for all processes to end in order before they are killed."""
+SHUTDOWN_TIMEOUT: Final = 60.0
+"""Seconds for a graceful shutdown of all processes before they are killed."""
 
 
 class Workers:
@@ -43,8 +43,8 @@ class Workers:
     `manage.py runharvester` and `runconsumer`; all stop when the block ends.
 
     Args:
-        names: of the processes; `CONSUMER` is the one that consumes.
-        environment: variables of their own.
+        names: Names of the processes; `CONSUMER` is the consumer.
+        environment: Additional environment variables.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Workers:
         self._end()
 
     def start(self, name: str) -> None:
-        """Start a process, or start it again."""
+        """Start or restart a process."""
         command = (
             ["runconsumer", "--group", CONSUMER]
             if name == CONSUMER
@@ -98,19 +98,19 @@ class Workers:
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
 
     def kill(self, name: str) -> None:
-        """End a process as a crash would: it can tell nobody."""
+        """Kill a process with SIGKILL, as a crash would."""
         process = self._processes.pop(name)
         process.kill()
         process.wait()
 
     def running(self) -> int:
-        """How many have not ended."""
+        """Return the number of running processes."""
         return sum(process.poll() is None for process in self._processes.values())
 
     def said(
         self, kind: str, *, name: str = "", after_ns: int = 0
     ) -> list[dict[str, Any]]:
-        """Return what all of them, or one, have said of one kind after a moment."""
+        """Return the events of one kind after a moment, of all processes or of one."""
         return [
             event
             for event in list(self._events)
@@ -130,7 +130,7 @@ class Workers:
         Return the first event of a kind after a moment.
 
         Raises:
-            DevstackError: a process has ended, or nothing moves any more.
+            DevstackError: a process has ended, or there is no progress.
         """
 
         def found() -> list[dict[str, Any]]:
@@ -145,32 +145,32 @@ class Workers:
         return found()[0]
 
     def wait_until_ready(self) -> None:
-        """Return when all harvesters have said that they are ready, and one leads."""
+        """Wait until all harvesters are ready and one leads."""
         for name in self.names:
-            # The consumer is ready when there is a topic, with the first order.
+            # The consumer is only ready after the first order: it needs the topic.
             if name != CONSUMER:
                 self.wait_for("ready", name=name)
         self.wait_for("leader_acquired")
 
     def leader(self) -> str:
-        """Return the name of the process that was elected last."""
+        """Return the name of the most recently elected process."""
         elected = self.said("leader_acquired")
         return str(max(elected, key=lambda event: event["boottime_ns"])["name"])
 
     def progress(self) -> tuple[object, ...]:
         """
-        Return what changes while they get on: for `wait_while_moving`.
+        Return a value that changes while the processes make progress.
 
-        Events, and the work of those that start: they may need long for it.
+        Counts events, and the CPU time and I/O of processes that are starting.
 
         Raises:
-            DevstackError: a process has ended that nobody has killed.
+            DevstackError: a process has ended without being killed here.
         """
         starting = []
         for name, process in list(self._processes.items()):
             if (code := process.poll()) is not None:
                 raise DevstackError(
-                    f"{name} has ended with code {code}.\n{self._end_of_log(name)}"
+                    f"{name} exited with code {code}.\n{self._end_of_log(name)}"
                 )
             if not self.said("ready", name=name, after_ns=self._started[name]):
                 starting.append(process.pid)
@@ -181,12 +181,12 @@ class Workers:
         try:
             for process in self._processes.values():
                 process.send_signal(signal.SIGTERM)
-            deadline = time.monotonic() + END_LIMIT
+            deadline = time.monotonic() + SHUTDOWN_TIMEOUT
             for process in self._processes.values():
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(max(0.0, deadline - time.monotonic()))
         finally:
-            # Also when somebody presses Ctrl-C once more.
+            # Also after another Ctrl-C.
             for process in self._processes.values():
                 process.kill()
 
@@ -198,6 +198,6 @@ class Workers:
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            # A process that is killed may leave half a line.
+            # A killed process may leave an incomplete line.
             with suppress(json.JSONDecodeError):
                 self._events.append(json.loads(line))

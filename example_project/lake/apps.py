@@ -11,6 +11,6 @@ class LakeConfig(AppConfig):
     name = "lake"
 
     def ready(self) -> None:
-        """Connect the leader's tasks to the signals."""
-        # The harvester's process must know the leader's tasks, too.
+        """Connect the leader tasks to the signals."""
+        # The harvester's process needs the leader tasks, too.
         from . import tasks  # noqa: F401

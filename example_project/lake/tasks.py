@@ -1,4 +1,4 @@
-"""The pipeline from the leader: one at a time, whoever leads, on any worker."""
+"""The pipeline as leader tasks: one run at a time, on any worker."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ RUN: Final = ("run", "--once")
 AUDIT: Final = ("audit", "--max-copies", "1000")
 MAINTAIN: Final = ("maintain",)
 
-LOOK: Final = 2.0
-"""Seconds between two looks at the process."""
+POLL_INTERVAL: Final = 2.0
+"""Seconds between two checks of the process."""
 
 
 @leader_task(Leadership.objects, interval=settings.LAKE_INTERVAL)
-def bring_news(run: LeaderRun) -> None:
-    """Bring what the topics hold into the tables."""
+def load_records(run: LeaderRun) -> None:
+    """Load new records of the topics into the tables."""
     pipeline(run, RUN)
 
 
 @leader_task(Leadership.objects, interval=86_400.0)
-def look_after(run: LeaderRun) -> None:
-    """Keep the tables in shape, and compare database, topics and lake."""
-    # Last, since what it finds is an error.
+def maintain_and_audit(run: LeaderRun) -> None:
+    """Maintain the tables, and compare database, topics and lake."""
+    # The audit is last, because a finding raises an error.
     pipeline(run, MAINTAIN)
     pipeline(run, AUDIT)
 
 
 def pipeline(run: LeaderRun, arguments: Sequence[str]) -> None:
     """
-    Run a command of the pipeline as one unit: no other leader's may overlap.
+    Run a command of the pipeline as one unit: units of leaders never overlap.
 
-    Spark has a process of its own, which ends with its Java. When the unit may
-    not go on, SIGTERM lets it finish the batch at hand.
+    Spark runs in a separate process. If the unit has to end, SIGTERM lets the
+    process finish its current batch.
 
     Raises:
-        CalledProcessError: the exit code is not 0; Celery tells of it.
-        DatabaseError: this worker has lost its transaction, and so its right.
+        CalledProcessError: the exit code is not 0; Celery reports it.
+        DatabaseError: this worker has lost its transaction, and so the leadership.
     """
     command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "outbox_pipeline"]
     with run.unit(), subprocess.Popen([*command, *arguments]) as process:
@@ -61,6 +61,6 @@ def pipeline(run: LeaderRun, arguments: Sequence[str]) -> None:
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
     try:
-        process.wait(LOOK)
+        process.wait(POLL_INTERVAL)
     except subprocess.TimeoutExpired:
         return

@@ -1,4 +1,4 @@
-"""The leader's tasks run real commands; `jars` is one that needs no Spark."""
+"""Leader tasks run real commands; `jars` is one that does not need Spark."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from django_outbox.contrib.fencing import UnitRefused
 from django_outbox.contrib.singleton import LeaderRun
 from django_outbox.pipeline.__main__ import parser
 
-from .tasks import AUDIT, MAINTAIN, RUN, bring_news, pipeline
+from .tasks import AUDIT, MAINTAIN, RUN, load_records, pipeline
 
 
 class PipelineTest(TransactionTestCase):
     def setUp(self) -> None:
         self.leader_id = str(uuid4())
-        name = bring_news.name
+        name = load_records.name
         self.run_of_mine = LeaderRun(
             Leadership.objects, name=name, leader_id=self.leader_id
         )
 
     def lead(self) -> None:
-        name = bring_news.name
+        name = load_records.name
         Leadership.objects.claim(name, self.leader_id, is_fresh=lambda: True)
 
     def test_the_leader_runs_a_command_to_its_end(self) -> None:

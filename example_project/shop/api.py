@@ -4,8 +4,8 @@ The shop's JSON API.
     POST /api/orders/  {"customer": …, "sku": …, "quantity": …, "amount": …}
     GET  /api/orders/
 
-It knows no log-in and no cookie, so that a forged request gains nothing: the
-reason why it needs no CSRF token. Put your own authentication in front of it.
+The API uses no session cookie, so forged requests gain nothing and it needs no
+CSRF token. Add your own authentication.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .forms import OrderForm
 from .models import Order
 
 LISTED = 100
-"""Orders that one answer lists."""
+"""Maximum number of orders in a response."""
 
 
 @method_decorator(csrf_exempt, name="dispatch")
@@ -35,7 +35,7 @@ class OrdersView(View):
         return JsonResponse({"orders": [_as_json(one) for one in tracked]})
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        """Place an order: 201 with its ids, or 400 with what is wrong."""
+        """Place an order: 201 with its ids, or 400 with the errors."""
         try:
             values = json.loads(request.body)
         except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Whether Kafka has the newest message of an order: the outbox knows."""
+"""Finds out from the outbox whether Kafka has the newest message of an order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Delivery(Enum):
     WAITING = "waiting"
     """In the outbox: not yet acknowledged by Kafka."""
     PARKED = "parked"
-    """Set aside, since it failed again and again."""
+    """Parked after repeated failures."""
     PUBLISHED = "published"
     """In Kafka: the harvester deletes a row once it is acknowledged."""
 
@@ -31,10 +31,10 @@ class TrackedOrder(NamedTuple):
 
 
 def track(orders: Iterable[Order]) -> list[TrackedOrder]:
-    """Look the orders' messages up, all of them in two queries."""
+    """Look up the messages of all orders with two queries."""
     listed = list(orders)
     ids = [order.message_id for order in listed if order.message_id]
-    # The outbox first: a row that is parked meanwhile shows as parked.
+    # The outbox first, so that a row parked between the queries shows as parked.
     waiting = OutboxRecord.objects.filter(message_id__in=ids)
     places: dict[UUID | None, Delivery] = {}
     for message_id in waiting.values_list("message_id", flat=True):

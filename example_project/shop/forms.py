@@ -1,4 +1,4 @@
-"""What a customer may fill in; the page and the API share it."""
+"""The order form, shared by the page and the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shop keeps: its orders."""
+"""The shop's orders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db import models
 
 
 def validate_encodable(text: str) -> None:
-    """Refuse lone surrogates: JSON can carry them, a database cannot."""
+    """Refuse lone surrogates, which JSON may contain but a database cannot store."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -16,7 +16,7 @@ def validate_encodable(text: str) -> None:
 
 
 class Status(models.TextChoices):
-    """Where an order stands."""
+    """Status of an order."""
 
     PLACED = "placed"
     PAID = "paid"
@@ -28,7 +28,7 @@ class Status(models.TextChoices):
 
 
 class Order(models.Model):
-    """What a customer ordered."""
+    """An order of a customer."""
 
     customer = models.CharField(max_length=100, validators=[validate_encodable])
     sku = models.CharField(
@@ -50,7 +50,7 @@ class Order(models.Model):
     )
     created_at = models.DateTimeField(auto_now_add=True)
     message_id = models.UUIDField(null=True, editable=False)
-    """Of the newest message about this order, to find it in the outbox by."""
+    """Id of the newest message about this order, for a look-up in the outbox."""
 
     class Meta:
         ordering = ("-id",)

@@ -1,9 +1,9 @@
 """
-What can be done with an order; each change and its messages are one commit.
+Operations on orders; a change and its messages are one commit.
 
-Topic `orders` carries the present state of each order under its id; a
-cancelled one ends in a tombstone, which a compacted topic forgets the order
-by. Topic `order-audit` tells each customer's changes one after the other.
+Topic `orders` has the current state of each order, with its id as the key. A
+cancelled order gets a tombstone, so that a compacted topic removes it. Topic
+`order-audit` has the changes of each customer in order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AUDIT: Final = "order-audit"
 
 
 class IllegalChange(Exception):
-    """An order cannot go from its status to the one that was asked for."""
+    """An order cannot change from its status to the requested one."""
 
 
 def place(*, customer: str, sku: str, quantity: int, amount: Decimal) -> Order:
@@ -36,15 +36,15 @@ def place(*, customer: str, sku: str, quantity: int, amount: Decimal) -> Order:
 
 def change(order_id: int, status: Status) -> Order:
     """
-    Bring an order to another status.
+    Change the status of an order.
 
     Raises:
         Order.DoesNotExist: there is no such order.
-        IllegalChange: its status forbids that.
+        IllegalChange: its current status does not allow the change.
     """
     with transaction.atomic():
-        # Writers of one key wait for each other here, so that the messages of
-        # an order are sent in the order of the commits.
+        # The row lock serializes writers of one key, so that the messages of an
+        # order are sent in the order of the commits.
         order = Order.objects.select_for_update().get(pk=order_id)
         if not Status(order.status).can_become(status):
             raise IllegalChange(f"Order {order_id} is {order.status} already.")
@@ -53,7 +53,7 @@ def change(order_id: int, status: Status) -> Order:
 
 
 def _tell(order: Order) -> Order:
-    """Stash what happened, inside the caller's transaction, and save the order."""
+    """Stash the messages in the caller's transaction, and save the order."""
     headers = {"event-type": f"order-{order.status}"}
     is_gone = order.status == Status.CANCELLED
     order.message_id = stash(
@@ -62,7 +62,7 @@ def _tell(order: Order) -> Order:
         value=None if is_gone else _as_event(order),
         headers=headers,
     )
-    # No row is locked that all orders of a customer share: ordered=True is.
+    # Orders of one customer share no row lock, so ordered=True serializes them.
     stash(
         AUDIT,
         key=order.customer,

@@ -1,4 +1,4 @@
-"""The shop's addresses."""
+"""The shop's URLs."""
 
 from __future__ import annotations
 

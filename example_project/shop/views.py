@@ -1,4 +1,4 @@
-"""The shop's page, for people; `api.py` has the one for programs."""
+"""The shop's HTML page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .forms import OrderForm
 from .models import Order, Status
 
 SHOWN = 20
-"""Orders on the page."""
+"""Maximum number of orders on the page."""
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -28,8 +28,8 @@ from urllib.request import Request, urlopen
 
 import psutil
 
-from django_outbox.devstack.kept import KeptProcess
 from django_outbox.devstack.service import free_port, wait_until
+from django_outbox.devstack.supervised_process import SupervisedProcess
 from django_outbox.jars import read_list, resolve
 from django_outbox.jars.coordinates import parse
 from django_outbox.jars.find_java import find_java
@@ -85,7 +85,7 @@ class Worker:
     def __init__(self) -> None:
         lists = [read_list("kafka"), parse(JARS.read_text("utf-8"))]
         jars = [jar for each in lists for jar in resolve(each, progress=print)]
-        self._process = KeptProcess("connect", ending=signal.SIGKILL)
+        self._process = SupervisedProcess("connect", ending=signal.SIGKILL)
         self._url = f"http://127.0.0.1:{free_port()}"
         folder = self._process.folder
         settings = _WORKER | {

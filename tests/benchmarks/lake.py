@@ -110,8 +110,8 @@ def play(folder: str, records: int, keys: int) -> dict[str, float]:
     spark = open_session(settings)
     warm_up(spark, folder)
 
-    def run(part: str) -> Callable[[], object]:
-        return lambda: run_once(spark, settings, stop=threading.Event(), parts=[part])
+    def run(step: str) -> Callable[[], object]:
+        return lambda: run_once(spark, settings, stop=threading.Event(), steps=[step])
 
     sent = records + records // COPIED
     rates = {

@@ -86,7 +86,7 @@ class Sender:
             )
         assert self._producer.flush(10) == 0
 
-    def send_foreign(self, topic: str, value: str) -> None:
+    def send_unidentified(self, topic: str, value: str) -> None:
         """Send a record that no outbox has sent."""
         self._producer.produce(topic, key="k", value=value, partition=0)
         assert self._producer.flush(10) == 0
@@ -97,7 +97,7 @@ class Sender:
         self.send(topic, 4, 6, 4, 7, key="b", partition=1)
         self.send(topic, 8, 8, key=None)
         self.send(topic, 9, value=None, key="c")
-        self.send_foreign(topic, "no headers")
+        self.send_unidentified(topic, "no headers")
 
     def send_in_transactions(self, topic: str, *, ids: list[int], bad: int) -> None:
         """Send each in a transaction of its own, and abort one of them."""

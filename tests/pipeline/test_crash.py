@@ -100,6 +100,6 @@ def test_two_kills_after_each_table_change_no_table(
     assert not checkpoint.joinpath("commits", str(batch)).exists()
     assert not tables.read(spark, settings, point).isEmpty()
 
-    parts = ["ingest", "refine"] if point == "bronze" else ["refine"]
-    run_once(spark, settings, stop=threading.Event(), parts=parts)
+    steps = ["ingest", "refine"] if point == "bronze" else ["refine"]
+    run_once(spark, settings, stop=threading.Event(), steps=steps)
     assert all_rows(Contents(spark, settings)) == unharmed

@@ -11,7 +11,7 @@ import pytest
 
 from django_outbox.jars import read_list
 from django_outbox.pipeline.audit.comparison import disorder, split_keys
-from django_outbox.pipeline.lake.judging import classify, unseen
+from django_outbox.pipeline.lake.classification import classify, unseen
 from django_outbox.pipeline.lake.records import parse
 from django_outbox.pipeline.lake.tables import SCHEMAS
 from django_outbox.pipeline.pipeline_settings import ENVIRONMENT, PipelineSettings
@@ -62,9 +62,9 @@ def test_a_record_is_judged_by_what_its_key_has_had(
     latest = records(spark, (0, 3, "a"))
     judged = classify(batch, latest).orderBy("offset").collect()
     assert [(row["offset"], row["kind"], row["mark"]) for row in judged] == [
-        *((0, "suspect", 3), (1, "fresh", 3), (2, "suspect", 4), (3, "suspect", 4)),
+        *((0, "stale", 3), (1, "fresh", 3), (2, "stale", 4), (3, "stale", 4)),
         *((4, "fresh", 4), (5, "fresh", None), (6, "unkeyed", None)),
-        (7, "foreign", None),
+        (7, "unidentified", None),
     ]
 
 
@@ -72,8 +72,8 @@ def test_what_was_seen_anywhere_is_dropped_and_the_rest_comes_once(
     spark: SparkSession, batch: DataFrame
 ) -> None:
     seen = records(spark, (0, 1, "b")).unionByName(batch.limit(1))
-    for is_few in (False, True):
-        left = unseen(batch.where("id < 6"), seen, is_few=is_few)
+    for broadcast in (False, True):
+        left = unseen(batch.where("id < 6"), seen, broadcast=broadcast)
         assert sorted(row["offset"] for row in left.collect()) == [1, 3, 4]
 
 

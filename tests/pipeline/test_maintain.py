@@ -1,4 +1,4 @@
-"""Upkeep beside a reader that lags, beside one that runs, and before a new one."""
+"""Maintenance beside a reader that lags, beside one that runs, and before a new one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_outbox.pipeline.lake import maintenance as upkeep
-from django_outbox.pipeline.lake import reader, tables
-from django_outbox.pipeline.lake.conflicts import again, is_conflict
-from django_outbox.pipeline.lake.maintenance import Upkeep, maintain
+from django_outbox.pipeline.lake import maintenance, reader, tables
+from django_outbox.pipeline.lake.conflicts import is_conflict, retry_conflicts
+from django_outbox.pipeline.lake.maintenance import MaintenanceResult, maintain
 from django_outbox.pipeline.lake.refine import start_refine
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
@@ -52,7 +51,7 @@ class Lake:
     def refine(self) -> None:
         start_refine(self.spark, self.settings, trigger=NOW).awaitTermination()
 
-    def maintain(self, *names: str, **options: bool) -> list[Upkeep]:
+    def maintain(self, *names: str, **options: bool) -> list[MaintenanceResult]:
         names = names or tuple(tables.SCHEMAS)
         return list(maintain(self.spark, self.settings, names=names, **options))
 
@@ -82,7 +81,7 @@ def test_nothing_is_taken_from_a_reader_that_lags(
     (bronze,) = lake.maintain("bronze")
     assert (bronze.table, bronze.note) == (
         "bronze",
-        "refine has not read it yet: left alone",
+        "skipped: refine has not read it yet",
     )
     lake.put(3, days=40)
     lake.put(4, 5)
@@ -96,13 +95,13 @@ def test_nothing_is_taken_from_a_reader_that_lags(
     assert planned == {"bronze": 3, "silver": 3, "latest": 0}
     assert lake.ids("bronze") == [1, 2, 3, 4, 5, 6, 7]
 
-    monkeypatch.setattr(upkeep, "PATIENCE", timedelta())
+    monkeypatch.setattr(maintenance, "MAX_UNREAD_AGE", timedelta())
     found = {done.table: done for done in lake.maintain(*names, cluster=True)}
     assert {done.table: done.rows_deleted for done in found.values()} == planned
     assert lake.ids("bronze") == [4, 5, 6, 7]
     assert lake.ids("silver") == [4, 5]
     assert lake.ids("latest") == [5]
-    assert found["bronze"].note.startswith("not vacuumed: refine has rows to read")
+    assert found["bronze"].note.startswith("not vacuumed: refine has unread rows")
     assert found["bronze"].files_after == found["silver"].files_after == 1
     assert found["bronze"].files_before == 5
 
@@ -135,7 +134,7 @@ def test_a_refine_that_begins_anew_takes_compacted_files_in_order(lake: Lake) ->
     assert lake.ids("late") == []
 
 
-def test_a_running_pipeline_and_its_upkeep_leave_each_other_in_peace(
+def test_a_running_pipeline_and_maintenance_do_not_disturb_each_other(
     lake: Lake,
 ) -> None:
     lake.put(1)
@@ -166,7 +165,7 @@ def test_of_writers_that_meet_all_come_through(lake: Lake) -> None:
         attempts = {} if patiently else {"attempts": 1}
         text = f"UPDATE {name} SET offset = offset + 1"
         try:
-            again(lambda: lake.spark.sql(text).collect(), **attempts)
+            retry_conflicts(lambda: lake.spark.sql(text).collect(), **attempts)
         except Exception as error:
             errors.append(error)
 

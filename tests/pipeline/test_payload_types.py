@@ -129,11 +129,11 @@ def test_avros_types_have_columns(schema: Any, sql: str) -> None:
     [
         (record(["string", "int"]), "a union of 2 types has no column"),
         ([], "a union of 0 types has no column"),
-        (record("null"), "null alone has no column"),
-        (record(["null", "R"]), "R contains itself"),
+        (record("null"), "the type null alone has no column"),
+        (record(["null", "R"]), "R is recursive"),
         ({"type": "map", "values": "int"}, "must be a record"),
-        (record("nothing"), "it is no Avro schema"),
-        ({"type": "record"}, "it is no Avro schema"),
+        (record("nothing"), "invalid Avro schema"),
+        ({"type": "record"}, "invalid Avro schema"),
     ],
 )
 def test_avros_schemas_without_columns_are_refused(schema: Any, message: str) -> None:
@@ -154,7 +154,7 @@ def test_what_is_no_avro_of_that_schema_is_told_and_the_rest_is_read() -> None:
     )
     assert [row is not None for row in rows] == [True, *[False] * 4, True]
     assert [reason is None for reason in reasons] == [True, *[False] * 4, True]
-    assert reasons[2] == f"1 of its {len(whole) + 1} bytes are left over"
+    assert reasons[2] == f"1 of {len(whole) + 1} bytes remain after decoding"
 
 
 def test_what_no_column_can_hold_is_told_and_the_rest_is_read() -> None:
@@ -208,13 +208,13 @@ def test_a_writers_schema_is_resolved_to_the_declared_one() -> None:
     assert rows == [expected] * 3 + [None] * 6
     assert reasons[:3] == [None] * 3
     assert reasons[4:7] == [
-        "its schema is one for PROTOBUF",
+        "its schema has type PROTOBUF instead of AVRO",
         "the registry has no schema 5",
-        "nobody has asked for schema 7",
+        "schema 7 was not fetched",
     ]
     assert reasons[3]
     assert reasons[7]
-    assert reasons[8] == "it begins with 110 and not with 0 and a schema's id"
+    assert reasons[8] == "it starts with byte 110, not with 0 and a schema id"
 
 
 def test_a_default_is_the_same_for_each_value_that_needs_it() -> None:
@@ -284,7 +284,7 @@ def test_a_framed_message_must_be_the_declared_one() -> None:
     assert [row and row["id"] for row in rows] == ["s", None, None, None]
     assert reasons == [
         None,
-        "it is a shop.Nothing",
+        "its message is shop.Nothing",
         "it is a shop.Shipment.Stop",
         "shop.proto has no message at [4]",
     ]
@@ -319,11 +319,14 @@ def test_a_required_field_that_is_missing_is_told() -> None:
 @pytest.mark.parametrize(
     ("encoded", "message"),
     [
-        (of_proto(TREE, message="Tree"), "Tree contains itself"),
-        (of_proto(FILE, message="shop.Other"), "there is no message shop.Other"),
+        (of_proto(TREE, message="Tree"), "Tree is recursive"),
+        (of_proto(FILE, message="shop.Other"), "has no message shop.Other"),
         (of_proto(FILE, message="shop.Nothing"), "shop.Nothing has no fields"),
-        (of_proto(IMPORTING, message="A"), "b.proto is imported and missing"),
-        (Encoded(format="protobuf", schema=b"\xff", message="A"), "no set of descript"),
+        (of_proto(IMPORTING, message="A"), "the imported file b.proto is missing"),
+        (
+            Encoded(format="protobuf", schema=b"\xff", message="A"),
+            "invalid descriptor",
+        ),
     ],
 )
 def test_protobufs_files_without_columns_are_refused(
@@ -369,23 +372,26 @@ AVRO = {"format": "avro", "schema": json.dumps(record("int"))}
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"schemas": {"t": 5}}, "schemas: t: 5 is neither columns nor a table"),
+        ({"schemas": {"t": 5}}, "schemas: t: 5 must be a string with columns"),
         ({"schemas": {"t": {"format": "xml"}}}, "schemas: t: format must be 'avro'"),
-        ({"schemas": {"t": {"format": "avro"}}}, "schemas: t: give the schema's file"),
-        ({"schemas": {"t": {**AVRO, "file": "x"}}}, "schemas: t: give the schema's fi"),
+        (
+            {"schemas": {"t": {"format": "avro"}}},
+            "schemas: t: set either file",
+        ),
+        ({"schemas": {"t": {**AVRO, "file": "x"}}}, "schemas: t: set either file"),
         ({"schemas": {"t": {**AVRO, "message": "x"}}}, "schemas: t: avro has no opti"),
         ({"schemas": {"t": {**AVRO, "confluent": 1}}}, "schemas: t: confluent must"),
         (
             {"schemas": {"t": {"format": "protobuf", "file": "x"}}},
-            "schemas: t: message must name one",
+            "schemas: t: message must be the full name",
         ),
         (
             {"schemas": {"t": {"format": "avro", "file": "/nowhere"}}},
             "schemas: t: file: [Errno 2]",
         ),
-        ({"registry": "registry:8081"}, "registry: 'registry:8081' is no http"),
-        ({"registry": "http://a:b@c"}, "registry: keep user and password out"),
-        ({"registry": "http://c", "registry_auth": "a"}, "registry_auth: write user"),
+        ({"registry": "registry:8081"}, "registry: must be an http"),
+        ({"registry": "http://a:b@c"}, "registry: move user and password"),
+        ({"registry": "http://c", "registry_auth": "a"}, "registry_auth: must be user"),
     ],
 )
 def test_a_wrong_schema_is_named(values: dict[str, Any], message: str) -> None:
@@ -435,5 +441,5 @@ def test_a_missing_extra_is_named(
     with pytest.raises(ConfigurationError) as caught:
         check({"payments": encoded})
     said = str(caught.value)
-    assert said.startswith(f"schemas: payments: {package} is missing: pip install")
+    assert said.startswith(f"schemas: payments: {package} is not installed.")
     assert "django-outbox-kafka[registry]" in said

@@ -19,7 +19,7 @@ import pytest
 from django_outbox.exceptions import KafkaUnavailable, RegistryUnavailable
 from django_outbox.pipeline import pipeline_run
 from django_outbox.pipeline.lake import tables
-from django_outbox.pipeline.lake.records import UNFIT, typed
+from django_outbox.pipeline.lake.records import INVALID, typed
 from django_outbox.pipeline.payloads import registry as module
 from django_outbox.pipeline.pipeline_run import run_every, run_once, translate
 from django_outbox.pipeline.pipeline_settings import PipelineSettings, build
@@ -135,7 +135,7 @@ def lake(
     spark: SparkSession, topics: Topics, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Lake]:
     with registry_server() as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "PAUSES", ())
+        patch.setattr(module, "RETRY_DELAYS", ())
         found = Lake(spark, topics, tmp_path_factory.mktemp("payloads"), server)
         server.answers = {f"/schemas/ids/{id}": (503, {}) for id in range(1, 6)}
         with pytest.raises(RegistryUnavailable, match="503 Service Unavailable"):
@@ -160,18 +160,18 @@ def test_what_cannot_be_decoded_is_in_quarantine_with_the_reason(lake: Lake) -> 
 
     def reasons(name: str) -> dict[int, str]:
         found = contents("quarantine", lake.names[name], "offset", "reason")
-        return {offset: reason.removeprefix(UNFIT) for offset, reason in found}
+        return {offset: reason.removeprefix(INVALID) for offset, reason in found}
 
     of_avro = reasons("framed avro")
     assert list(of_avro) == [2, 3, 4, 5]
     assert of_avro[2].startswith(": ")
     assert of_avro[3] == ": the registry has no schema 4"
-    assert of_avro[4].endswith("and not with 0 and a schema's id")
-    assert of_avro[5] == ": 0 bytes are too few for a schema's id"
-    assert reasons("plain avro") == {1: ": 1 of its 2 bytes are left over"}
+    assert of_avro[4].endswith("not with 0 and a schema id")
+    assert of_avro[5] == ": 0 bytes are too short for a schema id"
+    assert reasons("plain avro") == {1: ": 1 of 2 bytes remain after decoding"}
     of_protobuf = reasons("protobuf")
     assert list(of_protobuf) == [1, 2]
-    assert of_protobuf[1] == ": it is a shop.Shipment.Stop"
+    assert of_protobuf[1] == ": its message is shop.Shipment.Stop"
     assert reasons("json") == {1: ""}
     assert reasons("undeclared") == {}
     for name, values in VALUES.items():
@@ -214,7 +214,7 @@ def test_a_registry_that_comes_back_is_waited_for(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "PAUSES", ())
+    monkeypatch.setattr(module, "RETRY_DELAYS", ())
     monkeypatch.setattr(pipeline_run, "RETRY", 0.1)
     topic, stop = topics.create(), threading.Event()
     Sender(topics.servers).send(topic, 1, value=avro(PAYMENT, PAID, id=1))
@@ -259,7 +259,7 @@ def test_a_kafka_that_is_away_is_worth_another_attempt() -> None:
     found = translate(RuntimeError(f"[STREAM_FAILED] …\n{said}\n=== Streaming …"))
     assert isinstance(found, KafkaUnavailable)
     assert found.retriable
-    assert str(found) == "Kafka does not answer: Timed out waiting."
+    assert str(found) == "Kafka is unavailable: Timed out waiting."
 
 
 def test_errors_of_ours_come_back_out_of_sparks(spark: SparkSession) -> None:

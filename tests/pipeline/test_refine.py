@@ -78,7 +78,7 @@ class History:
         send(topic("partitions"), 1, 2, 5, partition=0)
         send(topic("partitions"), 3, 2, 4, partition=1)
         self._sender.send_in_transactions(topic("aborted"), ids=[1, 2, 3], bad=2)
-        self._sender.send_foreign(topic("payloads"), "no headers")
+        self._sender.send_unidentified(topic("payloads"), "no headers")
         for id, value in enumerate(
             (
                 '{"status": "placed", "total": 3}',
@@ -181,10 +181,10 @@ def test_what_does_not_fit_is_in_quarantine_and_values_have_columns(
     history: History,
 ) -> None:
     topic = history.topic("payloads")
-    unfit = "the value does not fit the topic's schema"
+    invalid = "the value does not match the topic's schema"
     assert history.after("quarantine", topic, "offset", "reason") == [
         (0, "no outbox-source or outbox-id header"),
-        *((2, unfit), (3, unfit), (4, unfit)),
+        *((2, invalid), (3, invalid), (4, invalid)),
     ]
     assert history.after.ids("silver", topic) == [1, 2, 3, 4, 5]
     silver = tables.read(history.spark, history.settings, "silver")

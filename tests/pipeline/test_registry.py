@@ -20,7 +20,7 @@ SCHEMA = {"type": "fixed", "name": "T", "size": 2}
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
-    monkeypatch.setattr(module, "PAUSES", (0.0,))
+    monkeypatch.setattr(module, "RETRY_DELAYS", (0.0,))
     with registry_server() as running:
         yield running
 
@@ -94,7 +94,7 @@ def test_an_answer_of_no_use_is_no_word_on_the_schema(
     server.answers["/schemas/ids/7"] = answer
     with pytest.raises(RegistryUnavailable) as caught:
         registry.schema(7)
-    assert f"{server.url} gives no schema: {problem}" in str(caught.value)
+    assert f"{server.url} unavailable: {problem}" in str(caught.value)
     assert "sécret" not in str(caught.value)
     assert len(server.asked) == attempts
     server.has_avro(7, SCHEMA)
@@ -102,7 +102,7 @@ def test_an_answer_of_no_use_is_no_word_on_the_schema(
 
 
 def test_a_registry_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSES", ())
+    monkeypatch.setattr(module, "RETRY_DELAYS", ())
     with registry_server() as running:
         away = Registry(url=running.url)
         assert away.kinds() == ["JSON", "PROTOBUF", "AVRO"]

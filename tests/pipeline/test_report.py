@@ -80,7 +80,7 @@ def test_a_bad_page_says_what_is_wrong_and_is_safe_to_open(report: Report) -> No
 
 def test_too_many_copies_are_told_from_what_is_broken(report: Report) -> None:
     report.add({**ORDERS, "copies": 5})
-    assert "More than 4 copies" in page(report, made=HOUR, max_copies=4)
+    assert "More than 4 duplicates" in page(report, made=HOUR, max_copies=4)
     assert "Nothing lost" in page(report, made=HOUR, max_copies=5)
 
 

@@ -28,7 +28,7 @@ from django_outbox.pipeline.pipeline_settings import (
     read_environment,
 )
 from django_outbox.pipeline.query_progress import MetricsFile, Reading, read
-from django_outbox.pipeline.session import place
+from django_outbox.pipeline.session import run_mode
 
 from ..services import Topics
 from .lakes import SPARK, Contents, Sender
@@ -72,7 +72,7 @@ def test_metrics_need_a_folder(tmp_path: Path) -> None:
         build({"lake": "l", "metrics_file": str(tmp_path / "none" / "a.prom")})
 
 
-def test_a_stop_finishes_the_batch_at_hand(
+def test_a_stop_finishes_the_current_batch(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     topic = topics.create()
@@ -121,7 +121,7 @@ def test_a_topic_that_was_read_is_not_left_out_by_mistake(
     sender.send(goes, 1)
 
     def run(settings: PipelineSettings) -> None:
-        run_once(spark, settings, stop=threading.Event(), parts=("ingest",))
+        run_once(spark, settings, stop=threading.Event(), steps=("ingest",))
 
     run(both)
     sender.send(stays, 2)
@@ -148,9 +148,9 @@ def test_a_topic_that_does_not_exist_is_told(
         spark=SPARK,
     )
     with pytest.raises(TopicMissing, match="`doctor` names the missing ones"):
-        run_once(spark, settings, stop=threading.Event(), parts=("ingest",))
+        run_once(spark, settings, stop=threading.Event(), steps=("ingest",))
     (found,) = (f for f in examine(settings) if f.name == "topics")
-    assert found.detail == "Kafka does not have not-there."
+    assert found.detail == "Kafka has no topic not-there."
 
 
 @pytest.mark.parametrize("schema", ["status STRNG", "STRING", ""])
@@ -163,9 +163,9 @@ def test_columns_that_spark_cannot_read_are_told_at_once(
         topics=(topics.create(),),
         schemas={"orders": schema},
     )
-    message = f"schemas: orders: {schema!r} are no columns"
+    message = f"schemas: orders: {schema!r} is not a list of"
     with pytest.raises(ConfigurationError, match=message):
-        run_once(spark, settings, stop=threading.Event(), parts=("refine",))
+        run_once(spark, settings, stop=threading.Event(), steps=("refine",))
 
 
 def test_the_pipeline_needs_no_django_and_no_driver() -> None:
@@ -185,9 +185,9 @@ def test_the_pipeline_needs_no_django_and_no_driver() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run"], "lake: say where"),
-        (["run", "--lake", "x"], "topics: name at least one"),
-        (["audit", "--lake", "x", "--topic", "t"], "source: name the outbox"),
+        (["run"], "lake: set the folder"),
+        (["run", "--lake", "x"], "topics: set at least one"),
+        (["audit", "--lake", "x", "--topic", "t"], "source: set it to the"),
     ],
 )
 def test_wrong_settings_are_one_line_and_code_2(
@@ -205,6 +205,7 @@ def test_wrong_settings_are_one_line_and_code_2(
     assert message in line
 
 
+@pytest.mark.django_db
 def test_a_django_project_has_told_most_of_it_already(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -231,14 +232,14 @@ def test_a_django_project_has_told_most_of_it_already(
         known = defaults()
     assert known["source"] == "shop-outbox/1"
     assert known["clusters"] == {"shop-outbox/0": "", "shop-outbox/1": url}
-    with pytest.raises(ConfigurationError, match="database of shop-outbox/0 is miss"):
+    with pytest.raises(ConfigurationError, match="database URL of shop-outbox/0 is"):
         build({"lake": "x", **known}).outboxes()
 
     with pytest.raises(SystemExit) as caught:
         call_command("outbox_pipeline", "run", "--once")
     assert caught.value.code == 2
     err = capsys.readouterr().err
-    assert err.startswith("manage.py outbox_pipeline run: lake: say where")
+    assert err.startswith("manage.py outbox_pipeline run: lake: set the folder")
 
 
 def test_the_doctor_finds_all_well_and_tells_what_is_not(
@@ -273,9 +274,9 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
     names = ["schemas", "registry", "topics", "database"]
     assert [finding.name for finding in found] == names
     assert found[0].detail.startswith("schemas: payments: ")
-    assert "registry_auth" in found[1].cure
+    assert "registry_auth" in found[1].remedy
     assert "Couldn't connect" in found[3].detail
-    assert "DATABASE_URL" in found[3].cure
+    assert "DATABASE_URL" in found[3].remedy
 
 
 @pytest.mark.parametrize(
@@ -286,19 +287,19 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
         ({"lake": "x", "batch_files": 0}, "batch_files: must be at least 1."),
         (
             {"lake": "x", "clusters": {"shop/0": "", "shop": ""}},
-            "clusters: shop/0, shop must be one name with the number of each",
+            "clusters: shop/0, shop must be one name followed by the id of each",
         ),
         (
             {"lake": "x", "kafka": {"bootstrap.servers": ["a:1", "b:1"]}},
-            "kafka: 'bootstrap.servers': a list must be one text",
+            "kafka: 'bootstrap.servers' is a list",
         ),
         (
             {"lake": "x", "kafka": {"isolation.level": "read_uncommitted"}},
-            "kafka: 'isolation.level' is the pipeline's own",
+            "kafka: 'isolation.level' is reserved",
         ),
         (
             {"lake": "x", "topics": ["a"], "topic_pattern": "b"},
-            "topic_pattern: choose it or `topics`, not both.",
+            "topic_pattern: set it or `topics`, not both.",
         ),
     ],
 )
@@ -336,4 +337,4 @@ def test_settings_come_from_the_environment() -> None:
 def test_who_runs_spark_is_seen_in_the_environment(
     environment: dict[str, str], where: str
 ) -> None:
-    assert place(environment) == where
+    assert run_mode(environment) == where

@@ -225,7 +225,7 @@ def running(pids: list[int]) -> list[int]:
 def test_a_second_script_says_that_it_waits(checkout: Path) -> None:
     said: list[str] = []
     second = threading.Thread(target=wait_for_the_lock, args=(said,))
-    with bootstrap.alone(say=said.append):
+    with bootstrap.install_lock(say=said.append):
         assert said == []
         second.start()
         while not said:
@@ -237,7 +237,7 @@ def test_a_second_script_says_that_it_waits(checkout: Path) -> None:
 
 
 def wait_for_the_lock(said: list[str]) -> None:
-    with bootstrap.alone(say=said.append):
+    with bootstrap.install_lock(say=said.append):
         said.append("in")
 
 

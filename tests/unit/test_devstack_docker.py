@@ -92,7 +92,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
 
 def bindings(engine: Engine, service: ContainerService) -> list[dict[str, str]]:
     """What the engine is asked to publish when this service starts."""
-    with pytest.raises(DevstackError, match="ended while it started"):
+    with pytest.raises(DevstackError, match="ended during its start"):
         service.start()
     service.close()
     (created,) = engine.created
@@ -121,8 +121,8 @@ def test_a_remote_engine_publishes_for_all_and_that_is_said(
     port = service.address.rpartition(":")[2]
     assert lines == [
         "Kafka: starting a container",
-        "Kafka: the engine is on engine.example; anyone who reaches that machine"
-        f" reaches this server: engine.example:{port}",
+        "Kafka: the Docker engine is on engine.example; everyone who can reach that"
+        f" machine can connect to engine.example:{port}",
     ]
     assert bindings(engine, service) == [{"HostIp": "", "HostPort": port}]
 

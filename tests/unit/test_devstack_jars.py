@@ -77,7 +77,7 @@ def test_another_content_is_an_error_and_does_not_stay(
     repository: Repository, tmp_path: Path
 ) -> None:
     repository.content = b"something else"
-    with pytest.raises(JarError, match=r"org\.example:thing_2\.13:1\.0 is not the"):
+    with pytest.raises(JarError, match=r"org\.example:thing_2\.13:1\.0 has sha256"):
         resolve([COORDINATE], cache=tmp_path)
     assert list(tmp_path.rglob("*.jar")) == []
 

@@ -47,7 +47,7 @@ def test_a_devstack_that_was_killed_is_not_found(path: Path) -> None:
 def test_a_second_devstack_leaves_the_first_ones_addresses_alone(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    monkeypatch.setattr(module, "LOCK_TIMEOUT", 0.0)
     with published(VARIABLES, path=path):
         with published({"DATABASE_URL": "second"}, path=path) as is_ours:
             assert not is_ours

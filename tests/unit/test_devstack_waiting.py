@@ -34,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def detector(clock: Clock) -> StallDetector:
-    return StallDetector(patience=60.0, clock=clock)
+    return StallDetector(timeout=60.0, clock=clock)
 
 
 def is_stalled_within(
@@ -81,19 +81,19 @@ def test_a_wait_lasts_as_long_as_something_moves() -> None:
         progress=lambda: len(looks),
         shows=lambda: looks.append(0),
         # Less than the wait as a whole takes.
-        patience=0.05,
+        timeout=0.05,
         interval=0.02,
     )
     assert len(looks) == 10
 
 
 def test_a_wait_that_gives_up_says_what_for_and_what_it_saw_last() -> None:
-    with pytest.raises(Stalled, match=r"Waited for orders, .* \(last seen: 17\)"):
+    with pytest.raises(Stalled, match=r"Waited for orders; .* \(last seen: 17\)"):
         wait_while_moving(
             lambda: False,
             what="orders",
             progress=lambda: 17,
-            patience=0.01,
+            timeout=0.01,
             interval=0.01,
         )
 

@@ -69,7 +69,7 @@ def test_only_a_broken_promise_fails(mark: bool | str | None, code: int) -> None
 
 def test_a_slow_take_over_is_shown_as_slow_and_explained() -> None:
     file = StringIO()
-    rows = [("take-over (at most 9 s)", "14.2 s", _VERDICT["in_time"](14.2, 9.0))]
+    rows = [("takeover (at most 9 s)", "14.2 s", _VERDICT["in_time"](14.2, 9.0))]
     assert _VERDICT["print_verdict"](Console(file=file), "title", rows) == 0
     assert "slow" in file.getvalue()
-    assert "breaks no promise" in file.getvalue()
+    assert "does not break a promise" in file.getvalue()

@@ -1,4 +1,4 @@
-"""What schedulers are told to run is what the pipeline's own parser takes."""
+"""The pipeline's parser accepts the commands in the examples for schedulers."""
 
 from __future__ import annotations
 

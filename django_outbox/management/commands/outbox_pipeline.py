@@ -24,9 +24,9 @@ class Command(BaseCommand):
     """Runs the pipeline's command line with the project's settings."""
 
     help = (
-        "Turn Kafka topics into lake tables on Spark, compare them, and send them"
-        " again. `outbox_pipeline --help` has the commands,"
-        " `outbox_pipeline COMMAND --help` the options of each."
+        "Load Kafka topics into lake tables with Spark, audit them, and send them"
+        " again. `outbox_pipeline --help` lists the commands, `outbox_pipeline"
+        " COMMAND --help` the options of a command."
     )
     # The pipeline checks its own settings.
     requires_system_checks = ()

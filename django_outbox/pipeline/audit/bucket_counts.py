@@ -1,10 +1,10 @@
 """
-The cheap audit: how many messages of each time bucket are where.
+The cheap audit: compares message counts of database and lake per time bucket.
 
 The database counts its archive itself, the lake is counted from three narrow
-columns, and Kafka is not read at all. Beside the number stands a sum of
-digests of the message ids: a message that is missing and one too many do not
-make up for each other. What differs is examined by the full audit.
+columns, and Kafka is not read at all. A sum of digests of the message ids
+accompanies each count, so that a missing message and an extra one do not
+cancel out. The full audit explains a difference.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ if TYPE_CHECKING:
     from ..pipeline_settings import PipelineSettings
 
 EQUAL, OPEN, DIFFERENT = "equal", "open", "different"
-"""What a bucket is: `open` while its messages may still be under way."""
+"""States of a bucket; `open` while its messages may still be in transit."""
 
 _BUCKET: Final = ("topic", "bucket")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What to look at, in seconds."""
+    """The buckets to compare, in seconds."""
 
     since: int
-    """Start of the first bucket, since 1970."""
+    """Start of the first bucket, in seconds since 1970."""
     width: int
-    """Of a bucket."""
+    """Width of a bucket."""
     settle: int
-    """How long the lake may take to have what the archive has."""
+    """Time that a message may take from the archive to the lake."""
 
 
 def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFrame:
     """
-    Count both sides, the database first: the lake may only have more.
+    Count both sides, the database first, so that the lake can only have more.
 
     Returns:
-        A row for each topic and bucket, as `judge` gives them.
+        A row for each topic and bucket: topic, bucket, in_database, pending,
+        in_lake, state.
     """
     of_topics = jdbc.is_of_topics(settings)
     over = time.time() - span.settle - span.width
@@ -70,17 +71,18 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFr
 
 def judge(promised: DataFrame, lake: DataFrame) -> DataFrame:
     """
-    Lay the counts of both sides beside each other.
+    Compare the counts of both sides.
 
     Args:
         promised: topic, bucket (seconds since 1970), in_database, pending,
             database_digest, is_settled.
-        lake: topic, bucket, in_lake, lake_digest, is_over (whether it had settled
-            when the database was asked, for a bucket that began only afterwards).
+        lake: topic, bucket, in_lake, lake_digest, is_over (whether the bucket
+            had settled before the database was queried; decides for buckets
+            that the database does not have).
 
     Returns:
-        topic, bucket, in_database, pending, in_lake and `state`, without the
-        buckets from before the archive of their topic began.
+        topic, bucket, in_database, pending, in_lake and `state`, without buckets
+        older than the archive of their topic.
     """
     archived = F.when(F.col("in_database") > 0, F.col("bucket"))
     began = promised.groupBy("topic").agg(
@@ -106,5 +108,5 @@ def _bucket(span: Span) -> list[str | Column]:
 
 
 def _digest() -> Column:
-    """The number that `jdbc.counts` takes of a message id, too."""
+    """Digest of a message id; the database computes the same number."""
     return F.conv(F.substring(F.md5("message_id"), 1, 8), 16, 10).cast("bigint")

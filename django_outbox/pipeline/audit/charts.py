@@ -1,4 +1,4 @@
-"""The charts of an audit, each as the text of an SVG image."""
+"""The charts of an audit, each as SVG text."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-NOTHING: Final = "<p>Nothing to draw.</p>"
+NO_DATA: Final = "<p>No data.</p>"
 
 MARGIN: Final = timedelta(hours=2)
-"""Left free on both sides of the first and the last hour."""
+"""Space before the first and after the last hour."""
 
 _SIZE: Final = (10, 3.2)
-"""Of each chart, in inches."""
+"""Width and height of each chart, in inches."""
 
 _BAR: Final = 1 / 30
 """Width of an hour's bar, in days."""
@@ -39,14 +39,14 @@ def _chart() -> tuple[Figure, Axes]:
 
 
 def _by_hour(axes: Axes, hours: Collection[datetime]) -> list[float]:
-    """Make the horizontal axis one of hours; return where on it they are."""
+    """Set up the horizontal axis for hours; return their positions on it."""
     axes.xaxis_date()
     axes.set_xlim(*_days(min(hours) - MARGIN, max(hours) + MARGIN))
     return _days(*hours)
 
 
 def _days(*times: datetime) -> list[float]:
-    """Times as an axis of dates counts them."""
+    """Convert times to matplotlib's dates."""
     return [float(day) for day in date2num(times)]  # type: ignore[no-untyped-call]
 
 
@@ -61,16 +61,16 @@ def _svg(figure: Figure) -> str:
     figure.legend(loc="outside right upper", frameon=False, fontsize="small")
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg", metadata={"Date": None})
-    # The XML declaration before it has no place inside a page.
+    # The XML declaration before it is not allowed inside HTML.
     text = drawn.getvalue()
     return text[text.index("<svg") :]
 
 
 def draw_latencies(report: Report) -> str:
-    """For each topic the share of messages that took at most so long."""
+    """Draw the cumulative distribution of latencies, one line for each topic."""
     parts = {k: v for k, v in report.by_topic().items() if v.latencies}
     if not parts:
-        return NOTHING
+        return NO_DATA
     figure, axes = _chart()
     for (source, topic), part in parts.items():
         pairs = shares(part.latencies)
@@ -86,10 +86,10 @@ def draw_latencies(report: Report) -> str:
 
 
 def draw_latencies_by_hour(report: Report) -> str:
-    """The latency that half, and all but one in a hundred, kept below."""
+    """Draw the median and the 99th percentile of the latency by hour."""
     hours = {hour: part for hour, part in report.by_hour().items() if part.latencies}
     if not hours:
-        return NOTHING
+        return NO_DATA
     figure, axes = _chart()
     places = _by_hour(axes, hours)
     for label, share in (("p50", 0.5), ("p99", 0.99)):
@@ -101,11 +101,11 @@ def draw_latencies_by_hour(report: Report) -> str:
 
 
 def draw_wrong_by_hour(report: Report) -> str:
-    """A bar for each hour in which something was wrong."""
+    """Draw a bar for each hour with violations or duplicates."""
     hours = report.by_hour()
     names = [n for n in WRONG if any(part.counts[n] for part in hours.values())]
     if not names:
-        return NOTHING
+        return NO_DATA
     figure, axes = _chart()
     places = _by_hour(axes, hours)
     below = [0] * len(hours)

@@ -1,15 +1,15 @@
 """
-Database, topics and lake against each other: what is lost, extra or changed.
+Compares database, topics and lake: which messages are lost, extra or changed.
 
-The three are laid under each other and grouped by message, so the cost is one
-shuffle, whatever the size. The functions on DataFrames are pure; `audit()`
-reads, in an order that makes a moving system comparable:
+The rows of all three are united and grouped by message, so the cost is one
+shuffle, whatever the size. The functions on DataFrames are pure. `audit()`
+reads in an order that makes a running system comparable:
 
-1. the topics, up to their present ends;
-2. the database, in one snapshot: what is in 1 was committed before it;
-3. the topics once more, only if something of 2 is not in 1: it may have
-   arrived meanwhile; what neither 1 nor 2 knows is too new to be judged;
-4. the lake, judged up to where refine has come in each partition.
+1. the topics, up to their current ends;
+2. the database, in one snapshot: everything in 1 was committed before it;
+3. the topics again, but only if messages of 2 are not in 1: they may have
+   arrived since. Messages in neither 1 nor 2 are too new and are ignored;
+4. the lake, up to the offset that refine has reached in each partition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..lake.ingest import read_topics
 from ..lake.records import is_from_outbox, is_promised, parse
 from . import jdbc
 from .latency import bucket, latency
-from .report import OF_MESSAGES, UNDER_WAY, Report
+from .report import IN_TRANSIT, OF_MESSAGES, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from ..pipeline_settings import PipelineSettings
 
 MESSAGE: Final = ("source", "topic", "message_id")
-"""What is the same message everywhere."""
+"""Columns that identify a message in database, topics and lake."""
 
 EXAMPLES: Final = 20
-"""Ids that a report names for each count."""
+"""Ids that a report lists for each count."""
 
-SKEW: Final = 10_000_000
+MAX_CLOCK_SKEW: Final = 10_000_000
 """Microseconds by which a producer's clock may be ahead of the database's."""
 
 _ORIGINS: Final = ("kafka", "database", "lake")
 
 
 def slim(records: DataFrame, *, origin: str) -> DataFrame:
-    """What the audit needs of parsed records: digests in place of contents."""
+    """Reduce parsed records to what the audit needs: digests instead of contents."""
     return records.select(
         *MESSAGE,
         *("id", "partition", "offset"),
@@ -61,13 +61,13 @@ def compare(
     kafka: DataFrame, *, promises: DataFrame | None, lake: DataFrame
 ) -> DataFrame:
     """
-    One row for each message, with a column for each way in which it is wrong.
+    Return one row for each message, with a column for each kind of problem.
 
     Args:
-        kafka: What the topics hold, `slim`; with `is_due` where the lake
-            should have it by now.
-        promises: What the database says, or None when it has nothing to say.
-        lake: What silver and late hold, `slim`.
+        kafka: The records of the topics, `slim`, with `is_due`: whether the
+            lake must have the record by now.
+        promises: The messages of the database, or None without a database.
+        lake: The records of silver and late, `slim`.
     """
     everything = kafka.unionByName(lake, allowMissingColumns=True)
     if promises is None:
@@ -81,7 +81,7 @@ def compare(
         F.min("id").alias("id"),
         F.min("hour").alias("hour"),
         F.min("delivered_at").alias("delivered_at"),
-        # Of the first delivery: the copies came later.
+        # The latency of the first delivery; duplicates come later.
         bucket(F.min("latency")).alias("latency_bucket"),
         *counts,
         F.max(F.col("state") == jdbc.SENT).alias("is_sent"),
@@ -91,7 +91,7 @@ def compare(
     k, d, lk = F.col("kafka"), F.col("database"), F.col("lake")
     is_known = F.lit(promises is not None)
     wrong = {
-        # What is in the lake was in the topic, and retention has deleted it.
+        # A message in the lake was in the topic, and retention has deleted it.
         "lost": F.col("is_sent") & (k == 0) & (lk == 0),
         "unexpected": is_known & F.col("is_judged") & (k > 0) & (d == 0),
         "copies": k - 1,
@@ -115,17 +115,17 @@ def compare(
 
 
 def _differs(digest: str) -> Column:
-    """Whether a message's copies are not all alike; null is a tombstone's value."""
+    """Whether the copies of a message differ; null is the value of a tombstone."""
     text = F.coalesce(digest, F.lit("-"))
     return F.min(text) != F.max(text)
 
 
 def _is_judged(promises: DataFrame | None) -> Column:
     """
-    Whether the archive goes back far enough to know of a message.
+    Whether the archive goes back far enough to contain a message.
 
-    It does by the time of its first delivery: what is released from the parked
-    table is archived late, under an id that is old.
+    Decided by the time of its first delivery, not by its id: a record that was
+    released from the parked table is archived late, with an old id.
     """
     if promises is None:
         return F.lit(False)  # noqa: FBT003 - the literal itself
@@ -139,17 +139,17 @@ def _is_judged(promises: DataFrame | None) -> Column:
     verdict = F.lit(False)  # noqa: FBT003 - the literal itself
     for (source, topic), first in known.items():
         is_there = (F.col("source") == source) & (F.col("topic") == topic)
-        is_known = F.unix_micros("delivered_at") >= first + SKEW
+        is_known = F.unix_micros("delivered_at") >= first + MAX_CLOCK_SKEW
         verdict = F.when(is_there, is_known).otherwise(verdict)
     return verdict
 
 
 def disorder(kafka: DataFrame) -> DataFrame:
     """
-    The first deliveries that came behind a later id of their key.
+    Return first deliveries that came after a higher id of their key.
 
-    Copies do not count: only the first occurrence of each message has a place
-    in the order.
+    Duplicates do not count: only the first delivery of each message has a
+    position in the order.
     """
     nth = Window.partitionBy(*MESSAGE).orderBy("partition", "offset")
     before = (
@@ -167,7 +167,7 @@ def disorder(kafka: DataFrame) -> DataFrame:
 
 
 def split_keys(kafka: DataFrame) -> DataFrame:
-    """The keys that are in more than one partition: nothing orders those."""
+    """Return keys that are in more than one partition, and so have no order."""
     return (
         kafka.where(F.col("key_digest").isNotNull())
         .groupBy("source", "topic", "key_digest")
@@ -177,7 +177,7 @@ def split_keys(kafka: DataFrame) -> DataFrame:
 
 
 def audit(spark: SparkSession, settings: PipelineSettings) -> Report:
-    """Compare all that there is, and count what is wrong."""
+    """Compare database, topics and lake, and count the problems."""
     tables.create(spark, settings)
     kafka = _read_kafka(spark, settings).persist()
     kafka.count()
@@ -209,11 +209,11 @@ def _read_kafka(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
 
 
 def _with_arrived(kafka: DataFrame, promises: DataFrame, now: DataFrame) -> DataFrame:
-    """Take what the topics hold now of messages that were known before."""
+    """Keep the records of `now` whose messages are in `kafka` or `promises`."""
     ids = [frame.select(*MESSAGE) for frame in (kafka, promises)]
     known = ids[0].unionByName(ids[1]).distinct()
     arrived = now.join(known, list(MESSAGE), "left_semi").persist()
-    # While the first reading is kept: to read it again would bring newer messages.
+    # Before the first reading is dropped: reading it again would add newer messages.
     arrived.count()
     kafka.unpersist()
     return arrived
@@ -228,10 +228,10 @@ def _read_promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame
 
 
 def _report(messages: DataFrame, kafka: DataFrame) -> Report:
-    """Bring the few rows that people read into this process."""
+    """Collect the aggregated rows into a report."""
     group = ("source", "topic", "hour")
     broken, split = disorder(kafka), split_keys(kafka)
-    counts = ("messages", *OF_MESSAGES, *UNDER_WAY)
+    counts = ("messages", *OF_MESSAGES, *IN_TRANSIT)
     sums = [F.sum(name).alias(name) for name in counts]
     report = Report()
     for row in messages.groupBy(*group).agg(*sums).collect():
@@ -255,7 +255,7 @@ def _report(messages: DataFrame, kafka: DataFrame) -> Report:
 
 
 def _examples(rows: DataFrame, *names: str) -> DataFrame:
-    """The lowest ids for each of these counts that is not 0."""
+    """Return the lowest ids for each of these counts that is not 0."""
     nth = Window.partitionBy("name").orderBy("id")
     wrong = [
         F.struct(F.lit(name).alias("name"), F.col(name).cast("bigint").alias("count"))

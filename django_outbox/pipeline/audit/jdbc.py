@@ -1,9 +1,9 @@
 """
-The outbox's database, as Spark reads it: what was sent and what waits.
+Reads the outbox's database with Spark: messages that were sent or are pending.
 
 One statement reads archive, outbox and parked rows, so all come from one
-snapshot: a row moves from one table to another in a transaction, and is in
-exactly one of them here.
+snapshot. Rows move between the tables in transactions, so each is in exactly
+one of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..pipeline_settings import PipelineSettings
 
 SENT, PENDING = "sent", "pending"
-"""The column `state`: in the archive; or in the outbox, or parked."""
+"""Values of `state`: archived (sent), or in the outbox or parked (pending)."""
 
 _SELECT: Final = (
     "SELECT '{state}' AS state, message_id::text AS message_id, id,"
@@ -64,11 +64,12 @@ FROM (
 ) AS messages
 GROUP BY kafka_topic, bucket
 """
-"""Counts for each topic and bucket; a row is archived after it was created."""
+"""Counts for each topic and bucket. Rows are archived after their creation, so the
+filter on `archived_at` loses none of them."""
 
 
 def options(url: str) -> dict[str, str]:
-    """Turn a database URL into what Spark's source wants; no secret in a URL."""
+    """Turn a database URL into options of Spark's source; its URL has no secret."""
     parts = urlsplit(url)
     server = f"{parts.hostname}:{parts.port or 5432}"
     query = f"?{parts.query}" if parts.query else ""
@@ -77,13 +78,13 @@ def options(url: str) -> dict[str, str]:
         "user": unquote(parts.username or ""),
         "password": unquote(parts.password or ""),
         "driver": "org.postgresql.Driver",
-        # Without it the driver fetches all rows at once.
+        # By default the driver fetches all rows at once.
         "fetchsize": "10000",
     }
 
 
 def query(spark: SparkSession, url: str, text: str, **more: str) -> DataFrame:
-    """The rows of one statement; with further options of Spark's source."""
+    """Return the rows of a statement; `more` are options of Spark's source."""
     jdbc = spark.read.format("jdbc").options(**options(url))
     return jdbc.options(**more).option("query", text).load()
 
@@ -91,36 +92,38 @@ def query(spark: SparkSession, url: str, text: str, **more: str) -> DataFrame:
 @contextmanager
 def explained(what: str) -> Iterator[None]:
     """
-    Turn what the database says into one line.
+    Turn the database's errors into one line.
 
     Raises:
-        ConfigurationError: it does not know or allow `what`.
-        DatabaseUnavailable: it does not answer.
+        ConfigurationError: the database rejected the statement about `what`.
+        DatabaseUnavailable: the database cannot be reached.
     """
     try:
         yield
     except Exception as error:
-        # Depending on where Spark runs, it is one of several classes.
-        _, is_refusal, reason = str(error).partition("ERROR: ")
-        if is_refusal:
+        # The class depends on where Spark runs.
+        _, is_rejected, reason = str(error).partition("ERROR: ")
+        if is_rejected:
             reason = reason.splitlines()[0]
-            raise ConfigurationError(f"{what}: the database says: {reason}") from error
+            raise ConfigurationError(
+                f"{what}: error from the database: {reason}"
+            ) from error
         if "FAILED_JDBC.CONNECTION" in str(error):
             raise DatabaseUnavailable(
-                "The database does not let us in, or does not answer (DATABASE_URL)."
+                "The database cannot be reached, or rejects this user (DATABASE_URL)."
             ) from error
         raise
 
 
 def promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | None:
     """
-    Return what the databases say of each message; None without a database.
+    Return the state of each message in the databases; None without a database.
 
-    A message that waits may be in those of several clusters.
+    A pending message may be in the databases of several clusters.
 
     Raises:
-        ConfigurationError: the table's name is no plain name, or the database of
-            a cluster is missing.
+        ConfigurationError: the table's name is not a plain SQL name, or the
+            database URL of a cluster is missing.
     """
     table = outbox_table(settings)
     nowhere = "NULL::timestamptz"
@@ -152,13 +155,22 @@ def counts(
     settle: int,
 ) -> DataFrame:
     """
-    Let the databases count; `counts.py` has the columns, and the arguments.
+    Let the databases count the messages of each topic and time bucket.
 
-    What waits is counted where it was written.
+    Each cluster counts the pending messages that were written there.
+
+    Args:
+        since: Start of the first bucket, in seconds since 1970.
+        width: Width of a bucket, in seconds.
+        settle: Seconds after which archived messages must be in the lake.
+
+    Returns:
+        topic, bucket (seconds since 1970), in_database, pending,
+        database_digest, is_settled.
 
     Raises:
-        ConfigurationError: the table's name is no plain name, or the database of
-            a cluster is missing.
+        ConfigurationError: the table's name is not a plain SQL name, or the
+            database URL of a cluster is missing.
     """
     values = {"since": since, "width": width, "settle": settle}
     table = outbox_table(settings)
@@ -184,7 +196,7 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def is_of_topics(settings: PipelineSettings) -> Column:
-    """Whether a row's `topic` is one that the pipeline reads."""
+    """Whether the pipeline reads a row's `topic`."""
     if settings.topics:
         return F.col("topic").isin(*settings.topics)
     return fits("topic", settings.topic_pattern)
@@ -192,10 +204,10 @@ def is_of_topics(settings: PipelineSettings) -> Column:
 
 def outbox_table(settings: PipelineSettings) -> str:
     """
-    Return the outbox table's name, which is safe in SQL.
+    Return the name of the outbox table, checked for use in SQL.
 
     Raises:
-        ConfigurationError: it is no plain name.
+        ConfigurationError: it is not a plain SQL name.
     """
     if not TABLE_NAME.match(settings.table):
         raise ConfigurationError(f"table: {settings.table!r} must be a plain SQL name.")

@@ -1,9 +1,9 @@
 """
-How long messages took, from their row to the topic, as counts of buckets.
+Latencies from the row to the topic, as a histogram.
 
-Buckets can be added up over hours and topics, which percentiles cannot, and
-there are few of them whatever the number of messages. Each is 9 % wider than
-the one before (eight for a doubling), so a percentile is at most that far off.
+Histograms can be added up over hours and topics, percentiles cannot, and they
+stay small whatever the number of messages. Each bucket is 9 % wider than the
+one before (eight per doubling), so a percentile is at most that far off.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ PER_DOUBLING: Final = 8
 
 def latency() -> Column:
     """
-    Milliseconds from a record's `created_at` to its `timestamp` in the topic.
+    Return milliseconds from a record's `created_at` to its `timestamp`.
 
-    One is the database's clock, the other Kafka's; what their difference makes
-    negative counts as 0. Null for a record that does not say when it was made.
+    The first is the database's clock, the second Kafka's. Negative differences
+    count as 0. Null for a record without a creation time.
     """
     taken = F.unix_millis("timestamp") - F.unix_micros("created_at") / 1000
     return F.when(taken < 0, 0.0).otherwise(taken)
 
 
 def bucket(milliseconds: Column) -> Column:
-    """The number of a latency's bucket; 0 for everything up to 1 ms; null of null."""
+    """Return the bucket number of a latency; 0 up to 1 ms; null for null."""
     number = F.ceil(F.log2(milliseconds) * PER_DOUBLING).cast("int")
     return F.when(milliseconds <= 1, 0).otherwise(number)
 
 
 def milliseconds(bucket: int) -> float:
-    """The upper end of a bucket."""
+    """Return the upper end of a bucket."""
     return float(2 ** (bucket / PER_DOUBLING))
 
 
 def percentile(buckets: Counter[int], share: float) -> float | None:
-    """What this share of the messages took at most, in ms; None without any."""
+    """Return the latency in ms that this share stays within; None without messages."""
     rank = math.ceil(buckets.total() * share)
     for number in sorted(buckets):
         rank -= buckets[number]

@@ -1,4 +1,4 @@
-"""An audit as one HTML page that needs nothing else: verdict, table, charts."""
+"""An audit as one self-contained HTML page: verdict, table, charts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .charts import draw_latencies, draw_latencies_by_hour, draw_wrong_by_hour
 from .report import BROKEN, TABLE_HEAD, WRONG, Report
 
 MEANINGS: Final = {
-    "lost": "sent, says the database; neither in the topic nor in the lake",
-    "unexpected": "in the topic; the database knows nothing of it",
-    "copies": "deliveries beyond the first",
-    "altered": "key or value differ between database, topic, lake or copies",
-    "lake_lost": "not in the lake, although refine has passed it",
+    "lost": "sent according to the database, but neither in the topic nor the lake",
+    "unexpected": "in the topic, but not in the database",
+    "copies": "deliveries after the first (duplicates)",
+    "altered": "key or value differs between database, topic, lake or duplicates",
+    "lake_lost": "not in the lake, although refine has processed its offset",
     "lake_copies": "more than once in the lake",
-    "disorder": "first deliveries behind a later message of their key",
+    "disorder": "first delivered after a later message of the same key",
     "split_keys": "keys in more than one partition",
 }
-"""What each of `WRONG` says of a message, or of a key."""
+"""What each count of `WRONG` means for a message or a key."""
 
 _PAGE: Final = Template(
     """<!doctype html>
@@ -48,29 +48,29 @@ _PAGE: Final = Template(
 <p class="verdict $tone"><strong>$verdict</strong>$summary</p>
 <h2>Topics</h2>
 <div class="scroll">$topics</div>
-<h2>What is wrong</h2>
+<h2>Problems</h2>
 <div class="scroll">$findings</div>
 <h2>Latency from the row to the topic</h2>
 <figure>$latencies</figure>
-<h2>Lag: latency by the hour of the row</h2>
+<h2>Latency by hour of creation</h2>
 <figure>$hours</figure>
-<h2>Copies and violations by the hour of the row</h2>
+<h2>Duplicates and violations by hour of creation</h2>
 <figure>$wrong</figure>
-<p>Made $made. An hour is that of the row's creation, in UTC.</p>
+<p>Created $made. Hours are the hours in which rows were created, in UTC.</p>
 </html>
 """
 )
 
 
 def page(report: Report, *, made: datetime, max_copies: int | None = None) -> str:
-    """The whole page; `max_copies` as the exit code has it."""
+    """Return the HTML; with `max_copies`, more duplicates count as a problem."""
     tone, verdict = _verdict(report, max_copies)
     pending, behind = report.total("pending"), report.total("behind")
     return _PAGE.substitute(
         tone=tone,
         verdict=verdict,
-        summary=f"{report.total('messages'):,} messages in the topics; {pending:,} wait"
-        f" in the database; {behind:,} are not in the lake yet.",
+        summary=f"{report.total('messages'):,} messages in the topics; {pending:,}"
+        f" pending in the database; {behind:,} not yet in the lake.",
         topics=_table(TABLE_HEAD, report.rows()),
         findings=_findings(report),
         latencies=draw_latencies(report),
@@ -86,7 +86,7 @@ def _verdict(report: Report, max_copies: int | None) -> tuple[str, str]:
     if found:
         return "bad", f"Broken: {', '.join(found)}"
     if code:
-        return "warn", f"More than {max_copies} copies"
+        return "warn", f"More than {max_copies} duplicates"
     return "good", "Nothing lost, nothing altered, nothing out of order"
 
 
@@ -97,8 +97,8 @@ def _findings(report: Report) -> str:
         if (text := MEANINGS[name]) and report.total(name)
     ]
     if not rows:
-        return "<p>Nothing.</p>"
-    return _table(("what", "how many", "first ids", "meaning"), rows)
+        return "<p>None.</p>"
+    return _table(("problem", "count", "first ids", "meaning"), rows)
 
 
 def _ids(ids: list[int]) -> str:

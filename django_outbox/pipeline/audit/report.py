@@ -1,8 +1,7 @@
 """
-What an audit found: counts, latencies and examples, and an exit code.
+The result of an audit: counts, latencies, examples and an exit code.
 
-`audit.py` fills a `Report`; as JSON it is for machines, as a table for people,
-and `page.py` draws it.
+A `Report` renders itself as JSON for machines and as a table for people.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ OF_MESSAGES: Final = (
     *("lost", "unexpected", "copies", "altered"),
     *("lake_lost", "lake_copies"),
 )
-"""What can be wrong with a message, wherever it is."""
+"""Problems of single messages."""
 
-UNDER_WAY: Final = ("pending", "behind")
-"""Messages that have not arrived yet: in the topic, and in the lake."""
+IN_TRANSIT: Final = ("pending", "behind")
+"""Messages that have not yet arrived in the topic, or in the lake."""
 
 WRONG: Final = (*OF_MESSAGES, "disorder", "split_keys")
-"""All that can be wrong."""
+"""All problems."""
 
-COUNTS: Final = (*WRONG, *UNDER_WAY)
-"""What is counted, apart from the messages themselves."""
+COUNTS: Final = (*WRONG, *IN_TRANSIT)
+"""All counts but the number of messages."""
 
 BROKEN: Final = (
     *("lost", "unexpected", "altered", "disorder", "split_keys"),
     *("lake_lost", "lake_copies"),
 )
-"""What must not be, whatever happened."""
+"""Broken promises; duplicates are allowed."""
 
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
-"""Of the latencies, by their names in JSON and table."""
+"""Percentiles of the latencies, by their names in JSON and table."""
 
 TABLE_HEAD: Final = (
-    *("source", "topic", "messages", *UNDER_WAY),
+    *("source", "topic", "messages", *IN_TRANSIT),
     *(f"{name} ms" for name in PERCENTILES),
     "wrong",
 )
@@ -52,12 +51,12 @@ EXIT_COPIES: Final = 4
 
 @dataclass
 class Part:
-    """What was found of one source and topic, in an hour or in all."""
+    """The counts of one source and topic, in one hour or in total."""
 
     counts: Counter[str] = field(default_factory=Counter)
     """By the names in `COUNTS`, and `messages`."""
     latencies: Counter[int] = field(default_factory=Counter)
-    """Messages by the number of their latency's bucket."""
+    """Number of messages by latency bucket."""
 
     def __iadd__(self, other: Part) -> Part:
         self.counts.update(other.counts)
@@ -65,7 +64,7 @@ class Part:
         return self
 
     def as_row(self) -> dict[str, Any]:
-        """All counts by name, and `latency_ms`: None, or by percentile."""
+        """Return all counts by name, and `latency_ms` by percentile, or None."""
         latencies = {
             name: round(value, 1)
             for name, share in PERCENTILES.items()
@@ -83,40 +82,40 @@ class Report:
             Part
         )
         self.examples: dict[str, list[int]] = {}
-        """For each count that is not 0, the ids of the first messages."""
+        """The lowest ids for each count that is not 0."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add counts by name, of a `source` and `topic`, and of an `hour` if any."""
+        """Add counts by name for a `source`, a `topic` and optionally an `hour`."""
         counts = {name: row.get(name) or 0 for name in ("messages", *COUNTS)}
         self._part(row).counts.update(counts)
 
     def add_latency(self, row: Mapping[str, Any]) -> None:
-        """Add the `count` of a `latency_bucket`, besides source, topic and hour."""
+        """Add the `count` of a `latency_bucket` for a source, topic and hour."""
         self._part(row).latencies[row["latency_bucket"]] += row["count"]
 
     def _part(self, row: Mapping[str, Any]) -> Part:
         return self._parts[row["source"], row["topic"], row.get("hour")]
 
     def total(self, name: str) -> int:
-        """One count over everything."""
+        """Return the total of one count."""
         return sum(part.counts[name] for part in self._parts.values())
 
     def whole(self) -> Part:
-        """Everything in one."""
+        """Return the sum of all parts."""
         whole = Part()
         for part in self._parts.values():
             whole += part
         return whole
 
     def by_topic(self) -> dict[tuple[str, str], Part]:
-        """The parts of each source and topic, sorted."""
+        """Return the parts by source and topic, sorted."""
         topics: defaultdict[tuple[str, str], Part] = defaultdict(Part)
         for (source, topic, _), part in self._parts.items():
             topics[source, topic] += part
         return dict(sorted(topics.items()))
 
     def by_hour(self) -> dict[datetime, Part]:
-        """The parts of each hour, sorted; without what belongs to no hour."""
+        """Return the parts by hour, sorted, without parts that have no hour."""
         hours: defaultdict[datetime, Part] = defaultdict(Part)
         for (_, _, hour), part in self._parts.items():
             if hour:
@@ -124,7 +123,7 @@ class Report:
         return dict(sorted(hours.items()))
 
     def exit_code(self, *, max_copies: int | None = None) -> int:
-        """0, 3 when something is broken, 4 when there are too many copies."""
+        """Return 0; 3 if a promise is broken; 4 if there are too many duplicates."""
         if any(self.total(name) for name in BROKEN):
             return EXIT_BROKEN
         if max_copies is not None and self.total("copies") > max_copies:
@@ -132,7 +131,7 @@ class Report:
         return 0
 
     def as_json(self) -> str:
-        """`total`, `examples`, and `parts` for each source, topic and hour."""
+        """Return `total`, `examples`, and `parts` by source, topic and hour."""
         parts = [
             {
                 "source": source,
@@ -148,7 +147,7 @@ class Report:
         return json.dumps({"total": total, "examples": self.examples, "parts": parts})
 
     def as_table(self) -> str:
-        """One line for each source and topic, and the examples below."""
+        """Return one line for each source and topic, followed by the examples."""
         lines = [TABLE_HEAD, *self.rows()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
@@ -156,7 +155,7 @@ class Report:
         return "\n".join(text)
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Cells as people read them, under `TABLE_HEAD`."""
+        """Return the cells under `TABLE_HEAD`."""
         rows = []
         for place, part in self.by_topic().items():
             counts, latencies = part.counts, part.as_row()["latency_ms"] or {}
@@ -164,7 +163,7 @@ class Report:
             rows.append(
                 (
                     *place,
-                    *(str(counts[name]) for name in ("messages", *UNDER_WAY)),
+                    *(str(counts[name]) for name in ("messages", *IN_TRANSIT)),
                     *(str(latencies.get(name, "-")) for name in PERCENTILES),
                     ", ".join(found) or "nothing",
                 )
@@ -173,7 +172,7 @@ class Report:
 
 
 def shares(latencies: Counter[int]) -> list[tuple[float, float]]:
-    """What share of the messages took at most so many ms: (ms, 0 to 1) pairs."""
+    """Return the cumulative distribution: pairs of ms and share (0 to 1)."""
     pairs, sofar = [], 0
     for bucket in sorted(latencies):
         sofar += latencies[bucket]

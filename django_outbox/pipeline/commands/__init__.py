@@ -1,6 +1,6 @@
 """
-The commands of `python -m django_outbox.pipeline`, one a file.
+The commands of `python -m django_outbox.pipeline`, one module each.
 
-Each module has `add()`, which gives the command its options, and a function
-that runs it: parsed options and the caller's defaults in, exit code out.
+`add()` registers a command with its options. `execute()` runs it: it takes the
+parsed options and the caller's default settings, and returns the exit code.
 """

@@ -1,4 +1,4 @@
-"""`audit`: compare database, topics and lake, and let a scheduler know."""
+"""`audit`: compare database, topics and lake; the exit code is the verdict."""
 
 from __future__ import annotations
 
@@ -19,22 +19,29 @@ def add(commands: Commands) -> None:
         commands,
         "audit",
         execute,
-        words="compare database, topics and lake; exit 3 if one is wrong",
+        words="compare database, topics and lake; exit 3 if they disagree",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write it as JSON")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="draw it as a page")
     parser.add_argument(
-        "--max-copies", type=int, metavar="N", help="exit 4 when there are more"
+        "--json", type=Path, metavar="FILE", help="write the report as JSON"
+    )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the report as an HTML page"
+    )
+    parser.add_argument(
+        "--max-copies",
+        type=int,
+        metavar="N",
+        help="exit 4 if there are more than N duplicates",
     )
 
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
-    """Return 0, 3 when something is broken, or 4 when there are many copies."""
+    """Return 0; 3 if a promise is broken; 4 if there are too many duplicates."""
     settings = settings_of(chosen, defaults)
     if "" in settings.outboxes():
         raise ConfigurationError(
-            "source: name the outbox as its messages do (OUTBOX_SOURCE), or unset"
-            " DATABASE_URL to compare topics and lake only."
+            "source: set it to the `outbox-source` header of the messages"
+            " (OUTBOX_SOURCE), or unset DATABASE_URL to compare only topics and lake."
         )
     with session(settings) as spark:
         from ..audit.comparison import audit

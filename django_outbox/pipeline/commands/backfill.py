@@ -1,4 +1,4 @@
-"""`backfill`: send a business table's rows as a first state of their keys."""
+"""`backfill`: send the rows of a business table as the first state of their keys."""
 
 from __future__ import annotations
 
@@ -19,22 +19,32 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Add the command."""
     parser = add_command(
-        commands, "backfill", execute, words="send a table's rows as a first state"
+        commands,
+        "backfill",
+        execute,
+        words="send the rows of a table as the first state of their keys",
     )
-    parser.add_argument("--table", required=True, help="in the outbox's database")
-    parser.add_argument("--to", required=True, metavar="TOPIC")
+    parser.add_argument(
+        "--table", required=True, help="table or view in the outbox's database"
+    )
+    parser.add_argument("--to", required=True, metavar="TOPIC", help="target topic")
     parser.add_argument(
         "--key",
         action="append",
         default=[],
         metavar="COLUMN",
-        help="the message's key, repeatable; default: the primary key",
+        help="column of the message key, repeatable; default: the primary key",
     )
     parser.add_argument(
-        "--columns", default="", help="of the value, with commas; default: all"
+        "--columns",
+        default="",
+        help="columns of the message value, comma-separated; default: all",
     )
     parser.add_argument(
-        "--where", default="", metavar="SQL", help="condition; the table is called t"
+        "--where",
+        default="",
+        metavar="SQL",
+        help="SQL condition for the rows; the table's alias is t",
     )
     parser.add_argument(
         "--timeout",
@@ -44,14 +54,21 @@ def add(commands: Commands) -> None:
         help="how long to wait for open transactions; default: 1m",
     )
     parser.add_argument(
-        "--position", type=int, metavar="ID", help="of an earlier run, to send again"
+        "--position",
+        type=int,
+        metavar="ID",
+        help="position of an earlier run, to resend the same messages",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the position")
-    parser.add_argument("--dry-run", action="store_true", help="count, send nothing")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the outcome as JSON"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only count the rows; send nothing"
+    )
 
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
-    """Return 0 when all rows are in Kafka."""
+    """Return 0 once Kafka has acknowledged all rows."""
     settings = settings_of(chosen, defaults)
     with session(settings) as spark:
         from ..resend.business_table import backfill, preview
@@ -73,7 +90,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                 snapshot,
                 timeout=chosen.timeout,
                 position=chosen.position,
-                waiting=_Waiting(),
+                waiting=_WaitReporter(),
             )
     sys.stdout.write(f"{outcome.table} -> {outcome.topic}: {outcome.records:,} rows\n")
     if outcome.position is None:
@@ -85,14 +102,14 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     return 0
 
 
-class _Waiting:
-    """Tells of whom the snapshot waits for, each time that it changes."""
+class _WaitReporter:
+    """Reports which transactions the snapshot waits for, whenever they change."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def __call__(self, writers: list[Writer]) -> None:
         now = {writer.transaction for writer in writers}
-        if now != self._told:
-            self._told = now
+        if now != self._reported:
+            self._reported = now
             say(f"waiting for {', '.join(map(str, writers))}")

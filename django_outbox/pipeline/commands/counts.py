@@ -1,4 +1,4 @@
-"""`counts`: the cheap audit, once or for ever."""
+"""`counts`: the cheap audit, once or periodically."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def add(commands: Commands) -> None:
         commands,
         "counts",
         execute,
-        words="compare database and lake by counts of time buckets; exit 3 if one"
-        " differs",
+        words="compare message counts of database and lake per time bucket; exit 3"
+        " if a bucket differs",
     )
     for option, default, words in (
         ("--since", "1d", "how far to look back"),
         ("--bucket", "5m", "width of a bucket"),
-        ("--settle", "10m", "how long the lake may take"),
-        ("--every", None, "look again and again, until SIGTERM"),
+        ("--settle", "10m", "how long messages may take to reach the lake"),
+        ("--every", None, "repeat at this interval until SIGTERM"),
     ):
         parser.add_argument(
             option,
@@ -44,18 +44,18 @@ def add(commands: Commands) -> None:
 
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
-    """Return 3 when at any look a bucket differed."""
+    """Return 0, or 3 if a bucket differed in any comparison."""
     settings = settings_of(chosen, defaults)
     outboxes = settings.outboxes()
     if not outboxes or "" in outboxes:
         raise ConfigurationError(
-            "counts compares with the database: set DATABASE_URL and OUTBOX_SOURCE."
+            "counts needs the outbox's database: set DATABASE_URL and OUTBOX_SOURCE."
         )
     if min(chosen.bucket, chosen.since) < 1:
-        raise ConfigurationError("--bucket and --since: at least 1s.")
+        raise ConfigurationError("--bucket and --since must be at least 1s.")
     code = 0
     with StopSignals() as signals, session(settings) as spark:
-        # Spark has taken Ctrl-C for itself.
+        # Spark has replaced the handler for Ctrl-C.
         signals.listen()
         from ..audit.bucket_counts import DIFFERENT, EQUAL, OPEN, count
         from ..audit.report import EXIT_BROKEN

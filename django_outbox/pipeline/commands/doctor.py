@@ -1,4 +1,4 @@
-"""`doctor`: show each finding, and the cure of those that are bad."""
+"""`doctor`: print each finding, and a remedy for those that are bad."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .shared_options import Commands, add_command, say, settings_of
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    add_command(commands, "doctor", execute, words="examine what the pipeline needs")
+    add_command(commands, "doctor", execute, words="check what the pipeline needs")
 
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
-    """Return 1 when something is bad."""
+    """Return 0, or 1 if a check failed."""
     from ..diagnosis import examine
 
     is_good = True
@@ -24,5 +24,5 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         say(f"{sign} {finding.name}: {finding.detail}")
         if not finding.is_good:
             is_good = False
-            say(f"     {finding.cure}")
+            say(f"     {finding.remedy}")
     return 0 if is_good else 1

@@ -1,4 +1,4 @@
-"""`jars`: download the pinned Java archives, and say where they are."""
+"""`jars`: download the pinned Java archives and print their paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def add(commands: Commands) -> None:
 
 
 def execute(*_: object) -> int:
-    """Print the archives as `spark-submit --jars` takes them."""
+    """Print the archives in the format of `spark-submit --jars`."""
     from ..session import spark_jars
 
     sys.stdout.write(",".join(map(str, spark_jars(progress=say))) + "\n")

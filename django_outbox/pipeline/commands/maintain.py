@@ -1,4 +1,4 @@
-"""`maintain`: delete what is old, compact, vacuum; beside a running pipeline."""
+"""`maintain`: delete old rows, compact, vacuum; safe while the pipeline runs."""
 
 from __future__ import annotations
 
@@ -17,27 +17,29 @@ def add(commands: Commands) -> None:
         commands,
         "maintain",
         execute,
-        words="compact the tables, delete what is beyond its retention, vacuum",
+        words="delete rows older than their retention, compact the tables, vacuum",
     )
     parser.add_argument(
         "--table",
         action="append",
         dest="names",
         choices=tuple(SCHEMAS),
-        help="repeatable; all without it",
+        help="table to maintain, repeatable; default: all",
     )
     parser.add_argument(
         "--cluster",
         action="store_true",
-        help="also sort silver and latest by source, topic and key: rewrites them",
+        help="also sort silver and latest by source, topic and key; rewrites them",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="count what would go; change nothing"
+        "--dry-run",
+        action="store_true",
+        help="only count the rows to delete; change nothing",
     )
 
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
-    """Write a line for each table."""
+    """Print one line for each table."""
     settings = settings_of(chosen, defaults)
     with session(settings) as spark:
         from ..lake.maintenance import maintain

@@ -1,4 +1,4 @@
-"""`replay`: send what the lake has once more, to a new topic."""
+"""`replay`: send records of the lake to Kafka again, to a new topic."""
 
 from __future__ import annotations
 
@@ -24,48 +24,60 @@ def add(commands: Commands) -> None:
         commands, "replay", execute, words="send records of silver to Kafka again"
     )
     selection = parser.add_argument_group(
-        "selection", "a record that fits all of them, or every record"
+        "selection", "records that match all options; without any, every record"
     )
     for name, words in (
         (
             "--since",
-            "created then or later: 2026-01-31T12:00Z, or 2h for two hours ago",
+            "created at or after this time: 2026-01-31T12:00Z, or 2h for two hours ago",
         ),
-        ("--until", "created before"),
+        ("--until", "created before this time"),
     ):
         selection.add_argument(name, type=moment, metavar="TIME", help=words)
-    selection.add_argument("--key", action="append", default=[], help="repeatable")
+    selection.add_argument(
+        "--key", action="append", default=[], help="message key, repeatable"
+    )
     selection.add_argument(
         "--id",
         type=ids,
         action="append",
         default=[],
         metavar="FROM-TO",
-        help="repeatable; also 17, or 17- for all from there on",
+        help="range of ids, repeatable: 17-20, 17, or 17- without an end",
     )
     selection.add_argument(
-        "--where", default="", metavar="SQL", help="condition on the columns of silver"
+        "--where",
+        default="",
+        metavar="SQL",
+        help="SQL condition on the columns of silver",
     )
     selection.add_argument(
-        "--late", action="store_true", help="also what came out of order, in its place"
+        "--late",
+        action="store_true",
+        help="include records that arrived out of order, sorted by id",
     )
     parser.add_argument(
-        "--to", default="{topic}.replay", metavar="TOPIC", help="default: %(default)s"
+        "--to",
+        default="{topic}.replay",
+        metavar="TOPIC",
+        help="target topic; default: %(default)s",
     )
     parser.add_argument(
-        "--force", action="store_true", help="allow a topic that is in use"
+        "--force", action="store_true", help="allow a target topic that is in use"
     )
     parser.add_argument(
         "--keep-partitions",
         action="store_true",
-        help="as they were, not as the keys have them",
+        help="keep the original partitions instead of hashing the keys",
     )
-    parser.add_argument("--dry-run", action="store_true", help="count, send nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only count the records; send nothing"
+    )
 
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
-    """Return 0 when all that was selected is in Kafka."""
-    # The option selects; what is in use is what the settings say.
+    """Return 0 once Kafka has acknowledged all selected records."""
+    # --topic selects records; the settings say which topics are in use.
     settings = settings_of(Namespace(**{**vars(chosen), "topics": None}), defaults)
     run = str(uuid.uuid4())
     with session(settings) as spark:
@@ -90,32 +102,31 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         parts = replay(
             spark, settings, selection, destination, run=run, is_dry=chosen.dry_run
         )
-    tell(parts, run=run, is_dry=chosen.dry_run)
+    print_summary(parts, run=run, is_dry=chosen.dry_run)
     return 0
 
 
-def tell(parts: list[Part], *, run: str, is_dry: bool) -> None:
-    """Write what went where, a line for each source and topic."""
+def print_summary(parts: list[Part], *, run: str, is_dry: bool) -> None:
+    """Print one line for each source and topic."""
     for part in parts:
         sys.stdout.write(
             f"{part.source} {part.topic} -> {part.destination}:"
             f" {part.records:,} records, {part.bytes:,} bytes\n"
         )
     if not parts:
-        say("Nothing fits.")
+        say("No records match.")
     elif is_dry:
         duration = timedelta(seconds=round(sum(part.seconds for part in parts)))
         say(
-            f"Nothing was sent. It takes about {duration}, if this machine sends as"
-            " fast as the one of docs/howto/replay.md: 30,000 records or 20 MB a"
-            " second."
+            f"Dry run: nothing was sent. Estimated duration: {duration}, at 30,000"
+            " records or 20 MB per second (see docs/howto/replay.md)."
         )
     else:
-        say(f"All are sent, with the header outbox-replay={run}.")
+        say(f"All records were sent, with the header outbox-replay={run}.")
 
 
 def moment(text: str) -> datetime:
-    """Read a time: ISO 8601, in UTC if it does not say, or an age as `2h`."""
+    """Parse a time: ISO 8601 (UTC without an offset), or an age such as `2h`."""
     try:
         return datetime.now(UTC) - timedelta(seconds=seconds(text))
     except ArgumentTypeError:
@@ -124,13 +135,13 @@ def moment(text: str) -> datetime:
         time = datetime.fromisoformat(text)
     except ValueError as error:
         raise ArgumentTypeError(
-            f"{text!r} is neither a time as 2026-01-31T12:00Z nor an age as 2h"
+            f"{text!r} must be a time such as 2026-01-31T12:00Z or an age such as 2h"
         ) from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def ids(text: str) -> tuple[int, int]:
-    """Read a range of ids, both ends included: `17`, `17-20` or `17-`."""
+    """Parse a range of ids, both ends included: `17`, `17-20` or `17-`."""
     first, dash, last = text.partition("-")
     try:
         low = int(first)
@@ -138,5 +149,5 @@ def ids(text: str) -> tuple[int, int]:
     except ValueError as error:
         raise ArgumentTypeError(f"{text!r} must look like 17, 17-20 or 17-") from error
     if low > high:
-        raise ArgumentTypeError(f"{text!r} is empty: it begins behind its end")
+        raise ArgumentTypeError(f"{text!r} is empty: its start is above its end")
     return low, high

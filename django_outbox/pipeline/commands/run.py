@@ -1,4 +1,4 @@
-"""`run`, `ingest` and `refine`: bring news into the tables, once or for ever."""
+"""`run`, `ingest` and `refine`: load new records, once or continuously."""
 
 from __future__ import annotations
 
@@ -25,19 +25,26 @@ def add(commands: Commands) -> None:
         parser = add_command(commands, name, execute, words=words)
         when = parser.add_mutually_exclusive_group()
         when.add_argument(
-            "--once", action="store_true", help="all that is there now (the default)"
+            "--once",
+            action="store_true",
+            help="process all records that are there now, then exit (the default)",
         )
         when.add_argument(
             "--every",
             type=seconds,
             metavar="TIME",
-            help="look for news every 10s, 5m or 1h, until SIGTERM",
+            help="process new records every 10s, 5m or 1h until SIGTERM",
         )
-        parser.add_argument("--log-format", choices=("text", "json"), default="text")
+        parser.add_argument(
+            "--log-format",
+            choices=("text", "json"),
+            default="text",
+            help="format of the progress lines; default: %(default)s",
+        )
 
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
-    """Run until all is in the tables, or until SIGTERM."""
+    """Run until all records are in the tables, or until SIGTERM."""
     settings = settings_of(chosen, defaults)
     from ..lake.ingest import kafka_options
     from ..payloads.decoder import check
@@ -50,14 +57,14 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         _observers(settings, chosen.log_format) as observers,
         session(settings) as spark,
     ):
-        # Spark has taken Ctrl-C for itself.
+        # Spark has replaced the handler for Ctrl-C.
         signals.listen()
-        from ..pipeline_run import PARTS, run_every, run_once
+        from ..pipeline_run import STEPS, run_every, run_once
 
-        parts = PARTS if chosen.command == "run" else (chosen.command,)
+        steps = STEPS if chosen.command == "run" else (chosen.command,)
         if chosen.every is None:
             run_once(
-                spark, settings, stop=signals.stop, observers=observers, parts=parts
+                spark, settings, stop=signals.stop, observers=observers, steps=steps
             )
         else:
             run_every(
@@ -66,7 +73,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                 seconds=chosen.every,
                 stop=signals.stop,
                 observers=observers,
-                parts=parts,
+                steps=steps,
                 report=say,
             )
     return 0
@@ -74,7 +81,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
 
 @contextmanager
 def _observers(settings: PipelineSettings, log_format: str) -> Iterator[list[Observer]]:
-    """Choose how progress is shown, and leave a terminal as it was."""
+    """Choose how progress is shown; restore the terminal at the end."""
     observers: list[Observer] = []
     if settings.metrics_file:
         observers.append(MetricsFile(Path(settings.metrics_file)))

@@ -1,4 +1,4 @@
-"""What the commands share: their options, their settings, their session."""
+"""Options, settings and session that the commands share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Execute = Callable[[Namespace, Mapping[str, Any]], int]
-"""Runs a command: its options and the caller's defaults in, exit code out."""
+"""Takes a command's options and the caller's default settings; returns an exit code."""
 
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -37,23 +37,29 @@ class Commands(Protocol):
 def add_command(
     commands: Commands, name: str, execute: Execute, *, words: str
 ) -> ArgumentParser:
-    """Add a command that takes the pipeline's settings."""
+    """Add a command that needs the pipeline's settings."""
     parser = commands.add_parser(name, help=words)
     parser.set_defaults(execute=execute)
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="TOML file with settings"
+    )
     parser.add_argument("--lake", help="folder or URI of the tables")
     parser.add_argument(
-        "--topic", action="append", dest="topics", metavar="TOPIC", help="repeatable"
+        "--topic",
+        action="append",
+        dest="topics",
+        metavar="TOPIC",
+        help="topic to read, repeatable",
     )
     return parser
 
 
 def settings_of(chosen: Namespace, defaults: Mapping[str, Any]) -> PipelineSettings:
     """
-    Build the settings: defaults, file, environment, options, each over the last.
+    Build the settings: defaults, file, environment, options; the last one wins.
 
     Raises:
-        ConfigurationError: with one line for the first problem.
+        ConfigurationError: one line about the first problem.
     """
     options = {
         name: value
@@ -66,10 +72,10 @@ def settings_of(chosen: Namespace, defaults: Mapping[str, Any]) -> PipelineSetti
 
 @contextmanager
 def session(settings: PipelineSettings) -> Iterator[SparkSession]:
-    """Open a session for one command; PySpark is certain to be there inside."""
+    """Open a session for one command; inside the block PySpark can be imported."""
     from ..session import open_session
 
-    # PySpark would tell of each error in JSON; `__main__.py` does in a line.
+    # PySpark logs each error as JSON; the command prints one line instead.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     spark = open_session(settings, progress=say)
     try:
@@ -79,7 +85,7 @@ def session(settings: PipelineSettings) -> Iterator[SparkSession]:
 
 
 def seconds(text: str) -> float:
-    """Read a duration: a number and its unit."""
+    """Parse a duration such as `500ms` or `5m`; return seconds."""
     match = re.fullmatch(r"(\d{1,6})(ms|s|m|h|d)", text)
     if not match:
         raise ArgumentTypeError(f"{text!r} must look like 10s, 5m, 1h or 7d")
@@ -87,5 +93,5 @@ def seconds(text: str) -> float:
 
 
 def say(line: str) -> None:
-    """Tell people something; standard output is for results."""
+    """Write a message for people; standard output is for results."""
     sys.stderr.write(f"{line}\n")

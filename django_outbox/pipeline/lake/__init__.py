@@ -1,0 +1,15 @@
+"""
+The tables of the lake, and the queries that fill and maintain them.
+
+    Kafka ─ ingest.py ─▶ bronze ─ refine.py ─▶ quarantine ─ silver ─ late ─ latest
+
+`tables.py` defines the tables. `ingest.py` appends the records of the topics
+to `bronze`, as bytes. `refine.py` reads `bronze` in batches: `records.py`
+parses headers and payloads, `classification.py` decides whether a record is
+new, a duplicate or late, and the batch is written to the other tables.
+
+`maintenance.py` deletes, compacts and vacuums while both run. `reader.py` tells
+it how far refine has read, and `conflicts.py` retries writes that meet another
+writer. `position.py` finds the point in the outbox's history that a snapshot of
+its database belongs to.
+"""

@@ -1,11 +1,10 @@
 """
-Two writers of one table: the one that comes second tries again.
+Retries a write when another writer has committed to the same table first.
 
-Delta lets both work and refuses the second commit if it stands on files that
-the first has replaced. `maintain.py` replaces files while `refine.py` writes,
-so both go through here. What they do may be repeated: appends carry the number
-of their batch, marks only rise, old rows are deleted once. And so does whoever
-makes the tables: of two first runs one finds that the other has made them.
+Delta lets two writers work at the same time and refuses the second commit if
+it depends on files that the first has replaced. Every write of the pipeline
+may be repeated: appends carry the number of their batch, marks only rise, old
+rows are deleted once, and tables are created only if they do not exist.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 ATTEMPTS: Final = 10
-"""How often a statement is tried before its conflict is an error."""
+"""Attempts before a conflict is raised as an error."""
 
-PAUSE: Final = 0.5
-"""Seconds before the second attempt; before each further one as many more."""
+RETRY_BACKOFF: Final = 0.5
+"""Seconds before the second attempt; grows by this much with each attempt."""
 
 _Value = TypeVar("_Value")
 
-# DELTA_CONCURRENT_TRANSACTION is not among them: two pipelines on one lake.
+# Not DELTA_CONCURRENT_TRANSACTION: that means two pipelines on one lake.
 _CONFLICT: Final = re.compile(
     r"DELTA_(CONCURRENT_(APPEND|WRITE|DELETE_READ|DELETE_DELETE)"
     r"|PROTOCOL_CHANGED|METADATA_CHANGED)"
@@ -31,25 +30,23 @@ _CONFLICT: Final = re.compile(
 
 
 def is_conflict(error: Exception) -> bool:
-    """Whether another writer was quicker; only the text says so in every session."""
+    """Whether another writer committed first; the class differs between sessions."""
     return _CONFLICT.search(str(error)) is not None
 
 
-def again(work: Callable[[], _Value], *, attempts: int = ATTEMPTS) -> _Value:
+def retry_conflicts(work: Callable[[], _Value], *, attempts: int = ATTEMPTS) -> _Value:
     """
-    Do it until no other writer is quicker.
+    Call `work` until it commits without a conflict, and return its result.
 
     Args:
-        work: May be repeated; what an attempt did that met a conflict is
-            invisible.
-        attempts: After so many the conflict is raised as it is.
+        work: Must be repeatable; a failed attempt leaves nothing visible.
+        attempts: The conflict of the last attempt is raised unchanged.
     """
     for attempt in range(1, attempts):
         try:
             return work()
         except Exception as error:
-            # PySpark's own classes differ between sessions for this one.
             if not is_conflict(error):
                 raise
-        time.sleep(PAUSE * attempt)
+        time.sleep(RETRY_BACKOFF * attempt)
     return work()

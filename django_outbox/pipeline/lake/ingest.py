@@ -1,9 +1,9 @@
 """
 Kafka to bronze: every record of the topics, as bytes, exactly once.
 
-First step of the pipeline. Offsets are in the checkpoint and the number of
-each batch is in the table's log, so a batch that was cut off is appended once
-however often it is run. Records of aborted transactions never show.
+The checkpoint has the offsets and the table's log has the number of each
+batch, so an interrupted batch is appended once however often it runs. Records
+of aborted transactions are not read.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from ..pipeline_settings import PipelineSettings
 
 NAME: Final = "ingest"
-"""Of the query, in progress and metrics."""
+"""Name of the query, in progress and metrics."""
 
 
 def kafka_options(settings: PipelineSettings) -> dict[str, str]:
     """
-    Return what every read of the topics sets, whether stream or batch.
+    Return the options for reading the topics, as a stream or as a batch.
 
     Raises:
-        ConfigurationError: there is no broker or no topic to read.
+        ConfigurationError: no broker or no topic is configured.
     """
     if not settings.kafka.get("bootstrap.servers"):
         raise ConfigurationError(
@@ -46,13 +46,13 @@ def kafka_options(settings: PipelineSettings) -> dict[str, str]:
         topics = {"subscribePattern": settings.topic_pattern}
     else:
         raise ConfigurationError(
-            "topics: name at least one, or a `topic_pattern`"
+            "topics: set at least one, or a `topic_pattern`"
             " (OUTBOX_PIPELINE_TOPICS, or --topic)."
         )
     return {
         **{f"kafka.{key}": value for key, value in settings.kafka.items()},
         **topics,
-        # Spark's default shows records of aborted transactions.
+        # Spark's default also reads records of aborted transactions.
         "kafka.isolation.level": "read_committed",
         "startingOffsets": "earliest",
         "includeHeaders": "true",
@@ -61,7 +61,7 @@ def kafka_options(settings: PipelineSettings) -> dict[str, str]:
 
 
 def as_bronze(kafka: DataFrame) -> DataFrame:
-    """Kafka's columns under the names of bronze."""
+    """Rename Kafka's columns to those of bronze."""
     return kafka.select(
         *("topic", "partition", "offset", "timestamp"),
         F.col("timestampType").alias("timestamp_type"),
@@ -70,7 +70,7 @@ def as_bronze(kafka: DataFrame) -> DataFrame:
 
 
 def read_topics(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
-    """All that the topics hold now."""
+    """Read all records that the topics hold now."""
     options = kafka_options(settings)
     return as_bronze(spark.read.format("kafka").options(**options).load())
 
@@ -79,17 +79,17 @@ def start_ingest(
     spark: SparkSession, settings: PipelineSettings, *, trigger: Mapping[str, Any]
 ) -> StreamingQuery:
     """
-    Start the stream from Kafka to bronze, which must exist.
+    Start the stream from Kafka to bronze; the table must exist.
 
     Raises:
-        ConfigurationError: a topic of the last batch is named no more.
+        ConfigurationError: a topic of the last batch is no longer configured.
     """
     options = kafka_options(settings)
     _check_topics(spark, settings)
     stream = (
         spark.readStream.format("kafka")
         .options(**options)
-        # One task for each partition: its records stay in order in one file.
+        # One task per partition, so its records stay in order in one file.
         .option("maxOffsetsPerTrigger", settings.batch_records)
         .load()
     )
@@ -105,10 +105,10 @@ def start_ingest(
 
 def _check_topics(spark: SparkSession, settings: PipelineSettings) -> None:
     """
-    Refuse to leave out a topic that has been read.
+    Refuse to drop a topic that has been read before.
 
-    Spark takes it for lost when the batch without it has been written down: from
-    then on that batch fails, whatever is named.
+    Spark would count its records as lost. Once it has logged a batch without the
+    topic, that batch fails even if the topic is configured again.
     """
     if not settings.fail_on_data_loss:
         return
@@ -125,5 +125,5 @@ def _check_topics(spark: SparkSession, settings: PipelineSettings) -> None:
     if left_out := ", ".join(sorted(row["topic"] for row in others.collect())):
         raise ConfigurationError(
             f"{setting}: {left_out} has been read into this lake and would count as "
-            "lost. Name it again; or set `fail_on_data_loss = false` to leave it out."
+            "lost. Add it again, or set `fail_on_data_loss = false` to drop it."
         )

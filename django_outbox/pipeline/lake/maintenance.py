@@ -1,12 +1,12 @@
 """
-Upkeep of the tables: old rows out, small files together, dead files away.
+Table maintenance: deletes old rows, compacts small files, vacuums dead files.
 
-Runs beside the pipeline: whoever commits second tries again (`conflicts.py`).
-Bronze has a reader that must find what it has not read: rows are deleted only
-behind it, and files that it may still open are not vacuumed (`reader.py`).
-Compaction does not disturb it: it follows commits, and compacted files are no
-news. Only a refine that begins anew would meet them; it then takes all at
-once (`refine.py`), since their order is lost.
+Runs while the pipeline runs; conflicting commits are retried. Maintenance
+never deletes rows of bronze that refine has not read, and never vacuums files
+that refine may still open. Compaction does not affect refine: it follows
+commits, and a compaction commits no new rows. Only a refine that starts over
+reads compacted files; it then reads bronze in one batch, because compaction
+loses the order of the rows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from . import tables
-from .conflicts import again
-from .judging import KEY
+from .classification import KEY
+from .conflicts import retry_conflicts
 from .reader import Position, find
 
 if TYPE_CHECKING:
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
     from ..pipeline_settings import PipelineSettings
 
 CLUSTERED: Final = ("silver", "latest")
-"""What is asked by key."""
+"""Tables that are queried by key."""
 
-PATIENCE: Final = timedelta(days=6)
+MAX_UNREAD_AGE: Final = timedelta(days=6)
 """
-How long unread rows may wait before bronze is not vacuumed any more.
+Age of the oldest unread row above which bronze is not vacuumed.
 
-Delta keeps a replaced file for a week, and it is replaced after it came.
+VACUUM keeps a replaced file for a week, so a younger row's file is still there.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upkeep:
-    """What was done to one table, or would be."""
+class MaintenanceResult:
+    """What maintenance did to one table, or would do in a dry run."""
 
     table: str
     rows_deleted: int = 0
-    """Beyond their retention."""
+    """Rows older than the retention."""
     files_before: int = 0
     files_after: int = 0
     bytes_before: int = 0
-    """Of the files that the table has; dead ones do not count."""
+    """Size of the table's current files, without dead ones."""
     bytes_after: int = 0
     note: str = ""
-    """Why something was left undone; else empty."""
+    """Why a step was skipped; empty if none was."""
 
     def __str__(self) -> str:
         text = (
@@ -68,19 +68,19 @@ def maintain(
     names: Sequence[str] = tuple(tables.SCHEMAS),
     cluster: bool = False,
     dry_run: bool = False,
-) -> Iterator[Upkeep]:
+) -> Iterator[MaintenanceResult]:
     """
-    Maintain one table after the other, and tell of each when it is done.
+    Maintain one table after the other, and yield each result.
 
     Args:
-        names: Of the tables.
+        names: Tables to maintain.
         cluster: Sort silver and latest by source, topic and key; this
-            rewrites them as a whole.
-        dry_run: Count what would be deleted; change nothing.
+            rewrites both tables.
+        dry_run: Only count the rows to delete; change nothing.
 
     Raises:
-        Py4JJavaError, SparkConnectGrpcException: other writers were quicker
-            at every attempt; nothing is damaged.
+        Py4JJavaError, SparkConnectGrpcException: every attempt conflicted with
+            another writer; the tables are intact.
     """
     tables.create(spark, settings)
     for table in names:
@@ -103,25 +103,27 @@ def _maintain(
     *,
     cluster: bool,
     dry_run: bool,
-) -> Upkeep:
-    """Delete, compact and vacuum as far as the table's reader allows."""
+) -> MaintenanceResult:
+    """Delete, compact and vacuum; of bronze only what refine has read."""
     name, note = tables.name(settings, table), ""
     position = None
     if table == "bronze":
         position = find(spark, settings)
         if position is None:
-            return Upkeep(table=table, note="refine has not read it yet: left alone")
+            return MaintenanceResult(
+                table=table, note="skipped: refine has not read it yet"
+            )
         since = position.waiting_since
-        if since is not None and datetime.now(UTC) - since > PATIENCE:
-            note = f"not vacuumed: refine has rows to read since {since:%Y-%m-%d}"
+        if since is not None and datetime.now(UTC) - since > MAX_UNREAD_AGE:
+            note = f"not vacuumed: refine has unread rows since {since:%Y-%m-%d}"
     deleted = _delete(spark, settings, table, position=position, dry_run=dry_run)
     if not dry_run:
         by = f" ZORDER BY ({', '.join(KEY)})" if cluster and table in CLUSTERED else ""
-        again(lambda: spark.sql(f"OPTIMIZE {name}{by}").collect())
+        retry_conflicts(lambda: spark.sql(f"OPTIMIZE {name}{by}").collect())
         if not note:
-            # Never with RETAIN: the default is the shortest that is safe.
+            # Without RETAIN: the default is the shortest safe retention.
             spark.sql(f"VACUUM {name}").collect()
-    return Upkeep(table=table, rows_deleted=deleted, note=note)
+    return MaintenanceResult(table=table, rows_deleted=deleted, note=note)
 
 
 def _delete(
@@ -132,7 +134,7 @@ def _delete(
     position: Position | None,
     dry_run: bool,
 ) -> int:
-    """Delete the rows beyond the table's retention; return how many those are."""
+    """Delete rows older than the table's retention; return how many there are."""
     days = retention_days(settings, table)
     if not days:
         return 0
@@ -142,8 +144,9 @@ def _delete(
     if position is None:
         if dry_run:
             return rows.where(old).count()
-        text = f"DELETE FROM {name} WHERE {old}"  # noqa: S608 - both are ours
-        return int(again(lambda: spark.sql(text).collect())[0]["num_affected_rows"])
+        text = f"DELETE FROM {name} WHERE {old}"  # noqa: S608 - no user input
+        deleted = retry_conflicts(lambda: spark.sql(text).collect())
+        return int(deleted[0]["num_affected_rows"])
     reached = position.reached(spark, settings)
     if dry_run:
         rows = rows.where(old).join(reached, ["topic", "partition"])
@@ -156,17 +159,18 @@ def _delete(
             AND t.offset <= r.reached AND {old}
         WHEN MATCHED THEN DELETE
         """
-    return int(again(lambda: spark.sql(text).collect())[0]["num_deleted_rows"])
+    deleted = retry_conflicts(lambda: spark.sql(text).collect())
+    return int(deleted[0]["num_deleted_rows"])
 
 
 def retention_days(settings: PipelineSettings, table: str) -> int:
-    """How long a table keeps a row, by Kafka's time; 0 is for ever."""
+    """Return the days that a table keeps a row, by Kafka's time; 0 = no limit."""
     if table == "bronze":
         return settings.bronze_days
     return 0 if table == "latest" else settings.silver_days
 
 
 def _detail(spark: SparkSession, settings: PipelineSettings, table: str) -> Row:
-    """Files and bytes that a table has now."""
+    """Return the number and size of a table's files."""
     name = tables.name(settings, table)
     return spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]

@@ -1,17 +1,17 @@
 """
-An id of the outbox up to which every message has been decided.
+Finds an id of the outbox up to which every message is committed or rolled back.
 
-`backfill.py` asks for it before it takes a snapshot. Ids are given out before
-transactions commit, so the last one says nothing by itself: messages with
-lower ids may still be invisible. But whoever inserts into the outbox holds a
-lock on it from before the id is drawn to the end of the transaction. So:
+Transactions draw ids before they commit, so messages with ids below the last
+one may still be invisible. But each transaction that inserts into the outbox
+holds a lock on the table from before it draws an id until it ends. So:
 
 1. read the last id that was drawn: the position;
-2. see who holds that lock;
-3. wait until each of those transactions has ended.
+2. list the transactions that hold the lock;
+3. wait until each of them has ended.
 
-A snapshot that is taken then has all that was ever committed with an id up to
-the position. It may have more: what was drawn and committed meanwhile.
+A snapshot taken after that contains every message with an id up to the
+position that is ever committed. It may contain more: messages that were
+written and committed during the wait.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from ..pipeline_settings import PipelineSettings
 
-LOOK: Final = 0.5
-"""Seconds between two looks at the locks."""
+POLL_INTERVAL: Final = 0.5
+"""Seconds between two queries for the locks."""
 
 _SEQUENCE: Final = """\
 SELECT pg_is_in_recovery() AS is_standby, seqrelid::regclass::text AS sequence,
@@ -55,27 +55,27 @@ AND mode = 'RowExclusiveLock' AND granted"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where in the outbox's history a snapshot stands."""
+    """The point in the outbox's history that a snapshot belongs to."""
 
     id: int
-    """No message with an id up to this one can still become visible."""
+    """No further message with an id up to this one can become visible."""
     microseconds: int
-    """When it was read, since the epoch, by the database's clock."""
+    """Database time of the reading, in microseconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """A transaction that may have drawn an id and has not ended."""
+    """An open transaction that may have drawn an id."""
 
     transaction: str
     pid: int | None
-    """None when it was prepared for a commit in two phases."""
+    """None for a prepared transaction (two-phase commit)."""
     seconds: float | None
-    """Its age; None when this user may not know it."""
+    """Age; None if this user lacks the privilege to see it."""
     application: str
 
     def __str__(self) -> str:
-        """Name it as an administrator finds it."""
+        """Describe it with what an administrator can search for."""
         if self.pid is None:
             return f"the prepared transaction {self.transaction} (pg_prepared_xacts)"
         age = "" if self.seconds is None else f" for {self.seconds:.0f} s"
@@ -90,20 +90,19 @@ def find_position(
     waiting: Callable[[list[Writer]], None] = lambda _: None,
 ) -> Position:
     """
-    Read the outbox's last id, and wait until all before it is decided.
+    Read the outbox's last id, and wait for the transactions that may be below it.
 
-    Nobody is held up by it; transactions that begin meanwhile are not waited
-    for.
+    Blocks no other session, and does not wait for transactions that begin later.
 
     Args:
         timeout: Seconds to wait.
-        waiting: Hears before each pause of whom it waits for.
+        waiting: Called before each pause with the transactions that are open.
 
     Raises:
-        ConfigurationError: the database is a standby, or the outbox's ids are
-            no sequence's, or sessions keep some in store.
+        ConfigurationError: the database is a standby, or the outbox's ids do not
+            come from a sequence, or sessions cache ids.
         DatabaseError: a transaction did not end in time; names it.
-        DatabaseUnavailable: the database does not answer.
+        DatabaseUnavailable: the database cannot be reached.
     """
     table = jdbc.outbox_table(settings)
     sequence = _sequence(_ask(spark, settings, _SEQUENCE.format(table=table))[0], table)
@@ -111,16 +110,16 @@ def find_position(
     deadline = time.monotonic() + timeout
     writers = _writers(spark, settings)
     at_first = {writer.transaction for writer in writers}
-    # A transaction that is prepared goes on under another name.
+    # A transaction gets another name when it is prepared.
     while writers := [w for w in writers if w.transaction in at_first or w.pid is None]:
         if time.monotonic() >= deadline:
             raise DatabaseError(
-                f"After {timeout:g} s there are still transactions that have written"
-                f" to {table}: {', '.join(map(str, writers))}. Let them end, or wait"
-                " for longer (--timeout)."
+                f"After {timeout:g} s, transactions that wrote to {table} are still"
+                f" open: {', '.join(map(str, writers))}. End them, or wait longer"
+                " (--timeout)."
             )
         waiting(writers)
-        time.sleep(min(LOOK, timeout))
+        time.sleep(min(POLL_INTERVAL, timeout))
         writers = _writers(spark, settings)
     return Position(id=last["id"], microseconds=last["now"])
 
@@ -128,16 +127,18 @@ def find_position(
 def _sequence(found: Row, table: str) -> str:
     if found["is_standby"]:
         raise ConfigurationError(
-            "database_url: this is a standby, which does not know what is being"
-            " written. A backfill needs the primary."
+            "database_url: this server is a standby, which cannot see open"
+            " transactions of the primary. A backfill needs the primary."
         )
     if found["sequence"] is None:
-        raise ConfigurationError(f"table: the ids of {table!r} are no sequence's.")
+        raise ConfigurationError(
+            f"table: the ids of {table!r} must come from a sequence."
+        )
     if found["cache"] > 1:
         raise ConfigurationError(
             f"table: the sequence {found['sequence']} has CACHE {found['cache']}, so"
-            " sessions draw ids before they need them and no position is certain."
-            f" ALTER SEQUENCE {found['sequence']} CACHE 1, and let sessions end."
+            " sessions may use ids below the position later. Run ALTER SEQUENCE"
+            f" {found['sequence']} CACHE 1, and reconnect all sessions."
         )
     return str(found["sequence"])
 

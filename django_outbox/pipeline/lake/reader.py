@@ -1,9 +1,9 @@
 """
-How far refine has read bronze: what `maintain.py` may take away behind it.
+How far refine has read bronze, so that maintenance knows what it may delete.
 
-The truth is in the checkpoint: the last committed batch names a version of
-bronze, and all versions before it have been read. Of those from it on only
-the ones that bring rows matter; compaction and deletion bring none.
+The checkpoint says so: its last committed batch names a version of bronze, and
+all versions before it have been read. Of the later versions only those that
+append rows are unread; compactions and deletions append none.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ if TYPE_CHECKING:
     from ..pipeline_settings import PipelineSettings
 
 NAME: Final = "refine"
-"""The query that reads bronze."""
+"""Name of the query that reads bronze."""
 
 APPENDS: Final = ("WRITE", "STREAMING UPDATE")
-"""What Delta's history calls the commits that bring rows."""
+"""Operations in Delta's history that append rows."""
 
-BEGINNINGS: Final = ("CREATE TABLE", *APPENDS)
-"""What a table's history holds as long as nobody has rewritten its files."""
+BEFORE_REWRITES: Final = ("CREATE TABLE", *APPENDS)
+"""Operations in Delta's history of a table whose files were never rewritten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """The border between what refine has read and what it has not."""
+    """The boundary between read and unread rows of bronze."""
 
     version: int
-    """The newest version of bronze that has been read, with all before it."""
+    """Refine has read all versions of bronze up to this one."""
     waiting_since: datetime | None
-    """When the oldest unread rows came, in UTC; None when all has been read."""
+    """When the oldest unread rows were appended, in UTC; None if all are read."""
 
     def reached(self, spark: SparkSession, settings: PipelineSettings) -> DataFrame:
-        """Columns topic, partition, reached: the last offsets that were read."""
+        """Return the last offsets that were read: topic, partition, reached."""
         bronze = spark.read.format("delta").option("versionAsOf", self.version)
         rows = bronze.load(settings.table_path("bronze"))
         return rows.groupBy("topic", "partition").agg(F.max("offset").alias("reached"))
 
 
 def find(spark: SparkSession, settings: PipelineSettings) -> Position | None:
-    """Look how far refine has come; None before it has read all that it first found."""
+    """Return how far refine has read; None until its initial snapshot is done."""
     batch = last_batch(spark, settings)
     if batch is None:
         return None
     path = f"{settings.checkpoint(NAME)}/offsets/{batch}"
-    # The last line is the source's own: where the next batch begins.
+    # The last line is the source's offset: where the next batch begins.
     offset = json.loads(spark.read.text(path).collect()[-1]["value"])
     if offset["isStartingVersion"]:
         return None
-    # An index above the base stands within a version: it is not read to its end.
+    # The offset may point into the middle of a version; that counts as unread.
     begin = int(offset["reservoirVersion"])
     bronze = tables.name(settings, "bronze")
     newest = spark.sql(f"DESCRIBE HISTORY {bronze} LIMIT 1").collect()[0]["version"]
@@ -82,10 +82,10 @@ def find(spark: SparkSession, settings: PipelineSettings) -> Position | None:
 
 def run_id(spark: SparkSession, settings: PipelineSettings) -> str:
     """
-    The id that Spark gave to the checkpoint.
+    Return the id that Spark gave to the checkpoint.
 
-    A new checkpoint counts its batches from 0 again; under the old id their
-    appends would be skipped.
+    A new checkpoint numbers its batches from 0; with the old id, Delta would
+    skip their appends.
     """
     lines = spark.read.text(f"{settings.checkpoint(NAME)}/metadata").collect()
     return str(json.loads(lines[0]["value"])["id"])
@@ -94,7 +94,7 @@ def run_id(spark: SparkSession, settings: PipelineSettings) -> str:
 def last_batch(
     spark: SparkSession, settings: PipelineSettings, query: str = NAME
 ) -> int | None:
-    """Return the number of the last batch that a query has committed."""
+    """Return the number of a query's last committed batch; None before the first."""
     reader = spark.read.option("ignoreMissingFiles", "true")
     try:
         files = (
@@ -110,9 +110,9 @@ def last_batch(
 
 
 def is_as_written(spark: SparkSession, settings: PipelineSettings) -> bool:
-    """Whether bronze's files still follow each other in the order of their rows."""
+    """Whether bronze's files are still in the order in which rows were appended."""
     history = spark.sql(f"DESCRIBE HISTORY {tables.name(settings, 'bronze')}")
     seen = history.select("version", "operation").collect()
-    return all(row["operation"] in BEGINNINGS for row in seen) and any(
+    return all(row["operation"] in BEFORE_REWRITES for row in seen) and any(
         row["version"] == 0 for row in seen
     )

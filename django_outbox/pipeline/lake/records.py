@@ -1,7 +1,7 @@
 """
-From a row of bronze to a record: headers taken apart, payloads given columns.
+From rows of bronze to records: headers become columns, payloads are parsed.
 
-Pure column expressions, used by `refine.py` and `audit.py`.
+Everything here is a pure column expression.
 """
 
 from __future__ import annotations
@@ -22,27 +22,26 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BACKFILL: Final = "outbox-backfill"
-"""The header of a table's rows that were sent as messages: the table's name."""
+"""Header with the table's name; only messages of a backfill have it."""
 
-UNFIT: Final = "the value does not fit the topic's schema"
-"""The reason in `quarantine`; for Avro and Protobuf it goes on."""
+INVALID: Final = "the value does not match the topic's schema"
+"""The reason in `quarantine`; for Avro and Protobuf, details follow."""
 
 _CORRUPT: Final = "_unparsable"
-"""The column in which Spark keeps a text that does not fit the schema."""
-
+"""Column in which Spark puts text that does not match the schema."""
 
 _OURS: Final = (
     *("outbox-message-id", "outbox-id"),
     *("outbox-source", "outbox-created-at"),
 )
-"""The last headers of a record as the relay sends it, in order."""
+"""The last headers of a record from the relay, in order."""
 
 
 def header(name: str) -> Column:
     """
-    The text of a header, or null.
+    Return the text of a header, or null.
 
-    Of several the last one: ours come behind the user's.
+    The last one wins, because ours follow the user's.
     """
     found = F.filter("headers", lambda h: h["key"] == name)
     return F.try_element_at(found, F.lit(-1))["value"].cast("string")
@@ -50,10 +49,10 @@ def header(name: str) -> Column:
 
 def _own_headers() -> dict[str, Column]:
     """
-    The texts of the relay's headers.
+    Return the texts of the relay's headers.
 
-    They are looked up where the relay puts them; a search through all headers
-    takes several times as long, and is for what came another way.
+    Looks at the positions where the relay puts them. Only other records need a
+    search through all headers, which takes several times as long.
     """
     last = {
         name: F.try_element_at("headers", F.lit(place - len(_OURS)))
@@ -69,7 +68,7 @@ def _own_headers() -> dict[str, Column]:
 
 
 def parse(bronze: DataFrame) -> DataFrame:
-    """The records of bronze; `source` or `id` is null where it has no such header."""
+    """Parse rows of bronze; `source` and `id` are null where the header is missing."""
     own = _own_headers()
     created = F.timestamp_micros(own["outbox-created-at"].try_cast("bigint"))
     return (
@@ -88,30 +87,30 @@ def parse(bronze: DataFrame) -> DataFrame:
 
 
 def is_from_outbox() -> Column:
-    """Whether a parsed record says which outbox it is from, and its id there."""
+    """Whether a parsed record has the headers of an outbox."""
     return F.col("source").isNotNull() & F.col("id").isNotNull()
 
 
 def is_promised() -> Column:
-    """Whether an outbox had a record in its table: not the rows of a backfill."""
+    """Whether a record was in an outbox's table; messages of a backfill were not."""
     is_row = F.exists("headers", lambda h: h["key"] == BACKFILL)
     return ~F.coalesce(is_row, F.lit(False))  # noqa: FBT003 - the literal itself
 
 
 def typed(records: DataFrame, *, topic: str, schema: str | Encoded) -> DataFrame:
     """
-    The records of one topic with the columns of its payload.
+    Return the records of one topic with a column for each field of the payload.
 
-    Where a registry knows the writers' schemas it is asked at once, for all
-    ids that the records have.
+    If the topic has a registry, this call asks it for all schema ids of the
+    records.
 
     Args:
-        schema: As `PipelineSettings.schemas` has it: for JSON columns as
-            `CREATE TABLE` has them, in which `NOT NULL` is a demand.
+        schema: A value of `PipelineSettings.schemas`; for JSON, columns in the
+            syntax of `CREATE TABLE`, where `NOT NULL` makes a field required.
 
     Raises:
-        ConfigurationError: the schema is of no use, or the extra is missing.
-        RegistryUnavailable: the registry gives no answer.
+        ConfigurationError: the schema is invalid, or the extra is not installed.
+        RegistryUnavailable: the registry did not answer.
     """
     of_topic = records.where((F.col("topic") == topic) & ~F.col("is_deleted"))
     if isinstance(schema, str):
@@ -135,10 +134,10 @@ def typed(records: DataFrame, *, topic: str, schema: str | Encoded) -> DataFrame
 
 def check_columns(schemas: Mapping[str, str | Encoded]) -> dict[str, int]:
     """
-    Return how many columns each topic in JSON has.
+    Return the number of columns of each topic with JSON values.
 
     Raises:
-        ConfigurationError: names the first one that Spark cannot read.
+        ConfigurationError: names the first schema that Spark cannot parse.
     """
     counts = {}
     for topic, schema in schemas.items():
@@ -148,21 +147,21 @@ def check_columns(schemas: Mapping[str, str | Encoded]) -> dict[str, int]:
             except ParseException as error:
                 reason = str(error).strip().splitlines()[0]
                 raise ConfigurationError(
-                    f"schemas: {topic}: {schema!r} are no columns, as `CREATE TABLE`"
-                    f" has them: {reason}"
+                    f"schemas: {topic}: {schema!r} is not a list of columns in the"
+                    f" syntax of `CREATE TABLE`: {reason}"
                 ) from error
     return counts
 
 
-def unfit(records: DataFrame, schemas: Mapping[str, str | Encoded]) -> DataFrame:
+def invalid(records: DataFrame, schemas: Mapping[str, str | Encoded]) -> DataFrame:
     """
-    The records whose value does not fit their topic's schema, with a `reason`.
+    Return the records whose value does not match the schema, with a `reason`.
 
     Raises:
-        RegistryUnavailable: the registry gives no answer; nothing was judged.
+        RegistryUnavailable: the registry did not answer; no record was checked.
     """
     texts = {t: schema for t, schema in schemas.items() if isinstance(schema, str)}
-    found = records.where(is_unparsable(texts)).withColumn("reason", F.lit(UNFIT))
+    found = records.where(is_unparsable(texts)).withColumn("reason", F.lit(INVALID))
     encoded = {
         t: schema for t, schema in schemas.items() if isinstance(schema, Encoded)
     }
@@ -170,23 +169,23 @@ def unfit(records: DataFrame, schemas: Mapping[str, str | Encoded]) -> DataFrame
         return found
     from ..payloads import columnar
 
-    # Only these go through Python.
-    judged = records.where(F.col("topic").isin(*encoded) & ~F.col("is_deleted"))
-    reason = columnar.reason(encoded, columnar.find_writers(judged, encoded))
+    # Only these records are decoded in Python.
+    checked = records.where(F.col("topic").isin(*encoded) & ~F.col("is_deleted"))
+    reason = columnar.reason(encoded, columnar.find_writers(checked, encoded))
     return found.unionByName(
-        judged.withColumn("reason", reason)
+        checked.withColumn("reason", reason)
         .where("reason IS NOT NULL")
-        .withColumn("reason", F.concat(F.lit(f"{UNFIT}: "), F.col("reason")))
+        .withColumn("reason", F.concat(F.lit(f"{INVALID}: "), F.col("reason")))
     )
 
 
 def is_unparsable(schemas: Mapping[str, str]) -> Column:
-    """Whether a record's value does not fit the schema declared for its topic."""
+    """Whether a record's value does not match the JSON schema of its topic."""
     verdict = F.lit(False)  # noqa: FBT003 - the literal itself
     for topic, schema in schemas.items():
-        unfit = _is_unparsable(_payload(schema), schema)
+        is_invalid = _is_unparsable(_payload(schema), schema)
         is_of_topic = (F.col("topic") == topic) & ~F.col("is_deleted")
-        verdict = F.when(is_of_topic, unfit).otherwise(verdict)
+        verdict = F.when(is_of_topic, is_invalid).otherwise(verdict)
     return verdict
 
 
@@ -199,7 +198,7 @@ def _payload(schema: str) -> Column:
 
 
 def _is_unparsable(payload: Column, schema: str) -> Column:
-    # Null for an empty text or for `null`; the corrupt text for all other.
+    # Null for an empty text or `null`; otherwise the column has the corrupt text.
     verdict = payload.isNull() | payload[_CORRUPT].isNotNull()
     for column in _columns(schema).fields:
         if not column.nullable:

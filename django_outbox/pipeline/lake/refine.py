@@ -1,9 +1,8 @@
 """
-Bronze to silver, late, quarantine and latest, by the mark of each key.
+Bronze to silver, late, quarantine and latest, by the high-water mark of each key.
 
-Second step of the pipeline; its package explains why a record is judged by
-the highest id of its key, and why a batch may be cut off anywhere.
-`judging.py` says what each record is; `Refinery` writes.
+A batch may be interrupted anywhere: it runs again with the same rows, and
+writing them again changes nothing.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from pyspark.sql import functions as F
 
 from ..payloads.decoder import check
 from . import reader, tables
-from .conflicts import again
-from .judging import (
-    FEW,
-    FOREIGN,
+from .classification import (
+    BROADCAST_LIMIT,
     FRESH,
     IDENTITY,
-    PLACE,
-    SUSPECT,
+    LOCATION,
+    STALE,
+    UNIDENTIFIED,
     UNKEYED,
     at,
     classify,
-    elsewhere,
+    not_at,
     unseen,
 )
-from .records import check_columns, parse, unfit
+from .conflicts import retry_conflicts
+from .records import check_columns, invalid, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,17 +38,17 @@ if TYPE_CHECKING:
     from ..pipeline_settings import PipelineSettings
 
 NAME: Final = reader.NAME
-"""Of the query, in progress and metrics."""
+"""Name of the query, in progress and metrics."""
 
 BATCH_BYTES: Final = "256m"
-"""Of files that one batch takes from bronze; in memory it is a few times as much."""
+"""Size of the files that one batch reads; in memory they are a few times larger."""
 
 ALL_FILES: Final = 2**31 - 1
-"""The most that Delta takes for a number of files."""
+"""The highest number of files that Delta accepts."""
 
 
-class Counted(NamedTuple):
-    """How many records of a kind a batch has; of the fresh ones, the newest."""
+class KindCount(NamedTuple):
+    """Number of records of one kind in a batch; of fresh ones, only the newest."""
 
     kind: str
     rows: int
@@ -59,23 +58,23 @@ class Counted(NamedTuple):
     """The highest id."""
 
     @property
-    def is_few(self) -> bool:
-        """Whether each task can have all their places or ids in its memory."""
-        return self.rows <= FEW
+    def is_small(self) -> bool:
+        """Whether their locations or ids fit into each task's memory."""
+        return self.rows <= BROADCAST_LIMIT
 
 
-def _count(judged: DataFrame) -> dict[str, Counted]:
-    """Count the kinds that there are."""
-    counted = judged.groupBy("kind").agg(
+def _count(classified: DataFrame) -> dict[str, KindCount]:
+    """Count the records of each kind that occurs."""
+    counted = classified.groupBy("kind").agg(
         F.count("*").alias("rows"),
         F.min("id").alias("first"),
         F.max("id").alias("last"),
     )
-    return {row["kind"]: Counted(**row.asDict()) for row in counted.collect()}
+    return {row["kind"]: KindCount(**row.asDict()) for row in counted.collect()}
 
 
-class Refinery:
-    """Writes one batch after the other; what `foreachBatch` calls."""
+class BatchWriter:
+    """Callback for `foreachBatch`: writes one batch after the other."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class Refinery:
         Keep the settings.
 
         Args:
-            reached: Hears the name of each table when the batch is in it.
+            reached: Called with the name of each table that a batch was written to.
         """
         self._settings = settings
         self._reached = reached
@@ -98,97 +97,100 @@ class Refinery:
         spark = batch.sparkSession
         self._run = self._run or reader.run_id(spark, self._settings)
         records = parse(batch).persist()
-        judged = classify(records, self._read(spark, "latest"))
-        # Most are fresh, and not the last of their keys: those just go on.
-        judged = judged.where((F.col("kind") != FRESH) | F.col("is_newest")).persist()
+        classified = classify(records, self._read(spark, "latest"))
+        # Most records are fresh and not the newest of their key; those need no
+        # further decision.
+        needed = (F.col("kind") != FRESH) | F.col("is_newest")
+        classified = classified.where(needed).persist()
         try:
-            self._write(records, judged, batch_id)
+            self._write(records, classified, batch_id)
         finally:
-            judged.unpersist()
+            classified.unpersist()
             records.unpersist()
 
-    def _write(self, records: DataFrame, judged: DataFrame, batch_id: int) -> None:
-        found = _count(judged)
-        rest = judged.where(F.col("kind") != FRESH)
+    def _write(self, records: DataFrame, classified: DataFrame, batch_id: int) -> None:
+        found = _count(classified)
+        rest = classified.where(F.col("kind") != FRESH)
         arrived = fresh = records
         if found.keys() - {FRESH}:
-            few = sum(n.rows for kind, n in found.items() if kind != FRESH) <= FEW
-            arrived = fresh = elsewhere(records, rest, is_few=few)
+            others = sum(n.rows for kind, n in found.items() if kind != FRESH)
+            arrived = fresh = not_at(records, rest, broadcast=others <= BROADCAST_LIMIT)
         if UNKEYED in found:
-            unkeyed = self._unseen(judged, found[UNKEYED], "silver")
-            unkeyed = at(records, unkeyed, is_few=found[UNKEYED].is_few)
+            unkeyed = self._unseen(classified, found[UNKEYED], "silver")
+            unkeyed = at(records, unkeyed, broadcast=found[UNKEYED].is_small)
             arrived = fresh.unionByName(unkeyed)
-        if FOREIGN in found or self._settings.schemas:
-            foreign = judged.where(F.col("kind") == FOREIGN)
-            few = FOREIGN not in found or found[FOREIGN].is_few
-            unfit = self._unfit(at(records, foreign, is_few=few), arrived)
-            self._append("quarantine", unfit, batch_id)
+        if UNIDENTIFIED in found or self._settings.schemas:
+            places = classified.where(F.col("kind") == UNIDENTIFIED)
+            is_small = UNIDENTIFIED not in found or found[UNIDENTIFIED].is_small
+            unidentified = at(records, places, broadcast=is_small)
+            self._append("quarantine", self._invalid(unidentified, arrived), batch_id)
         self._reached("quarantine")
         if found.keys() & {FRESH, UNKEYED}:
             self._append("silver", arrived, batch_id)
         self._reached("silver")
-        if SUSPECT in found:
-            suspects = judged.where(F.col("kind") == SUSPECT)
-            # A copy mostly follows its original: then no table need be asked.
-            left = unseen(suspects, fresh, is_few=found[SUSPECT].is_few)
+        if STALE in found:
+            stale = classified.where(F.col("kind") == STALE)
+            # Most duplicates are in the batch of their original, so this often
+            # saves reading the tables.
+            left = unseen(stale, fresh, broadcast=found[STALE].is_small)
             self._append_late(records, left, batch_id)
         self._reached("late")
         if FRESH in found:
-            newest = judged.where("is_newest")
-            self._merge(at(records, newest, is_few=found[FRESH].is_few))
+            newest = classified.where("is_newest")
+            self._merge(at(records, newest, broadcast=found[FRESH].is_small))
         self._reached("latest")
 
-    def _append_late(
-        self, records: DataFrame, suspects: DataFrame, batch_id: int
-    ) -> None:
-        """Append what came out of order; copies of earlier batches go."""
-        counted = _count(suspects).get(SUSPECT)
+    def _append_late(self, records: DataFrame, stale: DataFrame, batch_id: int) -> None:
+        """Append records that are out of order; drop duplicates of earlier batches."""
+        counted = _count(stale).get(STALE)
         if counted is None:
             return
-        # Read only now: silver must have this batch's records without a key.
-        late = self._unseen(suspects, counted, "silver", "late")
-        late = records.join(late.select(*PLACE, "mark"), list(PLACE))
+        # After the append to silver: it must have this batch's unkeyed records.
+        late = self._unseen(stale, counted, "silver", "late")
+        late = records.join(late.select(*LOCATION, "mark"), list(LOCATION))
         columns = (*tables.RECORD_COLUMNS, "mark")
         self._append("late", late.select(*columns), batch_id)
 
-    def _unseen(self, judged: DataFrame, counted: Counted, *names: str) -> DataFrame:
-        """The places of a kind's records that none of the tables has."""
-        # A copy has the id of its original: files with other ids are not read.
+    def _unseen(
+        self, classified: DataFrame, counted: KindCount, *names: str
+    ) -> DataFrame:
+        """Return the locations of a kind's records that are in none of the tables."""
+        # A duplicate has the id of its original, so files with other ids are skipped.
         is_near = F.col("id").between(F.lit(counted.first), F.lit(counted.last))
         seen = [
-            self._read(judged.sparkSession, name).where(is_near).select(*IDENTITY)
+            self._read(classified.sparkSession, name).where(is_near).select(*IDENTITY)
             for name in names
         ]
         return unseen(
-            judged.where(F.col("kind") == counted.kind),
+            classified.where(F.col("kind") == counted.kind),
             reduce(lambda a, b: a.unionByName(b), seen),
-            is_few=counted.is_few,
+            broadcast=counted.is_small,
         )
 
-    def _unfit(self, foreign: DataFrame, arrived: DataFrame) -> DataFrame:
-        """What no outbox sent, and what does not fit its topic's schema."""
-        columns = ("reason", *PLACE, "timestamp", "key", "value", "headers")
-        foreign = foreign.withColumn(
+    def _invalid(self, unidentified: DataFrame, arrived: DataFrame) -> DataFrame:
+        """Return records without an outbox's headers, and those with invalid values."""
+        columns = ("reason", *LOCATION, "timestamp", "key", "value", "headers")
+        unidentified = unidentified.withColumn(
             "reason", F.lit("no outbox-source or outbox-id header")
         )
-        unparsable = unfit(arrived, self._settings.schemas)
-        return foreign.select(*columns).unionByName(unparsable.select(*columns))
+        unparsable = invalid(arrived, self._settings.schemas)
+        return unidentified.select(*columns).unionByName(unparsable.select(*columns))
 
     def _read(self, spark: SparkSession, table: str) -> DataFrame:
         return tables.read(spark, self._settings, table)
 
     def _append(self, table: str, rows: DataFrame, batch_id: int) -> None:
-        """Append once: Delta skips a batch number that the table has seen."""
+        """Append once: Delta skips batch numbers that the table already has."""
         write = (
             rows.write.format("delta")
             .mode("append")
             .option("txnAppId", f"{self._run}-{table}")
             .option("txnVersion", batch_id)
         )
-        again(lambda: write.save(self._settings.table_path(table)))
+        retry_conflicts(lambda: write.save(self._settings.table_path(table)))
 
     def _merge(self, updates: DataFrame) -> None:
-        """Raise marks; without effect on those that are as high already."""
+        """Raise the marks in `latest`; rows with an equal or higher id stay."""
         updates.createOrReplaceTempView("outbox_updates")
         text = f"""
             MERGE INTO {tables.name(self._settings, "latest")} AS t
@@ -197,16 +199,16 @@ class Refinery:
             WHEN MATCHED AND u.id > t.id THEN UPDATE SET *
             WHEN NOT MATCHED THEN INSERT *
             """
-        again(lambda: updates.sparkSession.sql(text))
+        retry_conflicts(lambda: updates.sparkSession.sql(text))
 
 
 def _limits(spark: SparkSession, settings: PipelineSettings) -> dict[str, Any]:
     """
-    Options that say how much of bronze one batch takes.
+    Return the options that limit how much of bronze one batch reads.
 
-    A first batch reads files in the order of their age. Where `maintain` has
-    rewritten them that is not the order of the rows, but inside a batch the
-    offsets decide: then it takes all.
+    The initial batches read files by age. After `maintain` has rewritten files,
+    that is no longer the order of the rows. Within one batch offsets give the
+    order, so in that case the first batch reads all files.
     """
     has_begun = reader.last_batch(spark, settings) is not None
     if has_begun or reader.is_as_written(spark, settings):
@@ -225,21 +227,21 @@ def start_refine(
     reached: Callable[[str], None] = lambda _: None,
 ) -> StreamingQuery:
     """
-    Start the stream from bronze to the other tables, which must exist.
+    Start the stream from bronze to the other tables; all must exist.
 
     Raises:
-        ConfigurationError: a declared schema is of no use, or an extra is missing.
+        ConfigurationError: a schema is invalid, or an extra is not installed.
     """
     check(settings.schemas)
     check_columns(settings.schemas)
     return (
         spark.readStream.format("delta")
         .options(**_limits(spark, settings))
-        # Retention deletes old rows of bronze; they have been read.
+        # Maintenance deletes rows of bronze only after they have been read.
         .option("skipChangeCommits", "true")
         .load(settings.table_path("bronze"))
         .writeStream.queryName(NAME)
-        .foreachBatch(Refinery(settings, reached=reached))
+        .foreachBatch(BatchWriter(settings, reached=reached))
         .option("checkpointLocation", settings.checkpoint(NAME))
         .trigger(**trigger)
         .start()

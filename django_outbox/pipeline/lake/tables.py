@@ -1,8 +1,8 @@
 """
-The tables of the lake: their columns, where they lie, how SQL names them.
+The tables of the lake: their columns, their paths, their names in SQL.
 
-All are Delta tables below the lake's folder. `create()` makes what is missing
-and changes nothing that is there.
+All are Delta tables below the lake's folder. `create()` creates missing tables
+and does not change existing ones.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..pipeline_settings import PipelineSettings
-from .conflicts import again
+from .conflicts import retry_conflicts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,18 +51,18 @@ _INDEXED: Final = {
     "quarantine": 5,
 }
 """
-The first columns of each table: by them queries pass over whole files.
+Number of leading columns with statistics, by which queries skip whole files.
 
-They end before the contents; for these statistics are of no use, and cost time
-with each append.
+Statistics of the contents, which come last, would be useless and slow down
+each append.
 """
 
 _PROPERTIES: Final = {"latest": {"delta.enableDeletionVectors": "true"}}
-"""`latest` is updated in place: rows are marked, files are not rewritten."""
+"""`latest` is updated in place: rows are marked as deleted, files not rewritten."""
 
 
 def create(spark: SparkSession, settings: PipelineSettings) -> None:
-    """Make the tables that are missing."""
+    """Create missing tables."""
     for table, columns in SCHEMAS.items():
         properties = {
             "delta.dataSkippingNumIndexedCols": str(_INDEXED[table]),
@@ -73,26 +73,26 @@ def create(spark: SparkSession, settings: PipelineSettings) -> None:
             f"CREATE TABLE IF NOT EXISTS {name(settings, table)}"
             f" ({columns}) USING delta TBLPROPERTIES ({pairs})"
         )
-        again(partial(spark.sql, statement))
+        retry_conflicts(partial(spark.sql, statement))
 
 
 def name(settings: PipelineSettings, table: str) -> str:
-    """The table as SQL names it."""
+    """Return the table's name in SQL."""
     return f"delta.`{settings.table_path(table)}`"
 
 
 def read(spark: SparkSession, settings: PipelineSettings, table: str) -> DataFrame:
-    """The table as it is now."""
+    """Read the current version of a table."""
     return spark.read.format("delta").load(settings.table_path(table))
 
 
 def current(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
-    """The newest state of each key that is not deleted."""
+    """Read the newest state of each key that is not deleted."""
     return read(spark, settings, "latest").where("NOT is_deleted").drop("is_deleted")
 
 
 def register_views(spark: SparkSession, settings: PipelineSettings) -> None:
-    """Give SQL of this session every table by its name, and `current`."""
+    """Create a temporary view for each table, and `current`."""
     for table in SCHEMAS:
         read(spark, settings, table).createOrReplaceTempView(table)
     current(spark, settings).createOrReplaceTempView("current")

@@ -1,9 +1,9 @@
 """
-Avro: from a schema to columns, and from bytes to what these columns take.
+Decodes Avro values into the columns of a declared schema.
 
 `fastavro` decodes, resolves a writer's schema against the declared one, and
-reads logical types. What it returns is nearly what Arrow takes; `_conversion`
-does the rest.
+reads logical types. Arrow accepts most of its values as they are; the others
+are converted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = _EPOCH.toordinal()
 
 _EXACT: Final = Context(prec=1_000)
-"""Python's own context would round after 28 digits."""
+"""Python's default context rounds after 28 digits."""
 
 
 class AvroDecoder:
@@ -39,10 +39,10 @@ class AvroDecoder:
 
     def __init__(self, encoded: Encoded, writers: Writers) -> None:
         """
-        Read the declared schema and those of the writers.
+        Parse the declared schema and those of the writers.
 
         Raises:
-            ConfigurationError: the declared schema is none, or has no columns.
+            ConfigurationError: the declared schema is invalid or has no columns.
         """
         self._is_framed = encoded.is_framed
         self._has_registry = bool(writers) or encoded.registry is not None
@@ -51,10 +51,10 @@ class AvroDecoder:
             self._declared = parse_schema(plain)
             whole = parse_schema(plain, expand=True)
         except Exception as error:
-            raise ConfigurationError(f"it is no Avro schema: {_say(error)}.") from error
+            raise ConfigurationError(f"invalid Avro schema: {_text(error)}.") from error
         columns = spark_type(whole)
         if not isinstance(columns, t.StructType):
-            raise ConfigurationError("an Avro schema must be a record to have columns.")
+            raise ConfigurationError("the Avro schema must be a record.")
         self.columns = columns
         self._convert = _conversion(whole)
         self._writers = {
@@ -74,23 +74,23 @@ class AvroDecoder:
         reader = None if writer is self._declared else self._declared
         row: Any = schemaless_reader(buffer, writer, reader)
         if left := len(value) - buffer.tell():
-            raise Undecodable(f"{left} of its {len(value)} bytes are left over")
+            raise Undecodable(f"{left} of {len(value)} bytes remain after decoding")
         found: dict[str, Any] = row if self._convert is None else self._convert(row)
         return found
 
     def _writer(self, id: int) -> Any:  # noqa: A002 - its name there
-        writer = self._writers.get(id, f"nobody has asked for schema {id}")
+        writer = self._writers.get(id, f"schema {id} was not fetched")
         if isinstance(writer, str):
             raise Undecodable(writer)
         return writer
 
 
 def _writer(found: Registered | str, *, same: Any, declared: Any) -> Any:
-    """What fastavro takes for a writer's schema, or why there is none."""
+    """Return the writer's schema for fastavro, or why there is none."""
     if isinstance(found, str):
         return found
     if found.kind != "AVRO":
-        return f"its schema is one for {found.kind}"
+        return f"its schema has type {found.kind} instead of AVRO"
     try:
         plain = simplify(json.loads(found.text))
         if plain == same:
@@ -99,12 +99,12 @@ def _writer(found: Registered | str, *, same: Any, declared: Any) -> Any:
         for reference in found.references:
             parse_schema(simplify(json.loads(reference)), named_schemas=named)
         return parse_schema(plain, named_schemas=named)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is of no use
-        return f"the registry's schema cannot be read: {_say(error)}"
+    except Exception as error:  # noqa: BLE001 - every error means an unusable schema
+        return f"the registry's schema cannot be parsed: {_text(error)}"
 
 
 def _conversion(schema: Any) -> Conversion | None:
-    """What makes of fastavro's value Arrow's; None when it is that already."""
+    """Return a function from fastavro's value to Arrow's; None if they are the same."""
     schema = without_null(schema)
     if isinstance(schema, str):
         return None
@@ -117,7 +117,7 @@ def _of_record(schema: Any) -> Conversion | None:
     steps = [(name, convert) for name, convert in found if convert]
 
     def convert_record(row: dict[str, Any]) -> dict[str, Any]:
-        # A copy: it may be the schema's own default.
+        # A copy: the dict may be a default inside the schema.
         converted = dict(row)
         for name, convert in steps:
             if (value := row[name]) is not None:
@@ -141,8 +141,8 @@ def _of_map(schema: Any) -> Conversion:
     ]
 
 
-# A writer whose schema lacks the logical type leaves what it is made of; so
-# does a default.
+# The value may have the underlying type instead of the logical one: if the writer's
+# schema lacks the logical type, and in defaults.
 
 
 def _of_date(_: Any) -> Conversion:
@@ -182,8 +182,8 @@ _CONVERSIONS: Final[dict[str, Callable[[Any], Conversion | None]]] = {
     "local-timestamp-millis": _of_timestamp,
     "local-timestamp-micros": _of_timestamp,
 }
-"""By logical type, or else by type."""
+"""By logical type, else by type."""
 
 
-def _say(error: Exception) -> str:
+def _text(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -1,7 +1,7 @@
 """
-Avro's schemas: which of their types have which columns.
+Maps Avro types to Spark types.
 
-Pure functions over schemas as JSON has them. `avro.py` decodes by them.
+Everything here is a pure function of schemas in their JSON form.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ LOGICAL: Final[Mapping[tuple[str, str], t.DataType | None]] = {
     ("long", "local-timestamp-millis"): t.TimestampNTZType(),
     ("long", "local-timestamp-micros"): t.TimestampNTZType(),
     ("string", "uuid"): t.StringType(),
-    # The schema says how many digits.
+    # The type depends on the schema's precision and scale.
     ("bytes", "decimal"): None,
     ("fixed", "decimal"): None,
 }
-"""Logical types that have a column of their own; others are what they are made of."""
+"""Logical types with a column type of their own; others use their underlying type."""
 
 WIDER: Final = (
     {"int": "long", "long": "long"},
     {"float": "double", "double": "double"},
 )
-"""Unions of two numbers that one column holds."""
+"""Unions of number types that one column can hold."""
 
 _DIGITS: Final = 38
-"""The most that a decimal column has."""
+"""The highest precision of a decimal column."""
 
 
 def simplify(schema: Any) -> Any:
-    """Leave out logical types without a column: what they are made of counts."""
+    """Replace logical types without a column type by their underlying types."""
     if isinstance(schema, list):
         return [simplify(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -73,15 +73,15 @@ def simplify(schema: Any) -> Any:
 
 def spark_type(schema: Any) -> t.DataType:
     """
-    The type of the column for a schema, as `parse_schema(expand=True)` has it.
+    Return the column type for a schema from `parse_schema(expand=True)`.
 
     Raises:
-        ConfigurationError: no column can hold it.
+        ConfigurationError: no column type can hold it.
     """
     schema = without_null(schema)
     if isinstance(schema, str):
         if schema not in PRIMITIVE:
-            raise ConfigurationError(f"{schema} contains itself, which no column can.")
+            raise ConfigurationError(f"{schema} is recursive; a column type cannot be.")
         return PRIMITIVE[schema]
     kind = schema["type"]
     if kind in {"record", "error"}:
@@ -99,14 +99,14 @@ def spark_type(schema: Any) -> t.DataType:
 
 def without_null(schema: Any) -> Any:
     """
-    The one type that a union holds beside null; any other schema itself.
+    Return the only type of a union besides null; other schemas unchanged.
 
     Raises:
         ConfigurationError: there is none, or there are several.
     """
     if not isinstance(schema, list):
         if schema in ("null", {"type": "null"}):
-            raise ConfigurationError("null alone has no column.")
+            raise ConfigurationError("the type null alone has no column type.")
         return schema
     branches = [branch for branch in schema if branch not in ("null", {"type": "null"})]
     if len(branches) == 1:
@@ -115,5 +115,6 @@ def without_null(schema: Any) -> Any:
         if branches and all(isinstance(b, str) and b in wider for b in branches):
             return wider[branches[0]]
     raise ConfigurationError(
-        f"a union of {len(branches)} types has no column: {json.dumps(schema)[:100]}."
+        f"a union of {len(branches)} types has no column type:"
+        f" {json.dumps(schema)[:100]}."
     )

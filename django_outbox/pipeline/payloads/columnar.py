@@ -1,9 +1,9 @@
 """
 Decodes whole columns: Arrow arrays in, Arrow arrays and reasons out.
 
-`message/record.py` asks for the two column expressions here. Their functions run in
-Spark's Python workers, so nothing but topics and values goes there, and only
-of the topics that declare such a schema.
+The functions behind the two column expressions run in Spark's Python workers.
+Only topics and values are sent there, and only those of topics that declare
+such a schema.
 """
 
 from __future__ import annotations
@@ -27,73 +27,73 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _LONGEST: Final = 200
-"""Characters of a reason; the value itself is beside it."""
+"""Maximum number of characters of a reason."""
 
-_UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
-"""What Arrow says of a value that its type cannot hold."""
+_INVALID: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""Errors that Arrow raises for a value that its type cannot hold."""
 
 
 def decode(
     values: Iterable[bytes], decoder: Decoder
 ) -> tuple[pa.Array, list[str | None]]:
     """
-    Decode values; null for each that does not fit, and the reason.
+    Decode values; an invalid one becomes null and gets a reason.
 
     Returns:
-        An array of structs with the decoder's columns, and as many texts, null
-        where a value fits.
+        An array of structs with the decoder's columns, and a list of the same
+        length with a reason for each invalid value and None for the others.
     """
     rows: list[dict[str, Any] | None] = []
     reasons: list[str | None] = []
     for value in values:
         try:
             row, reason = decoder.decode(value), None
-        except Exception as error:  # noqa: BLE001 - whatever it is, the value is at fault
-            row, reason = None, _say(error)
+        except Exception as error:  # noqa: BLE001 - every error means an invalid value
+            row, reason = None, _first_line(error)
         rows.append(row)
         reasons.append(reason)
     kind = to_arrow_type(decoder.columns, timezone="UTC")
     try:
         return pa.array(rows, kind), reasons
-    except _UNFIT:
-        for place, row in enumerate(rows):
+    except _INVALID:
+        for index, row in enumerate(rows):
             try:
                 pa.array([row], kind)
-            except _UNFIT as error:
-                rows[place], reasons[place] = None, _say(error)
+            except _INVALID as error:
+                rows[index], reasons[index] = None, _first_line(error)
         return pa.array(rows, kind), reasons
 
 
 def reason(schemas: Mapping[str, Encoded], writers: Mapping[str, Writers]) -> Column:
     """
-    Why the column `value` does not fit what its `topic` declares; null if it does.
+    Return why `value` does not match the schema of its `topic`; null if it does.
 
     Args:
-        schemas: Of all topics that there are in the frame.
-        writers: What `find_writers` has found for it.
+        schemas: The schemas of all topics in the frame.
+        writers: The writers' schemas of the values, by topic.
     """
     shipped = {
         topic: (_without_registry(schema), writers.get(topic, ()))
         for topic, schema in schemas.items()
     }
 
-    def judge(topics: pa.Array, values: pa.Array) -> pa.Array:
+    def check(topics: pa.Array, values: pa.Array) -> pa.Array:
         found: list[str | None] = [None] * len(topics)
-        places: defaultdict[str, list[int]] = defaultdict(list)
-        for place, topic in enumerate(topics.to_pylist()):
-            places[topic].append(place)
-        for topic, of_topic in places.items():
+        indexes: defaultdict[str, list[int]] = defaultdict(list)
+        for index, topic in enumerate(topics.to_pylist()):
+            indexes[topic].append(index)
+        for topic, of_topic in indexes.items():
             mine = values.take(pa.array(of_topic)).to_pylist()
             _, reasons = decode(mine, make_decoder(*shipped[topic]))
-            for place, text in zip(of_topic, reasons, strict=True):
-                found[place] = text
+            for index, text in zip(of_topic, reasons, strict=True):
+                found[index] = text
         return pa.array(found, pa.string())
 
-    return _in_workers(judge, "string", "topic", "value")
+    return _in_workers(check, "string", "topic", "value")
 
 
 def payload(schema: Encoded, writers: Writers) -> Column:
-    """The decoded column `value`, a struct; null where it does not fit."""
+    """Return the decoded column `value`, a struct; null where it is invalid."""
     shipped = (_without_registry(schema), writers)
 
     def read(values: pa.Array) -> pa.Array:
@@ -107,15 +107,15 @@ def find_writers(
     records: DataFrame, schemas: Mapping[str, Encoded]
 ) -> dict[str, Writers]:
     """
-    Ask the registry for the schemas that the values of these topics name.
+    Fetch the writers' schemas for all schema ids in the values of these topics.
 
-    Looks through the records when a topic has a registry.
+    Scans the records if a topic has a registry.
 
     Args:
-        records: With the columns `topic` and `value`.
+        records: At least the columns `topic` and `value`.
 
     Raises:
-        RegistryUnavailable: the registry gives no answer.
+        RegistryUnavailable: the registry did not answer.
     """
     registries = {
         topic: schema.registry for topic, schema in schemas.items() if schema.registry
@@ -142,18 +142,18 @@ def find_writers(
 def _in_workers(
     function: Callable[..., pa.Array], returns: StructType | str, *columns: str
 ) -> Column:
-    """A column that this function makes; `pa` must be in its annotations."""
+    """Make a column from a function, which must annotate its arguments with `pa`."""
     made = F.arrow_udf(function, returns)  # type: ignore[attr-defined] # not in its stub
-    # Else Spark would ask once for the column and once more for its filter.
-    asked: Column = made.asNondeterministic()(*columns)
-    return asked
+    # Otherwise Spark evaluates it for the column and again for its filter.
+    computed: Column = made.asNondeterministic()(*columns)
+    return computed
 
 
 def _without_registry(schema: Encoded) -> Encoded:
-    """Workers do not ask it, and need not know its password."""
+    """Remove the registry and its password, which workers do not need."""
     return replace(schema, registry=None)
 
 
-def _say(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:_LONGEST]

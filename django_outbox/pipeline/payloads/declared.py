@@ -1,8 +1,8 @@
 """
-How a topic's values are encoded, as the settings say it.
+The encoding of a topic's values, as declared in the settings.
 
-`config.py` hands over each table of `schemas`; all else gets the `Encoded`
-that is made of it here. Nothing of the extra `registry` is needed for that.
+Each table of `schemas` becomes an `Encoded`. This does not need the packages
+of the extra `registry`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OPTIONS: Final = {
     "avro": ("format", "file", "schema", "confluent"),
     "protobuf": ("format", "file", "message", "confluent"),
 }
-"""The formats, and what can be said of each."""
+"""The formats and their options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,20 +31,20 @@ class Encoded:
     format: str
     """`avro` or `protobuf`."""
     schema: bytes
-    """The text of an Avro schema, or a serialized set of Protobuf's files."""
+    """The text of an Avro schema, or a serialized Protobuf FileDescriptorSet."""
     message: str = ""
-    """Protobuf's full name of the message."""
+    """Full name of the Protobuf message."""
     is_framed: bool = False
-    """Whether each value begins with the id of its schema, as Confluent has it."""
+    """Whether values have Confluent's wire format: a schema id comes first."""
     registry: Registry | None = None
-    """Who knows the schemas by their ids; None: all are written by this one."""
+    """The registry of the schema ids; None: `schema` wrote all values."""
 
 
 def read_schemas(
     tables: Mapping[str, Any], registry: Registry | None
 ) -> dict[str, str | Encoded]:
     """
-    Turn what the settings say of each topic into its schema.
+    Parse the setting `schemas`.
 
     Raises:
         ConfigurationError: names the topic and the option.
@@ -59,24 +59,24 @@ def read_schemas(
 
 def find_registry(url: str, auth: str) -> Registry | None:
     """
-    Where the registry is, if the settings name one.
+    Return the registry, if one is configured.
 
     Raises:
-        ConfigurationError: the address cannot be used.
+        ConfigurationError: the URL or the credentials are malformed.
     """
     if not url:
         return None
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        # Not the text: it may have a password in it.
-        raise ConfigurationError("registry: this is no http:// or https:// URL.")
+        # Not the value: it may contain a password.
+        raise ConfigurationError("registry: must be an http:// or https:// URL.")
     if "@" in parts.netloc:
         raise ConfigurationError(
-            "registry: keep user and password out of it and in registry_auth"
+            "registry: move user and password to registry_auth"
             " (OUTBOX_PIPELINE_REGISTRY_AUTH)."
         )
     if auth and ":" not in auth:
-        raise ConfigurationError("registry_auth: write user:password.")
+        raise ConfigurationError("registry_auth: must be user:password.")
     return Registry(url=url.rstrip("/"), auth=auth)
 
 
@@ -84,7 +84,8 @@ def _read(table: Any, *, topic: str, registry: Registry | None) -> Encoded:
     where = f"schemas: {topic}"
     if not isinstance(table, Mapping):
         raise ConfigurationError(
-            f"{where}: {table!r} is neither columns nor a table with a format."
+            f"{where}: {table!r} must be a string with columns or a table with a"
+            " format."
         )
     form = table.get("format")
     if form not in OPTIONS:
@@ -94,14 +95,16 @@ def _read(table: Any, *, topic: str, registry: Registry | None) -> Encoded:
         if option not in OPTIONS[form]:
             known = ", ".join(OPTIONS[form])
             raise ConfigurationError(
-                f"{where}: {form} has no option {option!r}; it has {known}."
+                f"{where}: {form} has no option {option!r}, only {known}."
             )
     is_framed = table.get("confluent", False)
     if not isinstance(is_framed, bool):
         raise ConfigurationError(f"{where}: confluent must be true or false.")
     message = table.get("message", "")
     if form == "protobuf" and not (message and isinstance(message, str)):
-        raise ConfigurationError(f"{where}: message must name one, with its package.")
+        raise ConfigurationError(
+            f"{where}: message must be the full name of a message, with its package."
+        )
     return Encoded(
         format=form,
         schema=_schema(table, where),
@@ -113,8 +116,9 @@ def _read(table: Any, *, topic: str, registry: Registry | None) -> Encoded:
 
 def _schema(table: Mapping[str, Any], where: str) -> bytes:
     if ("file" in table) == ("schema" in table):
-        choice = "file, or schema with its text" if "schema" in table else "file"
-        raise ConfigurationError(f"{where}: give the schema's {choice}, and only one.")
+        has_schema = "schema" in OPTIONS[table["format"]]
+        choice = "either file or schema" if has_schema else "file"
+        raise ConfigurationError(f"{where}: set {choice}.")
     if "schema" in table:
         text = table["schema"]
         return (text if isinstance(text, str) else json.dumps(text)).encode()

@@ -1,8 +1,8 @@
 """
-What decodes the values of one topic, made from its declared schema.
+The decoder for the values of one topic, created from its declared schema.
 
-The driver makes one to learn the columns and whether all is there; workers
-make their own, once in each process, to decode.
+The driver creates one to get the columns and to check that everything is
+installed. Each worker process creates its own, once, to decode.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NEEDED: Final = {
     "avro": ("fastavro", "pyarrow", "pandas"),
     "protobuf": ("google.protobuf", "pyarrow", "pandas"),
 }
-"""What the extra `registry` brings for each format; Spark wants the last two."""
+"""Packages of the extra `registry` for each format; Spark needs the last two."""
 
 
 class Decoder(Protocol):
-    """Turns the bytes of one topic's values into what their columns take."""
+    """Decodes the values of one topic."""
 
     @property
     def columns(self) -> StructType:
@@ -36,10 +36,10 @@ class Decoder(Protocol):
 
     def decode(self, value: bytes) -> dict[str, Any]:
         """
-        Return what Arrow takes for `columns`; may be called from one thread only.
+        Return values that Arrow accepts for `columns`; not thread-safe.
 
         Raises:
-            Exception: of any kind: the value does not fit.
+            Exception: of any class; the value is invalid.
         """
         ...
 
@@ -47,22 +47,21 @@ class Decoder(Protocol):
 @lru_cache(maxsize=64)
 def make_decoder(encoded: Encoded, writers: Writers = ()) -> Decoder:
     """
-    Make the decoder for values of this kind; the same again for the same again.
+    Create a decoder; the same arguments return the same object.
 
     Args:
-        writers: Those of the values that are to be decoded, if a registry
-            knows them.
+        writers: The writers' schemas of the values, if there is a registry.
 
     Raises:
-        ConfigurationError: the schema is of no use, or the extra is missing.
+        ConfigurationError: the schema is invalid, or the extra is not installed.
     """
     for package in NEEDED[encoded.format]:
         try:
             importlib.import_module(package)
         except ModuleNotFoundError as error:
             raise ConfigurationError(
-                f"{package} is missing: {install_command('registry')}, here"
-                " and where Spark's workers run."
+                f"{package} is not installed. Run {install_command('registry')} here"
+                " and on Spark's workers."
             ) from error
     if encoded.format == "avro":
         from .avro import AvroDecoder
@@ -75,10 +74,10 @@ def make_decoder(encoded: Encoded, writers: Writers = ()) -> Decoder:
 
 def check(schemas: Mapping[str, str | Encoded]) -> dict[str, StructType]:
     """
-    Return the columns of each topic that is not in JSON.
+    Return the columns of each topic with Avro or Protobuf values.
 
     Raises:
-        ConfigurationError: names the first topic whose values cannot be decoded.
+        ConfigurationError: names the first topic whose schema cannot be used.
     """
     columns = {}
     for topic, schema in schemas.items():

@@ -1,8 +1,8 @@
 """
-Protobuf's descriptors: a message by its name, a name by its place in a file.
+Finds messages in Protobuf descriptors, by name or by position in a file.
 
-The sets of files come from `protoc --descriptor_set_out --include_imports`, or,
-one file at a time, from a registry.
+FileDescriptorSets come from `protoc --descriptor_set_out --include_imports`,
+single files from a registry.
 """
 
 from __future__ import annotations
@@ -21,32 +21,33 @@ from .framing import Undecodable
 Files: TypeAlias = dict[str, descriptor_pb2.FileDescriptorProto]
 
 BUNDLED: Final = "google/protobuf/"
-"""Files that the package has itself."""
+"""Files that the protobuf package provides."""
 
 
 def name_at(file: descriptor_pb2.FileDescriptorProto, path: Iterable[int]) -> str:
     """
-    The full name of a message by its place: the file's third, in that the first.
+    Return the full name of a message by its indexes, from the outermost inwards.
 
     Raises:
-        Undecodable: the file has no message there.
+        Undecodable: the file has no such message.
     """
     names = [file.package] if file.package else []
     messages = file.message_type
-    for place in path:
-        if not 0 <= place < len(messages):
+    for index in path:
+        if not 0 <= index < len(messages):
             raise Undecodable(f"{file.name} has no message at {list(path)}")
-        names.append(messages[place].name)
-        messages = messages[place].nested_type
+        names.append(messages[index].name)
+        messages = messages[index].nested_type
     return ".".join(names)
 
 
 def find_message(serialized: bytes, name: str) -> Descriptor:
     """
-    Return the message of this name from a set of files.
+    Return the message with this name from a serialized FileDescriptorSet.
 
     Raises:
-        ConfigurationError: it is no such set, is not whole, or has no such message.
+        ConfigurationError: the set is invalid or incomplete, or the message is
+            missing.
     """
     try:
         found = descriptor_pb2.FileDescriptorSet.FromString(serialized)
@@ -59,16 +60,18 @@ def find_message(serialized: bytes, name: str) -> Descriptor:
         raise
     except Exception as error:
         raise ConfigurationError(
-            f"it is no set of descriptors (protoc --descriptor_set_out): {error}"
+            f"invalid descriptor set (protoc --descriptor_set_out): {error}"
         ) from error
     try:
         return pool.FindMessageTypeByName(name)
     except KeyError as error:
-        raise ConfigurationError(f"there is no message {name} in its file.") from error
+        raise ConfigurationError(
+            f"the descriptor set has no message {name}."
+        ) from error
 
 
 def _add(name: str, files: Files, pool: DescriptorPool, done: set[str]) -> None:
-    """Add a file to the pool, behind those that it imports."""
+    """Add a file to the pool, after those that it imports."""
     if name in done:
         return
     done.add(name)
@@ -86,5 +89,5 @@ def _bundled(name: str) -> descriptor_pb2.FileDescriptorProto:
         import_module(module).DESCRIPTOR.CopyToProto(file)
         return file
     raise ConfigurationError(
-        f"{name} is imported and missing: make the file by protoc --include_imports."
+        f"the imported file {name} is missing: run protoc with --include_imports."
     )

@@ -1,9 +1,9 @@
 """
-The wire format of Confluent's serializers, as bytes.
+Confluent's wire format.
 
-A zero, four bytes with the id of the writer's schema, then the value itself.
-In Protobuf there is a list in front of the value: it leads to the message in
-the schema's file, from the outermost to the innermost.
+A zero byte, four bytes with the id of the writer's schema, then the value. In
+Protobuf, a list of indexes comes before the value: the position of the message
+in the schema's file, from the outermost message to the innermost.
 """
 
 from __future__ import annotations
@@ -14,56 +14,56 @@ MAGIC: Final = b"\0"
 """The first byte of a framed value."""
 
 PREFIX: Final = 5
-"""Bytes of magic and id."""
+"""Length of the magic byte and the id, in bytes."""
 
-_DEEPEST: Final = 64
-"""More messages than that are in no other message."""
+_MAX_DEPTH: Final = 64
+"""Maximum nesting of messages."""
 
 
 class Undecodable(Exception):
-    """The value is not what the topic's schema says; the text is for people."""
+    """The value does not match the topic's schema."""
 
 
 def schema_id(value: bytes) -> int:
     """
-    The id of the writer's schema.
+    Return the id of the writer's schema.
 
     Raises:
-        Undecodable: the value is not framed.
+        Undecodable: the value does not have the wire format.
     """
     if len(value) < PREFIX:
-        raise Undecodable(f"{len(value)} bytes are too few for a schema's id")
+        raise Undecodable(f"{len(value)} bytes are too short for a schema id")
     if value[:1] != MAGIC:
-        raise Undecodable(f"it begins with {value[0]} and not with 0 and a schema's id")
+        raise Undecodable(f"it starts with byte {value[0]}, not with 0 and a schema id")
     return int.from_bytes(value[1:PREFIX], "big")
 
 
 def message_path(value: bytes) -> tuple[tuple[int, ...], int]:
     """
-    Where the message is in its file, and where its bytes begin.
+    Return the indexes of the message in its file, and the offset of its bytes.
 
     Raises:
-        Undecodable: there is no such list.
+        Undecodable: the list of indexes is invalid.
     """
     count, at = _varint(value, PREFIX)
     if not count:
-        # Short for the first message of the file.
+        # Abbreviation for the first message of the file.
         return (0,), at
-    if not 0 < count <= _DEEPEST:
-        raise Undecodable(f"{count} is no length of a list of messages")
+    if not 0 < count <= _MAX_DEPTH:
+        raise Undecodable(f"{count} message indexes are not possible")
     path = []
     for _ in range(count):
-        place, at = _varint(value, at)
-        path.append(place)
+        index, at = _varint(value, at)
+        path.append(index)
     return tuple(path), at
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    """The signed number (zigzag) that begins here, and where it ends."""
+    """Decode a zigzag varint; return the number and the offset of its end."""
     number = shift = 0
     while True:
         if at >= len(value) or shift > 63:
-            raise Undecodable("the list of messages does not end")
+            raise Undecodable("the list of message indexes is not terminated")
         byte = value[at]
         number |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7

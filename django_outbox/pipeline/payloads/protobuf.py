@@ -1,9 +1,9 @@
 """
-Protobuf: from a message's descriptor to columns, and from bytes to their values.
+Decodes Protobuf values into the columns of a declared message.
 
 The descriptors come from `protoc --descriptor_set_out --include_imports`. Fields
-have numbers, so a value is read by the declared message whoever wrote it; the
-registry only says which message of its file it is.
+have numbers, so the declared message can read values of any writer's version.
+The registry only says which message of the schema's file a value is.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WRAPPERS: Final = frozenset(
         *("Float", "Double", "String", "Bytes"),
     )
 )
-"""Messages that are a scalar which may be missing."""
+"""Messages that wrap an optional scalar."""
 
 
 class ProtobufDecoder:
@@ -61,10 +61,10 @@ class ProtobufDecoder:
 
     def __init__(self, encoded: Encoded, writers: Writers) -> None:
         """
-        Read the descriptors.
+        Parse the descriptors.
 
         Raises:
-            ConfigurationError: they are none, or the message has no columns.
+            ConfigurationError: they are invalid, or the message has no columns.
         """
         self._name = encoded.message
         self._is_framed = encoded.is_framed
@@ -84,11 +84,11 @@ class ProtobufDecoder:
         """Return the message's fields by their names."""
         if self._is_framed:
             path, begin = message_path(value)
-            place = (schema_id(value), path)
-            if (name := self._names.get(place)) is None:
-                name = self._names[place] = self._find_name(*place)
+            written_as = (schema_id(value), path)
+            if (name := self._names.get(written_as)) is None:
+                name = self._names[written_as] = self._find_name(*written_as)
             if name != self._name:
-                raise Undecodable(f"it is a {name}")
+                raise Undecodable(f"its message is {name}")
             value = value[begin:]
         message: Any = self._parse(value)
         if not message.IsInitialized():
@@ -98,10 +98,10 @@ class ProtobufDecoder:
         return row
 
     def _find_name(self, id: int, path: tuple[int, ...]) -> str:  # noqa: A002 - its name
-        """The full name of the message that a writer means."""
+        """Return the full name of a message in a writer's schema."""
         if not self._has_registry:
             return name_at(self._file, path)
-        found = self._writers.get(id, f"nobody has asked for schema {id}")
+        found = self._writers.get(id, f"schema {id} was not fetched")
         if isinstance(found, str):
             raise Undecodable(found)
         return name_at(_file_of(found), path)
@@ -109,20 +109,20 @@ class ProtobufDecoder:
 
 def _file_of(found: Registered) -> descriptor_pb2.FileDescriptorProto:
     if found.kind != "PROTOBUF":
-        raise Undecodable(f"its schema is one for {found.kind}")
+        raise Undecodable(f"its schema has type {found.kind} instead of PROTOBUF")
     return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(found.text))
 
 
 def columns_of(message: Descriptor, inside: tuple[str, ...] = ()) -> t.StructType:
     """
-    The columns of a message; fields of messages that have none are left out.
+    Return the columns of a message, without fields whose message has no columns.
 
     Raises:
-        ConfigurationError: the message contains itself.
+        ConfigurationError: the message is recursive.
     """
     if message.full_name in inside:
         raise ConfigurationError(
-            f"{message.full_name} contains itself, which no column can."
+            f"{message.full_name} is recursive; a column type cannot be."
         )
     inside = (*inside, message.full_name)
     found = [(field.name, spark_type(field, inside)) for field in message.fields]
@@ -130,7 +130,7 @@ def columns_of(message: Descriptor, inside: tuple[str, ...] = ()) -> t.StructTyp
 
 
 def spark_type(field: FieldDescriptor, inside: tuple[str, ...]) -> t.DataType | None:
-    """The type of a field's column; None when there is nothing in it."""
+    """Return the column type of a field; None if its message has no columns."""
     if entry := _entry(field):
         key_type, value_type = (spark_type(of_entry, inside) for of_entry in entry)
         return t.MapType(key_type, value_type) if key_type and value_type else None
@@ -150,7 +150,7 @@ def _single_type(field: FieldDescriptor, inside: tuple[str, ...]) -> t.DataType 
 
 
 def _entry(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor] | None:
-    """Key and value of a map; None for what is no map."""
+    """Return the key and value fields of a map; None for other fields."""
     message = field.message_type
     if message is None or not message.GetOptions().map_entry:
         return None
@@ -158,7 +158,7 @@ def _entry(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor] | 
 
 
 def _reader(message: Descriptor) -> Conversion:
-    """What takes a message apart; unset fields with a presence are null."""
+    """Return a function from message to dict; unset optional fields become None."""
     names = columns_of(message).names
     steps = [(f.name, f.has_presence, _step(f)) for f in message.fields]
     steps = [step for step in steps if step[0] in names]
@@ -187,7 +187,7 @@ def _step(field: FieldDescriptor) -> Conversion:
 def _single(field: FieldDescriptor) -> Conversion:
     if (enum := field.enum_type) is not None:
         names = {number: value.name for number, value in enum.values_by_number.items()}
-        # A number that a newer writer's schema knows stays one.
+        # A number from a newer writer's schema becomes its decimal text.
         return lambda number: names.get(number, str(number))
     if (message := field.message_type) is None:
         return lambda value: value

@@ -1,9 +1,9 @@
 """
-The schema registry: which schema a value was written with, by its id.
+Client of the schema registry: writers' schemas by id.
 
-Speaks the REST interface that Confluent's registry, Karapace, Redpanda and
-Apicurio share. Called in the driver only; what it has answered is kept for the
-life of the process, since an id never changes its meaning.
+Uses the REST API that Confluent's registry, Karapace, Redpanda and Apicurio
+share. Schemas are cached for the life of the process, because the schema of an
+id never changes.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ from urllib.request import Request, urlopen
 from ...exceptions import RegistryUnavailable
 
 TIMEOUT: Final = 10.0
-"""Seconds that one answer may take."""
+"""Seconds to wait for one response."""
 
-PAUSES: Final = (0.2, 1.0)
-"""Seconds before each further attempt, when there was no answer."""
+RETRY_DELAYS: Final = (0.2, 1.0)
+"""Seconds before each retry."""
 
 _UNKNOWN: Final = frozenset({40401, 40402, 40403})
-"""What registries say of a subject, version or schema that they do not have."""
+"""Error codes for a subject, version or schema that does not exist."""
 
-_REFUSED: Final = (401, 403)
-_BUSY: Final = 429
-_OUTAGE: Final = 500
+_UNAUTHORIZED: Final = (401, 403)
+_TOO_MANY_REQUESTS: Final = 429
+_SERVER_ERROR: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A schema as the registry has it."""
+    """A schema in the registry."""
 
     kind: str
     """`AVRO`, `PROTOBUF` or `JSON`."""
     text: str
-    """An Avro schema in JSON, or a Protobuf file's descriptor in base64."""
+    """An Avro schema in JSON, or a Protobuf file descriptor in base64."""
     references: tuple[str, ...] = ()
-    """Schemas that this one names, each behind those that it names itself."""
+    """Schemas that this one refers to, each after its own references."""
 
 
 Writers: TypeAlias = tuple[tuple[int, Registered | str], ...]
-"""Writers' schemas by their ids; a text says why there is none."""
+"""Writers' schemas by id; a text says why there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """Where the registry is."""
+    """A schema registry."""
 
     url: str
-    """Without a slash at its end."""
+    """URL without a trailing slash."""
     auth: str = field(default="", repr=False)
-    """User and password with a colon between them; empty = nobody asks."""
+    """`user:password`; empty = no authentication."""
 
     def schema(self, id: int) -> Registered | None:  # noqa: A002 - its name there
         """
-        Return the schema with this id; None when there is none.
+        Return the schema with this id; None if there is none.
 
         Raises:
-            RegistryUnavailable: there is no answer, or one that is of no use.
+            RegistryUnavailable: no usable response after all retries.
         """
         try:
             return _schema(self, id)
@@ -74,16 +74,16 @@ class Registry:
 
     def kinds(self) -> list[str]:
         """
-        Return the kinds of schemas that it can keep.
+        Return the schema types that the registry supports.
 
         Raises:
-            RegistryUnavailable: there is no answer, or one that is of no use.
+            RegistryUnavailable: no usable response after all retries.
         """
         return [str(kind) for kind in _get(self, "/schemas/types")]
 
 
 class _UnknownError(LookupError):
-    """The registry has nothing of that name. Never kept: it may come to have it."""
+    """The registry has no such entry. Not cached, because it may be added later."""
 
 
 @lru_cache(maxsize=4096)
@@ -91,7 +91,7 @@ def _schema(registry: Registry, id: int) -> Registered:  # noqa: A002 - as above
     found = _get(registry, f"/schemas/ids/{id}")
     kind = str(found.get("schemaType", "AVRO"))
     if kind == "PROTOBUF":
-        # As text only a Protobuf compiler could read it.
+        # The plain text would need a Protobuf compiler.
         found = _get(registry, f"/schemas/ids/{id}?format=serialized")
     references: dict[tuple[str, int], str] = {}
     if kind == "AVRO":
@@ -104,42 +104,42 @@ def _schema(registry: Registry, id: int) -> Registered:  # noqa: A002 - as above
 def _follow(
     registry: Registry, schema: dict[str, Any], known: dict[tuple[str, int], str]
 ) -> None:
-    """Add what a schema refers to, the innermost first."""
+    """Add the schemas that a schema refers to, the innermost first."""
     for reference in schema.get("references", ()):
-        place = (str(reference["subject"]), int(reference["version"]))
-        if place not in known:
-            subject, version = quote(place[0], safe=""), place[1]
-            found = _get(registry, f"/subjects/{subject}/versions/{version}")
+        subject, version = str(reference["subject"]), int(reference["version"])
+        if (subject, version) not in known:
+            path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+            found = _get(registry, path)
             _follow(registry, found, known)
-            known[place] = str(found["schema"])
+            known[subject, version] = str(found["schema"])
 
 
 def _get(registry: Registry, path: str) -> Any:
-    """Ask, three times if need be; the answer's JSON."""
-    request = Request(f"{registry.url}{path}")  # noqa: S310 - config.py has looked
+    """Send a GET request, with retries; return the JSON of the response."""
+    request = Request(f"{registry.url}{path}")  # noqa: S310 - the settings check it
     if registry.auth:
         token = base64.b64encode(registry.auth.encode()).decode()
-        # Not for the server that another one may lead to.
+        # The target of a redirect must not get the password.
         request.add_unredirected_header("Authorization", f"Basic {token}")
-    for pause in (*PAUSES, None):
+    for delay in (*RETRY_DELAYS, None):
         try:
-            with urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310 - as above
-                return json.load(answer)
+            with urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310 - as above
+                return json.load(response)
         except HTTPError as error:
             with error:
-                problem = _read(error, registry, path)
+                problem = _retriable_problem(error, registry, path)
         except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             problem = str(reason) or type(error).__name__
-        if pause is not None:
-            time.sleep(pause)
-    raise _away(registry, problem)
+        if delay is not None:
+            time.sleep(delay)
+    raise _unavailable(registry, problem)
 
 
-def _read(error: HTTPError, registry: Registry, path: str) -> str:
-    """What is wrong, when it is worth another attempt; raise otherwise."""
+def _retriable_problem(error: HTTPError, registry: Registry, path: str) -> str:
+    """Return the problem if a retry may help; raise otherwise."""
     problem = f"{error.code} {error.reason}"
-    if error.code == _BUSY or error.code >= _OUTAGE:
+    if error.code == _TOO_MANY_REQUESTS or error.code >= _SERVER_ERROR:
         return problem
     try:
         code = json.load(error).get("error_code")
@@ -147,13 +147,13 @@ def _read(error: HTTPError, registry: Registry, path: str) -> str:
         code = None
     if code in _UNKNOWN:
         raise _UnknownError(path)
-    if error.code in _REFUSED:
+    if error.code in _UNAUTHORIZED:
         problem += " (registry_auth, OUTBOX_PIPELINE_REGISTRY_AUTH)"
-    raise _away(registry, f"{problem} for {path}")
+    raise _unavailable(registry, f"{problem} for {path}")
 
 
-def _away(registry: Registry, problem: str) -> RegistryUnavailable:
+def _unavailable(registry: Registry, problem: str) -> RegistryUnavailable:
     return RegistryUnavailable(
-        f"the schema registry at {registry.url} gives no schema: {problem}."
-        " Nothing is judged without it; run again when it answers."
+        f"Schema registry {registry.url} unavailable: {problem}. No records were"
+        " processed."
     )

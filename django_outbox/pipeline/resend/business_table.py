@@ -1,16 +1,16 @@
 """
-An existing table as messages: the state that later events build upon.
+Backfill: the rows of an existing table become messages, as a first state.
 
-One statement reads the table, so all rows are of one moment, behind a
-position of the outbox (`position.py`) up to which everything had been
-decided. Each row becomes a message with the position as its id. So whoever
-keeps the highest id of each key takes
+One statement reads the table, so all rows belong to one moment. Before that, a
+position of the outbox is found up to which every message is committed or
+rolled back. Each row becomes a message with the position as its id. A consumer
+that keeps the highest id of each key
 
-- an event with a lower id for old: the snapshot has what it tells;
-- an event with a higher id for news, even if the snapshot has it already:
-  once the last one has come, the key is where the events have brought it.
+- ignores events with lower ids: the snapshot includes their effect;
+- applies events with higher ids, even if the snapshot includes some of them:
+  after the last one, the key has the state that the events describe.
 
-There is no gap between the two, and nobody had to stop writing.
+There is no gap between snapshot and events, and writers need not stop.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ if TYPE_CHECKING:
     from ..pipeline_settings import PipelineSettings
 
 NAMESPACE: Final = uuid.UUID("8f0b6d0e-5d0c-5b0e-9a53-0d7a4c1e6b52")
-"""Of the message ids."""
+"""Namespace of the message ids (UUID version 5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a backfill has done, or would do."""
+    """The result of a backfill or of a dry run."""
 
     source: str
     table: str
     topic: str
     position: int | None
-    """Events with an id up to this one are in the snapshot; None: a dry run."""
+    """The snapshot includes all events up to this id; None for a dry run."""
     created_at: int | None
-    """Microseconds since the epoch; None: a dry run."""
+    """Microseconds since the epoch; None for a dry run."""
     records: int
-    """Rows at the time when they were counted, just before they are sent."""
+    """Rows counted just before they were sent."""
 
 
 def messages(
     rows: DataFrame, snapshot: Snapshot, *, source: str, position: Position
 ) -> DataFrame:
     """
-    Rows with the texts `key` and `value` as `send()` wants them.
+    Turn rows with the texts `key` and `value` into Kafka records.
 
-    The message id is made of source, table, position and key: another run
-    with the same position sends copies.
+    The message id is derived from source, table, position and key, so another
+    run with the same position sends duplicates.
     """
     seed = f"{source}/{snapshot.table}/{position.id}/"
     headers = {
@@ -83,7 +83,7 @@ def messages(
 
 
 def uuid5(name: Column) -> Column:
-    """Return what `uuid.uuid5(NAMESPACE, name)` does, as text."""
+    """Return `str(uuid.uuid5(NAMESPACE, name))` as a column."""
     digest = F.sha1(F.concat(F.lit(NAMESPACE.bytes), name.cast("binary")))
     variant = F.translate(F.substring(digest, 17, 1), "0123456789abcdef", "89ab" * 4)
     return F.concat_ws(
@@ -106,19 +106,20 @@ def backfill(
     waiting: Callable[[list[Writer]], None] = lambda _: None,
 ) -> Outcome:
     """
-    Send a table's rows, and return the position that they have.
+    Send the rows of a table, and return the position that they carry.
 
     Args:
         timeout: Seconds to wait for open transactions.
-        position: Of an earlier run, whose messages are sent again as copies.
-        waiting: Hears before each pause of whom it waits for.
+        position: Position of an earlier run, to resend its messages as
+            duplicates.
+        waiting: Called before each pause with the transactions that are open.
 
     Raises:
         ConfigurationError: a setting is missing, or the database does not
-            know what was named, or several rows have the same key.
+            have the table or a column, or several rows have the same key.
         DatabaseError: a transaction did not end in time; names it.
-        DatabaseUnavailable: the database does not answer.
-        KafkaError: not all rows were sent; start again.
+        DatabaseUnavailable: the database cannot be reached.
+        KafkaError: not all rows were sent; run it again.
     """
     _check(settings)
     text = examine(spark, settings, snapshot)
@@ -126,7 +127,9 @@ def backfill(
     found = find_position(spark, settings, timeout=timeout, waiting=waiting)
     if position is not None:
         if position > found.id:
-            raise ConfigurationError(f"position: the outbox has come to {found.id}.")
+            raise ConfigurationError(
+                f"position: {position} is above the last id of the outbox, {found.id}."
+            )
         found = Position(id=position, microseconds=found.microseconds)
     rows = read(spark, settings, text)
     send(messages(rows, snapshot, source=settings.source, position=found), settings)
@@ -144,11 +147,11 @@ def preview(
     spark: SparkSession, settings: PipelineSettings, snapshot: Snapshot
 ) -> Outcome:
     """
-    Count the rows; for the rest as `backfill()`, which sends them.
+    Count the rows and send nothing.
 
     Raises:
-        ConfigurationError: as `backfill()`.
-        DatabaseUnavailable: as `backfill()`.
+        ConfigurationError: as for `backfill()`.
+        DatabaseUnavailable: as for `backfill()`.
     """
     _check(settings)
     text = examine(spark, settings, snapshot)
@@ -167,6 +170,6 @@ def _check(settings: PipelineSettings) -> None:
     for name in ("database_url", "source"):
         if not getattr(settings, name):
             raise ConfigurationError(
-                f"{name}: is missing. A backfill reads the outbox's database, and"
-                " its messages are the outbox's (DATABASE_URL, OUTBOX_SOURCE)."
+                f"{name} is not set. A backfill reads the outbox's database and"
+                " sends messages in its name (DATABASE_URL, OUTBOX_SOURCE)."
             )

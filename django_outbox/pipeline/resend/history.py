@@ -1,13 +1,13 @@
 """
-The lake to Kafka: history once more, in the order of its ids for each key.
+Replay: sends records of the lake to Kafka again, ordered by id for each key.
 
-It reads `silver`, as one version of the table, so that what was counted is
-what is sent, and hands rows in order to `sending.py`. A record keeps its key,
-its value and its headers, the message id among them, and gets one header
-more: `outbox-replay`, the id of the run.
+It reads one version of `silver`, so that the records that were counted are the
+records that are sent. A record keeps its key, its value and its headers,
+including the message id, and gets one more header: `outbox-replay`, the id of
+the run.
 
-Old ids behind newer ones are what consumers take for disorder. So they go to
-a topic of their own, and to one that is in use only by force.
+Consumers treat old ids after newer ones as out of order. So records go to a
+new topic, and to a topic that is in use only with `is_forced`.
 """
 
 from __future__ import annotations
@@ -29,63 +29,66 @@ if TYPE_CHECKING:
     from ..pipeline_settings import PipelineSettings
 
 HEADER: Final = "outbox-replay"
-"""The header with the run's id."""
+"""Header with the id of the run."""
 
 TO: Final = "{topic}.replay"
-"""Where records go: `{topic}` is the name of the topic they came from."""
+"""Default target topic; `{topic}` stands for the original topic."""
 
 RECORDS_A_SECOND: Final = 30_000
 BYTES_A_SECOND: Final = 20_000_000
-"""What a laptop's two cores send; for estimates (docs/howto/replay.md)."""
+"""Throughput of two laptop cores, for estimates (docs/howto/replay.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where the records go."""
+    """The target of a replay."""
 
     to: str = TO
-    """Name of the topic; `{topic}` stands for the one they came from."""
+    """Target topic; `{topic}` stands for the original topic."""
     is_forced: bool = False
-    """Whether it may be a topic that is in use."""
+    """Whether the target may be a topic that is in use."""
     keeps_partitions: bool = False
-    """Whether a record's partition is the same as before, and not its key's."""
+    """Whether records keep their partition; otherwise the key decides."""
 
     def of(self, topic: str) -> str:
-        """Return the name for records of a topic."""
+        """Return the target for records of a topic."""
         return self.to.replace("{topic}", topic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What goes from one source and topic to one destination."""
+    """The records of one source and topic."""
 
     source: str
     topic: str
     destination: str
     records: int
     bytes: int
-    """Of keys and values."""
+    """Size of keys and values."""
 
     @property
     def seconds(self) -> float:
-        """How long it may take."""
+        """Estimated duration."""
         return max(self.records / RECORDS_A_SECOND, self.bytes / BYTES_A_SECOND)
 
 
 def outgoing(records: DataFrame, destination: Destination, *, run: str) -> DataFrame:
     """
-    Records of silver as `send()` wants them, those of each key in their order.
+    Turn rows of silver into Kafka records, ordered by id for each key.
 
-    All of a key are in one task, and each task has them by id: as they were
-    written, and the same each time a task is tried again.
+    All records of a key are in one task, sorted by id: the order in which they
+    were written, and the same whenever a task is retried.
     """
     order = ("source", "topic", "id", "message_id")
-    # Nothing orders records without a key: they need not share a task.
-    lane = (F.coalesce(F.col("key"), F.col("message_id").cast("binary")), "topic")
+    # Records without a key have no order and need not share a task.
+    ordering_key = (
+        F.coalesce(F.col("key"), F.col("message_id").cast("binary")),
+        "topic",
+    )
     mark = F.struct(F.lit(HEADER).alias("key"), F.lit(run.encode()).alias("value"))
     partition = F.col("partition") if destination.keeps_partitions else F.lit(None)
     return (
-        records.repartition(*lane)
+        records.repartition(*ordering_key)
         .sortWithinPartitions(*order)
         .select(
             F.replace(F.lit(destination.to), F.lit("{topic}"), F.col("topic")).alias(
@@ -108,17 +111,17 @@ def replay(
     is_dry: bool = False,
 ) -> list[Part]:
     """
-    Send what is selected, and return what was sent where.
+    Send the selected records, and return a summary for each source and topic.
 
     Args:
         run: Id of the run, for the header `outbox-replay`.
-        is_dry: Count only; returns what would be sent.
+        is_dry: Only count; send nothing.
 
     Raises:
-        ConfigurationError: a destination is in use and not forced, the
-            condition is wrong, or there is no broker.
-        TopicMissing: a destination is missing and is not made by the broker.
-        KafkaError: not all were sent; start again, in a new topic.
+        ConfigurationError: a target is in use and not forced, the condition is
+            invalid, or no broker is configured.
+        TopicMissing: a target does not exist and the broker does not create it.
+        KafkaError: not all records were sent; run it again with a new topic.
     """
     producer_options(settings)
     tables.create(spark, settings)
@@ -137,7 +140,7 @@ def replay(
 
 
 def _pinned(spark: SparkSession, settings: PipelineSettings, table: str) -> DataFrame:
-    """The table as it is now, even if it changes meanwhile."""
+    """Read the current version of a table; later changes do not show."""
     history = spark.sql(f"DESCRIBE HISTORY {tables.name(settings, table)} LIMIT 1")
     version = int(history.collect()[0]["version"])
     path = settings.table_path(table)
@@ -179,8 +182,8 @@ def _refuse_topics_in_use(
         in_use = {row["topic"] for row in found.collect()}
     if in_use:
         raise ConfigurationError(
-            f"to: {', '.join(sorted(in_use))} is in use, it is a topic that this lake"
-            " keeps. Its consumers would get old messages behind newer ones: those"
-            " that know neither message ids nor the order of ids would go back in"
-            " time. Choose a new topic (--to), or --force it."
+            f"to: {', '.join(sorted(in_use))} is in use: this lake reads it. Its"
+            " consumers would get old messages after newer ones, and those that"
+            " check neither message ids nor the order of ids would restore old"
+            " states. Choose a new topic (--to), or use --force."
         )

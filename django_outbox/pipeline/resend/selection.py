@@ -1,7 +1,7 @@
 """
-Which records of the lake are meant: by topic, time, key, id or SQL.
+Selects records of the lake: by topic, time, key, id or SQL.
 
-`replay.py` sends them. Pure column expressions.
+Everything here is a pure column expression.
 """
 
 from __future__ import annotations
@@ -22,35 +22,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which records to send: those that all of this is true of."""
+    """Conditions for records; a record must meet all of them."""
 
     topics: tuple[str, ...] = ()
-    """From one of these topics; empty = from any."""
+    """Topics; empty = all."""
     topic_pattern: str = ""
-    """From a topic that fits this Java regular expression; empty = from any."""
+    """Java regular expression for the whole topic name; empty = all."""
     since: datetime | None = None
     """Created at this time or later."""
     until: datetime | None = None
     """Created before this time."""
     keys: tuple[str, ...] = ()
-    """With one of these keys; empty = with any, or without one."""
+    """Keys; empty = all, including records without a key."""
     ids: tuple[tuple[int, int], ...] = ()
-    """With an id in one of these ranges, both ends included; empty = any."""
+    """Ranges of ids, both ends included; empty = all."""
     where: str = ""
-    """What else is true: a condition in SQL on the columns of `silver`."""
+    """SQL condition on the columns of `silver`; empty = none."""
     includes_late: bool = False
-    """Whether what came out of order is sent too, in its place."""
+    """Whether to include records that arrived out of order, sorted by id."""
 
 
 def select(records: DataFrame, selection: Selection) -> DataFrame:
     """
-    The records that are meant; columns stay as they are.
+    Return the selected records, with all columns.
 
-    A record that does not say when it was created counts from the time that
-    Kafka has for it.
+    A record without a creation time counts with its Kafka timestamp.
 
     Raises:
-        ConfigurationError: the condition is no SQL, or no condition.
+        ConfigurationError: `where` is not a valid condition.
     """
     created = F.coalesce("created_at", "timestamp")
     if selection.topics:
@@ -65,25 +64,25 @@ def select(records: DataFrame, selection: Selection) -> DataFrame:
         keys = [F.lit(key.encode()) for key in selection.keys]
         records = records.where(F.col("key").isin(*keys))
     if selection.ids:
-        is_meant = F.lit(False)  # noqa: FBT003 - the literal itself
+        is_selected = F.lit(False)  # noqa: FBT003 - the literal itself
         for first, last in selection.ids:
-            is_meant = is_meant | F.col("id").between(first, last)
-        records = records.where(is_meant)
+            is_selected = is_selected | F.col("id").between(first, last)
+        records = records.where(is_selected)
     if not selection.where:
         return records
     try:
         records = records.where(selection.where)
-        # A remote session looks at it only now.
+        # A remote session analyzes the condition only when it needs the schema.
         assert records.schema
     except (AnalysisException, ParseException) as error:
         reason = str(error).strip().splitlines()[0]
         raise ConfigurationError(
-            f"where: {selection.where!r} is no condition on the columns of silver"
-            f" ({', '.join(RECORD_COLUMNS)}): {reason}"
+            f"where: {selection.where!r} must be an SQL condition on the columns of"
+            f" silver ({', '.join(RECORD_COLUMNS)}): {reason}"
         ) from error
     return records
 
 
 def fits(column: str, pattern: str) -> Column:
-    """Whether a whole name fits a Java regular expression."""
+    """Whether a Java regular expression matches the whole name."""
     return F.col(column).rlike(f"^({pattern})$")

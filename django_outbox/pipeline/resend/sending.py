@@ -1,10 +1,9 @@
 """
-The lake's way back: rows of a DataFrame become records of Kafka.
+Sends the rows of a DataFrame to Kafka.
 
-`replay.py` and `backfill.py` end here. Spark's sink has no transactions: a
-task that is tried again sends its rows again, in the same order. So what
-readers see first of each key is in order, and copies carry the message id
-that tells them apart.
+Spark's Kafka sink has no transactions: a task that is retried sends its rows
+again, in the same order. So the first deliveries of each key are in order, and
+duplicates can be recognized by their message id.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ if TYPE_CHECKING:
 
     from ..pipeline_settings import PipelineSettings
 
-_OWNED: Final = {
-    # What the sink calls sent is on every replica, and a retry of the
-    # producer neither repeats nor overtakes.
+_RESERVED: Final = {
+    # An acknowledged record is on every in-sync replica, and retries of the
+    # producer neither duplicate nor reorder records.
     "acks": "all",
     "enable.idempotence": "true",
 }
 
 _DEFAULTS: Final = {
     "compression.type": "lz4",
-    # A batch that expired while later ones went through would break the
-    # order: a broker may be away for as long as this, in milliseconds.
+    # Milliseconds that a broker may be unavailable. A batch that expires while
+    # later ones succeed would break the order.
     "delivery.timeout.ms": "600000",
 }
 
@@ -38,49 +37,49 @@ _REASON: Final = re.compile(r"Caused by: [\w.$]*\.(\w+(?:: .*)?)")
 
 def producer_options(settings: PipelineSettings) -> dict[str, str]:
     """
-    Return what Spark's sink wants, the settings' own properties among it.
+    Return the options of Spark's Kafka sink, including the settings' properties.
 
     Raises:
-        ConfigurationError: there is no broker.
+        ConfigurationError: no broker is configured.
     """
     if not settings.kafka.get("bootstrap.servers"):
         raise ConfigurationError(
             "kafka: 'bootstrap.servers' is missing (KAFKA_BOOTSTRAP_SERVERS)."
         )
-    properties = {**_DEFAULTS, **settings.kafka, **_OWNED}
+    properties = {**_DEFAULTS, **settings.kafka, **_RESERVED}
     return {f"kafka.{name}": value for name, value in properties.items()}
 
 
 def send(records: DataFrame, settings: PipelineSettings) -> None:
     """
-    Send all rows; return when every one is acknowledged.
+    Send all rows; return when Kafka has acknowledged every one.
 
-    A topic that is missing is made by the broker, with its default number of
-    partitions, where it does so. Which partition a record goes to is decided
-    by murmur2 of its key, as in the relay, unless the row says it.
+    The broker may create missing topics, with its default number of partitions.
+    A record's partition is `partition` if set, else murmur2 of the key, as in
+    the relay.
 
     Args:
         records: Columns `topic` (text), `key` and `value` (bytes, or null),
-            `headers` (array of structs of text and bytes), and `partition`
-            (integer, or null) if it matters.
+            `headers` (array of structs of text and bytes), and optionally
+            `partition` (integer, or null).
 
     Raises:
-        ConfigurationError: there is no broker in the settings.
-        TopicMissing: a topic or partition is not there, and is not made.
-        KafkaError: something else went wrong; what was sent stays sent.
+        ConfigurationError: no broker is configured.
+        TopicMissing: a topic or partition does not exist and is not created.
+        KafkaError: sending failed; some records may have been sent.
     """
     options = producer_options(settings)
     try:
         records.write.format("kafka").options(**options).save()
     except Exception as error:
-        # Depending on where Spark runs, it is one of several classes.
+        # The class depends on where Spark runs.
         reasons = _REASON.findall(str(error)) or [str(error).splitlines()[0]]
         reason = str(reasons[-1]).strip()
         if "not present in metadata" in reason:
             raise TopicMissing(
-                f"{reason} Create it: this broker does not do it by itself, or"
-                " has fewer partitions than the records want."
+                f"{reason} Create it: this broker does not create topics"
+                " automatically, or the topic has too few partitions."
             ) from error
         raise KafkaError(
-            f"Not all records were sent, and those that were stay: {reason}"
+            f"Sending failed; some records may have been sent: {reason}"
         ) from error

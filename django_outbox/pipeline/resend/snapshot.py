@@ -1,8 +1,8 @@
 """
-A table at one moment: one statement reads it, each row with a key and a value.
+Reads a table at one moment, with one statement: each row has a key and a value.
 
-`backfill.py` sends the rows. The database itself makes keys and values, so
-that types need no translation; another shape is a view's business.
+The database formats keys and values itself, so types need no conversion. For
+values of another shape, read from a view.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FROM pg_index CROSS JOIN LATERAL unnest(indkey) WITH ORDINALITY AS part (number,
 JOIN pg_attribute ON attrelid = indrelid AND attnum = number
 WHERE indrelid = '{table}'::regclass AND indisprimary"""
 
-# With the asterisk it is the row, even if a column is called `t`, too.
+# The asterisk selects the row even if a column is named `t`.
 _ALL: Final = "to_json(t.*)"
 _CHOSEN: Final = "(SELECT to_json(r.*) FROM (SELECT {columns}) AS r)"
 _ROWS: Final = "SELECT {key} AS key, {value}::text AS value FROM {table} AS t"
@@ -40,16 +40,16 @@ class Snapshot:
     """What to read, and where to send it."""
 
     table: str
-    """Name of the table or view, with its schema or without."""
+    """Name of the table or view, optionally with its schema."""
     to: str
-    """The topic."""
+    """Target topic."""
     key: tuple[str, ...] = ()
-    """Columns whose texts, with colons between them, are the message's key;
-    empty = the primary key."""
+    """Columns of the message key, joined as text with colons; empty = the primary
+    key."""
     columns: tuple[str, ...] = ()
-    """What the value has; empty = all columns."""
+    """Columns of the message value; empty = all."""
     where: str = ""
-    """Condition in the database's SQL; the table is called `t`."""
+    """SQL condition; the table's alias is `t`."""
 
 
 def statement(snapshot: Snapshot, key: Sequence[str]) -> str:
@@ -57,7 +57,7 @@ def statement(snapshot: Snapshot, key: Sequence[str]) -> str:
     Return the query: columns `key` and `value`, both text.
 
     Raises:
-        ConfigurationError: a name is no plain name.
+        ConfigurationError: a name is not a plain SQL name.
     """
     chosen = ", ".join(f"t.{_quoted(name)}" for name in snapshot.columns)
     text = _ROWS.format(
@@ -65,18 +65,18 @@ def statement(snapshot: Snapshot, key: Sequence[str]) -> str:
         value=_CHOSEN.format(columns=chosen) if chosen else _ALL,
         table=_table(snapshot),
     )
-    # Behind a comment at its end the bracket would be lost.
+    # The condition may end with a comment: the bracket needs its own line.
     return f"{text} WHERE (\n{snapshot.where}\n)" if snapshot.where else text
 
 
 def examine(spark: SparkSession, settings: PipelineSettings, snapshot: Snapshot) -> str:
     """
-    Return the statement, which the database has understood.
+    Return the statement, after the database has parsed it.
 
     Raises:
-        ConfigurationError: it does not know the table, a column or the
-            condition; or the table has no primary key and no key is chosen.
-        DatabaseUnavailable: it does not answer.
+        ConfigurationError: the table, a column or the condition is invalid; or
+            the table has no primary key and no key is chosen.
+        DatabaseUnavailable: the database cannot be reached.
     """
     key = snapshot.key
     if not key:
@@ -86,7 +86,7 @@ def examine(spark: SparkSession, settings: PipelineSettings, snapshot: Snapshot)
         key = tuple(row["name"] for row in sorted(found, key=lambda row: row["nth"]))
     if not key:
         raise ConfigurationError(
-            f"table: {snapshot.table!r} has no primary key; name a column (--key)."
+            f"table: {snapshot.table!r} has no primary key; choose a column (--key)."
         )
     text = statement(snapshot, key)
     with jdbc.explained(f"table: {snapshot.table!r}, its columns or the condition"):
@@ -95,8 +95,8 @@ def examine(spark: SparkSession, settings: PipelineSettings, snapshot: Snapshot)
 
 
 def read(spark: SparkSession, settings: PipelineSettings, text: str) -> DataFrame:
-    """The rows of a snapshot's statement, as they are when a task reads them."""
-    # Times in JSON are told in the session's time zone.
+    """Return the rows of a snapshot's statement; Spark runs it when needed."""
+    # JSON has times in the session's time zone.
     zone = "SET TIME ZONE 'UTC'"
     return jdbc.query(spark, settings.database_url, text, sessionInitStatement=zone)
 
@@ -106,16 +106,16 @@ def count(spark: SparkSession, settings: PipelineSettings, text: str) -> int:
     Count the rows of a snapshot's statement.
 
     Raises:
-        ConfigurationError: some have the same key, or none.
-        DatabaseUnavailable: the database does not answer.
+        ConfigurationError: several rows have the same key, or a key is null.
+        DatabaseUnavailable: the database cannot be reached.
     """
     with jdbc.explained("the table's rows"):
         counts = _COUNTS.format(rows=text)
         (row,) = jdbc.query(spark, settings.database_url, counts).collect()
     if row["keys"] < row["n"]:
         raise ConfigurationError(
-            f"key: {row['n']} rows have {row['keys']} keys; in a topic each key has"
-            " one state, and none is null. Name other columns (--key)."
+            f"key: {row['n']} rows have {row['keys']} keys. Keys must be unique and"
+            " not null; choose other columns (--key)."
         )
     return int(row["n"])
 

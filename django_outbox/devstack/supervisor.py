@@ -1,15 +1,15 @@
 """
 The process between the devstack's owner and one of its servers.
 
-It makes the server's folder, runs what the owner asks for in it, and when its
-standard input closes, because the owner said so or because the owner died, it
-ends the server and removes the folder. `kept.py` is the owner's side. Run as
-a plain script by path, with the standard library only.
+It creates the server's folder and runs the owner's commands in it. When its
+standard input closes, because the owner closed it or died, it ends the server
+and removes the folder. Runs as a plain script by path, with the standard
+library only.
 
-Arguments: the folder's prefix; the signal that ends a server at once; the
-user to run as, or nothing. On standard input a JSON list for each command; on
-standard output the folder, then for each command its pid and, when it has
-ended, its exit code; or in place of the pid why it could not start.
+Arguments: the prefix of the folder's name; the signal that ends a server at
+once; the user to run as, or an empty string. Standard input: a JSON list for
+each command. Standard output: the folder, then for each command its pid and,
+when it has ended, its exit code; or an error message instead of the pid.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ import tempfile
 import threading
 from pathlib import Path
 
-PATIENCE = 2.0
-"""Seconds for a server to end by its signal before it is killed."""
+TERMINATION_TIMEOUT = 2.0
+"""Seconds for a server to end after its signal before it is killed."""
 
 
-def tell(answer: object) -> None:
-    """Answer the owner, who may be dead."""
+def answer(line: object) -> None:
+    """Send a line to the owner, which may be dead."""
     with contextlib.suppress(OSError):
-        os.write(1, f"{answer}\n".encode())
+        os.write(1, f"{line}\n".encode())
 
 
 def run(command: list[str], folder: str, user: str | None) -> subprocess.Popen[bytes]:
-    """Run one command in a session of its own, its output appended to the log."""
+    """Start one command in a new session; its output is appended to the log."""
     with Path(folder, "log").open("ab") as log:
         return subprocess.Popen(
             command,
@@ -53,39 +53,39 @@ def run(command: list[str], folder: str, user: str | None) -> subprocess.Popen[b
 
 
 def end(server: subprocess.Popen[bytes], ending: int) -> None:
-    """End a server at once, in good order if it will, then all that it started."""
+    """End a server with its signal, or kill it; then kill its process group."""
     if server.poll() is not None:
-        # Its number may be another's by now.
+        # Its pid may belong to another process by now.
         return
     with contextlib.suppress(ProcessLookupError):
         server.send_signal(ending)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        server.wait(PATIENCE)
+        server.wait(TERMINATION_TIMEOUT)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(server.pid, signal.SIGKILL)
     server.wait()
 
 
-def keep(prefix: str, ending: int, user: str | None) -> None:
-    """Serve the owner until it is gone, then clear up."""
+def supervise(prefix: str, ending: int, user: str | None) -> None:
+    """Serve the owner until it closes the pipe, then clean up."""
     folder = tempfile.mkdtemp(prefix=prefix)
     server = None
     try:
         if user:
             shutil.chown(folder, user)
-        tell(folder)
+        answer(folder)
         for line in sys.stdin:
             try:
                 server = run(json.loads(line), folder, user)
             except OSError as error:
-                tell(error)
+                answer(error)
                 continue
-            tell(server.pid)
+            answer(server.pid)
             threading.Thread(
-                target=lambda ran=server: tell(ran.wait()), daemon=True
+                target=lambda ran=server: answer(ran.wait()), daemon=True
             ).start()
     finally:
-        # A signal that comes now wants what is being done.
+        # The clean-up is what another SIGTERM would ask for.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if server:
             end(server, ending)
@@ -93,9 +93,9 @@ def keep(prefix: str, ending: int, user: str | None) -> None:
 
 
 if __name__ == "__main__":
-    # A second way to end: whoever signals the keeper means the server.
+    # SIGTERM also ends the server.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     try:
-        keep(sys.argv[1], int(sys.argv[2]), sys.argv[3] or None)
+        supervise(sys.argv[1], int(sys.argv[2]), sys.argv[3] or None)
     finally:
         os._exit(0)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from django_outbox.devstack import DevstackError, bootstrap
-from django_outbox.devstack import meanwhile as meanwhile_module
-from django_outbox.devstack.meanwhile import Meanwhile
+from django_outbox.devstack import DevstackError, background_install, bootstrap
+from django_outbox.devstack.background_install import BackgroundInstall
 from django_outbox.devstack.waiting import wait_while_moving
 
 PYPROJECT = """\
@@ -34,7 +33,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(bootstrap, "ENVIRONMENT", environment)
     monkeypatch.setattr(bootstrap, "PYTHON", environment / "bin" / "python")
     monkeypatch.setattr(bootstrap, "STAMP", environment / "django-outbox.json")
-    monkeypatch.setattr(meanwhile_module, "download", lambda *_, **__: None)
+    monkeypatch.setattr(background_install, "download", lambda *_, **__: None)
     bootstrap._write_stamp(
         {"home": bootstrap._home(), "inputs": bootstrap._inputs(), "extras": ["demo"]}
     )
@@ -55,7 +54,7 @@ def test_it_installs_what_is_missing_once(
 ) -> None:
     let_pip(monkeypatch, f'echo "$@" >>{checkout}/asked')
     for _ in range(2):
-        with Meanwhile("lake", archives="spark") as lake:
+        with BackgroundInstall("lake", archives="spark") as lake:
             lake.wait()
         assert "installed" in lake.status
     assert (checkout / "asked").read_text() == "pyspark==4 rich\n"
@@ -67,7 +66,7 @@ def test_what_pip_says_is_its_status(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_pip(monkeypatch, "echo 'Collecting pyspark (from spark)'; sleep 1000")
-    with Meanwhile("lake", archives="spark") as lake:
+    with BackgroundInstall("lake", archives="spark") as lake:
         wait_while_moving(lambda: lake.status == "Collecting pyspark", what="pip")
 
 
@@ -75,7 +74,7 @@ def test_leaving_ends_it_and_the_first_stage_stays_complete(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     let_pip(monkeypatch, f"touch {checkout}/begun; sleep 1000")
-    with Meanwhile("lake", archives="spark") as lake:
+    with BackgroundInstall("lake", archives="spark") as lake:
         wait_while_moving((checkout / "begun").exists, what="pip")
     with pytest.raises(DevstackError, match=r"closed|code -9"):
         lake.wait()
@@ -83,7 +82,7 @@ def test_leaving_ends_it_and_the_first_stage_stays_complete(
     assert not bootstrap.is_complete("lake")
     assert stamp()["adding"] == "lake"
     let_pip(monkeypatch, "true")
-    with Meanwhile("lake", archives="spark") as lake:
+    with BackgroundInstall("lake", archives="spark") as lake:
         lake.wait()
     assert bootstrap.is_complete("lake")
 
@@ -93,7 +92,7 @@ def test_a_failure_is_raised_where_it_is_waited_for(
 ) -> None:
     let_pip(monkeypatch, "echo no route to host; exit 1")
     with (
-        Meanwhile("lake", archives="spark") as lake,
+        BackgroundInstall("lake", archives="spark") as lake,
         pytest.raises(DevstackError, match=r"pip failed with code 1(.|\n)*no route"),
     ):
         lake.wait()
@@ -107,8 +106,8 @@ def test_archives_come_after_the_packages(
         assert bootstrap.is_complete("lake")
         (checkout / name).touch()
 
-    monkeypatch.setattr(meanwhile_module, "download", download)
+    monkeypatch.setattr(background_install, "download", download)
     let_pip(monkeypatch, "true")
-    with Meanwhile("lake", archives="spark") as lake:
+    with BackgroundInstall("lake", archives="spark") as lake:
         lake.wait()
     assert (checkout / "spark").exists()

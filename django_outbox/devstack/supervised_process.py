@@ -1,9 +1,9 @@
 """
 A server process that cannot outlive its owner.
 
-The owner's side of `keeper.py`: run commands, signal them, wait for them. No
-clean-up is owed at exit, since the keeper sees its input close however the
-owner ends.
+A supervisor process runs the commands; this is the owner's side: start
+commands, signal them, wait for them. The owner needs no clean-up at exit: the
+supervisor's standard input closes however the owner ends.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from select import select
 from .service import DevstackError
 from .waiting import StallDetector, Stalled, work_done
 
-PATIENCE = 10.0
-"""Seconds for the keeper to end by itself; it gives a server two of them."""
+SUPERVISOR_TIMEOUT = 10.0
+"""Seconds for the supervisor to end; it gives a server two of them."""
 
-_keepers: weakref.WeakSet[KeptProcess] = weakref.WeakSet()
+_processes: weakref.WeakSet[SupervisedProcess] = weakref.WeakSet()
 
 
-class KeptProcess:
+class SupervisedProcess:
     """
-    One command at a time, in a temporary folder that vanishes with the owner.
+    Runs one command at a time, in a temporary folder that is removed at the end.
 
-    Used by one thread at a time, except for `close`.
+    Not thread-safe, except for `close`.
     """
 
     def __init__(
         self, name: str, *, ending: signal.Signals, user: str | None = None
     ) -> None:
         """
-        Make the folder.
+        Start the supervisor, which creates the folder.
 
         Args:
             name: Part of the folder's name.
-            ending: What makes the server end at once, when all is over.
-            user: Whom the commands run as; only root can choose.
+            ending: Signal that ends the server at once, on close.
+            user: User to run the commands as; only root can choose.
         """
-        keeper = str(Path(__file__).with_name("keeper.py"))
-        self._keeper = subprocess.Popen(
+        supervisor = str(Path(__file__).with_name("supervisor.py"))
+        self._supervisor = subprocess.Popen(
             [
-                *(sys.executable, "-I", "-S", keeper),
+                *(sys.executable, "-I", "-S", supervisor),
                 *(f"django-outbox-{name}-", str(int(ending)), user or ""),
             ],
             stdin=subprocess.PIPE,
@@ -57,17 +57,18 @@ class KeptProcess:
             bufsize=0,
             start_new_session=True,
         )
-        assert self._keeper.stdin is not None
-        assert self._keeper.stdout is not None
-        self._commands, self._answers = self._keeper.stdin, self._keeper.stdout
-        _keepers.add(self)
+        assert self._supervisor.stdin is not None
+        assert self._supervisor.stdout is not None
+        self._commands = self._supervisor.stdin
+        self._answers = self._supervisor.stdout
+        _processes.add(self)
         self._unread = b""
         self._pid: int | None = None
         self.folder = Path(self._answer())
-        """The commands' working directory; their output is in its file `log`."""
+        """Working directory of the commands; their output is in its file `log`."""
 
     def start(self, command: list[str]) -> None:
-        """Start a command; the one before must have ended."""
+        """Start a command; the previous one must have ended."""
         assert self._pid is None, "one command at a time"
         with _closed_means_error():
             self._commands.write(json.dumps(command).encode() + b"\n")
@@ -83,15 +84,15 @@ class KeptProcess:
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         """
-        Run a command to its end, however long it takes while it gets on.
+        Run a command to its end; it may take any time while it makes progress.
 
         Args:
-            name: what errors call it; by default, as its program.
-            progress: hears each line that it prints.
+            name: Name in error messages; by default, its program.
+            progress: Called with each line that it prints.
 
         Raises:
-            DevstackError: it failed; quotes the end of its output.
-            Stalled: it did nothing for a while.
+            DevstackError: the command failed; quotes the end of its output.
+            Stalled: the command made no progress for a while.
         """
         name = name or Path(command[0]).name
         path = self.folder / "log"
@@ -110,45 +111,45 @@ class KeptProcess:
                     progress(line.decode(errors="replace"))
                 if not has_ended and detector.is_stalled(work_done(pids, output=path)):
                     raise Stalled(
-                        f"{name} does nothing any more: no output,"
-                        f" no input, no processor time. {self.explain()}"
+                        f"{name} makes no progress: no output, no input, no CPU time."
+                        f" {self.explain()}"
                     )
-        # Not by wait(), which takes a closed process for one that ended well.
+        # Not wait(), which returns 0 for a closed process.
         code, self._pid = int(self._answer()), None
         if code:
             raise DevstackError(f"{name} failed with code {code}. {self.explain()}")
 
     def is_running(self) -> bool:
-        """Whether the command has not ended yet."""
+        """Whether the command is still running."""
         if self._pid is not None and self._is_answer_there(0.0):
             self.wait(0.0)
         return self._pid is not None
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the command's whole process group, if it runs."""
+        """Signal the command's process group, if it is running."""
         if self.is_running() and self._pid is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._pid, number)
 
     def kill(self) -> None:
-        """Kill the command with its children, which may have left its group."""
+        """Kill the command and its children, even if they left its process group."""
         import psutil
 
         if self.is_running() and self._pid is not None:
             children: list[psutil.Process] = []
             with suppress(psutil.NoSuchProcess):
                 command = psutil.Process(self._pid)
-                # It must not start one more between the count and the kill.
+                # So that it cannot start another child before it is killed.
                 command.suspend()
                 children = command.children(recursive=True)
                 for process in (command, *children):
                     process.kill()
             self.wait(10.0)
-            # What they hold keeps the next command from starting.
+            # They hold resources that the next command needs.
             psutil.wait_procs(children, timeout=10.0)
 
     def wait(self, timeout: float) -> int:
-        """Wait until the command has ended; its exit code."""
+        """Wait until the command has ended; return its exit code."""
         if self._pid is None:
             return 0
         if not self._is_answer_there(timeout):
@@ -160,28 +161,28 @@ class KeptProcess:
         return code
 
     def explain(self, lines: int = 15) -> str:
-        """The end of what the commands printed, for error messages."""
+        """Return the last lines of output, for error messages."""
         try:
             text = (self.folder / "log").read_text("utf-8", errors="replace")
         except OSError:
-            return "It left no output."
+            return "No output."
         tail = text.splitlines()[-lines:]
-        return "The end of its output:\n" + "\n".join(tail) if tail else "No output."
+        return "Last lines of output:\n" + "\n".join(tail) if tail else "No output."
 
     def close(self) -> None:
         """End the command and remove the folder; callable from any thread."""
-        self.let_go()
+        self.close_pipe()
         try:
-            self._keeper.wait(PATIENCE)
+            self._supervisor.wait(SUPERVISOR_TIMEOUT)
         except subprocess.TimeoutExpired:
-            # A copy of the pipe is still open somewhere: the keeper sees no end.
-            self._keeper.terminate()
-            self._keeper.wait()
+            # Another process has a copy of the pipe, so it did not close.
+            self._supervisor.terminate()
+            self._supervisor.wait()
         self._pid = None
         self._answers.close()
 
-    def let_go(self) -> None:
-        """Close this process's end of the pipe, the keeper's sign to end."""
+    def close_pipe(self) -> None:
+        """Close this process's end of the pipe; tells the supervisor to end."""
         self._commands.close()
 
     def _is_answer_there(self, timeout: float) -> bool:
@@ -189,7 +190,9 @@ class KeptProcess:
             return bool(self._unread or select([self._answers], [], [], timeout)[0])
 
     def _answer(self) -> str:
-        """The keeper's next line."""
+        """Return the supervisor's next line; after `close`, not even a buffered one."""
+        if self._commands.closed:
+            raise DevstackError("The server was closed.")
         while b"\n" not in self._unread:
             with _closed_means_error():
                 more = self._answers.read(4096)
@@ -202,17 +205,17 @@ class KeptProcess:
 
 @contextmanager
 def _closed_means_error() -> Iterator[None]:
-    """Translate what pipes raise when another thread has closed them."""
+    """Translate the errors of pipes that another thread has closed."""
     try:
         yield
     except (OSError, ValueError) as error:
         raise DevstackError("The server was closed.") from error
 
 
-def _forget_keepers() -> None:
-    """In a forked child: a copy of the pipe must not keep the servers alive."""
-    for kept in _keepers:
-        kept.let_go()
+def _close_inherited_pipes() -> None:
+    """In a forked child: its copies of the pipes must not keep the servers alive."""
+    for process in _processes:
+        process.close_pipe()
 
 
-os.register_at_fork(after_in_child=_forget_keepers)
+os.register_at_fork(after_in_child=_close_inherited_pipes)
