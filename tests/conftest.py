@@ -1,14 +1,15 @@
 """
 The services of the tests and what leads to them.
 
-`tests/run.py` starts the services and exports their addresses. Under a plain
-`pytest` the first test that needs one starts a devstack for the session; a
-test that needs none never waits for it.
+The first test that needs a service starts a devstack for the session; a test
+that needs none never waits for it.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,12 @@ from django_outbox.devstack.stack import PRIVATE
 
 from .machine import do_without
 from .services import Topics
+
+
+def pytest_configure() -> None:
+    """Let SIGTERM end a run as Ctrl-C does: fixtures end what they have started."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
