@@ -73,7 +73,7 @@ def test_a_fatal_error_breaks_the_producer_and_not_the_harvester(
         made.append(KafkaProducer(options))
         return made[-1]
 
-    def not_in_use(_: object) -> NoReturn:
+    def not_in_use(*_: object) -> NoReturn:
         raise AssertionError("only with DELIVERY = exactly-once")
 
     harvester = Harvester(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -23,6 +24,7 @@ from django_outbox import (
 )
 from django_outbox.consuming.effects import TransactionalHandler, is_away
 from django_outbox.consuming.handlers import Group
+from django_outbox.consuming.ports import PartitionStates
 from django_outbox.message.incoming import ConsumedMessage
 from tests.testapp.models import Order
 
@@ -125,7 +127,11 @@ def test_no_message_of_a_consumer_is_at_fault(keeps_offsets: bool) -> None:
     """It waits for the table: else each message would be a dead letter."""
     group = Group(name="g", subscriptions=())
     effects = TransactionalHandler(
-        group, alias="default", keeps_offsets=keeps_offsets, silence=0
+        group,
+        alias="default",
+        keeps_offsets=keeps_offsets,
+        partitions=Mock(spec=PartitionStates),
+        silence=0,
     )
     calls: list[Callable[[], object]] = [effects.ping]
     if keeps_offsets:

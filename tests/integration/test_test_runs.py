@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -26,12 +27,14 @@ NOWHERE = {
 }
 
 
-def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> tuple[int, str]:
+def run(
+    *command: str | Path, cwd: Path = ROOT, variables: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     """Run a command to its end; its exit code, and all that it printed."""
     ended = subprocess.run(
         [sys.executable, *command],
         cwd=cwd,
-        env={**os.environ, **variables},
+        env={**os.environ, **(variables or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -65,7 +68,7 @@ def test_a_run_has_servers_of_its_own(tmp_path: Path) -> None:
         "    psycopg.connect(services.database_url).close()\n"
         "    assert services.bootstrap_servers != '127.0.0.1:1'\n"
     )
-    code, output = run(*ONE_TEST, test, **NOWHERE)
+    code, output = run(*ONE_TEST, test, variables=NOWHERE)
 
     assert code == 0, output
     assert "DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS not used" in output
@@ -122,7 +125,7 @@ def test_a_linter_that_objects_fails_with_its_output(
 def test_a_second_run_on_the_same_servers_is_refused(services: Stack) -> None:
     """It would drop the test database of the first one."""
     test = "tests/integration/test_models.py"
-    code, output = run("-m", "pytest", "-q", "-x", test, **services.environment)
+    code, output = run("-m", "pytest", "-q", "-x", test, variables=services.environment)
 
     assert code == pytest.ExitCode.USAGE_ERROR, output
     assert "Another test run uses the server that DATABASE_URL names" in output
@@ -132,6 +135,6 @@ def test_the_options_of_the_tests_do_not_reach_the_example_project() -> None:
     """It refuses variables OUTBOX_... that it does not know."""
     options = {"OUTBOX_SIMULATION_HISTORIES": "100", "OUTBOX_TEST_SOAK": "10"}
     left = f"import os, tests.machine; print(os.environ.keys() & {set(options)})"
-    code, output = run("-c", left, **options)
+    code, output = run("-c", left, variables=options)
 
     assert (code, output.strip()) == (0, "set()")

@@ -89,9 +89,8 @@ def report(
 ) -> DeliveryFailed | None:
     """Give the producer a delivery report; return what the relay is told."""
     told: list[DeliveryFailed | None] = []
-    alone = False
     producer._report(
-        record(1), lambda _, e: told.append(e), alone, error, Message(offset=offset)
+        record(1), lambda _, e: told.append(e), "bulk", error, Message(offset=offset)
     )
     (outcome,) = told
     return outcome
