@@ -5,13 +5,16 @@ Makes the environment when it is missing and leaves nothing running. Paths are
 relative to the checkout.
 
 Without a path: first ruff, import-linter and mypy, and nothing else when one of
-them objects; then all tests but the benchmarks. With a path: those tests only.
+them objects; then all tests but the benchmarks, in several processes. With a
+path: those tests only, in one process. `-n NUMBER --dist=loadgroup` chooses the
+number of processes.
 
     --lint      only ruff, import-linter and mypy
     --no-lint   only the tests
     --nightly   ten times as many random histories, and a longer soak
 
-The first test that needs PostgreSQL and Kafka starts them. DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS count only together with
+The first test that needs PostgreSQL and Kafka starts them; each process has its
+own. DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS count only together with
 DEVSTACK_SOURCES=environment; one run at a time then uses these servers.
 
 `python3 tests/run.py --bench [names]` measures instead; `--bench --help` lists
@@ -33,6 +36,9 @@ SERVICES = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS")
 OPTIONS = {"--lint", "--no-lint", "--nightly"}
 
 NIGHTLY = {"OUTBOX_SIMULATION_HISTORIES": "40000", "OUTBOX_TEST_SOAK": "120"}
+
+PROCESSES = 3
+"""Most tests wait for servers most of the time, so this is more than two cores."""
 
 
 def main() -> int:
@@ -63,10 +69,10 @@ def _test(arguments: list[str], options: set[str]) -> int:
         failed = lint(say=_say)
         if failed or "--lint" in options:
             return failed
-    return _run_pytest(arguments)
+    return _run_pytest(arguments, is_whole=is_whole)
 
 
-def _run_pytest(arguments: list[str]) -> int:
+def _run_pytest(arguments: list[str], *, is_whole: bool) -> int:
     from tests.children import supervise
 
     sources = os.environ.get("DEVSTACK_SOURCES")
@@ -75,6 +81,8 @@ def _run_pytest(arguments: list[str]) -> int:
             f"{' and '.join(unused)} not used: a run has servers of its own."
             " DEVSTACK_SOURCES=environment uses those."
         )
+    if is_whole and "environment" not in (sources or ""):
+        arguments = [f"-n{PROCESSES}", "--dist=loadgroup", *arguments]
     return supervise([sys.executable, "-m", "pytest", *arguments])
 
 
