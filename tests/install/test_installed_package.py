@@ -11,7 +11,9 @@ from .terminal import Terminal, environment
 
 EXTRAS: Final = "binary,celery,devstack,metrics,reaper,registry,terminal,testing"
 
-TOOLS: Final = "django-environ libfaketime matplotlib pytest-randomly"
+TOOLS: Final = (
+    "django-environ hypothesis libfaketime matplotlib pytest-randomly pytest-timeout"
+)
 """What the tests import beside the extras."""
 
 CHOSEN: Final = (
