@@ -1,16 +1,20 @@
 """
-The services of the tests and what leads to them.
+The services of the tests and what leads to them, and the order of the tests.
 
-`tests/run.py` starts the services and exports their addresses. Under a plain
-`pytest` the first test that needs one starts a devstack for the session; a
-test that needs none never waits for it.
+The first test that needs a service starts a devstack for the session; a test
+that needs none never waits for it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+import tempfile
+import threading
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -22,15 +26,65 @@ from django_outbox.conf import settings as outbox_settings
 from django_outbox.devstack import DevstackError, Stack, devstack
 from django_outbox.devstack.stack import PRIVATE
 
+from . import groups
 from .machine import do_without
 from .services import Topics
+from .turns import turn
+
+TURNS = pytest.StashKey[str]()
+
+
+def pytest_configure() -> None:
+    """Let SIGTERM end a run as Ctrl-C does: fixtures end what they have started."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    """Share the tests out among the processes of a run, if it has several."""
+    is_one_of_several = hasattr(config, "workerinput")
+    if is_one_of_several:
+        groups.mark(items)
+    yield
+    if is_one_of_several:
+        groups.sort(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let a test that is marked `alone` have the machine to itself."""
+    if not hasattr(item.config, "workerinput") or groups.only_waits(item):
+        return (yield)
+    shared = Path(item.config.workerinput["turns"])
+    with turn(shared, is_alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give each process of the run the folder in which they take turns."""
+    config: pytest.Config = node.config
+    if TURNS not in config.stash:
+        folder = tempfile.TemporaryDirectory(prefix="django-outbox-tests-")
+        config.stash[TURNS] = folder.name
+        config.add_cleanup(folder.cleanup)
+    node.workerinput["turns"] = config.stash[TURNS]
 
 
 @pytest.fixture(scope="session")
 def services(request: pytest.FixtureRequest) -> Iterator[Stack]:
-    """A Postgres and a Kafka for the whole session, shared by all tests."""
+    """
+    A Postgres and a Kafka for the whole session, shared by all tests.
+
+    The variables that name them are set from here on, for child processes.
+    """
     for started in _provide(request):
-        with _alone(started):
+        with _alone(started), pytest.MonkeyPatch.context() as patch:
+            for name, value in started.environment.items():
+                patch.setenv(name, value)
             yield started
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .settings import *  # noqa: F403
 from .settings import DJANGO_OUTBOX, env
 
-DJANGO_OUTBOX |= {
+DJANGO_OUTBOX = DJANGO_OUTBOX | {
     "SESSION_TIMEOUT": 1.0,
     "HEARTBEAT_TIMEOUT": 0.4,
     "HEARTBEAT_INTERVAL": 0.1,

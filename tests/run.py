@@ -1,13 +1,21 @@
 """
-Run the tests: `python3 tests/run.py [what pytest understands]`.
+Run the tests: `python3 tests/run.py [options] [what pytest understands]`.
 
-Makes the environment when it is missing, starts the services once for the
-whole session, hands over to pytest and leaves nothing running. Paths are
-relative to the checkout; without one, all tests but the benchmarks run.
+Makes the environment when it is missing and leaves nothing running. Paths are
+relative to the checkout.
 
-The servers are the run's own, so that two runs do not meet, whatever
-DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS say. DEVSTACK_SOURCES=environment
-uses the servers that these two name; one run at a time.
+Without a path: first ruff, import-linter and mypy, and nothing else when one of
+them objects; then all tests but the benchmarks, in several processes. With a
+path: those tests only, in one process. `-n NUMBER --dist=loadgroup` chooses the
+number of processes.
+
+    --lint      only ruff, import-linter and mypy
+    --no-lint   only the tests
+    --nightly   ten times as many random histories, and a longer soak
+
+The first test that needs PostgreSQL and Kafka starts them; each process has its
+own. DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS count only together with
+DEVSTACK_SOURCES=environment; one run at a time then uses these servers.
 
 `python3 tests/run.py --bench [names]` measures instead; `--bench --help` lists
 its options. Those of pytest: `.venv/bin/pytest --help`.
@@ -17,19 +25,24 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Python puts this script's folder first; the tests import from the checkout.
 sys.path[0] = str(ROOT)
 
-
 SERVICES = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS")
+
+OPTIONS = {"--lint", "--no-lint", "--nightly"}
+
+NIGHTLY = {"OUTBOX_SIMULATION_HISTORIES": "40000", "OUTBOX_TEST_SOAK": "120"}
+
+PROCESSES = 3
+"""Most tests wait for servers most of the time, so this is more than two cores."""
 
 
 def main() -> int:
-    """Return the exit code of pytest, or of the benchmarks."""
+    """Return the exit code of the linters, of the tests, or of the benchmarks."""
     is_benchmark = sys.argv[1:2] == ["--bench"]
     if not is_benchmark and {"-h", "--help"} & {*sys.argv[1:]}:
         _say((__doc__ or "").strip())
@@ -42,36 +55,42 @@ def main() -> int:
         from tests.benchmarks.suite import main as measure
 
         return measure(sys.argv[2:])
-    return _test()
+    options = OPTIONS & {*sys.argv[1:]}
+    return _test([text for text in sys.argv[1:] if text not in OPTIONS], options)
 
 
-def _test() -> int:
-    import pytest
+def _test(arguments: list[str], options: set[str]) -> int:
+    from tests.linting import lint
 
-    from django_outbox.devstack import DevstackError, devstack
-    from django_outbox.devstack.stack import PRIVATE, SOURCES
+    is_whole = not any(_is_path(text) for text in arguments)
+    if "--nightly" in options:
+        os.environ.update(NIGHTLY)
+    if "--lint" in options or (is_whole and "--no-lint" not in options):
+        failed = lint(say=_say)
+        if failed or "--lint" in options:
+            return failed
+    return _run_pytest(arguments, is_whole=is_whole)
 
-    is_chosen = "DEVSTACK_SOURCES" in os.environ
-    if not is_chosen and (unused := [name for name in SERVICES if name in os.environ]):
+
+def _run_pytest(arguments: list[str], *, is_whole: bool) -> int:
+    from tests.children import supervise
+
+    sources = os.environ.get("DEVSTACK_SOURCES")
+    if sources is None and (unused := [n for n in SERVICES if os.environ.pop(n, None)]):
         _say(
             f"{' and '.join(unused)} not used: a run has servers of its own."
             " DEVSTACK_SOURCES=environment uses those."
         )
-    with ExitStack() as running:
-        try:
-            stack = running.enter_context(
-                devstack(sources=SOURCES if is_chosen else PRIVATE, progress=_say)
-            )
-        except DevstackError as error:
-            # Tests that need a service skip, or fail in CI, each with this reason.
-            _say(str(error))
-        else:
-            os.environ.update(stack.environment)
-        return int(pytest.main(sys.argv[1:]))
+    if is_whole and "environment" not in (sources or ""):
+        arguments = [f"-n{PROCESSES}", "--dist=loadgroup", *arguments]
+    return supervise([sys.executable, "-m", "pytest", *arguments])
+
+
+def _is_path(argument: str) -> bool:
+    return Path(argument.partition("::")[0]).exists()
 
 
 def _say(line: str) -> None:
-    # One write for each line: both services report at once.
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 from uuid import uuid4
 
 from confluent_kafka import (
@@ -16,6 +17,14 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+Headers: TypeAlias = list[tuple[str, str | bytes | None]]
+"""Of a record, as the client takes and gives them."""
+
+
+def text_of(value: str | bytes | None) -> str:
+    """Return a header's value as text; the empty one for none."""
+    return value if isinstance(value, str) else (value or b"").decode()
 
 
 class Topics:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Message
 
+from tests.services import text_of
+
 from .murmur2 import partition_of
 from .writing import Ledger
 
@@ -44,7 +46,7 @@ def deliveries(messages: Iterable[Message]) -> list[Delivery]:
 
 def read(message: Message) -> Delivery:
     headers = [
-        (name, None if text is None else bytes(text).decode())
+        (name, None if text is None else text_of(text))
         for name, text in message.headers() or []
     ]
     ours = dict(headers)

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any, LiteralString, cast
+from typing import Any, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
@@ -128,8 +128,7 @@ class OutboxTable:
         self, statement: str, values: Mapping[str, Any] | None = None
     ) -> list[tuple[Any, ...]]:
         """Run one statement on the table `{outbox}`; return its rows, if any."""
-        text = cast("LiteralString", statement)
-        composed = sql.SQL(text).format(
+        composed = sql.SQL(statement).format(
             outbox=sql.Identifier(self.name),
             parked=sql.Identifier(f"{self.name}_parked"),
             archive=sql.Identifier(f"{self.name}_archive"),

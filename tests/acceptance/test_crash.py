@@ -11,6 +11,8 @@ from .harvesters import SESSION_TIMEOUT, Harvesters, eventually
 from .tables import OutboxTable
 from .writing import Writers
 
+pytestmark = pytest.mark.alone
+
 WINDOW = 200
 """W: records produced and not settled."""
 

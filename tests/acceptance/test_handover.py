@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ..services import Topics
 from .auditing import audit, deliveries
 from .harvesters import Harvesters
 from .tables import OutboxTable
 from .writing import Writers
+
+pytestmark = pytest.mark.alone
 
 HANDOVER_NS = 2_000_000_000
 

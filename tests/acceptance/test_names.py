@@ -10,7 +10,7 @@ import pytest
 
 from django_outbox.devstack import Stack
 
-from ..services import Topics
+from ..services import Topics, text_of
 from .conftest import environment_of
 from .harvesters import Harvester, Harvesters, eventually
 from .tables import OutboxTable, Server
@@ -43,7 +43,7 @@ def sources(topics: Topics, topic: str, count: int) -> list[str]:
     """The source that each message in a topic names."""
     messages = topics.read(topic, at_least=count)
     headers = [dict(message.headers() or []) for message in messages]
-    return sorted(bytes(names["outbox-source"] or b"").decode() for names in headers)
+    return sorted(text_of(names["outbox-source"]) for names in headers)
 
 
 def refusal(harvester: Harvester) -> str:

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AclBinding
+from confluent_kafka.admin import AclBinding, AclOperation
 
 from django_outbox.election.ports import JoinLater
 from django_outbox.exceptions import KafkaUnavailable, OutboxError
@@ -189,8 +189,10 @@ def test_nobody_else_fences_the_producer(user: str, kafka: GuardedKafka) -> None
 
 
 def test_the_page_gives_no_right_to_all() -> None:
+    wide = (AclOperation.ALL, AclOperation.ANY)
+
     def is_wide(acl: AclBinding) -> bool:
-        return "*" in (acl.name, acl.principal) or acl.operation.name in ("ALL", "ANY")
+        return "*" in (acl.name, acl.principal) or acl.operation in wide
 
     acls = acls_of_the_page()
     assert len(acls) > 15
@@ -254,7 +256,7 @@ def options_of(
             "sasl.oauthbearer.client.id": user,
             "sasl.oauthbearer.client.secret": "secret",
         }
-        values = {
+        values: dict[str, Any] = {
             "LEADER_TOPIC": "shop-outbox",
             "LEADER_GROUP": "shop-outbox",
             "DELIVERY": "exactly-once",
@@ -359,7 +361,7 @@ def test_an_identity_provider_that_is_away_is_waited_for(kafka: GuardedKafka) ->
         KafkaMembership(options).join(Listening())
     away.clear()
     try:
-        eventually(lambda: source.poll(1, 0.2) or source.places, timeout=PATIENCE)
+        eventually(lambda: source.poll(1, 0.2) or source.partitions, timeout=PATIENCE)
     finally:
         source.close()
 
@@ -371,7 +373,7 @@ def test_every_client_of_consumers_signs_in_with_a_token(
     options = options_of("order-totals")
     source = KafkaSource(options, group="order-totals", topics=["orders"])
     try:
-        eventually(lambda: source.poll(1, 0.2) or source.places, timeout=PATIENCE)
+        eventually(lambda: source.poll(1, 0.2) or source.partitions, timeout=PATIENCE)
         state = KafkaPartitions(options).look([("orders", 0)])[("orders", 0)]
         assert state.high >= state.low
         KafkaDeadLetters(options).send(OutgoingMessage("orders.dlt", "k", "token", []))

@@ -238,7 +238,7 @@ def fill(topic: str, first: int, last: int, keys: int) -> None:
         }
     )
     for id in range(first, last + 1):
-        headers = [
+        headers: list[tuple[str, str | bytes | None]] = [
             ("outbox-message-id", str(UUID(int=id)).encode()),
             ("outbox-id", str(id).encode()),
             ("outbox-source", b"shop"),

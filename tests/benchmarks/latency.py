@@ -32,8 +32,10 @@ def run(session: Session) -> None:
         print(f"latency: {rate:,} transactions/s")
         sides: list[Side] = [*HARVESTERS, NOTIFIED, *session.quickest]
         in_turn(
-            sides, session.rounds, lambda side, rate=rate: play(session, side, rate)
-        )  # type: ignore[misc]
+            sides,
+            session.rounds,
+            lambda side, rate=rate: play(session, side, rate),  # type: ignore[misc]
+        )
 
 
 def play(session: Session, side: Side, rate: int, *, writers: int = 4) -> None:

@@ -87,7 +87,7 @@ def _relay() -> None:
             connection.execute("DELETE FROM outbox WHERE id = ANY(%s)", [ids])
 
 
-def _headers(id: int) -> list[tuple[str, str]]:
+def _headers(id: int) -> list[tuple[str, str | bytes | None]]:
     return [("kind", "benchmark"), ("outbox-id", str(id))]
 
 

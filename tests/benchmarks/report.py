@@ -102,7 +102,10 @@ def table(summaries: Sequence[Summary]) -> Iterator[str]:
     }
     yield "| case | figure | side | median | from – to | ÷ | load |"
     yield "|---|---|---|---|---|---|---|"
-    key = lambda s: (s.case, s.figure)  # noqa: E731  # used twice, in one place
+
+    def key(summary: Summary) -> tuple[str, str]:
+        return summary.case, summary.figure
+
     order = list(dict.fromkeys(map(key, summaries)))
     for summary in sorted(summaries, key=lambda s: order.index(key(s))):
         values, loads = summary.values, summary.loads

@@ -25,6 +25,7 @@ from tests.acceptance.harvesters import (
 )
 from tests.acceptance.tables import OutboxTable
 from tests.acceptance.writing import Ledger, Writers
+from tests.services import text_of
 
 from .sites import Sites, sites
 
@@ -198,7 +199,7 @@ def latencies(messages: Sequence[Message], ledger: Ledger) -> list[float]:
     first: dict[int, float] = {}
     for message in messages:
         headers = dict(message.headers() or [])
-        identity = bytes(headers["outbox-message-id"] or b"").decode()
+        identity = text_of(headers["outbox-message-id"])
         if promise := ledger.committed.get(identity):
             created = int(headers["outbox-created-at"] or 0) / 1e6
             sent = message.timestamp()[1] / 1e3

@@ -159,7 +159,7 @@ class KafkaGroup(Group):
     def write(
         self, value: bytes, headers: Sequence[tuple[str, str]] | None = None
     ) -> None:
-        producer = Producer(self.options.KAFKA)
+        producer = Producer(dict(self.options.KAFKA))
         producer.produce(
             self.options.LEADER_TOPIC, value, partition=0, headers=[*(headers or ())]
         )

@@ -156,7 +156,8 @@ def test_whoever_has_drawn_an_id_is_a_writer_until_the_end(table: Unmarked) -> N
 
 
 def test_a_writer_never_gets_a_name_that_another_has_had(table: Unmarked) -> None:
-    outbox, names = table.open(), set()
+    outbox = table.open()
+    names: set[str] = set()
     for _ in range(3):
         writer = table.begin()
         writer.insert()

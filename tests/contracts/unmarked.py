@@ -49,7 +49,7 @@ class MemoryUnmarked(MemoryTable):
             has_archive=True, page_bytes=PAGE_BYTES, clock=lambda: self._now
         )
 
-    def open(self) -> Adapter:
+    def open(self) -> Adapter:  # type: ignore[override]
         return self._table
 
     def begin(self) -> Writer:

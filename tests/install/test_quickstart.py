@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -141,8 +140,8 @@ def followed(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[dict[str, Future[None]]]:
     """What became of each combination that was asked for."""
-    asked = [
-        item.callspec.params["combination"]
+    asked: list[Combination] = [
+        item.callspec.params["combination"]  # type: ignore[misc]
         for item in request.session.items
         if isinstance(item, pytest.Function)
         and item.function is test_the_quickstart_works_as_printed
@@ -150,8 +149,10 @@ def followed(
     folder = tmp_path_factory.mktemp("quickstart")
     follower = Follower(services, wheels)
     with ThreadPoolExecutor(min(len(asked), os.cpu_count() or 1)) as executor:
-        follow = partial(executor.submit, follower.follow)
-        yield {str(one): follow(one, folder / str(one)) for one in asked}
+        yield {
+            str(one): executor.submit(follower.follow, one, folder / str(one))
+            for one in asked
+        }
         executor.shutdown(cancel_futures=True)
 
 

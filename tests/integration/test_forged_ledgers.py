@@ -21,7 +21,7 @@ from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord, ParkedRecord
 from django_outbox.settings.options import OutboxSettings
 
-from ..services import Topics
+from ..services import Topics, text_of
 from .harvesting import eventually, fast_options
 from .mockbroker import produce_with_header_name
 
@@ -197,7 +197,7 @@ def test_a_ledger_with_the_right_timeline_and_ranges_purges_nothing_of_one_clust
     with Harvester(database="default", options=victim):
         eventually(lambda: is_empty("default"))
     last = topics.read(victim.ledger_topic)[-1]
-    timeline = {name: value.decode() for name, value in last.headers() or () if value}[
+    timeline = {name: text_of(value) for name, value in last.headers() or () if value}[
         "outbox-ledger-timeline"
     ]
     write(topic, range(10, 30))

@@ -35,7 +35,9 @@ def test_two_databases_have_two_leaders_with_default_names(
             witness.wait_for("leader_acquired", name=alias)
         eventually(lambda: not any(map(waits, aliases)))
 
-    sent = {m.value(): dict(m.headers())["outbox-source"] for m in topics.read(topic)}
+    sent = {
+        m.value(): dict(m.headers() or [])["outbox-source"] for m in topics.read(topic)
+    }
     assert sent == {alias.encode(): source(alias) for alias in aliases}
     assert sent[b"default"] != sent[b"other"]
 
@@ -82,7 +84,7 @@ def test_two_databases_are_harvested_by_two_harvesters(
     for alias in aliases:
         messages = topics.read(sent[alias])
         assert {message.value() for message in messages} == {alias.encode()}
-        assert {dict(m.headers())["outbox-source"] for m in messages} == {
+        assert {dict(m.headers() or [])["outbox-source"] for m in messages} == {
             alias.encode()
         }
         assert len(messages) == 20

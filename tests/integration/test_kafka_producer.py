@@ -73,7 +73,7 @@ def test_a_fatal_error_breaks_the_producer_and_not_the_harvester(
         made.append(KafkaProducer(options))
         return made[-1]
 
-    def not_in_use(_: object) -> NoReturn:
+    def not_in_use(*_: object) -> NoReturn:
         raise AssertionError("only with DELIVERY = exactly-once")
 
     harvester = Harvester(
@@ -127,6 +127,7 @@ def test_a_key_goes_where_java_clients_send_it(
     assert message.partition() == partition
 
 
+@pytest.mark.alone
 def test_a_topic_that_the_broker_creates_by_itself_gets_its_record(
     bootstrap_servers: str, topics: Topics, reports: Reports
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_topic_that_was_missing_is_found_once_it_exists(
             reports.wait(producer, len(reports) + 1)
 
 
+@pytest.mark.alone
 def test_a_cluster_that_is_away_fails_the_record_and_blames_it_not(
     reports: Reports,
 ) -> None:
@@ -204,6 +206,7 @@ def test_a_full_queue_takes_records_again_after_a_poll(
     assert [error for _, error in reports] == [None] * 20
 
 
+@pytest.mark.alone
 def test_close_drops_what_is_queued_without_waiting_or_reporting(
     reports: Reports,
 ) -> None:

@@ -14,7 +14,7 @@ from django_outbox.exceptions import RepeatUnnoticed
 from tests.testapp.models import Account, ForgetfulAccount, SavingsAccount
 
 
-def deposit(account: Account) -> dict[str, int]:
+def deposit(account: Account | ForgetfulAccount) -> dict[str, int]:
     account.balance += 10
     return {"balance": account.balance}
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -38,7 +39,7 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
 
 @pytest.fixture
-def config(bootstrap_servers: str) -> dict[str, str]:
+def config(bootstrap_servers: str) -> dict[str, Any]:
     return {"bootstrap.servers": bootstrap_servers}
 
 
@@ -52,7 +53,7 @@ def own_topic(name: str, partitions: int = 1) -> OwnTopic:
     return leader_topic(OutboxSettings(LEADER_TOPIC=name), shard=partitions - 1)
 
 
-def test_a_missing_leader_topic_is_created(config: dict[str, str], name: str) -> None:
+def test_a_missing_leader_topic_is_created(config: dict[str, Any], name: str) -> None:
     ensure_topic(config, own_topic(name, 2))
     ensure_topic(config, own_topic(name, 2))
 
@@ -65,7 +66,7 @@ def test_a_missing_leader_topic_is_created(config: dict[str, str], name: str) ->
 
 
 def test_a_missing_ledger_topic_is_created_compacted(
-    config: dict[str, str], name: str
+    config: dict[str, Any], name: str
 ) -> None:
     topic = ledger_topic(OutboxSettings(LEADER_TOPIC=name))
     ensure_topic(config, topic)
@@ -77,7 +78,7 @@ def test_a_missing_ledger_topic_is_created_compacted(
 
 
 def test_a_topic_that_may_not_be_created_is_named_with_the_cure(
-    config: dict[str, str], name: str
+    config: dict[str, Any], name: str
 ) -> None:
     with pytest.raises(TopicMissing) as caught:
         ensure_topic(config, own_topic(name), may_create=False)
@@ -93,7 +94,7 @@ def test_a_topic_that_may_not_be_created_is_named_with_the_cure(
 
 
 def test_a_topic_with_too_few_partitions_is_named_with_the_cure(
-    config: dict[str, str], topics: Topics
+    config: dict[str, Any], topics: Topics
 ) -> None:
     topic = topics.create(partitions=1)
 
@@ -102,7 +103,7 @@ def test_a_topic_with_too_few_partitions_is_named_with_the_cure(
 
 
 def test_a_topic_with_too_many_partitions_is_worth_a_warning(
-    config: dict[str, str], topics: Topics, caplog: pytest.LogCaptureFixture
+    config: dict[str, Any], topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = topics.create(partitions=3)
     with caplog.at_level(logging.WARNING):
@@ -112,7 +113,7 @@ def test_a_topic_with_too_many_partitions_is_worth_a_warning(
 
 
 def test_who_leaves_leads_no_more(
-    config: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
+    config: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A question to the client at that moment might wait for ever."""
     monkeypatch.setattr("django_outbox.kafka.membership.MIN_STAY", 0.0)
@@ -132,7 +133,7 @@ def test_who_leaves_leads_no_more(
 
 
 def test_a_topic_that_is_gone_is_a_reason_to_join_again(
-    config: dict[str, str], name: str
+    config: dict[str, Any], name: str
 ) -> None:
     """As on a cluster that came back empty; to join makes the topic again."""
     often = {"topic.metadata.refresh.interval.ms": 200}
@@ -173,7 +174,7 @@ def test_joining_without_a_broker_can_be_tried_again() -> None:
 
 
 @pytest.fixture
-def inhabitant(config: dict[str, str], name: str, topic: str) -> Iterator[Consumer]:
+def inhabitant(config: dict[str, Any], name: str, topic: str) -> Iterator[Consumer]:
     """A group's only member."""
     consumer = Consumer({**config, "group.id": name, "session.timeout.ms": 6000})
     consumer.subscribe([topic])
@@ -184,7 +185,7 @@ def inhabitant(config: dict[str, str], name: str, topic: str) -> Iterator[Consum
 
 
 def test_an_empty_group_can_be_entered_at_once(
-    config: dict[str, str], name: str
+    config: dict[str, Any], name: str
 ) -> None:
     join_gate = JoinGate(config, group=name, session_timeout=60.0)
     # A broker on which no group has ever been has to make itself ready first.
@@ -197,7 +198,7 @@ def test_an_empty_group_can_be_entered_at_once(
 
 
 def test_a_newcomer_waits_for_one_session_timeout(
-    config: dict[str, str], name: str, inhabitant: Consumer
+    config: dict[str, Any], name: str, inhabitant: Consumer
 ) -> None:
     """By then, a member that had crashed before it came is forgotten."""
     join_gate = JoinGate(config, group=name, session_timeout=1.0)
@@ -217,7 +218,7 @@ def test_a_newcomer_waits_for_one_session_timeout(
 
 
 def test_a_newcomer_enters_as_soon_as_the_last_member_has_left(
-    config: dict[str, str], name: str, inhabitant: Consumer
+    config: dict[str, Any], name: str, inhabitant: Consumer
 ) -> None:
     join_gate = JoinGate(config, group=name, session_timeout=60.0)
     with pytest.raises(JoinLater):
@@ -279,7 +280,7 @@ def test_newcomers_one_after_the_other_hardly_silence_the_leader(
     assert median(silences) < 0.75, silences
 
 
-def test_heartbeats_of_the_past_are_not_heard(config: dict[str, str]) -> None:
+def test_heartbeats_of_the_past_are_not_heard(config: dict[str, Any]) -> None:
     """An hour of them may lie there, of a database that was dropped."""
     group = KafkaGroup(config["bootstrap.servers"])
     ensure_topic(config, leader_topic(group.options))
@@ -300,7 +301,7 @@ def test_heartbeats_of_the_past_are_not_heard(config: dict[str, str]) -> None:
     assert set(heard) == {"present"}
 
 
-def test_a_row_that_a_harvester_sent_is_no_heartbeat(config: dict[str, str]) -> None:
+def test_a_row_that_a_harvester_sent_is_no_heartbeat(config: dict[str, Any]) -> None:
     """Else whoever may insert into one outbox could end the harvesters of another."""
     group = KafkaGroup(config["bootstrap.servers"])
     ensure_topic(config, leader_topic(group.options))
@@ -328,7 +329,7 @@ def outboxes() -> list[Identity]:
 
 
 def test_a_newcomer_that_hears_another_outbox_never_joins(
-    config: dict[str, str],
+    config: dict[str, Any],
 ) -> None:
     group = KafkaGroup(config["bootstrap.servers"])
     here, there = outboxes()
@@ -360,7 +361,7 @@ def test_a_newcomer_that_hears_another_outbox_never_joins(
         leader.leave()
 
 
-def test_a_standby_that_hears_another_outbox_refuses(config: dict[str, str]) -> None:
+def test_a_standby_that_hears_another_outbox_refuses(config: dict[str, Any]) -> None:
     """Both found the group empty, so that neither waited."""
     group = KafkaGroup(config["bootstrap.servers"])
     here, there = outboxes()

@@ -50,7 +50,7 @@ def test_stashed_reads_the_database_of_the_setting(
 
 
 def test_the_devstack_has_two_addresses(
-    outbox_devstack: Stack, services: Stack
+    services: Stack, outbox_devstack: Stack
 ) -> None:
     assert services.bootstrap_servers == outbox_devstack.bootstrap_servers
     assert outbox_devstack.database_url.startswith("postgres")

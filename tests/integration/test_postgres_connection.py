@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, LiteralString, cast
+from typing import Any, LiteralString
 from uuid import uuid4
 
 import psycopg
@@ -321,13 +321,13 @@ def test_nobody_waits_forever_for_a_connection(
 
     def ask() -> None:
         with pytest.raises(DatabaseUnavailable, match=r"no connection after 0\.3 s"):
-            database.ping()
+            slow.ping()
         may_go_on.set()
-        database.ping()
+        slow.ping()
 
-    database = Database(params, application_name="too late", limits=Limits(reach=0.3))
+    slow = Database(params, application_name="too late", limits=Limits(reach=0.3))
     carry_out(ask)
-    database.close()
+    slow.close()
 
     # The connection that came too late, too.
     end_of(postgres, "too late")
@@ -440,7 +440,7 @@ def end_of(
     """Wait until no session has this name; each look may do something to those left."""
     text = f"{what} FROM pg_stat_activity WHERE application_name = '{name}'"
     eventually(
-        lambda: not postgres.execute(cast("LiteralString", text)).rowcount,
+        lambda: not postgres.execute(text).rowcount,
         timeout=10.0,
         what=f"the end of {name}",
     )

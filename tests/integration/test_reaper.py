@@ -22,7 +22,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.acceptance.harvesters import Harvester, eventually
-from tests.services import Topics
+from tests.services import Topics, text_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -152,7 +152,7 @@ def sequences(messages: Sequence[Message]) -> dict[bytes, list[int]]:
 
 def headers(message: Message) -> list[tuple[str, str]]:
     pairs = message.headers() or []
-    return [(name, (value or b"").decode()) for name, value in pairs]
+    return [(name, text_of(value)) for name, value in pairs]
 
 
 def test_rows_of_plain_sql_reach_kafka_in_order(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -202,6 +203,7 @@ class TestOneAfterTheOther:
         stash_many([Message("t", key="b", value=None)], not_before=timedelta(hours=2))
         a, b = StagedRecord.objects.order_by("staged_id")
         assert (a.not_before, a.series) == (moment, None)
+        assert b.not_before is not None
         assert b.not_before - b.create_time == timedelta(hours=2)
         assert sent() == []
 
@@ -369,11 +371,10 @@ def test_from_async_code() -> None:
 
 
 @pytest.fixture
-def opened(transactional_db: None) -> Iterator[None]:
+def opened(transactional_db: None) -> None:
     """A series with one message, committed."""
     with transaction.atomic():
         add("a")
-    return
 
 
 @pytest.mark.usefixtures("opened")
@@ -477,7 +478,7 @@ def test_many_that_race_to_complete_their_series_complete_each_once() -> None:
     assert staged() == []
     # Each lies in one piece, and each writer's second message after its first.
     pieces = [name for i, (name, _) in enumerate(found) if found[i - 1][0] != name]
-    assert sorted(pieces) == sorted(names)
+    assert Counter(pieces) == Counter(names)
     for writer in range(writers):
         steps = [key[-1] for _name, key in found if f"/{writer}/" in key]
         assert steps == ["0", "1"] * len(names)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 
 from django_outbox.pipeline.lake import tables
+from tests.services import Headers
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -29,9 +30,7 @@ SPARK = {
 NOW = {"availableNow": True}
 
 
-def outbox_headers(
-    id: int, *, source: str = "shop", message_id: str = ""
-) -> list[tuple[str, bytes]]:
+def outbox_headers(id: int, *, source: str = "shop", message_id: str = "") -> Headers:
     """The headers that a relay adds."""
     return [
         ("outbox-message-id", (message_id or f"{source}-{id}").encode()),

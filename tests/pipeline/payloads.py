@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, text_format, timestamp_pb2, wrappers
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-PAYMENT: Final = {
+PAYMENT: Final[dict[str, Any]] = {
     "type": "record",
     "name": "Payment",
     "namespace": "shop",

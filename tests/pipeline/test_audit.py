@@ -50,7 +50,7 @@ def message_id(id: int) -> str:
     return f"00000000-0000-0000-0000-{id:012}"
 
 
-def send(sender: Sender, topic: str, *ids: int, **fault: str) -> None:
+def send(sender: Sender, topic: str, *ids: int, **fault: Any) -> None:
     for id in ids:
         sender.send(topic, id, message_id=message_id(id), **fault)
 

@@ -32,7 +32,7 @@ from django_outbox.pipeline.resend.business_table import (
 )
 from django_outbox.pipeline.resend.snapshot import Snapshot
 
-from ..services import Topics
+from ..services import Topics, text_of
 from .lakes import Contents, Sender
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def test_events_follow_a_snapshot_without_a_gap(
         for id, t in ((3, 1.5), (1, 11.0), (2, 22.0))
     ]
     seed = f"shop/{TABLE}/{last}/north:3"
-    assert [(name, value.decode()) for name, value in sent[0].headers() or ()] == [
+    assert [(name, text_of(value)) for name, value in sent[0].headers() or ()] == [
         ("outbox-message-id", str(uuid.uuid5(NAMESPACE, seed))),
         ("outbox-id", str(last)),
         ("outbox-source", "shop"),

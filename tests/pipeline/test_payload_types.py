@@ -15,9 +15,9 @@ import pytest
 from django_outbox.exceptions import ConfigurationError
 from django_outbox.pipeline.payloads.columnar import decode
 from django_outbox.pipeline.payloads.declared import Encoded
-from django_outbox.pipeline.payloads.decoder import Writers, check, make_decoder
+from django_outbox.pipeline.payloads.decoder import check, make_decoder
 from django_outbox.pipeline.payloads.framing import Undecodable, message_path, schema_id
-from django_outbox.pipeline.payloads.registry import Registered
+from django_outbox.pipeline.payloads.registry import Registered, Writers
 from django_outbox.pipeline.pipeline_settings import build
 
 from .payloads import (

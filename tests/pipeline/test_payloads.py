@@ -42,7 +42,7 @@ from .test_payload_types import PAID, SHIPPED, record
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OLDER = {
+OLDER: dict[str, Any] = {
     **PAYMENT,
     "fields": [f for f in PAYMENT["fields"] if f["name"] != "payee"],
 }

@@ -22,7 +22,7 @@ from django_outbox.pipeline.pipeline_settings import PipelineSettings
 from django_outbox.pipeline.resend.history import Destination, Part, outgoing, replay
 from django_outbox.pipeline.resend.selection import Selection, select
 
-from ..services import Topics
+from ..services import Topics, text_of
 from .lakes import Contents, Sender
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def again(
 
 
 def texts(message: Message) -> dict[str, str]:
-    return {name: (value or b"").decode() for name, value in message.headers() or ()}
+    return {name: text_of(value) for name, value in message.headers() or ()}
 
 
 def test_a_new_topic_gets_each_key_in_its_order(

@@ -255,7 +255,10 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
     with registry_server() as server:
         registry = Registry(url=server.url)
         payments = Encoded(format="avro", schema=RECORD, registry=registry)
-        schemas = {"payments": payments, "orders": "status STRING NOT NULL, n INT"}
+        schemas: dict[str, str | Encoded] = {
+            "payments": payments,
+            "orders": "status STRING NOT NULL, n INT",
+        }
         well = replace(well, schemas=schemas)
         found = list(examine(well, topic=topics.create()))
     assert [finding for finding in found if not finding.is_good] == []

@@ -23,14 +23,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin what the collected modules will ask for."""
+    """Begin what the collected modules will ask for, unless others may run them."""
+    if not session.config.option.collectonly and not is_worker(session.config):
+        begin(session)
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this is one of several processes, each with some of the tests."""
+    return hasattr(config, "workerinput")
+
+
+def begin(session: pytest.Session) -> None:
     mine = [item for item in session.items if is_simulated(item)]
-    if not mine or session.config.option.collectonly:
+    if not mine:
         return
     session.stash[HISTORIES] = histories = Histories()
-    for module in {getattr(item, "module", None) for item in mine}:
-        if begin := getattr(module, "begin", None):
-            begin(histories)
+    # In the order of the tests, so that the first ones do not wait for the last.
+    for module in dict.fromkeys(getattr(item, "module", None) for item in mine):
+        if begin_all := getattr(module, "begin", None):
+            begin_all(histories)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -42,4 +53,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture
 def histories(request: pytest.FixtureRequest) -> Histories:
     """Plays histories on all processors."""
+    if HISTORIES not in request.session.stash:
+        begin(request.session)
     return request.session.stash[HISTORIES]

@@ -56,19 +56,17 @@ def ledger_without_the_unpurged(self: LedgerRelay) -> list[Record]:
     return []
 
 
-def ledger_ignored_at_takeover(
-    self: LedgerDispatcher, history: str, leader_id: str
-) -> None:
+def ledger_ignored_at_takeover(self: LedgerDispatcher, history: str) -> None:
     """Begin at the head of the table, whatever the ledger says."""
-    self._ledger = None
-    _compare(self, history, leader_id)
+    self._read = None
+    _compare(self, history)
 
 
 def rows_are_read_before_the_ledger_is_purged(
-    self: LedgerDispatcher, history: str, leader_id: str
+    self: LedgerDispatcher, history: str
 ) -> None:
     """Relay at once after a takeover."""
-    _compare(self, history, leader_id)
+    _compare(self, history)
     self.stage = Stage.RELAYING
 
 

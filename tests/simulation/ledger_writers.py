@@ -50,7 +50,7 @@ class LedgerWriters(Writers):
         assert isinstance(rows, _Rows), "from _begin_rows"
         table = self._world.table
         if is_committed:
-            return table.commit(rows, rows.name)
+            return table.commit(rows, rows.name)  # type: ignore[call-arg]
         table.roll_back(rows.name)
         return False
 

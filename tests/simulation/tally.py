@@ -96,9 +96,13 @@ def workers(
         jobs or os.cpu_count(),
         # A fork would copy the drivers' clients and threads of other tests.
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=os.nice if is_background else None,
-        initargs=(19,) if is_background else (),
+        initializer=_step_back if is_background else None,
     )
+
+
+def _step_back() -> None:
+    """Leave the processors to others."""
+    os.nice(19)
 
 
 def in_parallel(

@@ -1,7 +1,8 @@
 """
-Every promise holds in ten thousand random histories of faults.
+Every promise holds in thousands of random histories of faults.
 
-Set OUTBOX_SIMULATION_HISTORIES to play more of them, or fewer.
+`tests/run.py --nightly` plays ten times as many; OUTBOX_SIMULATION_HISTORIES sets
+their number.
 """
 
 from __future__ import annotations

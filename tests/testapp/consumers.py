@@ -12,6 +12,7 @@ import signal
 from pathlib import Path
 from typing import Any, ClassVar
 
+from confluent_kafka import Producer
 from django.db import transaction
 
 from django_outbox import ConsumedMessage, Message, consumer, stash
@@ -59,7 +60,7 @@ def die_once(text: str, number: signal.Signals = signal.SIGKILL) -> None:
     os.kill(os.getpid(), number)
 
 
-class MortalClient(consumer_output.Client):
+class MortalClient(Producer):
     """Dies before or after a commit, when a message has asked for it."""
 
     last_words: ClassVar[list[str]] = []
@@ -80,7 +81,7 @@ class MortalClient(consumer_output.Client):
 
 
 if TOPIC and OUTPUT:
-    consumer_output.Client = MortalClient
+    consumer_output.Client = MortalClient  # type: ignore[attr-defined,misc]
     consumer(TOPIC, group=GROUP, transforms=True)(transform)
 elif TOPIC:
     consumer(TOPIC, group=GROUP)(handle)

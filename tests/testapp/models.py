@@ -13,6 +13,8 @@ from django_outbox import IdempotencyKeysField, IdempotentModel
 class Order(models.Model):
     number = models.CharField(max_length=20, unique=True)
 
+    objects: ClassVar[models.Manager[Order]]
+
     def __str__(self) -> str:
         return self.number
 
@@ -31,6 +33,8 @@ class Effect(models.Model):
 class Account(IdempotentModel):
     balance = models.IntegerField(default=0)
 
+    objects: ClassVar[models.Manager[Account]]
+
     def __str__(self) -> str:
         return str(self.pk)
 
@@ -38,6 +42,8 @@ class Account(IdempotentModel):
 class ForgetfulAccount(IdempotentModel):
     balance = models.IntegerField(default=0)
     idempotency_keys = IdempotencyKeysField(max_count=2, max_age=timedelta(hours=1))
+
+    objects: ClassVar[models.Manager[ForgetfulAccount]]
 
     def __str__(self) -> str:
         return str(self.pk)

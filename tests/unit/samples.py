@@ -40,5 +40,6 @@ def record(
 
 def with_headers(id: int, *, size: int) -> Record:
     """Make a record whose headers are large, on a key of its own."""
-    names, texts = ["a", "n" * (size // 2)], ["v" * (size - size // 2), ""]
+    names = ["a", "n" * (size // 2)]
+    texts: list[str | None] = ["v" * (size - size // 2), ""]
     return record(id, f"key-{id}")._replace(header_keys=names, header_values=texts)

@@ -10,7 +10,7 @@ INFINITY: Final = float("inf")
 class Case(NamedTuple):
     """A record of some age, and who may relay it with MAXIMUM_DELAY = 10."""
 
-    count: int
+    count: int  # type: ignore[assignment]
     origin: int
     age: float
     """Seconds; inf: create_time is '-infinity'; -inf: it is 'infinity'."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from django_outbox.clusters.cluster_ids import mismatches, statements
@@ -27,7 +29,7 @@ def test_a_table_that_fits_is_left_alone() -> None:
         ({"sequence": None, "increment": None, "last_id": None}, "not drawn from"),
     ],
 )
-def test_each_misfit_is_named(change: dict[str, object], said: str) -> None:
+def test_each_misfit_is_named(change: dict[str, Any], said: str) -> None:
     (misfit,) = mismatches(RIGHT._replace(**change), cluster=1, count=3)
     assert said in misfit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.unit.samples import record
 ALONE = OutboxSettings(LEADER_TOPIC="shop", LEADER_GROUP="shop")
 
 
-def cluster(cluster_id: int, **values: str) -> OutboxSettings:
+def cluster(cluster_id: int, **values: Any) -> OutboxSettings:
     """One of three."""
     return replace(ALONE, CLUSTERS_COUNT=3, CLUSTER_ID=cluster_id, **values)
 

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from django_outbox.devstack import bootstrap
+from django_outbox.devstack.extras import Extras
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -193,7 +194,7 @@ def make_wheel(folder: Path, name: str) -> Path:
 
 
 def test_the_first_stage_of_the_demo_is_small() -> None:
-    extras = bootstrap.Extras(REPOSITORY / "pyproject.toml")
+    extras = Extras(REPOSITORY / "pyproject.toml")
     heavy = ("pyspark", "pyarrow", "pandas", "matplotlib")
     first = extras.requirements({"demo"})
     assert not [line for line in first if line.startswith(heavy)]

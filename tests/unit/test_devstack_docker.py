@@ -11,7 +11,7 @@ from socketserver import ThreadingUnixStreamServer
 from typing import Any
 
 import pytest
-from testcontainers.core import docker_client
+from testcontainers.core import utils as docker_utils
 from testcontainers.core.config import testcontainers_config
 
 from django_outbox.devstack import DevstackError
@@ -85,7 +85,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
         # It would be one more container, and is not the subject.
         monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)
         # As on a machine, wherever this test runs.
-        monkeypatch.setattr(docker_client.utils, "inside_container", lambda: False)
+        monkeypatch.setattr(docker_utils, "inside_container", lambda: False)
         yield engine
         engine.shutdown()
 

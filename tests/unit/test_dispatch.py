@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -81,7 +82,7 @@ class Table:
         self.marks.update(dict.fromkeys(mine, leader_id))
         return [self.rows[i] for i in mine]
 
-    def reset(self, leader_id: str, held: list[Held]) -> None:
+    def reset(self, leader_id: str, held: Sequence[Held]) -> None:
         self.ping()
         lanes = [lane for lane, _ in held]
         self.resets += lanes
@@ -95,10 +96,10 @@ class Table:
         if self.is_locked:
             raise DatabaseBusy("a lock")
 
-    def purge(self, leader_id: str, records: list[Record]) -> int:
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         raise AssertionError("the marking side does not purge")
 
-    def fail(self, leader_id: str, failures: list[Failure]) -> int:
+    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
         raise AssertionError("the marking side notes no failure")
 
     park = fail

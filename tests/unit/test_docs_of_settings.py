@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 
 from django_outbox.message import limits
+from django_outbox.settings import rules
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.reserved_properties import RESERVED_PROPERTIES
 
@@ -42,5 +43,5 @@ def test_every_owned_kafka_property_is_there() -> None:
 def test_the_limits_are_those_of_the_code() -> None:
     page = (DOCS / "concepts/writing.md").read_text("utf-8")
     assert f"text, {limits.MAX_KEY_LENGTH} characters" in page
-    headers = f"| {limits.MAX_HEADERS}; {limits.MAX_HEADERS_BYTES // 1024} KiB in all"
+    headers = f"| {rules.MAX_HEADERS}; {rules.MAX_HEADERS_BYTES // 1024} KiB in all"
     assert headers in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from django_outbox.exceptions import (
 from tests.fakes.membership import FakeGroup, FakeMembership
 from tests.fakes.timeline import Timeline
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "heartbeat_timeout": 1.0,
     "heartbeat_interval": 0.5,
     "join_backoff": 0.25,

@@ -35,7 +35,11 @@ def test_items_are_handled_in_their_order_on_the_thread_that_runs(
     fibers: Fibers,
 ) -> None:
     handled: list[tuple[int, int]] = []
-    put = fibers.serve(lambda item: handled.append((item, threading.get_ident())))
+
+    def handle(item: int) -> None:
+        handled.append((item, threading.get_ident()))
+
+    put = fibers.serve(handle)
     for item in range(3):
         put(item)
     assert handled == []

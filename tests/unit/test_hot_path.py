@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from django_outbox.kafka import ledger_topic as ledgers
 from django_outbox.kafka import producer as kafka_producer
 from django_outbox.kafka import transactions as kafka_transactions
 from django_outbox.relay.availability import Availability
@@ -208,7 +209,7 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_producer, "Client", Client)
     monkeypatch.setattr(kafka_transactions, "Client", Client)
     monkeypatch.setattr(kafka_transactions, "ensure_topic", lambda *_, **__: None)
-    monkeypatch.setattr(kafka_transactions.ledgers, "read_last", lambda *_, **__: None)
+    monkeypatch.setattr(ledgers, "read_last", lambda *_, **__: None)
     monkeypatch.setattr(kafka_transactions, "drop", lambda _: None)
 
 

@@ -99,9 +99,8 @@ def test_what_the_project_chooses_holds_for_both_promises(
     setting: str, name: str
 ) -> None:
     chosen: Any = "lz4" if name == "compression.type" else 77
-    options = OutboxSettings(
-        SOURCE="shop", LEADER_TOPIC="t", **{setting: {name: chosen}}
-    )
+    values: dict[str, Any] = {setting: {name: chosen}}
+    options = OutboxSettings(SOURCE="shop", LEADER_TOPIC="t", **values)
 
     assert producer_config(options)[name] == chosen
     assert transactional_config(options, shard=0)[name] == chosen
@@ -177,7 +176,8 @@ def test_a_callback_for_tokens_is_accepted_and_not_called() -> None:
 
 @pytest.mark.parametrize("name", ["KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"])
 def test_a_driver_that_would_not_call_it_is_refused(name: str) -> None:
-    options = OutboxSettings(**{name: {"oauth_cb": token}})
+    values: dict[str, Any] = {name: {"oauth_cb": token}}
+    options = OutboxSettings(**values)
     with pytest.raises(ConfigurationError, match=f"{name}: .*2.13 or later; 2.12.1 is"):
         _check_callbacks(options, "2.12.1")
     _check_callbacks(options, "2.13.0rc1")

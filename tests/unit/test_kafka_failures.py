@@ -89,9 +89,8 @@ def report(
 ) -> DeliveryFailed | None:
     """Give the producer a delivery report; return the error that the relay gets."""
     errors: list[DeliveryFailed | None] = []
-    alone = False
     producer._report(
-        record(1), lambda _, e: errors.append(e), alone, error, Message(offset=offset)
+        record(1), lambda _, e: errors.append(e), "bulk", error, Message(offset=offset)
     )
     (outcome,) = errors
     return outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -52,8 +53,8 @@ def test_what_it_says_of_its_outbox_counts_as_a_whole_or_not(
     forged: dict[str, object],
 ) -> None:
     """It is shown in an error, and a writer may write anything."""
-    right = {"outbox": OUTBOX, "system": "1/2", "age": 1.0}
-    plain = {"node": "a", "nonce": "n", "sent_at": 1.5}
+    right: dict[str, Any] = {"outbox": OUTBOX, "system": "1/2", "age": 1.0}
+    plain: dict[str, Any] = {"node": "a", "nonce": "n", "sent_at": 1.5}
 
     assert decode(json.dumps(plain | right | forged).encode()) == Heartbeat(**plain)
     assert decode(json.dumps(plain | right).encode()) == Heartbeat(**plain, **right)

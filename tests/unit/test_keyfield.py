@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_keys_that_are_too_old_go() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"max_count": None}, {"max_count": 0}])
-def test_a_memory_must_have_an_end_and_a_size(wrong: dict[str, int | None]) -> None:
+def test_a_memory_must_have_an_end_and_a_size(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"max_"):
         IdempotencyKeysField(**wrong)
 

@@ -19,11 +19,11 @@ from django_outbox.relay.ledger.ledger_dispatcher import (
     ABORT_PAUSE,
     OPEN_INTERVAL,
     LedgerDispatcher,
-    Stage,
 )
 from django_outbox.relay.ledger.page_reader import Finder
 from django_outbox.relay.ledger.ports import Ledger, Look
 from django_outbox.relay.ledger.settings import LedgerSettings
+from django_outbox.relay.ledger.stage import Stage
 from django_outbox.relay.polling import SWEEP_INTERVAL
 from django_outbox.relay.retry import RetryPolicy
 from django_outbox.relay.settler import Settler

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from django_outbox.exceptions import ConfigurationError, InvalidMessage, WrongOutbox
@@ -14,7 +16,7 @@ HERE = Identity("3f2a9c1b-7d4e-4f00-8000-000000000001", "77/16385")
 DERIVED = "outbox-leader-3f2a9c1b7d4e"
 
 
-def learn(identity: Identity | None = HERE, **values: object) -> OutboxSettings:
+def learn(identity: Identity | None = HERE, **values: Any) -> OutboxSettings:
     return KnownOutbox(OutboxSettings(**values), table="outbox").learn(identity)
 
 
@@ -30,7 +32,7 @@ def test_nobody_named_them() -> None:
 
 
 def test_what_is_named_stays() -> None:
-    given = {"LEADER_TOPIC": "leaders", "LEADER_GROUP": "group"}
+    given: dict[str, Any] = {"LEADER_TOPIC": "leaders", "LEADER_GROUP": "group"}
     assert names(learn(**given)) == ("leaders", "group", "group")
     assert names(learn(None, **given)) == ("leaders", "group", "group")
 

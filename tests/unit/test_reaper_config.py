@@ -104,7 +104,7 @@ def test_the_keys_work_below_harvest_and_without_it() -> None:
 
 def test_keys_beside_harvest_are_refused() -> None:
     """Which of the two would count is nobody's guess."""
-    document = {"harvest": {}, "limits": {}}
+    document: dict[str, Any] = {"harvest": {}, "limits": {}}
     assert refusal(document) == "limits: move it below 'harvest'."
 
 

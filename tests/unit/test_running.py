@@ -33,7 +33,7 @@ from tests.fakes.producer import InMemoryLog, InMemoryProducer
 from tests.machine import IN_BACKGROUND
 
 
-def _not_in_use(_: object) -> NoReturn:
+def _not_in_use(*_: object) -> NoReturn:
     raise AssertionError("only with DELIVERY = exactly-once")
 
 
@@ -108,7 +108,7 @@ def send_on(kind: type[Event], number: signal.Signals) -> Callable[[Event], None
 def test_a_signal_while_the_event_is_locked_does_not_hang() -> None:
     """It may interrupt the main thread inside `stop.wait()` or `stop.set()`."""
     with StopSignals() as wanted:
-        with wanted.stop._cond:
+        with wanted.stop._cond:  # type: ignore[attr-defined]
             os.kill(os.getpid(), signal.SIGTERM)
         assert wanted.stop.wait(10)
 

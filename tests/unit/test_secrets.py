@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -82,7 +83,8 @@ def test_a_secret_that_librdkafka_quotes_is_hidden() -> None:
 
 def test_no_settings_object_shows_one() -> None:
     names = ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA", "PIPELINE")
-    options = OutboxSettings(**dict.fromkeys(names, KAFKA))
+    values: dict[str, Any] = dict.fromkeys(names, KAFKA)
+    options = OutboxSettings(**values)
     assert SECRET not in repr(options)
     for field in fields(OutboxSettings):
         assert (f"{field.name}=" in repr(options)) == (field.name not in names)
@@ -142,10 +144,11 @@ def test_no_log_shows_one(delivery: str, caplog: pytest.LogCaptureFixture) -> No
     source = KafkaSource(options, group="g", topics=["orders"])
     source.poll(1, 0.5)
     source.close()
-    for connect in (
+    connects: list[Callable[[], object]] = [
         lambda: KafkaMembership(options).join(_Nobody()),
         lambda: KafkaTransactions(options, fencing_token=None).open(),
-    ):
+    ]
+    for connect in connects:
         with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever it is
             connect()
         assert SECRET not in f"{caught.value!r}"

@@ -6,6 +6,7 @@ import io
 import logging
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -56,7 +57,7 @@ Clock = Callable[[float], None]
 @pytest.fixture
 def pass_time(monkeypatch: pytest.MonkeyPatch) -> Clock:
     now = 1_000.0
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
 
     def pass_time(seconds: float) -> None:
         nonlocal now
@@ -142,7 +143,7 @@ def root_handler() -> Iterator[logging.StreamHandler[io.StringIO]]:
         def isatty(self) -> bool:
             return True
 
-    handler = logging.StreamHandler(Tty())
+    handler = logging.StreamHandler[io.StringIO](Tty())
     logging.getLogger("a.project").addHandler(handler)
     yield handler
     logging.getLogger("a.project").removeHandler(handler)
