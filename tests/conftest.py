@@ -44,13 +44,23 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Share the tests out among the processes of a run, if it has several."""
-    is_one_of_several = hasattr(config, "workerinput")
-    if is_one_of_several:
-        groups.mark(items)
+    """Begin with the longest tests where several processes share them."""
     yield
-    if is_one_of_several:
+    if hasattr(config, "workerinput"):
         groups.sort(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Let each process take a group of tests after the other, in their order."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return groups.group(nodeid)
+
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,13 +7,10 @@ each of which shares something costly. Each process has servers of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Final
 
 import pytest
-
-TESTS: Final = Path(__file__).parent
 
 TOGETHER: Final = ("simulation", "install", "pipeline")
 """Folders with a pool of workers, built wheels and a Spark session. They take
@@ -23,10 +20,10 @@ ORDER: Final = (*TOGETHER, "acceptance", "clusters", "integration")
 """From the longest to the shortest, so that no process is left with a long one."""
 
 
-def mark(items: Iterable[pytest.Item]) -> None:
-    """Give each test the mark that pytest-xdist reads."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+def group(nodeid: str) -> str:
+    """Return the name of the tests that stay together with this one."""
+    folder = _folder(nodeid)
+    return folder if folder in TOGETHER else nodeid.partition("::")[0]
 
 
 def sort(items: list[pytest.Item]) -> None:
@@ -36,18 +33,14 @@ def sort(items: list[pytest.Item]) -> None:
 
 def only_waits(item: pytest.Item) -> bool:
     """Whether a test waits for processes that give way to all others."""
-    return _folder(item) == "simulation"
-
-
-def _group(item: pytest.Item) -> str:
-    folder = _folder(item)
-    return folder if folder in TOGETHER else str(item.path)
+    return _folder(item.nodeid) == "simulation"
 
 
 def _rank(item: pytest.Item) -> int:
-    folder = _folder(item)
+    folder = _folder(item.nodeid)
     return ORDER.index(folder) if folder in ORDER else len(ORDER)
 
 
-def _folder(item: pytest.Item) -> str:
-    return item.path.relative_to(TESTS).parts[0] if TESTS in item.path.parents else ""
+def _folder(nodeid: str) -> str:
+    """Return `unit` for `tests/unit/test_x.py::test_y`."""
+    return PurePosixPath(nodeid.partition("::")[0]).parent.name

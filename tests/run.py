@@ -6,8 +6,8 @@ relative to the checkout.
 
 Without a path: first ruff, import-linter and mypy, and nothing else when one of
 them objects; then all tests but the benchmarks, in several processes. With a
-path: those tests only, in one process. `-n NUMBER --dist=loadgroup` chooses the
-number of processes.
+path: those tests only, in one process. `-n NUMBER` chooses the number of
+processes.
 
     --lint      only ruff, import-linter and mypy
     --no-lint   only the tests
@@ -82,7 +82,7 @@ def _run_pytest(arguments: list[str], *, is_whole: bool) -> int:
             " DEVSTACK_SOURCES=environment uses those."
         )
     if is_whole and "environment" not in (sources or ""):
-        arguments = [f"-n{PROCESSES}", "--dist=loadgroup", *arguments]
+        arguments = [f"-n{PROCESSES}", *arguments]
     return supervise([sys.executable, "-m", "pytest", *arguments])
 
 

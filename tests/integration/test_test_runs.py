@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -104,6 +105,19 @@ def test_sigterm_ends_all_that_a_run_has_started(tmp_path: Path) -> None:
             running.kill()
     assert (tmp_path / "ended").exists()
     assert not daemon.is_running()
+
+
+def test_processes_share_a_run_out_by_groups() -> None:
+    """A file stays in one process, and so do folders that share something costly."""
+    together = ("tests/simulation/test_threads.py", "tests/simulation/test_table.py")
+    alone = "tests/unit/test_turns.py"
+    code, output = run("tests/run.py", "-n2", "-v", *together, alone)
+
+    assert code == 0, output
+    ran = re.findall(r"\[(gw\d)\] .* PASSED ([^:\n]+)::", output)
+    assert {path for _, path in ran} == {*together, alone}
+    assert len({process for process, path in ran if path in together}) == 1
+    assert len({process for process, _ in ran}) == 2
 
 
 def test_a_linter_that_objects_fails_with_its_output(
