@@ -31,6 +31,7 @@ class Terminal:
 
     Args:
         columns: the width of the terminal.
+        term: its kind, as terminfo names it.
         stderr: where errors go, if not to the terminal.
     """
 
@@ -40,6 +41,7 @@ class Terminal:
         environment: Mapping[str, str],
         *,
         columns: int = 160,
+        term: str = "xterm-256color",
         stderr: int | None = None,
     ) -> None:
         self.raw = b""
@@ -53,7 +55,7 @@ class Terminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
         self.process = subprocess.Popen(
             command,
-            env={"TERM": "xterm-256color", **environment},
+            env={**_without_terminal(environment), "TERM": term},
             stdin=slave,
             stdout=slave,
             stderr=slave if stderr is None else stderr,
@@ -136,3 +138,9 @@ class Terminal:
         except OSError:
             # Nobody has the other end open any more.
             return b""
+
+
+def _without_terminal(environment: Mapping[str, str]) -> dict[str, str]:
+    """Drop the variables that describe the terminal of the test run."""
+    described = ("COLUMNS", "LINES", "TERM")
+    return {name: v for name, v in environment.items() if name not in described}

@@ -144,7 +144,7 @@ def test_without_colours_no_row_has_one(django: dict[str, str]) -> None:
 def test_a_terminal_that_cannot_go_back_gets_the_log_alone(
     django: dict[str, str],
 ) -> None:
-    with Terminal(COMMAND, {**django, "TERM": "dumb"}) as terminal:
+    with Terminal(COMMAND, django, term="dumb") as terminal:
         terminal.wait_for("leader_acquired")
         terminal.type(b"\x03")
         assert terminal.exit_code() == 0
@@ -188,7 +188,8 @@ def test_a_projects_own_handler_does_not_collide_with_the_line(
         "DJANGO_SETTINGS_MODULE": "own_logging",
         "PYTHONPATH": os.pathsep.join([str(tmp_path), str(MANAGE.parent)]),
     }
-    with Terminal(COMMAND, environment) as terminal:
+    # Wide enough for each line of Celery's to be one row.
+    with Terminal(COMMAND, environment, columns=240) as terminal:
         terminal.wait_for("● leading")
         table.insert(topic, "key", count=100)
         rows = terminal.wait_for("records/s")

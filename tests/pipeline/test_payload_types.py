@@ -285,7 +285,7 @@ def test_a_framed_message_must_be_the_declared_one() -> None:
     assert reasons == [
         None,
         "its message is shop.Nothing",
-        "it is a shop.Shipment.Stop",
+        "its message is shop.Shipment.Stop",
         "shop.proto has no message at [4]",
     ]
 

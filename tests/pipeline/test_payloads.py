@@ -215,7 +215,7 @@ def test_a_registry_that_comes_back_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "RETRY_DELAYS", ())
-    monkeypatch.setattr(pipeline_run, "RETRY", 0.1)
+    monkeypatch.setattr(pipeline_run, "RETRY_INTERVAL", 0.1)
     topic, stop = topics.create(), threading.Event()
     Sender(topics.servers).send(topic, 1, value=avro(PAYMENT, PAID, id=1))
     heard: list[str] = []
