@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -17,6 +16,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+from .waiting import eventually
 
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """Of a record, as the client takes and gives them."""
@@ -48,16 +49,17 @@ class Topics:
         name = name or f"test-{uuid4()}"
         topic = NewTopic(name, partitions, 1, config=config or {})
         self._admin.create_topics([topic])[name].result(timeout=15)
-        deadline = time.monotonic() + 15
-        while not self._has_leaders(name, partitions):
-            assert time.monotonic() < deadline, f"{name} got no leaders"
+        eventually(
+            lambda: self._has_leaders(name, partitions),
+            what=f"leaders of {name}",
+            interval=0.01,
+        )
         return name
 
     def read(
         self,
         *topics: str,
         at_least: int = 0,
-        timeout: float = 15.0,
         isolation_level: str = "read_committed",
     ) -> list[Message]:
         """
@@ -65,24 +67,17 @@ class Topics:
 
         Args:
             at_least: Read past the present end until there are so many.
-            timeout: Seconds until the test fails for want of messages.
             isolation_level: What to take of unfinished transactions.
         """
         messages: list[Message] = []
         at_end: set[tuple[str, int]] = set()
-        deadline = time.monotonic() + timeout
         with self._consumer(isolation_level) as consumer:
             partitions = self._partitions(consumer, topics)
             consumer.assign(partitions)
-            while len(messages) < at_least or len(at_end) < len(partitions):
-                if time.monotonic() > deadline:
-                    raise AssertionError(
-                        f"{len(messages)} messages of at least {at_least} in {topics}"
-                        f" after {timeout} s, at the end of {len(at_end)} of"
-                        f" {len(partitions)} partitions"
-                    )
+
+            def read_next() -> None:
                 if (message := consumer.poll(0.2)) is None:
-                    continue
+                    return
                 place = (message.topic() or "", message.partition() or 0)
                 if (error := message.error()) is None:
                     at_end.discard(place)
@@ -91,6 +86,15 @@ class Topics:
                     at_end.add(place)
                 else:
                     raise KafkaException(error)
+
+            eventually(
+                lambda: len(messages) >= at_least and len(at_end) == len(partitions),
+                what=lambda: (
+                    f"{len(messages)} messages of at least {at_least} in {topics}, at"
+                    f" the end of {len(at_end)} of {len(partitions)} partitions"
+                ),
+                meanwhile=read_next,
+            )
         return messages
 
     def _has_leaders(self, name: str, partitions: int) -> bool:

@@ -15,9 +15,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
+
+from ..waiting import eventually
 
 MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
 
@@ -252,17 +254,15 @@ class Harvesters:
         self, *, after: int, timeout: float = START
     ) -> tuple[Harvester, Event]:
         """Who acquired leadership first after a moment, and the event."""
-        found: list[tuple[Harvester, Event]] = []
 
-        def look() -> bool:
-            found[:] = [
+        def leaders() -> list[tuple[Harvester, Event]]:
+            return [
                 (harvester, event)
                 for harvester in self.all
                 for event in harvester.all("leader_acquired", after=after)
             ]
-            return bool(found)
 
-        eventually(look, timeout=timeout, what="a new leader")
+        found = eventually(leaders, timeout=timeout, what="a new leader")
         return min(found, key=lambda pair: int(pair[1]["boottime_ns"]))
 
     def terms(self) -> list[tuple[int, int, str, str]]:
@@ -283,24 +283,3 @@ class Harvesters:
             if begin:
                 terms.append((begin, boottime_ns(), leader_id, harvester.name))
         return sorted(terms)
-
-
-def eventually(
-    condition: Callable[[], object],
-    *,
-    timeout: float,
-    what: object = "",
-    interval: float = 0.05,
-) -> None:
-    """
-    Return as soon as a condition holds.
-
-    `what` says what was waited for; when it can be called, at the end.
-    """
-    pause = threading.Event()
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            what = what() if callable(what) else what
-            raise AssertionError(f"not within {timeout} s: {what or condition}")
-        pause.wait(interval)

@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Final
 
-from .harvesters import eventually
+from ..waiting import eventually
 
 _CHUNK: Final = 65_536
 
@@ -55,7 +55,7 @@ class SilentProxy:
     def go_silent(self) -> None:
         """Lose all that comes from now on; return when something was lost."""
         self._is_silent = True
-        eventually(lambda: self.swallowed, timeout=30, what="a lost request")
+        eventually(lambda: self.swallowed, what="a lost request")
 
     def _serve(self) -> None:
         while not self._is_over:

@@ -12,7 +12,7 @@ import psycopg
 from django_outbox.devstack.embedded_postgres import EmbeddedPostgres
 from django_outbox.devstack.service import Service
 
-from .harvesters import eventually
+from ..waiting import eventually
 
 
 class LaggingStandby:
@@ -53,7 +53,7 @@ class LaggingStandby:
         self._primary.start()
         with self._connection() as connection:
             connection.execute("SELECT pg_promote()")
-        eventually(self._is_primary, timeout=30, what="the promotion")
+        eventually(self._is_primary, what="the promotion")
 
     def _is_primary(self) -> bool:
         with self._connection() as connection:

@@ -17,7 +17,8 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
-from .harvesters import MANAGE, eventually
+from ..waiting import eventually
+from .harvesters import MANAGE
 
 DRAINED = 60.0
 """Seconds for the table to become empty, on a busy machine."""
@@ -189,6 +190,4 @@ class OutboxTable:
     def wait_until_busy(self) -> None:
         """Return when a backlog, just written, is being worked off."""
         full = self.count()
-        eventually(
-            lambda: self.count() < full - 100, timeout=30, interval=0, what="progress"
-        )
+        eventually(lambda: self.count() < full - 100, interval=0, what="progress")

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from ..services import Topics
+from ..waiting import eventually
 from .auditing import deliveries
 from .groups import Groups
-from .harvesters import Harvester, Harvesters, boottime_ns, eventually
+from .harvesters import Harvester, Harvesters, boottime_ns
 from .tables import OutboxTable
 
 NS = 1_000_000_000
@@ -122,7 +123,7 @@ def test_a_standby_ends_at_once_and_in_order(
     assert (boottime_ns() - asked_at) / NS <= 2.5
     assert [event["event"] for event in standby.events] == ["ready", "stopped"]
     group = harvesters.environment["OUTBOX_LEADER_GROUP"]
-    eventually(lambda: groups.settled(group) == 1, timeout=15)
+    eventually(lambda: groups.settled(group) == 1)
     assert leader.all("leader_fenced") == []
 
 
@@ -140,7 +141,6 @@ def hold_up(harvester: Harvester, table: OutboxTable, topic: str) -> None:
         lambda: table.execute(
             "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'advisory'"
         ),
-        timeout=30,
     )
 
 
@@ -160,10 +160,7 @@ def test_a_second_signal_ends_it_at_once(
         hold_up(harvester, table, topic)
         asked_at = harvester.signal(number)
         # It drains, and nothing tells when it got the first one: send more.
-        eventually(
-            lambda: not harvester.is_running or not harvester.signal(number),
-            timeout=2,
-        )
+        eventually(lambda: not harvester.is_running or not harvester.signal(number))
         assert harvester.exit_code() == code
         assert (boottime_ns() - asked_at) / NS < DRAIN_TIMEOUT
     assert harvester.all("stopped") == []

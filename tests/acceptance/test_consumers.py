@@ -20,7 +20,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from django.db import connections
 
 from ..services import Headers, Topics, text_of
-from .harvesters import Harvester, Harvesters, eventually
+from ..waiting import eventually
+from .harvesters import Harvester, Harvesters
 from .tables import OutboxTable
 
 WORKERS = 2
@@ -118,17 +119,14 @@ def test_effects_happen_once_however_consumers_die(
             postgres.execute(CUT)
             return is_done()
 
-        eventually(is_done_with_cuts, timeout=PATIENCE, what="the first effects")
+        eventually(is_done_with_cuts, what="the first effects")
         send(servers, topic, deadly)
         texts += deadly
         eventually(
             lambda: is_done() and len(consumers.dead) == 2,
-            timeout=PATIENCE,
             what="all effects, and two deaths",
         )
-        eventually(
-            lambda: _lag(consumers) == 0, timeout=PATIENCE, what="nothing is left"
-        )
+        eventually(lambda: _lag(consumers) == 0, what="nothing is left")
         for process in consumers.all:
             if process.is_running:
                 process.terminate()
@@ -167,10 +165,8 @@ def test_transforms_are_seen_once_however_consumers_die(
             consumers.supervise()
             return len(consumers.dead) == 3 and bool(_last(consumers))
 
-        eventually(is_done, timeout=PATIENCE, what="three deaths")
-        eventually(
-            lambda: _lag(consumers) == 0, timeout=PATIENCE, what="nothing is left"
-        )
+        eventually(is_done, what="three deaths")
+        eventually(lambda: _lag(consumers) == 0, what="nothing is left")
         messages = topics.read(output, at_least=len(expected))
     assert Counter((m.value() or b"").decode() for m in messages) == Counter(expected)
     uncommitted = topics.read(output, isolation_level="read_uncommitted")
@@ -195,7 +191,7 @@ def test_a_zombie_inside_a_transaction_commits_nothing(
         os.waitpid(zombie.pid, os.WUNTRACED)
         successor = consumers.start()
         successor.wait_for("consumer_read")
-        messages = topics.read(output, at_least=len(expected), timeout=PATIENCE)
+        messages = topics.read(output, at_least=len(expected))
         moment = zombie.resume()
         zombie.wait_for("partitions_changed", after=moment)
         send(testapp["KAFKA_BOOTSTRAP_SERVERS"], topic, ["3"])
@@ -347,19 +343,15 @@ def test_the_chain_from_shop_to_kafka_to_billing_to_kafka(
     ]
     for consumer in consumers:
         consumer.wait_for("ready")
-    eventually(lambda: _count(table, "billing_charge"), timeout=PATIENCE, what="work")
-    eventually(lambda: _busy(consumers), timeout=PATIENCE, what="a busy consumer")
+    eventually(lambda: _count(table, "billing_charge"), what="work")
+    eventually(lambda: _busy(consumers), what="a busy consumer")
     _busy(consumers)[0].kill()
     assert placing.exit_code() == 0
     is_settled = len(range(0, ORDERS, 3))
     source = harvesters.environment["OUTBOX_LEADER_GROUP"].encode()
     # Each movement is told once, with its commit.
     movements = ORDERS + is_settled
-    eventually(
-        lambda: len(_told(topics, source)) >= movements,
-        timeout=PATIENCE,
-        what="all movements",
-    )
+    eventually(lambda: len(_told(topics, source)) >= movements, what="all movements")
     told = _told(topics, source)
     assert len(told) == movements
     owed = dict(table.execute("SELECT customer, owed::text FROM billing_account"))

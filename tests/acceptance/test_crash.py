@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ..services import Topics
+from ..waiting import eventually
 from .auditing import audit, deliveries
 from .groups import Groups
-from .harvesters import SESSION_TIMEOUT, Harvesters, eventually
+from .harvesters import SESSION_TIMEOUT, Harvesters
 from .tables import OutboxTable
 from .writing import Writers
 
@@ -77,10 +78,10 @@ def test_a_crashed_standby_disturbs_nobody(
 ) -> None:
     leader, standby, other = harvesters.start_ready(3)
     group = harvesters.environment["OUTBOX_LEADER_GROUP"]
-    eventually(lambda: groups.settled(group) == 3, timeout=30)
+    eventually(lambda: groups.settled(group) == 3)
     with Writers(table, topic) as writers:
         standby.kill()
-        eventually(lambda: groups.settled(group) == 2, timeout=30)
+        eventually(lambda: groups.settled(group) == 2)
         writers.wait_for(200)
     table.wait_until_empty()
 

@@ -15,8 +15,9 @@ from django_outbox.devstack import Stack
 
 from ..machine import SOAK
 from ..services import Topics
+from ..waiting import eventually
 from .auditing import Delivery, audit, deliveries
-from .harvesters import SESSION_TIMEOUT, Harvester, Harvesters, boottime_ns, eventually
+from .harvesters import SESSION_TIMEOUT, Harvester, Harvesters, boottime_ns
 from .standbys import LaggingStandby
 from .tables import OutboxTable, Server
 from .writing import Writers
@@ -181,7 +182,7 @@ def test_a_soak_with_every_fault(
             writers.wait_for(2000)
     table.wait_until_empty()
 
-    sent = deliveries(topics.read(topic, timeout=60))
+    sent = deliveries(topics.read(topic))
     found = audit(writers.ledger, sent)
     assert found.broken == {}
     assert found.duplicates == 0
@@ -189,8 +190,7 @@ def test_a_soak_with_every_fault(
 
 def leading(running: list[Harvester]) -> Harvester:
     """Who leads, once somebody does."""
-    eventually(lambda: [h for h in running if h.leads], timeout=30, what="a leader")
-    return next(h for h in running if h.leads)
+    return eventually(lambda: [h for h in running if h.leads], what="a leader")[0]
 
 
 def max_id(table: OutboxTable) -> int:

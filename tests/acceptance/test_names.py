@@ -11,8 +11,9 @@ import pytest
 from django_outbox.devstack import Stack
 
 from ..services import Topics, text_of
+from ..waiting import eventually
 from .conftest import environment_of
-from .harvesters import Harvester, Harvesters, eventually
+from .harvesters import Harvester, Harvesters
 from .tables import OutboxTable, Server
 
 QUIET = {"ready", "leader_acquired", "meter_read"}
@@ -106,7 +107,6 @@ def test_of_two_that_start_at_once_one_refuses(
     started = [harvesters.start() for _, harvesters in projects]
     eventually(
         lambda: any(not harvester.is_running for harvester in started),
-        timeout=60,
         what=lambda: "\n".join(harvester.report() for harvester in started),
     )
     loser = next(n for n, harvester in enumerate(started) if not harvester.is_running)

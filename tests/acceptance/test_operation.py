@@ -12,9 +12,10 @@ from django_outbox.devstack import Stack
 from django_outbox.devstack.service import free_port
 
 from ..services import Topics
+from ..waiting import eventually
 from .auditing import deliveries
 from .conftest import environment_of
-from .harvesters import Harvesters, eventually
+from .harvesters import Harvesters
 from .tables import OutboxTable, Server
 
 
@@ -53,7 +54,6 @@ def test_metrics_and_health_are_served(
     table.wait_until_empty()
     eventually(
         lambda: "django_outbox_purged_records 7.0" in fetch(address, "/metrics")[1],
-        timeout=15,
         what=lambda: fetch(address, "/metrics")[1],
     )
     status, text = fetch(address, "/metrics")
@@ -71,7 +71,7 @@ def test_a_property_for_librdkafka_reaches_the_clients(
     # Larger than the client's own limit of a million bytes.
     table.insert(topic, "key", "x" * 1_200_000)
     refused = harvesters.start()
-    eventually(lambda: table.count("attempts > 0"), timeout=30)
+    eventually(lambda: table.count("attempts > 0"))
     refused.terminate()
     assert refused.exit_code() == 0
 

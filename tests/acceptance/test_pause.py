@@ -13,8 +13,9 @@ from collections.abc import Mapping
 import pytest
 
 from ..services import Topics
+from ..waiting import eventually
 from .auditing import Delivery, audit, deliveries
-from .harvesters import HEARTBEAT_TIMEOUT, SESSION_TIMEOUT, Harvesters, eventually
+from .harvesters import HEARTBEAT_TIMEOUT, SESSION_TIMEOUT, Harvesters
 from .tables import OutboxTable
 from .writing import Writers
 
@@ -81,7 +82,7 @@ def test_a_paused_leader_fences_itself_before_it_acts_again(
         left = table.count()
         successor, acquired = harvesters.wait_for_leader(after=paused_at)
         # The successor has sent what the paused leader had in hand.
-        eventually(lambda: table.count() < left - WINDOW, timeout=30)
+        eventually(lambda: table.count() < left - WINDOW)
         resumed_at = paused.resume()
         fenced = paused.wait_for("leader_fenced", after=resumed_at)
         writers.burst(1000)

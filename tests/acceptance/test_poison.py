@@ -14,8 +14,9 @@ from confluent_kafka.admin import (
 from django_outbox.devstack import Stack
 
 from ..services import Topics
+from ..waiting import eventually
 from .auditing import deliveries
-from .harvesters import Harvesters, eventually
+from .harvesters import Harvesters
 from .tables import OutboxTable
 
 TOO_LARGE = "x" * 5000
@@ -67,7 +68,7 @@ def test_a_blocked_key_holds_its_own_records_only_and_its_order(
 ) -> None:
     sick, well = insert_poison(table, narrow)
     leader = harvesters.start()
-    eventually(lambda: table.count() == 4 and table.count("attempts > 1"), timeout=30)
+    eventually(lambda: table.count() == 4 and table.count("attempts > 1"))
 
     left = table.execute("SELECT id, attempts, last_error FROM {outbox} ORDER BY id")
     assert [row[0] for row in left] == sick[1:]
@@ -121,7 +122,7 @@ def test_a_partition_that_does_not_exist_blocks_its_key_until_sql_mends_it(
         *table.insert(topic, "sick"),
     ]
     table.insert(topic, "well", count=5)
-    eventually(lambda: table.count() == 2 and table.count("attempts > 0"), timeout=30)
+    eventually(lambda: table.count() == 2 and table.count("attempts > 0"))
     ((error,),) = table.execute("SELECT last_error FROM {outbox} WHERE attempts > 0")
     table.execute("UPDATE {outbox} SET kafka_partition = NULL")
     table.wait_until_empty()
@@ -149,8 +150,8 @@ def test_topics_that_no_record_may_name(
         parked = table.execute("SELECT id FROM {parked} ORDER BY id")
         assert [row[0] for row in parked] == bad
     else:
-        eventually(lambda: table.count("attempts > 0") == 3, timeout=30)
-        eventually(lambda: table.count() == 3, timeout=30)
+        eventually(lambda: table.count("attempts > 0") == 3)
+        eventually(lambda: table.count() == 3)
         table.execute("DELETE FROM {outbox} WHERE attempts > 0")
         table.insert(topic, "sick", count=1)
         table.wait_until_empty()

@@ -32,12 +32,11 @@ from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.rules import problems
 
 from ..services import Topics
+from ..waiting import eventually
 from .groups import Groups
 from .guarded import GuardedKafka, acls_of_the_page
-from .harvesters import FAST, Harvesters, eventually
+from .harvesters import FAST, Harvesters
 from .tables import OutboxTable, project_environment
-
-PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +110,7 @@ def test_harvester_and_consumer_need_no_more_than_their_rights(
         keys = {message.key() for message in topics.read("orders.dlt")}
         return f"no order: {delivery}".encode() in keys
 
-    eventually(is_dead, timeout=PATIENCE, what="dead letter")
+    eventually(is_dead, what="dead letter")
     assert {told["error"] for told in consumer.all("dead_lettered")} == {"ValueError"}
     table.wait_until_empty()
     values = [json.loads(m.value() or b"") for m in topics.read("accounts")]
@@ -173,7 +172,7 @@ def test_nobody_else_joins_the_leader_group(user: str, kafka: GuardedKafka) -> N
                 errors.append(error.name())
             return "GROUP_AUTHORIZATION_FAILED" in errors
 
-        eventually(is_refused, timeout=PATIENCE, what=errors)
+        eventually(is_refused, what=errors)
     finally:
         consumer.close()
 
@@ -309,15 +308,13 @@ def test_every_client_of_a_harvester_signs_in_with_a_token(
         return bool(settled)
 
     try:
-        eventually(
-            lambda: _has_joined(membership, listener), timeout=PATIENCE, what="join"
-        )
+        eventually(lambda: _has_joined(membership, listener), what="join")
         producer.produce(
             Record.identified(1, str(uuid4()))._replace(topic="orders", value=b"{}"),
             "leader",
             lambda _, error: settled.append(error),
         )
-        eventually(is_settled, timeout=PATIENCE, what="delivery")
+        eventually(is_settled, what="delivery")
         assert settled == [None]
         ledger = transactions.open()
         assert transactions.read() == ledger
@@ -361,7 +358,7 @@ def test_an_identity_provider_that_is_away_is_waited_for(kafka: GuardedKafka) ->
         KafkaMembership(options).join(Listening())
     away.clear()
     try:
-        eventually(lambda: source.poll(1, 0.2) or source.partitions, timeout=PATIENCE)
+        eventually(lambda: source.poll(1, 0.2) or source.partitions)
     finally:
         source.close()
 
@@ -373,7 +370,7 @@ def test_every_client_of_consumers_signs_in_with_a_token(
     options = options_of("order-totals")
     source = KafkaSource(options, group="order-totals", topics=["orders"])
     try:
-        eventually(lambda: source.poll(1, 0.2) or source.partitions, timeout=PATIENCE)
+        eventually(lambda: source.poll(1, 0.2) or source.partitions)
         state = KafkaPartitions(options).look([("orders", 0)])[("orders", 0)]
         assert state.high >= state.low
         KafkaDeadLetters(options).send(OutgoingMessage("orders.dlt", "k", "token", []))

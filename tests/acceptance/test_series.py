@@ -17,8 +17,9 @@ from django_outbox import open_series, stash, stash_delayed
 from django_outbox.models import ParkedRecord, StagedRecord
 
 from ..services import Topics
+from ..waiting import eventually
 from .auditing import read
-from .harvesters import SESSION_TIMEOUT, Harvesters, eventually
+from .harvesters import SESSION_TIMEOUT, Harvesters
 from .tables import OutboxTable
 
 SOON = 2.0

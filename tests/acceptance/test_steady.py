@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..services import Topics
+from ..waiting import eventually
 from .auditing import audit, deliveries
-from .harvesters import Harvesters, eventually
+from .harvesters import Harvesters
 from .tables import OutboxTable
 from .writing import Writers
 
@@ -41,9 +42,9 @@ def test_a_row_that_commits_behind_marked_rows_is_sent(
         # Its partition does not exist: it stays in the table, marked.
         table.insert(topic, "stays", partition=99)
         early = table.insert(topic, "early", count=5)
-        eventually(lambda: table.count() == table.count("attempts > 0"), timeout=30)
+        eventually(lambda: table.count() == table.count("attempts > 0"))
         late.execute("COMMIT")
-    eventually(lambda: table.count() == 1, timeout=30)
+    eventually(lambda: table.count() == 1)
 
     assert late_id < min(early)
     sent = [delivery.id for delivery in deliveries(topics.read(topic))]

@@ -14,7 +14,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from ..services import Topics
-from .harvesters import Harvester, eventually
+from ..waiting import eventually
+from .harvesters import Harvester
 from .test_consumers import PATIENCE, Consumers, consuming, send
 
 
@@ -52,7 +53,6 @@ def create_again(admin: AdminClient, topics: Topics, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(15)
     eventually(
         lambda: topic not in admin.list_topics(timeout=15).topics,
-        timeout=PATIENCE,
         what="the topic is gone",
     )
     topics.create(topic)
@@ -116,7 +116,7 @@ def test_a_topic_that_is_created_again_under_a_consumer_ends_it(
 ) -> None:
     send(topics.servers, topic, [f"old {n}" for n in range(10)])
     process = consumers.start()
-    eventually(lambda: len(effects(postgres)) == 10, timeout=PATIENCE, what="effects")
+    eventually(lambda: len(effects(postgres)) == 10, what="effects")
     create_again(admin, topics, topic)
     send(topics.servers, topic, [f"new {n}" for n in range(3)])
     assert process.exit_code(PATIENCE) == 2

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from .harvesters import eventually
+from ..waiting import eventually
 from .tables import OutboxTable
 
 KEYS = 40
@@ -238,6 +238,6 @@ class Writers:
                 return False
             return True
 
-        eventually(ask, timeout=60.0, what="the end of a transaction")
+        eventually(ask, what="the end of a transaction")
         assert len(found) in {0, len(promises)}, "PostgreSQL is not atomic"
         return bool(found)

@@ -18,7 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from ..acceptance.harvesters import eventually
+from ..waiting import eventually
 from .workload import PARTITIONS
 
 _LEADERLESS = frozenset(

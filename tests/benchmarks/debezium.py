@@ -34,7 +34,7 @@ from django_outbox.jars import read_list, resolve
 from django_outbox.jars.coordinates import parse
 from django_outbox.jars.find_java import find_java
 
-from ..acceptance.harvesters import eventually
+from ..waiting import eventually
 from . import arrivals
 from .servers import connect
 from .sides import Drained
@@ -115,7 +115,7 @@ class Worker:
     def stop(self, name: str) -> None:
         """Stop a connector's task; return when it has ended."""
         self._ask("PUT", f"/connectors/{name}/stop")
-        eventually(lambda: not self._tasks(name), timeout=60, what="a stopped task")
+        eventually(lambda: not self._tasks(name), what="a stopped task")
 
     def resume(self, name: str) -> None:
         self._ask("PUT", f"/connectors/{name}/resume")
@@ -228,9 +228,7 @@ class DebeziumSide:
     def _probe(self, name: str) -> None:
         """Return when a row has made its way, and its offset can be kept."""
         eventually(
-            lambda: self.worker.check(name) or _is_active(name),
-            timeout=60,
-            what="an active slot",
+            lambda: self.worker.check(name) or _is_active(name), what="an active slot"
         )
         topic = new_topic()
         Workload(name="probe", records=1).fill(topic)
@@ -250,4 +248,4 @@ def _is_active(slot: str) -> bool:
 
 
 def _wait_until_idle(slot: str) -> None:
-    eventually(lambda: not _is_active(slot), timeout=60, what="an idle slot")
+    eventually(lambda: not _is_active(slot), what="an idle slot")

@@ -17,7 +17,8 @@ from uuid import uuid4
 
 from django_outbox.settings.options import OutboxSettings
 
-from ..acceptance.harvesters import Harvester, eventually
+from ..acceptance.harvesters import Harvester
+from ..waiting import eventually
 from .session import Session
 from .sides import AT_LEAST_ONCE
 from .workload import empty
@@ -56,7 +57,7 @@ def takeovers(case: str, times: int) -> list[float]:
             return harvester
 
         leader, standby = start(), start()
-        eventually(lambda: leader.leads or standby.leads, timeout=60)
+        eventually(lambda: leader.leads or standby.leads)
         for _ in range(times):
             if standby.leads:
                 leader, standby = standby, leader

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Final, Protocol
 from uuid import uuid4
 
-from ..acceptance.harvesters import Harvester, eventually
+from ..acceptance.harvesters import Harvester
 from ..acceptance.tables import project_environment
+from ..waiting import eventually
 from .servers import MANAGE, connect
 from .workload import Workload
 

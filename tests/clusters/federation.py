@@ -15,17 +15,11 @@ from confluent_kafka import Message
 
 from django_outbox.devstack import Stack
 from tests.acceptance.auditing import Audit, audit, deliveries
-from tests.acceptance.harvesters import (
-    FAST,
-    START,
-    Event,
-    Harvester,
-    Harvesters,
-    eventually,
-)
+from tests.acceptance.harvesters import FAST, Event, Harvester, Harvesters
 from tests.acceptance.tables import OutboxTable
 from tests.acceptance.writing import Ledger, Writers
 from tests.services import text_of
+from tests.waiting import eventually
 
 from .sites import Sites, sites
 
@@ -72,7 +66,6 @@ class Federation:
                 harvester.wait_for("ready")
             eventually(
                 lambda number=number: any(h.leads for h in self.running(number)),  # type: ignore[misc]
-                timeout=START,
                 what=f"a leader of cluster {number}",
             )
 
@@ -105,12 +98,11 @@ class Federation:
 
     def wait_for(self, number: int, kind: str, *, after: int, timeout: float) -> Event:
         """The first event of a kind that a cluster's harvesters tell of."""
-        eventually(
+        return eventually(
             lambda: self.said(number, kind, after=after),
             timeout=timeout,
             what=f"{kind} in cluster {number}",
-        )
-        return self.said(number, kind, after=after)[0]
+        )[0]
 
     def wait_until_settled(self) -> None:
         """Return when no row is left in any cluster whose server runs."""

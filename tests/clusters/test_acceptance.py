@@ -16,10 +16,11 @@ from confluent_kafka import Message
 
 from django_outbox.devstack import Stack
 from tests.acceptance.auditing import PARTITIONS, Audit
-from tests.acceptance.harvesters import boottime_ns, eventually
+from tests.acceptance.harvesters import boottime_ns
 from tests.acceptance.writing import Writers
 from tests.clusters.federation import SETTLED, Federation, federation, latencies
 from tests.services import Topics
+from tests.waiting import eventually
 
 MAXIMUM_DELAY = 6.0
 """Two seconds above the least that the rules accept with these time-outs."""

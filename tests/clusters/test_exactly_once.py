@@ -14,8 +14,9 @@ from django.db.transaction import atomic
 from django_outbox.clusters.cluster_ids import read_numbering, statements
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.settings.options import OutboxSettings
+from tests.waiting import eventually
 
-from ..integration.harvesting import Witness, eventually, fast_options
+from ..integration.harvesting import Witness, fast_options
 from ..services import Topics
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])

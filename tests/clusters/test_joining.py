@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django_outbox.devstack import Stack
 from tests.acceptance.auditing import PARTITIONS
-from tests.acceptance.harvesters import eventually
 from tests.clusters.federation import SETTLED, Federation, federation
 from tests.services import Topics
+from tests.waiting import eventually
 
 ABOVE = 1_000_000_000
 

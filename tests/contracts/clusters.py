@@ -7,7 +7,6 @@ goes through the adapter that `producer()` gives.
 
 from __future__ import annotations
 
-import time
 from typing import Any, NamedTuple
 
 from confluent_kafka import Message
@@ -19,6 +18,7 @@ from django_outbox.relay.ports import Producer
 from django_outbox.settings.options import OutboxSettings
 from tests.fakes.producer import InMemoryLog, InMemoryProducer, InMemoryTopic, named
 from tests.services import Topics
+from tests.waiting import eventually
 
 NOWHERE = "127.0.0.1:1"
 
@@ -41,10 +41,11 @@ class Reports(list[tuple[int, DeliveryFailed | None]]):
 
     def wait(self, producer: Producer, count: int) -> None:
         """Poll until there are so many reports."""
-        deadline = time.monotonic() + 15
-        while len(self) < count:
-            assert time.monotonic() < deadline, f"{len(self)} reports of {count}"
-            producer.poll(0.05)
+        eventually(
+            lambda: len(self) >= count,
+            what=lambda: f"{len(self)} reports of {count}",
+            meanwhile=lambda: producer.poll(0.05),
+        )
 
 
 class MemoryCluster:

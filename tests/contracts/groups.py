@@ -19,10 +19,10 @@ from django_outbox.settings.options import OutboxSettings
 from tests.fakes.coordinator import Coordinator
 from tests.fakes.membership import FakeGroup
 from tests.fakes.timeline import Timeline
+from tests.waiting import eventually
 
 SESSION_TIMEOUT = 1.5
 MAX_POLL_INTERVAL = 3.0
-PATIENCE = 20.0
 """Seconds until a test fails for want of what it waits for."""
 
 
@@ -70,11 +70,12 @@ class Group:
 
     def wait(self, is_so: Callable[[], bool], *members: Membership) -> None:
         """Poll the members in turn until something is so."""
-        deadline = self.clock() + PATIENCE
-        while not is_so():
-            assert self.clock() < deadline, "waited in vain"
+
+        def poll() -> None:
             for member in members:
                 member.poll(0.05)
+
+        eventually(is_so, meanwhile=poll)
 
     def pass_time(self, seconds: float, *members: Membership) -> None:
         """Poll the members in turn for a while."""
@@ -163,7 +164,7 @@ class KafkaGroup(Group):
         producer.produce(
             self.options.LEADER_TOPIC, value, partition=0, headers=[*(headers or ())]
         )
-        assert producer.flush(PATIENCE) == 0
+        assert producer.flush(20) == 0
 
     def close(self) -> None:
         for member in self._members:

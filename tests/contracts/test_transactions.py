@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from django_outbox.message.record import Record
 from django_outbox.relay.ledger.committed_ids import IdRange
 from django_outbox.relay.ledger.ports import Fault, Ledger, Transactions
 from tests.unit.samples import record
+from tests.waiting import eventually
 
 from .groups import Recorder
 from .transactions import Cluster, KafkaCluster, MemoryTransactions
@@ -55,10 +55,13 @@ def sent(
 
 def send_at_last(transactions: Transactions, *records: Record) -> None:
     """Send again what failed by nobody's fault, as the relay does."""
-    deadline = time.monotonic() + 15.0
-    while (faults := sent(transactions, *records)) is not None:
+
+    def is_sent() -> bool:
+        faults = sent(transactions, *records)
         assert not faults
-        assert time.monotonic() < deadline, "nothing is committed any more"
+        return faults is None
+
+    eventually(is_sent, what="a commit", interval=0)
 
 
 def test_what_is_committed_is_seen(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -10,7 +11,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from django_outbox.events import Event
+from django_outbox.kafka.consumer import KafkaSource
 from django_outbox.settings.options import OutboxSettings
+from tests.waiting import eventually
 
 PATIENCE = 30.0
 """Seconds to wait for anything, on a machine that does other things too."""
@@ -69,6 +72,15 @@ class Witness:
             return condition(self.events)
 
 
+def poll_until(condition: Callable[[], object], source: KafkaSource) -> None:
+    """Poll a source that has no messages until a condition holds."""
+
+    def poll() -> None:
+        assert source.poll(1, 0.1) == []
+
+    eventually(condition, meanwhile=poll)
+
+
 def has_assigned(admin: AdminClient, group: str) -> bool:
     """Whether a member of the group has a partition, as the coordinator sees it."""
     try:
@@ -77,13 +89,3 @@ def has_assigned(admin: AdminClient, group: str) -> bool:
         # A group's coordinator loads it first.
         return False
     return any(m.assignment.topic_partitions for m in found.members)
-
-
-def eventually(condition: Any) -> None:
-    """Return as soon as a condition holds that no event tells of."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE / 0.05)):
-        if condition():
-            return
-        pause.wait(0.05)
-    raise AssertionError(f"not within {PATIENCE} s")

@@ -18,7 +18,8 @@ from pytest_django import Settings
 from django_outbox import open_series, stash
 from django_outbox.checks import check_tables
 from django_outbox.models import OutboxRecord, ParkedRecord, StagedRecord
-from tests.acceptance.harvesters import MANAGE, eventually
+from tests.acceptance.harvesters import MANAGE
+from tests.waiting import eventually
 
 INSERT = "INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', 'k')"
 
@@ -203,7 +204,7 @@ def test_writers_go_on_meanwhile_and_no_id_is_drawn_between_two_schemes(
 
     with ThreadPoolExecutor(4) as writers:
         written = [writers.submit(write) for _ in range(4)]
-        eventually(lambda: OutboxRecord.objects.count() > 100, timeout=10, what="rows")
+        eventually(lambda: OutboxRecord.objects.count() > 100, what="rows")
         run()
         is_over.set()
     assert [writer.result() for writer in written] == [None] * 4

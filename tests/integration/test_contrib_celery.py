@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -13,6 +12,7 @@ from django.db import Error, connection, connections
 from django.test.utils import isolate_apps
 
 from django_outbox.contrib import fencing
+from tests.waiting import eventually
 
 NAME = "billing.tasks.invoice_run"
 FIRST = "00000000-0000-4000-8000-000000000001"
@@ -204,7 +204,7 @@ def test_a_silent_unit_loses_its_transaction_and_cannot_commit(
         running_unit(fence, elsewhere),
     ):
         fence.claim(NAME, SECOND, is_fresh=always)
-        until(lambda: gets_unit(fence, SECOND))
+        eventually(lambda: gets_unit(fence, SECOND))
 
 
 def test_a_unit_sees_what_was_committed_before_it_held_the_lock(
@@ -228,9 +228,3 @@ def gets_unit(fence: Managers, leader_id: str) -> bool:
             return True
     except fencing.UnitRefused:
         return False
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +19,7 @@ from django_outbox.devstack import Stack
 from django_outbox.jars.resolver import default_cache
 from tests.machine import IN_BACKGROUND
 from tests.services import Topics
+from tests.waiting import eventually
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -122,9 +122,7 @@ def test_the_command_prints_the_variables_and_leaves_nothing_running(
             assert ended.wait(20) == (-number if number == signal.SIGKILL else 0)
         finally:
             ended.kill()
-    deadline = time.monotonic() + 10
-    while list(Path(elsewhere["TMPDIR"]).iterdir()):
-        assert time.monotonic() < deadline, "its folders were not removed"
-        os.sched_yield()
+    folder = Path(elsewhere["TMPDIR"])
+    eventually(lambda: not list(folder.iterdir()), what="the end of its folders")
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(database_url)

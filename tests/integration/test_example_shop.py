@@ -23,8 +23,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from django_outbox.devstack import Stack
-from tests.acceptance.harvesters import eventually
 from tests.services import Topics
+from tests.waiting import eventually
 
 MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"
 PATIENCE = 60.0
@@ -156,7 +156,7 @@ def example(services: Stack, topics: Topics) -> Iterator[Example]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    eventually(condition, timeout=PATIENCE)
+    eventually(condition)
 
 
 def test_the_examples_own_tests_pass(example: Example) -> None:

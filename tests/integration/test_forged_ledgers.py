@@ -20,9 +20,10 @@ from django_outbox import InvalidMessage, stash
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord, ParkedRecord
 from django_outbox.settings.options import OutboxSettings
+from tests.waiting import eventually
 
 from ..services import Topics, text_of
-from .harvesting import eventually, fast_options
+from .harvesting import fast_options
 from .mockbroker import produce_with_header_name
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "other"])

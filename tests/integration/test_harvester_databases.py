@@ -10,9 +10,10 @@ from django_outbox.conf import OutboxImproperlyConfigured
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord
 from django_outbox.postgres.outbox_identity import read_identity
+from tests.waiting import eventually
 
 from ..services import Topics
-from .harvesting import Witness, eventually, fast_options
+from .harvesting import Witness, fast_options
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])

@@ -20,9 +20,10 @@ from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.relay.ports import Producer
 from django_outbox.testing.faults import FaultyProducer
+from tests.waiting import eventually
 
 from ..services import Topics, text_of
-from .harvesting import Witness, eventually, fast_options
+from .harvesting import Witness, fast_options
 
 KEYS = 10
 RECORDS = 1500

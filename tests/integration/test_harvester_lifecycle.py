@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 
@@ -12,9 +12,10 @@ from django.db import connections, transaction
 from django_outbox import stash
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord
+from tests.waiting import eventually
 
 from ..services import Topics
-from .harvesting import PATIENCE, Witness, eventually, fast_options
+from .harvesting import PATIENCE, Witness, fast_options
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -122,25 +123,14 @@ def test_a_thread_that_dies_ends_the_run_and_is_told_by_join(
     assert witness.kinds()[-1] == "stopped"
 
 
-def in_child(body: Callable[[], None]) -> int:
+def in_child(body: Callable[[], None]) -> int | None:
     """Run something in a forked child; its exit code, or -9 when it hangs."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            body()
-            code = 0
-        finally:
-            os._exit(code)
-    pause = threading.Event()
-    for _ in range(int(PATIENCE / 0.05)):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        pause.wait(0.05)
-    os.kill(pid, 9)
-    os.waitpid(pid, 0)
-    return -9
+    child = multiprocessing.get_context("fork").Process(target=body)
+    child.start()
+    child.join(PATIENCE)
+    child.kill()
+    child.join()
+    return child.exitcode
 
 
 def forget_connections() -> None:

@@ -14,8 +14,9 @@ from django_outbox import signals, stash
 from django_outbox.events import Event
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord
+from tests.waiting import eventually
 
-from .harvesting import PATIENCE, Witness, eventually, fast_options
+from .harvesting import PATIENCE, Witness, fast_options
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,11 +23,12 @@ from django_outbox.kafka.topics import ensure_topic, leader_topic
 from django_outbox.kafka.transactions import KafkaTransactions
 from django_outbox.settings.options import OutboxSettings
 from tests.unit.samples import record
+from tests.waiting import eventually
 
+from .harvesting import poll_until
 from .securedkafka import PASSWORD, USER, SecuredKafka, make_certificate
 from .strangers import answers_as_http, hangs_up, listening, speaks_tls
 
-PATIENCE = 60.0
 SASL = {
     "security.protocol": "SASL_PLAINTEXT",
     "sasl.mechanisms": "PLAIN",
@@ -78,7 +78,7 @@ def complaint(log: pytest.LogCaptureFixture, servers: str, **properties: Any) ->
     options = options_for(servers, **properties)
     source = KafkaSource(options, group="strangers", topics=["orders"])
     try:
-        _poll_until(lambda: _lines(log, "kafka_lost"), source)
+        poll_until(lambda: _lines(log, "kafka_lost"), source)
     finally:
         source.close()
     lines = _lines(log, "kafka_lost")
@@ -101,13 +101,6 @@ def _lines(log: pytest.LogCaptureFixture, action: str) -> list[str]:
         for entry in log.records
         if vars(entry).get("action") == action
     ]
-
-
-def _poll_until(condition: Any, source: KafkaSource) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "nothing was told"
-        assert source.poll(1, 0.1) == []
 
 
 def test_nothing_listens(log: pytest.LogCaptureFixture) -> None:
@@ -232,10 +225,10 @@ def test_every_client_reports_the_cause(log: pytest.LogCaptureFixture) -> None:
     producer = KafkaProducer(options_for(servers))
     failures: list[object] = []
     producer.produce(record(1), "leader", lambda _, error: failures.append(error))
-    deadline = time.monotonic() + PATIENCE
-    while len(_lines(log, "kafka_lost")) < 2 or not failures:
-        assert time.monotonic() < deadline, "the producer told nothing"
-        producer.poll(0.1)
+    eventually(
+        lambda: len(_lines(log, "kafka_lost")) == 2 and failures,
+        meanwhile=lambda: producer.poll(0.1),
+    )
     assert servers in _lines(log, "kafka_lost")[1]
 
 
@@ -246,9 +239,9 @@ def test_a_consumer_without_messages_tells_that_kafka_is_back(
     servers = f"127.0.0.1:{port}"
     source = KafkaSource(options_for(servers), group=f"g-{topic}", topics=[topic])
     try:
-        _poll_until(lambda: _lines(log, "kafka_lost"), source)
+        poll_until(lambda: _lines(log, "kafka_lost"), source)
         with forwarding(port, bootstrap_servers):
-            _poll_until(lambda: _lines(log, "kafka_found"), source)
+            poll_until(lambda: _lines(log, "kafka_found"), source)
     finally:
         source.close()
     assert _lines(log, "kafka_found") == [f"Kafka at {servers} recovered"]

@@ -25,11 +25,10 @@ from django_outbox.kafka.consumer_output import KafkaDeadLetters, KafkaTransform
 from django_outbox.message.incoming import BEGINNING, OutgoingMessage
 from django_outbox.settings.options import OutboxSettings
 from tests.services import Topics
+from tests.waiting import eventually
 
-from .harvesting import eventually, has_assigned
+from .harvesting import has_assigned, poll_until
 from .mockbroker import produce_with_header_name
-
-PATIENCE = 30.0
 
 
 @pytest.fixture
@@ -67,18 +66,14 @@ def send(bootstrap_servers: str, topic: str, count: int, *, first: int = 0) -> N
 
 def take(source: KafkaSource, count: int, *, limit: int = 500) -> list[ConsumedMessage]:
     found: list[ConsumedMessage] = []
-    deadline = time.monotonic() + PATIENCE
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} messages"
-        found += source.poll(min(limit, count - len(found)), 0.2)
+    eventually(
+        lambda: len(found) == count,
+        what=lambda: f"{len(found)} of {count} messages",
+        meanwhile=lambda: found.extend(
+            source.poll(min(limit, count - len(found)), 0.2)
+        ),
+    )
     return found
-
-
-def until(condition: Callable[[], object], source: KafkaSource) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        assert source.poll(1, 0.1) == []
 
 
 def texts(messages: list[ConsumedMessage]) -> list[str]:
@@ -98,7 +93,7 @@ def test_a_hold_leaves_no_gap_and_repeats_nothing(
         found += take(source, 10)
     found += take(source, 960)
     assert texts(found) == [str(number) for number in range(1000)]
-    until(lambda: source.is_at_end, source)
+    poll_until(lambda: source.is_at_end, source)
     assert source.lag() == 0
 
 
@@ -166,12 +161,11 @@ def test_a_member_that_loses_its_partitions_drops_what_it_holds(
     first = KafkaSource(options, group=group, topics=[shared])
     second = KafkaSource(options, group=group, topics=[shared])
     try:
-        until(lambda: len(first.partitions) == 2, first)
-        deadline = time.monotonic() + PATIENCE
-        while len(first.partitions) != 1 or len(second.partitions) != 1:
-            assert time.monotonic() < deadline
-            first.poll(1, 0.05)
-            second.poll(1, 0.05)
+        poll_until(lambda: len(first.partitions) == 2, first)
+        eventually(
+            lambda: len(first.partitions) == len(second.partitions) == 1,
+            meanwhile=lambda: (first.poll(1, 0.05), second.poll(1, 0.05)),
+        )
         (mine,) = first.partitions
         (theirs,) = second.partitions
         assert {mine, theirs} == {(shared, 0), (shared, 1)}
@@ -192,15 +186,14 @@ def test_who_has_just_joined_others_is_not_at_the_end(
     first = KafkaSource(options, group=group, topics=[shared])
     second = KafkaSource(options, group=group, topics=[shared])
     try:
-        until(lambda: len(first.partitions) == 2, first)
-        until(lambda: second.has_joined, second)
+        poll_until(lambda: len(first.partitions) == 2, first)
+        poll_until(lambda: second.has_joined, second)
         assert second.partitions == ()
         assert not second.is_at_end
-        deadline = time.monotonic() + PATIENCE
-        while not (first.is_at_end and second.is_at_end):
-            assert time.monotonic() < deadline
-            first.poll(10, 0.05)
-            second.poll(10, 0.05)
+        eventually(
+            lambda: first.is_at_end and second.is_at_end,
+            meanwhile=lambda: (first.poll(10, 0.05), second.poll(10, 0.05)),
+        )
         assert len(first.partitions) == len(second.partitions) == 1
     finally:
         first.close()
@@ -211,9 +204,9 @@ def test_who_gets_no_partition_is_at_the_end_after_a_while(
     sources: Any, topic: str
 ) -> None:
     first, second = sources(), sources()
-    until(lambda: first.partitions, first)
-    until(lambda: second.has_joined, second)
-    until(lambda: second.is_at_end, second)
+    poll_until(lambda: first.partitions, first)
+    poll_until(lambda: second.has_joined, second)
+    poll_until(lambda: second.is_at_end, second)
     assert second.partitions == ()
 
 
@@ -226,7 +219,7 @@ def test_a_transaction_carries_output_offsets_and_its_token(
 ) -> None:
     output = topics.create()
     source = sources()
-    until(lambda: source.partitions, source)
+    poll_until(lambda: source.partitions, source)
     transactions = KafkaTransforms(
         options, transactional_id=f"t-{uuid4()}", member=source
     )
@@ -269,9 +262,9 @@ def test_a_transaction_of_a_deposed_member_is_refused(
         options, transactional_id=f"t-{uuid4()}", member=source
     )
     try:
-        until(lambda: source.partitions, source)
+        poll_until(lambda: source.partitions, source)
         transactions.renew()
-        until(lambda: successor.partitions, successor)
+        poll_until(lambda: successor.partitions, successor)
         with pytest.raises(KafkaError):
             transactions.send([letter(output, "a")], {(topic, 0): 3}, "the token")
         transactions.renew()
@@ -301,7 +294,7 @@ def test_a_letter_that_is_too_large_is_poison(
 ) -> None:
     small = topics.create(config={"max.message.bytes": "1000"})
     # A broker that was never written to takes its time.
-    dead_letters = KafkaDeadLetters(replace(options, DELIVERY_TIMEOUT=PATIENCE))
+    dead_letters = KafkaDeadLetters(replace(options, DELIVERY_TIMEOUT=30.0))
     with pytest.raises(RecordPoisoned):
         # More than fits, compressed too.
         dead_letters.send(letter(small, os.urandom(2000).hex()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import NoReturn
 from uuid import uuid4
 
@@ -16,11 +17,11 @@ from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.kafka.producer import BULK_THRESHOLD, KafkaProducer
 from django_outbox.settings.options import OutboxSettings
-from tests.acceptance.harvesters import eventually
 from tests.contracts.clusters import NOWHERE, Reports
 from tests.fakes.outbox import InMemoryOutbox
 from tests.services import Topics
 from tests.unit.samples import record
+from tests.waiting import eventually
 
 from .mockbroker import INIT_PRODUCER_ID, PRODUCE, MockBroker
 
@@ -93,7 +94,7 @@ def test_a_fatal_error_breaks_the_producer_and_not_the_harvester(
             assert harvester.is_alive
             return not outbox.records()
 
-        eventually(is_over, timeout=30.0)
+        eventually(is_over)
 
     with harvester:
         if request_ == PRODUCE:
@@ -153,15 +154,15 @@ def test_a_topic_that_was_missing_is_found_once_it_exists(
 
     topics.create(topic)
 
-    deadline = time.monotonic() + 15
-    while reports[-1][1] is not None:
-        assert time.monotonic() < deadline
+    def is_found() -> bool:
         try:
             producer.produce(record(2, topic=topic), LEADER, reports)
         except RecordPoisoned:
-            producer.poll(0.2)
-        else:
-            reports.wait(producer, len(reports) + 1)
+            return False
+        reports.wait(producer, len(reports) + 1)
+        return reports[-1][1] is None
+
+    eventually(is_found, meanwhile=lambda: producer.poll(0.2))
 
 
 @pytest.mark.alone
@@ -191,16 +192,15 @@ def test_a_full_queue_takes_records_again_after_a_poll(
     topic = topics.create()
     producer = make(bootstrap_servers, **{"queue.buffering.max.messages": 2})
 
+    def is_queued(number: int) -> bool:
+        try:
+            producer.produce(record(number, topic=topic), LEADER, reports)
+        except ProducerQueueFull:
+            return False
+        return True
+
     for number in range(20):
-        deadline = time.monotonic() + 15
-        while True:
-            try:
-                producer.produce(record(number, topic=topic), LEADER, reports)
-            except ProducerQueueFull:
-                assert time.monotonic() < deadline
-                producer.poll(0.05)
-            else:
-                break
+        eventually(partial(is_queued, number), meanwhile=lambda: producer.poll(0.05))
     reports.wait(producer, 20)
 
     assert [error for _, error in reports] == [None] * 20

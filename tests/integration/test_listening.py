@@ -21,9 +21,10 @@ from django_outbox.postgres.connection import Connection, Database
 from django_outbox.postgres.listening import Listener
 from django_outbox.postgres.statements import queries
 from django_outbox.relay.fibers import Fibers
+from tests.waiting import eventually
 
 from ..services import Topics
-from .harvesting import PATIENCE, Witness, eventually, fast_options
+from .harvesting import PATIENCE, Witness, fast_options
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -39,6 +39,8 @@ from django_outbox.operations import pruning
 from tests.testapp.models import Effect
 from tests.unit.samples import READING
 
+from .transactions import wait_until_blocked
+
 MESSAGE = ConsumedMessage(
     topic="orders", headers=(("outbox-message-id", str(uuid.uuid4()).encode()),)
 )
@@ -135,7 +137,7 @@ def test_a_repeat_waits_for_the_first_to_end() -> None:
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(_closing(job)) for job in (first, second)]
         assert is_open.wait(10)
-        _wait_until_blocked()
+        wait_until_blocked()
         may_end.set()
         assert jobs[1].result(10) == (False, "first")
     assert Effect.objects.count() == 1
@@ -309,7 +311,7 @@ def test_a_block_that_is_cancelled_while_it_waits_leaves_no_claim() -> None:
 
     async def cancel() -> None:
         task = asyncio.create_task(wait_in_vain())
-        await asyncio.to_thread(_closing(_wait_until_blocked))
+        await asyncio.to_thread(_closing(wait_until_blocked))
         task.cancel()
         may_end.set()
         await asyncio.wait({task})
@@ -428,16 +430,3 @@ def _closing(job: Callable[[], Any]) -> Callable[[], Any]:
             connections.close_all()
 
     return run
-
-
-def _wait_until_blocked() -> None:
-    """Return when a transaction waits for another."""
-    pause = Event()
-    for _ in range(200):
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
-            (row,) = cursor.fetchall()
-        if row[0]:
-            return
-        pause.wait(0.05)
-    raise AssertionError("nobody waits")

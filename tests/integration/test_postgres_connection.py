@@ -20,8 +20,8 @@ from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.postgres.statements import queries
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
 from django_outbox.relay.fibers import Fibers
-from tests.acceptance.harvesters import eventually
 from tests.unit.samples import record
+from tests.waiting import eventually
 
 ME = "11111111-1111-4111-8111-111111111111"
 
@@ -188,6 +188,14 @@ def test_parameters_that_libpq_does_not_know_are_named_without_values() -> None:
     assert "secret" not in str(caught.value)
 
 
+def run_until_blocked(fibers: Fibers, other: psycopg.Connection) -> None:
+    """Run fibers until a session waits for a lock."""
+    waiting = "SELECT FROM pg_locks WHERE NOT granted"
+    eventually(
+        lambda: other.execute(waiting).rowcount, meanwhile=lambda: fibers.run(0.01)
+    )
+
+
 def test_a_fiber_waits_for_a_lock_while_another_has_its_answer(
     database_url: str,
 ) -> None:
@@ -209,14 +217,11 @@ def test_a_fiber_waits_for_a_lock_while_another_has_its_answer(
     put = fibers.serve(ask)
     with psycopg.connect(database_url, autocommit=True) as other:
         other.execute("SELECT pg_advisory_lock(7)")
-        while not other.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount:
-            fibers.run(0.01)
+        run_until_blocked(fibers, other)
         put(None)
-        while not answers:
-            fibers.run(1.0)
+        eventually(lambda: answers, meanwhile=lambda: fibers.run(1.0))
         assert answers == ["answered"]
-    while len(answers) < 2:
-        fibers.run(1.0)
+    eventually(lambda: len(answers) == 2, meanwhile=lambda: fibers.run(1.0))
     fibers.close()
     waiting.close()
     asking.close()
@@ -235,8 +240,7 @@ def test_a_fiber_learns_that_there_is_no_server() -> None:
         caught.append(str(info.value))
 
     fibers.serve(ping)(None)
-    while not caught:
-        fibers.run(1.0)
+    eventually(lambda: caught, meanwhile=lambda: fibers.run(1.0))
     fibers.close()
 
     assert "port 1" in caught[0]
@@ -252,8 +256,7 @@ def in_a_fiber(body: Callable[[], None]) -> None:
         ended.append(True)
 
     fibers.serve(run)(None)
-    while not ended:
-        fibers.run(1.0)
+    eventually(lambda: ended, meanwhile=lambda: fibers.run(1.0))
     fibers.close()
 
 
@@ -361,11 +364,9 @@ def test_an_answer_counts_that_came_while_the_process_stood_still(
                 " AND state = 'idle' AND query LIKE '%pg_sleep%'"
             ).rowcount
         ),
-        timeout=10.0,
         what="the answer",
     )
-    while not answers:
-        fibers.run(1.0)
+    eventually(lambda: answers, meanwhile=lambda: fibers.run(1.0))
     fibers.close()
     database.close()
 
@@ -398,8 +399,7 @@ def test_a_statement_that_is_under_way_does_not_hold_up_the_end(
     fibers.serve(wait)(None)
     with psycopg.connect(database_url, autocommit=True) as other:
         other.execute("SELECT pg_advisory_lock(8)")
-        while not other.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount:
-            fibers.run(0.01)
+        run_until_blocked(fibers, other)
         fibers.close()
         database.close()
         other.execute("SELECT pg_advisory_unlock(8)")
@@ -439,11 +439,7 @@ def end_of(
 ) -> None:
     """Wait until no session has this name; each look may do something to those left."""
     text = f"{what} FROM pg_stat_activity WHERE application_name = '{name}'"
-    eventually(
-        lambda: not postgres.execute(text).rowcount,
-        timeout=10.0,
-        what=f"the end of {name}",
-    )
+    eventually(lambda: not postgres.execute(text).rowcount, what=f"the end of {name}")
 
 
 def kept(database: Database) -> list[str]:

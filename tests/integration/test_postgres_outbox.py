@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +17,7 @@ from django_outbox.postgres.connection import Database, Limits
 from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.postgres.outbox_table import Table
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
+from tests.waiting import eventually
 
 ME = "11111111-1111-4111-8111-111111111111"
 OTHER = "22222222-2222-4222-8222-222222222222"
@@ -563,12 +563,9 @@ def test_a_statement_shows_its_name_to_the_operator(
 
 def wait_for_a_waiting_lock(postgres: psycopg.Connection) -> str:
     """Return the statement that waits for a lock."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        row = postgres.execute(
-            "SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            " AND datname = current_database()"
-        ).fetchone()
-        if row is not None:
-            return str(row[0])
-    raise AssertionError("nothing waits for a lock")
+    waiting = (
+        "SELECT query FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        " AND datname = current_database()"
+    )
+    row = eventually(lambda: postgres.execute(waiting).fetchone(), interval=0.01)
+    return str(row[0])

@@ -21,8 +21,9 @@ from confluent_kafka import Message
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.acceptance.harvesters import Harvester, eventually
+from tests.acceptance.harvesters import Harvester
 from tests.services import Topics, text_of
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -186,7 +187,7 @@ def test_rows_of_plain_sql_reach_kafka_in_order(
         "outbox-source",
     ]
     assert len({dict(headers(m))["outbox-message-id"] for m in messages}) == 60
-    eventually(lambda: is_empty(postgres, table), timeout=15, what="an empty table")
+    eventually(lambda: is_empty(postgres, table), what="an empty table")
 
     process.terminate()
     assert process.exit_code() == 0, process.report()
@@ -228,7 +229,7 @@ def test_a_second_process_takes_over(
     pump(postgres, topic, range(10, 20), keys=1)
     messages = topics.read(topic, at_least=20)
     assert sequences(messages) == {b"key-0": list(range(20))}
-    eventually(lambda: is_empty(postgres, table), timeout=15, what="an empty table")
+    eventually(lambda: is_empty(postgres, table), what="an empty table")
 
 
 def test_a_drain_ends_when_the_table_is_empty(

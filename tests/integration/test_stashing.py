@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import psycopg
@@ -33,6 +31,8 @@ from django_outbox.models import OutboxRecord
 from django_outbox.operations.grants import grants
 from django_outbox.stashing.writing import COPIED
 from tests.testapp.models import Order
+
+from .transactions import begun, wait_until_blocked
 
 MANY = 12_500
 """Messages that need three statements."""
@@ -336,12 +336,10 @@ def test_stash_in_async_code_says_what_to_call_instead() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_ordered_writers_of_one_key_wait_for_each_other() -> None:
     """The second gets its id after the first has committed."""
-    with _writer("first", ordered=True) as first, _writer("second") as second:
-        first.begin()
-        first.write("orders", "k")
-        second.begin()
-        pending = second.submit_ordered("orders", "k")
-        _wait_until(lambda: _waiting_for_advisory_locks() == 1)
+    with begun() as first, begun() as second:
+        first.do(stash, "orders", key="k", value="first", ordered=True)
+        pending = second.submit(stash, "orders", key="k", value="second", ordered=True)
+        wait_until_blocked()
         assert not pending.done()
         first.commit()
         pending.result(timeout=10)
@@ -351,12 +349,10 @@ def test_ordered_writers_of_one_key_wait_for_each_other() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_ordered_writers_of_different_keys_do_not_wait() -> None:
-    with _writer("first", ordered=True) as first, _writer("second") as second:
-        first.begin()
-        first.write("orders", "k")
-        second.begin()
-        second.submit_ordered("orders", "another").result(timeout=10)
-        second.submit_ordered("payments", "k").result(timeout=10)
+    with begun() as first, begun() as second:
+        first.do(stash, "orders", key="k", value="first", ordered=True)
+        second.do(stash, "orders", key="another", value="second", ordered=True)
+        second.do(stash, "payments", key="k", value="second", ordered=True)
         second.commit()
         first.commit()
     assert [row[2] for row in contents()] == ["first", "second", "second"]
@@ -364,11 +360,9 @@ def test_ordered_writers_of_different_keys_do_not_wait() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_without_ordered_writers_of_one_key_do_not_wait() -> None:
-    with _writer("first") as first, _writer("second") as second:
-        first.begin()
-        first.write("orders", "k")
-        second.begin()
-        second.write("orders", "k")
+    with begun() as first, begun() as second:
+        first.do(stash, "orders", key="k", value="first")
+        second.do(stash, "orders", key="k", value="second")
         second.commit()
         first.commit()
     assert len(contents()) == 2
@@ -397,15 +391,14 @@ def test_ordered_batches_that_share_keys_do_not_deadlock() -> None:
 
 def test_plain_sql_can_take_the_same_lock(postgres: psycopg.Connection) -> None:
     """docs/concepts/writing.md tells writers in other languages how."""
-    with _writer("python") as python:
+    with begun() as python:
         with postgres.transaction():
             postgres.execute(
                 "SELECT pg_advisory_xact_lock("
                 "hashtextextended('k', hashtextextended('orders', 0)))"
             )
-            python.begin()
-            pending = python.submit_ordered("orders", "k")
-            _wait_until(lambda: _waiting_for_advisory_locks() == 1)
+            pending = python.submit(stash, "orders", key="k", value=None, ordered=True)
+            wait_until_blocked()
             assert not pending.done()
         pending.result(timeout=10)
         python.commit()
@@ -491,56 +484,6 @@ def test_a_database_error_shows_which_constraint_failed() -> None:
     """A value from a setting that the table does not know yet, for example."""
     with pytest.raises(IntegrityError, match="outbox_topic_name"), transaction.atomic():
         OutboxRecord.objects.create(kafka_topic="with space", kafka_key="k")
-
-
-class _Transaction:
-    """A transaction on a thread and a connection of its own."""
-
-    def __init__(self, name: str, pool: ThreadPoolExecutor, *, ordered: bool) -> None:
-        self._name = name
-        self._pool = pool
-        self._ordered = ordered
-        self._block = transaction.atomic()
-
-    def begin(self) -> None:
-        self._pool.submit(self._block.__enter__).result(timeout=10)
-
-    def write(self, topic: str, key: str) -> None:
-        self._stash(topic, key, ordered=self._ordered).result(timeout=10)
-
-    def submit_ordered(self, topic: str, key: str) -> Future[uuid.UUID]:
-        return self._stash(topic, key, ordered=True)
-
-    def commit(self) -> None:
-        self._pool.submit(self._block.__exit__, None, None, None).result(timeout=10)
-
-    def _stash(self, topic: str, key: str, *, ordered: bool) -> Future[uuid.UUID]:
-        return self._pool.submit(
-            stash, topic, key=key, value=self._name, ordered=ordered
-        )
-
-
-@contextmanager
-def _writer(name: str, *, ordered: bool = False) -> Iterator[_Transaction]:
-    with ThreadPoolExecutor(1) as pool:
-        yield _Transaction(name, pool, ordered=ordered)
-        pool.submit(connections.close_all).result(timeout=10)
-
-
-def _waiting_for_advisory_locks() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-        )
-        return int(cursor.fetchone()[0])
-
-
-def _wait_until(holds: Callable[[], bool], timeout: float = 10.0) -> None:
-    deadline = monotonic() + timeout
-    pause = threading.Event()
-    while not holds():
-        assert monotonic() < deadline, "waited in vain"
-        pause.wait(0.01)
 
 
 def _act_as(role: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from time import monotonic
 from typing import ParamSpec, TypeVar
 
 from django.db import connection, connections, transaction
+
+from tests.waiting import eventually
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,11 +55,7 @@ def begun() -> Iterator[Transaction]:
 
 def wait_until_blocked(sessions: int = 1) -> None:
     """Return when so many sessions wait for a lock."""
-    deadline = monotonic() + PATIENCE
-    pause = threading.Event()
-    while _blocked() < sessions:
-        assert monotonic() < deadline, "nobody waits for a lock"
-        pause.wait(0.01)
+    eventually(lambda: _blocked() >= sessions, what="a session that is blocked")
 
 
 def _blocked() -> int:

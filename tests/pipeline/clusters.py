@@ -18,11 +18,10 @@ import pyspark
 from django_outbox.jars.find_java import find_java
 from django_outbox.pipeline.session import DELTA, spark_jars
 
-from ..acceptance.harvesters import eventually
+from ..waiting import eventually
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 HOME: Final = Path(pyspark.__file__).parent
-DEADLINE: Final = 60.0
 
 SMALL: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """What keeps a short-lived Java small."""
@@ -76,26 +75,18 @@ def server(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+    def said() -> re.Match[str] | None:
+        assert process.poll() is None, log.read_text()
+        return re.search(ready, log.read_text())
+
     try:
-        yield _wait_for(re.compile(ready), process, log)
+        yield eventually(said, what=log.read_text)
     finally:
         # Scripts and executors are in the server's own process group.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _wait_for(
-    ready: re.Pattern[str], process: subprocess.Popen[bytes], log: Path
-) -> re.Match[str]:
-    def is_ready() -> bool:
-        assert process.poll() is None, log.read_text()
-        return ready.search(log.read_text()) is not None
-
-    eventually(is_ready, timeout=DEADLINE, what=log.read_text)
-    match = ready.search(log.read_text())
-    assert match is not None
-    return match
 
 
 @contextmanager

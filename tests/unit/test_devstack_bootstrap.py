@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 
 from django_outbox.devstack import bootstrap
 from django_outbox.devstack.extras import Extras
+from tests.waiting import eventually
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -229,9 +229,7 @@ def test_a_second_script_says_that_it_waits(checkout: Path) -> None:
     with bootstrap.install_lock(say=said.append):
         assert said == []
         second.start()
-        while not said:
-            assert second.is_alive()
-            os.sched_yield()
+        eventually(lambda: said)
     second.join(10)
     assert "waiting for another script" in said[0]
     assert said[1:] == ["in"]

@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from django_outbox.devstack import DevstackError, supervised_process
 from django_outbox.devstack.supervised_process import SupervisedProcess
 from django_outbox.devstack.waiting import StallDetector, Stalled
 from tests.machine import IN_BACKGROUND
+from tests.waiting import eventually
 
 FOREVER = ["sleep", "1000"]
 
@@ -40,13 +40,6 @@ def process() -> Iterator[SupervisedProcess]:
     process = SupervisedProcess("test", ending=signal.SIGTERM)
     yield process
     process.close()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        os.sched_yield()
 
 
 def is_running(pid: int) -> bool:
@@ -80,13 +73,13 @@ def test_nothing_is_left_of_a_process_whose_owner_is_killed(
     owner, pid, folder, _ = start_owner(shell=shell)
     owner.send_signal(number)
     owner.wait()
-    wait_for(lambda: not is_running(pid) and not folder.exists())
+    eventually(lambda: not is_running(pid) and not folder.exists())
 
 
 def test_nothing_is_left_when_the_owner_ends_without_a_word() -> None:
     owner, pid, folder, _ = start_owner("signal.pause = lambda: None")
     assert owner.wait() == 0
-    wait_for(lambda: not is_running(pid) and not folder.exists())
+    eventually(lambda: not is_running(pid) and not folder.exists())
 
 
 def test_a_forked_child_of_the_owner_does_not_keep_its_servers_alive() -> None:
@@ -94,7 +87,7 @@ def test_a_forked_child_of_the_owner_does_not_keep_its_servers_alive() -> None:
     try:
         owner.kill()
         owner.wait()
-        wait_for(lambda: not is_running(pid) and not folder.exists())
+        eventually(lambda: not is_running(pid) and not folder.exists())
     finally:
         os.kill(child, signal.SIGKILL)
 
@@ -217,10 +210,10 @@ def test_what_a_command_has_started_ends_with_it() -> None:
     process = SupervisedProcess("test", ending=signal.SIGKILL)
     process.start(["sh", "-c", "sleep 1000 & echo $! >child; wait"])
     child = process.folder / "child"
-    wait_for(lambda: child.exists() and child.read_text().endswith("\n"))
+    eventually(lambda: child.exists() and child.read_text().endswith("\n"))
     pid = int(child.read_text())
     process.close()
-    wait_for(lambda: not is_running(pid))
+    eventually(lambda: not is_running(pid))
 
 
 def test_a_program_that_is_not_there_is_an_error_and_not_the_end(

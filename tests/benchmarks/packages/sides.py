@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from ...acceptance.harvesters import Harvester, boottime_ns, eventually
+from ...acceptance.harvesters import Harvester, boottime_ns
 from ...acceptance.tables import project_environment
+from ...waiting import eventually
 from ..servers import connect
 from ..sides import PATIENCE, Drained, Running
 from ..workload import Workload
