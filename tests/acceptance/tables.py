@@ -7,8 +7,6 @@ Databases of the acceptance tests: each test has one, with the project's tables.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any, LiteralString
 from urllib.parse import urlsplit, urlunsplit
@@ -17,8 +15,8 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
+from ..processes import manage
 from ..waiting import eventually
-from .harvesters import MANAGE
 
 DRAINED = 60.0
 """Seconds for the table to become empty, on a busy machine."""
@@ -77,15 +75,13 @@ class Server:
     def _make_template(self, table: str) -> str:
         name = f"template_{uuid4().hex}"
         self._administer("CREATE DATABASE {}", name)
-        subprocess.run(
-            [sys.executable, str(MANAGE), "migrate", "--verbosity", "0"],
-            env={
+        manage(
+            *("migrate", "--verbosity", "0"),
+            environment={
                 **project_environment(),
                 "DATABASE_URL": self._url_of(name),
                 "OUTBOX_TABLE": table,
             },
-            check=True,
-            timeout=120,
         )
         with psycopg.connect(self._url_of(name), autocommit=True) as connection:
             connection.execute("CREATE TABLE business (message_id uuid PRIMARY KEY)")

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from ..processes import Process
 from ..services import Topics
 from .auditing import audit, deliveries
-from .harvesters import HEARTBEAT_TIMEOUT, SESSION_TIMEOUT, Harvester, Harvesters
+from .harvesters import HEARTBEAT_TIMEOUT, SESSION_TIMEOUT, Harvesters
 from .tables import OutboxTable
 from .writing import Writers
 
@@ -65,7 +66,7 @@ class Fleet:
             connection.execute("LOCK TABLE outbox")
             connection.execute("SELECT pg_sleep(2.5)")
 
-    def _pick(self) -> Harvester:
+    def _pick(self) -> Process:
         """The leader, mostly; a fault of a standby matters less."""
         leaders = [h for h in self._running if h.leads]
         anyone = self._chance.random() < 0.3 or not leaders
@@ -74,7 +75,7 @@ class Fleet:
         harvester.wait_for("ready")
         return harvester
 
-    def _replace(self, harvester: Harvester) -> None:
+    def _replace(self, harvester: Process) -> None:
         self._running.remove(harvester)
         self._running.append(self._harvesters.start())
 

@@ -8,11 +8,14 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from django_outbox.clock import boottime_ns
+
+from ..processes import Process
 from ..services import Topics
 from ..waiting import eventually
 from .auditing import deliveries
 from .groups import Groups
-from .harvesters import Harvester, Harvesters, boottime_ns
+from .harvesters import Harvesters
 from .tables import OutboxTable
 
 NS = 1_000_000_000
@@ -45,7 +48,7 @@ def test_a_wrong_setting_ends_it_with_one_line_that_names_it(
     assert harvester.exit_code() == 2
     (line,) = harvester.log
     assert name in line
-    assert harvester.events == harvester.garbage == []
+    assert harvester.events == harvester.output == []
 
 
 def test_a_database_that_is_not_configured_ends_it_with_one_line(
@@ -78,7 +81,7 @@ def test_json_lines_have_the_keys_of_the_contract(
     harvester.signal(signal.SIGINT)
     assert harvester.exit_code() == 0
 
-    assert harvester.garbage == []
+    assert harvester.output == []
     events = [event for event in harvester.events if event["event"] != "meter_read"]
     assert [event["event"] for event in events] == [
         *("ready", "leader_acquired", "leader_revoked", "stopped")
@@ -109,7 +112,7 @@ def test_text_is_the_default_format(harvesters: Harvesters) -> None:
     harvester.terminate()
     assert harvester.exit_code() == 0
     assert " stopped" in harvester.log[-1]
-    assert harvester.events == harvester.garbage == []
+    assert harvester.events == harvester.output == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -127,7 +130,7 @@ def test_a_standby_ends_at_once_and_in_order(
     assert leader.all("leader_fenced") == []
 
 
-def hold_up(harvester: Harvester, table: OutboxTable, topic: str) -> None:
+def hold_up(harvester: Process, table: OutboxTable, topic: str) -> None:
     """Let it send records that it cannot purge as long as the lock is held."""
     table.execute(
         "CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS"

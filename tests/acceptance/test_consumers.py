@@ -6,8 +6,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
@@ -19,9 +18,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from django.db import connections
 
+from ..processes import Process, Processes
 from ..services import Headers, Topics, text_of
 from ..waiting import eventually
-from .harvesters import Harvester, Harvesters
+from .harvesters import Harvesters
 from .tables import OutboxTable
 
 WORKERS = 2
@@ -29,27 +29,23 @@ CUT = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
-PATIENCE = 60.0
 
 
-class Consumers:
+class Consumers(Processes):
     """Processes of one group; who dies is started again, as a supervisor does."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = {
-            **environment,
-            "DJANGO_SETTINGS_MODULE": "tests.consumer_settings",
-        }
-        self._command = [sys.executable, "-m", "django", "runconsumer"]
-        self.all: list[Harvester] = []
-        self.dead: list[Harvester] = []
+        settings = {"DJANGO_SETTINGS_MODULE": "tests.consumer_settings"}
+        super().__init__({**environment, **settings})
+        self.dead: list[Process] = []
 
-    def start(self, *arguments: str, name: str = "") -> Harvester:
+    def start(self, *arguments: str, name: str = "") -> Process:
         name = name or f"consumer-{len(self.all) + 1}"
-        command = [*self._command, "--log-format", "json", "--name", name, *arguments]
-        process = Harvester(name, command, self._environment)
-        self.all.append(process)
-        return process
+        return self.launch(
+            name,
+            *(sys.executable, "-m", "django", "runconsumer"),
+            *("--log-format", "json", "--name", name, *arguments),
+        )
 
     def supervise(self) -> None:
         """Start each anew that has died since the last look, under its name."""
@@ -58,17 +54,6 @@ class Consumers:
                 assert process.exit_code() == -SIGKILL
                 self.dead.append(process)
                 self.start(name=process.name)
-
-
-@contextmanager
-def consuming(environment: Mapping[str, str]) -> Iterator[Consumers]:
-    consumers = Consumers(environment)
-    try:
-        yield consumers
-    finally:
-        for process in consumers.all:
-            process.end()
-            sys.stdout.write(process.report() + "\n")
 
 
 @pytest.fixture
@@ -105,7 +90,7 @@ def test_effects_happen_once_however_consumers_die(
     servers = testapp["KAFKA_BOOTSTRAP_SERVERS"]
     send(servers, topic, texts)
     variables = {"TESTAPP_TOPIC": topic, "TESTAPP_OFFSETS": offsets}
-    with consuming({**testapp, **variables}) as consumers:
+    with Consumers({**testapp, **variables}) as consumers:
         for _ in range(WORKERS):
             consumers.start()
 
@@ -157,7 +142,7 @@ def test_transforms_are_seen_once_however_consumers_die(
     send(servers, topic, texts)
     variables = {"TESTAPP_TOPIC": topic, "TESTAPP_OUTPUT": output}
     expected = [f"{text}/{number}" for text in texts for number in range(2)]
-    with consuming({**testapp, **variables}) as consumers:
+    with Consumers({**testapp, **variables}) as consumers:
         for _ in range(WORKERS):
             consumers.start()
 
@@ -186,7 +171,7 @@ def test_a_zombie_inside_a_transaction_commits_nothing(
     send(testapp["KAFKA_BOOTSTRAP_SERVERS"], topic, texts)
     variables = {"TESTAPP_TOPIC": topic, "TESTAPP_OUTPUT": output}
     expected = [f"{text}/{number}" for text in texts for number in range(2)]
-    with consuming({**testapp, **variables}) as consumers:
+    with Consumers({**testapp, **variables}) as consumers:
         zombie = consumers.start()
         os.waitpid(zombie.pid, os.WUNTRACED)
         successor = consumers.start()
@@ -209,7 +194,7 @@ def test_a_message_that_keeps_failing_becomes_a_dead_letter(
     topics.create(f"{topic}.dlt")
     texts = ["1", "fail and tell why", "2"]
     send(testapp["KAFKA_BOOTSTRAP_SERVERS"], topic, texts)
-    with consuming({**testapp, "TESTAPP_TOPIC": topic}) as consumers:
+    with Consumers({**testapp, "TESTAPP_TOPIC": topic}) as consumers:
         process = consumers.start("--until-end")
         assert process.exit_code() == 0
         (told,) = process.all("dead_lettered")
@@ -254,9 +239,9 @@ def test_no_message_is_too_large_to_become_a_dead_letter(
     producer.produce(topic, "fail with headers", headers=bomb)
     producer.produce(topic, "2", "k4")
     assert producer.flush(60) == 0
-    with consuming({**testapp, "TESTAPP_TOPIC": topic}) as consumers:
+    with Consumers({**testapp, "TESTAPP_TOPIC": topic}) as consumers:
         process = consumers.start("--until-end")
-        assert process.exit_code(PATIENCE) == 0
+        assert process.exit_code() == 0
     effects = postgres.execute("SELECT text FROM testapp_effect ORDER BY id").fetchall()
     assert effects == [("1",), ("2",)]
     first, second = topics.read(f"{topic}.dlt", at_least=2)
@@ -289,8 +274,8 @@ def test_a_large_message_that_can_be_compressed_is_kept_whole(
     )
     producer.produce(topic, large, "k")
     assert producer.flush(60) == 0
-    with consuming({**testapp, "TESTAPP_TOPIC": topic}) as consumers:
-        assert consumers.start("--until-end").exit_code(PATIENCE) == 0
+    with Consumers({**testapp, "TESTAPP_TOPIC": topic}) as consumers:
+        assert consumers.start("--until-end").exit_code() == 0
     (letter,) = topics.read(f"{topic}.dlt", at_least=1)
     assert (letter.value() or b"").decode() == large
 
@@ -301,9 +286,9 @@ def test_what_is_away_is_waited_for_and_what_is_wrong_is_named(
     nowhere = "127.0.0.1:1"
     testapp = {**testapp, "TESTAPP_TOPIC": "orders"}
     with (
-        consuming({**testapp, "KAFKA_BOOTSTRAP_SERVERS": nowhere}) as without_kafka,
-        consuming({**testapp, "DATABASE_URL": f"postgres://{nowhere}/x"}) as without_db,
-        consuming(testapp) as wrong,
+        Consumers({**testapp, "KAFKA_BOOTSTRAP_SERVERS": nowhere}) as without_kafka,
+        Consumers({**testapp, "DATABASE_URL": f"postgres://{nowhere}/x"}) as without_db,
+        Consumers(testapp) as wrong,
     ):
         waiting = [without_kafka.start(), without_db.start()]
         mistaken = wrong.start("--group", "biling")
@@ -382,5 +367,5 @@ def _count(table: OutboxTable, name: str) -> int:
     return int(table.execute(f"SELECT count(*) FROM {name}")[0][0])
 
 
-def _busy(consumers: list[Harvester]) -> list[Harvester]:
+def _busy(consumers: list[Process]) -> list[Process]:
     return [c for c in consumers if c.all("partitions_changed")[-1]["partitions"]]

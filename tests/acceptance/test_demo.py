@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from django_outbox.devstack import bootstrap
 from django_outbox.devstack.service import DevstackError
 from django_outbox.devstack.waiting import wait_while_moving
 from django_outbox.jars.find_java import find_java
+
+from ..processes import Process
 
 DEMO = Path(__file__).parents[2] / "example_project" / "demo.py"
 SMALL = ("--seconds", "3", "--rate", "20", "--no-lake")
@@ -72,26 +73,15 @@ def test_the_first_act_ends_with_a_table_of_kept_promises(
 
 
 def test_an_end_in_the_middle_leaves_nothing_running(elsewhere: dict[str, str]) -> None:
-    with subprocess.Popen(
-        [sys.executable, str(DEMO), "--seconds", "600", "--no-lake"],
-        env=elsewhere,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as demo:
-        assert demo.stdout
-        assert demo.stderr
-        try:
-            while "leads" not in (line := demo.stdout.readline()):
-                assert line, demo.stderr.read()
-            started = psutil.Process(demo.pid).children(recursive=True)
-            assert len(started) > 4
-            # As Ctrl-C does, which may be ignored where tests are started.
-            demo.send_signal(signal.SIGTERM)
-            assert demo.wait(60) == 130
-        finally:
-            demo.kill()
-        assert "Traceback" not in (said := demo.stderr.read())
+    command = [sys.executable, str(DEMO), "--seconds", "600", "--no-lake"]
+    with Process("demo", command, elsewhere) as demo:
+        demo.wait_for_output("leads", timeout=180)
+        started = psutil.Process(demo.pid).children(recursive=True)
+        assert len(started) > 4
+        # As Ctrl-C does, which may be ignored where tests are started.
+        demo.terminate()
+        assert demo.exit_code() == 130
+        assert "Traceback" not in (said := "\n".join(demo.log))
         assert "Nothing is left running" in said
     wait_while_moving(
         lambda: not any(process.is_running() for process in started),

@@ -11,13 +11,15 @@ from contextlib import suppress
 import psycopg
 import pytest
 
+from django_outbox.clock import boottime_ns
 from django_outbox.devstack import Stack
 
 from ..machine import SOAK
+from ..processes import Process
 from ..services import Topics
 from ..waiting import eventually
 from .auditing import Delivery, audit, deliveries
-from .harvesters import SESSION_TIMEOUT, Harvester, Harvesters, boottime_ns
+from .harvesters import SESSION_TIMEOUT, Harvesters
 from .standbys import LaggingStandby
 from .tables import OutboxTable, Server
 from .writing import Writers
@@ -188,7 +190,7 @@ def test_a_soak_with_every_fault(
     assert found.duplicates == 0
 
 
-def leading(running: list[Harvester]) -> Harvester:
+def leading(running: list[Process]) -> Process:
     """Who leads, once somebody does."""
     return eventually(lambda: [h for h in running if h.leads], what="a leader")[0]
 
@@ -198,7 +200,7 @@ def max_id(table: OutboxTable) -> int:
 
 
 def pause_inside_a_transaction(
-    leader: Harvester, writers: Writers, topics: Topics, topic: str
+    leader: Process, writers: Writers, topics: Topics, topic: str
 ) -> int:
     """Stop the leader while records of it are in the log and not committed."""
     for _ in range(50):

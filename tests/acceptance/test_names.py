@@ -10,10 +10,11 @@ import pytest
 
 from django_outbox.devstack import Stack
 
+from ..processes import Process
 from ..services import Topics, text_of
 from ..waiting import eventually
 from .conftest import environment_of
-from .harvesters import Harvester, Harvesters
+from .harvesters import Harvesters
 from .tables import OutboxTable, Server
 
 QUIET = {"ready", "leader_acquired", "meter_read"}
@@ -47,7 +48,7 @@ def sources(topics: Topics, topic: str, count: int) -> list[str]:
     return sorted(text_of(names["outbox-source"]) for names in headers)
 
 
-def refusal(harvester: Harvester) -> str:
+def refusal(harvester: Process) -> str:
     """The one line with which it ended."""
     assert harvester.exit_code() == 2
     lines = [line for line in harvester.log if not line.startswith("{")]
@@ -167,9 +168,9 @@ def test_a_database_that_is_renamed_keeps_its_names(
     renamed, harvesters = project(server.rename(table))
     after = harvesters.run("outbox", "status")
     assert after.exit_code() == 0
-    assert before.garbage[:2] == after.garbage[:2]
+    assert before.output[:2] == after.output[:2]
     name = f"outbox-leader-{renamed.identity}"
-    assert f"leader   topic {name}, group {name}" in after.garbage
+    assert f"leader   topic {name}, group {name}" in after.output
 
 
 def test_a_database_that_is_away_at_the_start_is_led_when_it_comes(

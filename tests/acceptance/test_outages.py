@@ -9,18 +9,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from django_outbox.clock import boottime_ns
 from django_outbox.devstack import Stack
 from django_outbox.devstack.embedded_kafka import is_kafka_there
 from django_outbox.devstack.embedded_postgres import is_postgres_there
 
 from ..services import Topics
 from .auditing import audit, deliveries
-from .harvesters import (
-    HEARTBEAT_TIMEOUT,
-    SESSION_TIMEOUT,
-    Harvesters,
-    boottime_ns,
-)
+from .harvesters import HEARTBEAT_TIMEOUT, SESSION_TIMEOUT, Harvesters
 from .proxies import SilentProxy
 from .tables import OutboxTable, Server
 from .writing import Writers

@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from ..processes import Process
 from ..services import Topics
 from ..waiting import eventually
-from .harvesters import Harvester
-from .test_consumers import PATIENCE, Consumers, consuming, send
+from .test_consumers import Consumers, send
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def testapp(
 
 @pytest.fixture
 def consumers(testapp: dict[str, str]) -> Iterator[Consumers]:
-    with consuming(testapp) as consumers:
+    with Consumers(testapp) as consumers:
         yield consumers
 
 
@@ -58,16 +58,16 @@ def create_again(admin: AdminClient, topics: Topics, topic: str) -> None:
     topics.create(topic)
 
 
-def run_to_end(consumers: Consumers, *arguments: str) -> Harvester:
+def run_to_end(consumers: Consumers, *arguments: str) -> Process:
     process = consumers.start("--until-end", *arguments)
-    assert process.exit_code(PATIENCE) == 0
+    assert process.exit_code() == 0
     return process
 
 
 def refusal(consumers: Consumers) -> str:
     """What a consumer says that ends at once."""
     process = consumers.start("--until-end")
-    assert process.exit_code(PATIENCE) == 2
+    assert process.exit_code() == 2
     (line,) = [line for line in process.log if line.startswith("CommandError")]
     return line
 
@@ -101,7 +101,6 @@ def test_a_topic_that_was_created_again_is_refused_until_it_is_rewound(
         [sys.executable, "-m", "django", *arguments],
         env=testapp,
         check=True,
-        timeout=PATIENCE,
     )
     run_to_end(consumers)
     assert effects(postgres)[10:] == new
@@ -119,7 +118,7 @@ def test_a_topic_that_is_created_again_under_a_consumer_ends_it(
     eventually(lambda: len(effects(postgres)) == 10, what="effects")
     create_again(admin, topics, topic)
     send(topics.servers, topic, [f"new {n}" for n in range(3)])
-    assert process.exit_code(PATIENCE) == 2
+    assert process.exit_code() == 2
     process.wait_for_log(f"manage.py outbox rewind {process.all('ready')[0]['group']}")
     run_to_end(consumers, "--from-beginning")
     assert effects(postgres)[10:] == ["new 0", "new 1", "new 2"]

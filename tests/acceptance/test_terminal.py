@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from ..processes import MANAGE
 from ..terminals import Terminal
-from .harvesters import MANAGE
 from .tables import OutboxTable
 
 ELECTED = [sys.executable, str(MANAGE), "runharvester", "--name", "one"]

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from django_outbox.settings.options import OutboxSettings
 
-from ..acceptance.harvesters import Harvester
+from ..processes import Process
 from ..waiting import eventually
 from .session import Session
 from .sides import AT_LEAST_ONCE
@@ -50,7 +50,7 @@ def takeovers(case: str, times: int) -> list[float]:
 
     with ExitStack() as started:
 
-        def start() -> Harvester:
+        def start() -> Process:
             name = f"harvester-{next(numbers)}"
             harvester = AT_LEAST_ONCE.start(name=name, group=group)
             started.callback(harvester.end)
@@ -75,7 +75,7 @@ def takeovers(case: str, times: int) -> list[float]:
     return taken
 
 
-def end(leader: Harvester, case: str) -> int:
+def end(leader: Process, case: str) -> int:
     """End a leader; return the moment."""
     if case in GRACEFUL:
         return leader.terminate()

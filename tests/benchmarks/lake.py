@@ -39,8 +39,8 @@ import psutil
 
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
+from ..processes import manage
 from ..services import Topics
-from .servers import manage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,10 +17,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from ..processes import ROOT
 from . import targets
 from .plots import draw
 from .readings import Book, Summary, shown
-from .servers import ROOT
 
 PAGE: Final = ROOT / "docs" / "performance.md"
 FOLDER: Final = ROOT / "docs" / "performance"

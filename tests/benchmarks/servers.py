@@ -8,19 +8,15 @@ server's `wal_level` whether Debezium takes part.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 
 from django_outbox.devstack import Stack, devstack
 from django_outbox.devstack.embedded_postgres import EmbeddedPostgres
 
-ROOT = Path(__file__).resolve().parents[2]
-MANAGE = ROOT / "example_project" / "manage.py"
+from ..processes import manage
 
 
 @contextmanager
@@ -43,11 +39,6 @@ def servers() -> Iterator[Stack]:
         if own is not None:
             del os.environ["DATABASE_URL"]
             own.close()
-
-
-def manage(*arguments: str) -> None:
-    """Run a command of the example project to its end."""
-    subprocess.run([sys.executable, str(MANAGE), *arguments], check=True)
 
 
 def connect() -> psycopg.Connection:

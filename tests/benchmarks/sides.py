@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Final, Protocol
 from uuid import uuid4
 
-from ..acceptance.harvesters import Harvester
 from ..acceptance.tables import project_environment
+from ..processes import MANAGE, Process
 from ..waiting import eventually
-from .servers import MANAGE, connect
+from .servers import connect
 from .workload import Workload
 
 PATIENCE: Final = 1800.0
@@ -72,7 +72,7 @@ class HarvesterSide:
 
     def drain(self, workload: Workload, topic: str) -> Drained:
         workload.fill(topic)
-        with self._started("--drain") as harvester:
+        with self.start("--drain") as harvester:
             before = _cpu_of_children()
             acquired = harvester.wait_for("leader_acquired")
             begun = harvester.cpu_seconds()
@@ -85,8 +85,8 @@ class HarvesterSide:
         return Drained(seconds=seconds, cpu_seconds=cpu, memory=memory)
 
     @contextmanager
-    def running(self, topic: str = "") -> Iterator[Harvester]:
-        with self._started() as harvester:
+    def running(self, topic: str = "") -> Iterator[Process]:
+        with self.start() as harvester:
             harvester.wait_for("leader_acquired")
             yield harvester
             harvester.terminate()
@@ -100,18 +100,11 @@ class HarvesterSide:
             **self.variables,
         }
 
-    def start(self, *arguments: str, name: str, group: str = "") -> Harvester:
+    def start(self, *arguments: str, name: str = "", group: str = "") -> Process:
         """Start one process more; `end()` it."""
+        name = name or self.name.replace(" ", "-")
         command = ["runharvester", "--name", name, "--log-format", "json", *arguments]
-        return Harvester(name, command_of(*command), self.environment(group))
-
-    @contextmanager
-    def _started(self, *arguments: str) -> Iterator[Harvester]:
-        harvester = self.start(*arguments, name=self.name.replace(" ", "-"))
-        try:
-            yield harvester
-        finally:
-            harvester.end()
+        return Process(name, command_of(*command), self.environment(group))
 
 
 AT_LEAST_ONCE: Final = HarvesterSide("at-least-once")

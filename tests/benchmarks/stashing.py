@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from uuid import uuid4
 
-from .servers import ROOT
+from ..processes import ROOT
 from .session import Session
 from .workload import empty
 

@@ -15,9 +15,10 @@ from confluent_kafka import Message
 
 from django_outbox.devstack import Stack
 from tests.acceptance.auditing import Audit, audit, deliveries
-from tests.acceptance.harvesters import FAST, Event, Harvester, Harvesters
+from tests.acceptance.harvesters import FAST, Harvesters
 from tests.acceptance.tables import OutboxTable
 from tests.acceptance.writing import Ledger, Writers
+from tests.processes import Event, Process
 from tests.services import text_of
 from tests.waiting import eventually
 
@@ -80,7 +81,7 @@ class Federation:
             assert harvester.exit_code() == 0
         self.mend(only=[number])
 
-    def running(self, number: int) -> list[Harvester]:
+    def running(self, number: int) -> list[Process]:
         return [h for h in self._harvesters[number].all if h.is_running]
 
     def kill(self, number: int) -> None:

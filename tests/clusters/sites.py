@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from django_outbox.devstack.replication import Replicas
 from tests.acceptance.tables import project_environment
-
-MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
+from tests.processes import manage
 
 
 class Sites:
@@ -42,16 +38,7 @@ class Sites:
 
     def manage(self, number: int, *arguments: str) -> str:
         """Run a command of the example project in one cluster."""
-        ran = subprocess.run(
-            [sys.executable, str(MANAGE), *arguments],
-            env=self.environment(number),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
+        return manage(*arguments, environment=self.environment(number))
 
     def sql(self, number: int, query: str, values: Any = None) -> list[Any]:
         """Run a statement in one cluster; return the rows, as values if of one."""

@@ -14,9 +14,9 @@ from statistics import median
 import pytest
 from confluent_kafka import Message
 
+from django_outbox.clock import boottime_ns
 from django_outbox.devstack import Stack
 from tests.acceptance.auditing import PARTITIONS, Audit
-from tests.acceptance.harvesters import boottime_ns
 from tests.acceptance.writing import Writers
 from tests.clusters.federation import SETTLED, Federation, federation, latencies
 from tests.services import Topics

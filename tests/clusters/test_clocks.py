@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from django_outbox.clock import boottime_ns
 from django_outbox.devstack import Stack
 from tests.acceptance.auditing import PARTITIONS
-from tests.acceptance.harvesters import boottime_ns
 from tests.clusters.federation import Federation, federation, latencies
 from tests.machine import require_libfaketime
 from tests.services import Topics

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from django_outbox.devstack import Stack
 
+from ..processes import Process
+from ..waiting import eventually
 from .conftest import BUILD, QUICKSTART
 from .interpreters import Combination, combinations
 from .page import Addition, Command, matches, steps
@@ -99,18 +100,14 @@ class Follower:
         self, step: Command, folder: Path, services: dict[str, str]
     ) -> list[str]:
         """Run the devstack, which finds the session's services; return its lines."""
-        with subprocess.Popen(
-            [BASH, "-c", f". .venv/bin/activate; exec {step.text}"],
-            cwd=folder,
-            env=services,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            try:
-                assert process.stdout is not None
-                printed = [process.stdout.readline().strip() for _ in step.shown]
-            finally:
-                process.terminate()
+        command = [BASH, "-c", f". .venv/bin/activate; exec {step.text}"]
+        with Process("devstack", command, services, cwd=folder) as process:
+            eventually(
+                lambda: len(process.output) >= len(step.shown), what=process.report
+            )
+            process.terminate()
+            process.exit_code()
+        printed = process.output[: len(step.shown)]
         assert all(map(matches, step.shown, printed)), printed
         return printed
 

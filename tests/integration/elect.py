@@ -37,11 +37,10 @@ def main(name: str, group: str, bootstrap_servers: str) -> None:
 
     def tell(event: Event) -> None:
         line = {
-            "name": name,
             "event": event.kind,
             "leader_id": event.leader_id,
-            "at": event.boottime_ns / 1e9,
-            "trusted_until": trusted_until,
+            "boottime_ns": event.boottime_ns,
+            "trusted_until_ns": round(trusted_until * 1e9),
         }
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()

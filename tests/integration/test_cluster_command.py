@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
@@ -18,7 +16,7 @@ from pytest_django import Settings
 from django_outbox import open_series, stash
 from django_outbox.checks import check_tables
 from django_outbox.models import OutboxRecord, ParkedRecord, StagedRecord
-from tests.acceptance.harvesters import MANAGE
+from tests.acceptance.harvesters import Harvesters
 from tests.waiting import eventually
 
 INSERT = "INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', 'k')"
@@ -221,20 +219,11 @@ def test_writers_go_on_meanwhile_and_no_id_is_drawn_between_two_schemes(
 def test_a_harvester_refuses_a_database_that_is_not_its_clusters(
     child_environment: dict[str, str],
 ) -> None:
-    ran = subprocess.run(
-        [sys.executable, str(MANAGE), "runharvester", "--log-format", "json"],
-        env={
-            **child_environment,
-            "DJANGO_SETTINGS_MODULE": "config.settings",
-            "OUTBOX_CLUSTERS_COUNT": "2",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert ran.returncode == 2
-    assert ran.stdout == ""
-    (line,) = ran.stderr.splitlines()
+    settings = {"DJANGO_SETTINGS_MODULE": "config.settings"}
+    with Harvesters({**child_environment, **settings}) as harvesters:
+        refused = harvesters.start(OUTBOX_CLUSTERS_COUNT="2")
+        assert refused.exit_code() == 2
+    assert refused.events == refused.output == []
+    (line,) = refused.log
     assert "CLUSTER_ID: " in line
     assert "Run `manage.py outbox cluster init`." in line

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from confluent_kafka import Producer
 from django_outbox.devstack import Stack
 from django_outbox.jars.resolver import default_cache
 from tests.machine import IN_BACKGROUND
+from tests.processes import Process
 from tests.services import Topics
 from tests.waiting import eventually
 
@@ -104,24 +104,15 @@ def elsewhere(private_services: Stack, tmp_path: Path) -> Iterator[dict[str, str
 def test_the_command_prints_the_variables_and_leaves_nothing_running(
     number: signal.Signals, elsewhere: dict[str, str]
 ) -> None:
-    with subprocess.Popen(
-        # In the background of a script, where SIGINT is ignored from the start.
-        [*IN_BACKGROUND, sys.executable, "-m", "django_outbox.devstack"],
-        env=elsewhere,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as ended:
-        try:
-            assert ended.stdout
-            lines = [ended.stdout.readline().strip() for _ in range(2)]
-            (database_url, servers) = [line.partition("=")[2] for line in lines]
-            psycopg.connect(database_url).close()
-            Topics(servers).create()
-            ended.send_signal(number)
-            assert ended.wait(20) == (-number if number == signal.SIGKILL else 0)
-        finally:
-            ended.kill()
+    # In the background of a script, where SIGINT is ignored from the start.
+    command = [*IN_BACKGROUND, sys.executable, "-m", "django_outbox.devstack"]
+    with Process("devstack", command, elsewhere) as ended:
+        ended.wait_for_output("KAFKA_BOOTSTRAP_SERVERS=", timeout=180)
+        (database_url, servers) = [line.partition("=")[2] for line in ended.output]
+        psycopg.connect(database_url).close()
+        Topics(servers).create()
+        ended.signal(number)
+        assert ended.exit_code() == (-number if number == signal.SIGKILL else 0)
     folder = Path(elsewhere["TMPDIR"])
     eventually(lambda: not list(folder.iterdir()), what="the end of its folders")
     with pytest.raises(psycopg.OperationalError):

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -23,51 +18,10 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from django_outbox.devstack import Stack
+from tests.acceptance.harvesters import Harvesters
+from tests.processes import manage
 from tests.services import Topics
 from tests.waiting import eventually
-
-MANAGE = Path(__file__).parents[2] / "example_project" / "manage.py"
-PATIENCE = 60.0
-
-
-class Worker:
-    """One `runharvester`, and the events that it tells."""
-
-    def __init__(self, environment: dict[str, str], name: str) -> None:
-        self.name = name
-        self.events: list[dict[str, Any]] = []
-        harvest = ["runharvester", "--name", name, "--log-format", "json"]
-        self.process = subprocess.Popen(
-            [sys.executable, str(MANAGE), *harvest],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._told: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def wait_for(self, event: str) -> dict[str, Any]:
-        """Return the next event of this kind."""
-        while (told := self._told.get(timeout=PATIENCE))["event"] != event:
-            pass
-        return told
-
-    def signal(self, number: int) -> int:
-        """Send a signal that ends it; return its exit code."""
-        self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def _listen(self) -> None:
-        assert self.process.stdout
-        with self.process.stdout:
-            for line in self.process.stdout:
-                event = json.loads(line)
-                self.events.append(event)
-                self._told.put(event)
 
 
 class Example:
@@ -75,26 +29,11 @@ class Example:
 
     def __init__(self, environment: dict[str, str]) -> None:
         self.environment = environment
-        self.workers: list[Worker] = []
+        self.workers = Harvesters(environment)
 
     def manage(self, *arguments: str) -> str:
         """Run a command to its end; return what it printed."""
-        ended = subprocess.run(
-            [sys.executable, str(MANAGE), *arguments],
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stdout
-        return ended.stdout
-
-    def work(self, name: str) -> Worker:
-        """Start a harvester; the test's end ends it."""
-        self.workers.append(Worker(self.environment, name))
-        return self.workers[-1]
+        return manage(*arguments, environment=self.environment)
 
     def place(self, count: int) -> None:
         """Place orders, each in a transaction of its own."""
@@ -150,13 +89,8 @@ def example(services: Stack, topics: Topics) -> Iterator[Example]:
             }
         )
         example.manage("migrate", "--verbosity", "0")
-        yield example
-        for worker in example.workers:
-            worker.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    eventually(condition)
+        with example.workers:
+            yield example
 
 
 def test_the_examples_own_tests_pass(example: Example) -> None:
@@ -198,17 +132,18 @@ def test_invoices_are_written_by_one_leader_after_the_other(
     example: Example, how: signal.Signals
 ) -> None:
     """However the first one ends, and while orders keep coming."""
-    first = example.work("first")
+    first = example.workers.start(name="first")
     former = first.wait_for("leader_acquired")["leader_id"]
-    second = example.work("second")
+    second = example.workers.start(name="second")
     second.wait_for("ready")
     example.place(60)
-    until(lambda: len(example.invoices()) == 60)
+    eventually(lambda: len(example.invoices()) == 60)
 
-    code = first.signal(how)
+    first.signal(how)
+    code = first.exit_code()
     example.place(60)
     present = second.wait_for("leader_acquired")["leader_id"]
-    until(lambda: len(example.invoices()) == 120)
+    eventually(lambda: len(example.invoices()) == 120)
 
     assert code == (0 if how == signal.SIGTERM else -how)
     # In groups: neither wrote between two invoices of the other.
@@ -219,22 +154,22 @@ def test_invoices_are_written_by_one_leader_after_the_other(
 def test_a_leader_that_was_frozen_writes_no_invoice_after_its_successors(
     example: Example,
 ) -> None:
-    first = example.work("first")
+    first = example.workers.start(name="first")
     former = first.wait_for("leader_acquired")["leader_id"]
-    second = example.work("second")
+    second = example.workers.start(name="second")
     second.wait_for("ready")
     example.place(20)
-    until(lambda: len(example.invoices()) == 20)
+    eventually(lambda: len(example.invoices()) == 20)
 
-    first.process.send_signal(signal.SIGSTOP)
+    first.pause()
     present = second.wait_for("leader_acquired")["leader_id"]
     example.place(20)
-    until(lambda: len(example.invoices()) == 40)
-    first.process.send_signal(signal.SIGCONT)
+    eventually(lambda: len(example.invoices()) == 40)
+    first.resume()
     example.place(20)
     assert first.wait_for("leader_fenced")["leader_id"] == former
     example.place(20)
-    until(lambda: len(example.invoices()) == 80)
+    eventually(lambda: len(example.invoices()) == 80)
 
     writers = [leader_id for leader_id, _ in groupby(example.invoices())]
     assert writers == [former, present]

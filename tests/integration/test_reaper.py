@@ -12,6 +12,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -21,11 +22,9 @@ from confluent_kafka import Message
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.acceptance.harvesters import Harvester
+from tests.processes import ROOT, Process, Processes
 from tests.services import Topics, text_of
 from tests.waiting import eventually
-
-ROOT = Path(__file__).parents[2]
 
 PAGE = ROOT / "docs" / "howto" / "standalone.md"
 
@@ -105,24 +104,14 @@ logging:
 
 
 @pytest.fixture
-def reap(file: Path) -> Iterator[Callable[..., Harvester]]:
+def reap(file: Path) -> Iterator[Callable[..., Process]]:
     """Start a process of standalone mode, which ends with the test at the latest."""
     unset = ("DJANGO_SETTINGS_MODULE", "DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS")
     environment = {name: v for name, v in os.environ.items() if name not in unset}
     environment["PYTHONPATH"] = str(ROOT)
-    processes = []
-
-    def start(*arguments: str) -> Harvester:
-        command = [sys.executable, "-m", "django_outbox", "reap", "-f", str(file)]
-        process = Harvester(
-            "reaper", [*command, "--log-format", "json", *arguments], environment
-        )
-        processes.append(process)
-        return process
-
-    yield start
-    for process in processes:
-        process.end()
+    command = [sys.executable, "-m", "django_outbox", "reap", "-f", str(file)]
+    with Processes(environment) as processes:
+        yield partial(processes.launch, "reaper", *command, "--log-format", "json")
 
 
 def pump(
@@ -157,7 +146,7 @@ def headers(message: Message) -> list[tuple[str, str]]:
 
 
 def test_rows_of_plain_sql_reach_kafka_in_order(
-    reap: Callable[..., Harvester],
+    reap: Callable[..., Process],
     postgres: psycopg.Connection,
     table: sql.Identifier,
     topics: Topics,
@@ -192,12 +181,12 @@ def test_rows_of_plain_sql_reach_kafka_in_order(
     process.terminate()
     assert process.exit_code() == 0, process.report()
     assert process.events[-1]["event"] == "stopped"
-    assert process.garbage == []
+    assert process.output == []
     assert any("sendConcurrency has no effect" in line for line in process.log)
 
 
 def test_a_table_without_an_identity_needs_names(
-    reap: Callable[..., Harvester], table: sql.Identifier, file: Path
+    reap: Callable[..., Process], table: sql.Identifier, file: Path
 ) -> None:
     text = re.sub(r"  leader(Topic|GroupID): .*\n", "", file.read_text("utf-8"))
     file.write_text(text, "utf-8")
@@ -210,7 +199,7 @@ def test_a_table_without_an_identity_needs_names(
 
 
 def test_a_second_process_takes_over(
-    reap: Callable[..., Harvester],
+    reap: Callable[..., Process],
     postgres: psycopg.Connection,
     table: sql.Identifier,
     topics: Topics,
@@ -233,7 +222,7 @@ def test_a_second_process_takes_over(
 
 
 def test_a_drain_ends_when_the_table_is_empty(
-    reap: Callable[..., Harvester],
+    reap: Callable[..., Process],
     postgres: psycopg.Connection,
     table: sql.Identifier,
     topics: Topics,
@@ -248,7 +237,7 @@ def test_a_drain_ends_when_the_table_is_empty(
 
 
 def test_the_sql_in_the_documentation_works(
-    reap: Callable[..., Harvester],
+    reap: Callable[..., Process],
     postgres: psycopg.Connection,
     schema: sql.Identifier,
     topics: Topics,
@@ -267,13 +256,13 @@ def test_the_sql_in_the_documentation_works(
 
 
 def test_a_wrong_file_ends_the_process_with_2(
-    reap: Callable[..., Harvester], file: Path
+    reap: Callable[..., Process], file: Path
 ) -> None:
     """One line on standard error, none on standard output."""
     file.write_text("harvest: {limits: {heartbeatTimeout: 5 s}}")
     process = reap()
     assert process.exit_code() == 2
-    assert process.events == process.garbage == []
+    assert process.events == process.output == []
     assert process.log == [
         f"python -m django_outbox reap: {file}: harvest.limits.heartbeatTimeout: "
         "'5 s' is not a duration such as 500ms, 1s or 1m30s."

@@ -19,8 +19,10 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from ...acceptance.harvesters import Harvester, boottime_ns
+from django_outbox.clock import boottime_ns
+
 from ...acceptance.tables import project_environment
+from ...processes import Process
 from ...waiting import eventually
 from ..servers import connect
 from ..sides import PATIENCE, Drained, Running
@@ -54,7 +56,8 @@ class PackageSide:
             self._fill(workload, topic)
             connection.execute(f"VACUUM ANALYZE {table}")
             connection.execute("CHECKPOINT")
-            with self._relay() as relay:
+            command = [str(self.python), "-m", "project", "relay", self.name]
+            with Process(self.name, command, self._environment()) as relay:
                 begun = relay.wait_for("begun")
 
                 def is_drained() -> bool:
@@ -80,15 +83,6 @@ class PackageSide:
     def _fill(self, workload: Workload, topic: str) -> None:
         numbers = (workload.records, workload.keys, workload.size)
         self._run("-m", "project", "fill", self.name, topic, *map(str, numbers))
-
-    @contextmanager
-    def _relay(self) -> Iterator[Harvester]:
-        command = [str(self.python), "-m", "project", "relay", self.name]
-        relay = Harvester(self.name, command, self._environment())
-        try:
-            yield relay
-        finally:
-            relay.end()
 
     def _run(self, *arguments: str) -> None:
         command = [str(self.python), *arguments]
