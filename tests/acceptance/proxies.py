@@ -62,8 +62,9 @@ class SilentProxy:
             for key, _ in self._selector.select():
                 if key.fileobj is self._listener:
                     self._accept()
-                elif key.fd in self._selector.get_map():
-                    # Its other end may have ended both a moment ago.
+                elif self._selector.get_map().get(key.fd) is key:
+                    # Else its other end has ended both a moment ago, and a new
+                    # connection may have the number already.
                     assert isinstance(key.fileobj, socket.socket)
                     self._forward(key.fileobj, *key.data)
 
