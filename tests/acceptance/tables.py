@@ -80,6 +80,8 @@ class Server:
             environment={
                 **project_environment(),
                 "DATABASE_URL": self._url_of(name),
+                # The project's checks want an address; nobody connects to it.
+                "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
                 "OUTBOX_TABLE": table,
             },
         )
