@@ -98,6 +98,8 @@ def _mpr_worker(wiring: _Wiring) -> RelayWorker:
         max_in_flight=o.MAX_IN_FLIGHT,
         mark_batch=o.MARK_BATCH,
         marks_in_memory=o.MARKS == "memory",
+        max_in_flight_per_key=0 if o.is_pipelined else 1,
+        delivery_timeout=o.DELIVERY_TIMEOUT,
         **_of_either(o),
     )
     return RelayWorker(

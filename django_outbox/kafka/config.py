@@ -62,6 +62,17 @@ def producer_config(options: OutboxSettings) -> KafkaConfig:
     return _producer_config(options, {"linger.ms": 0})
 
 
+def pipelined_config(options: OutboxSettings) -> KafkaConfig:
+    """Properties of a producer with any number of records of a key in flight."""
+    return {
+        **producer_config(options),
+        # Behind a record that the broker refuses for good, nothing more is sent.
+        "enable.gapless.guarantee": True,
+        # That does not hold for records that time out, so the relay watches the time.
+        "message.timeout.ms": 0,
+    }
+
+
 def _producer_config(options: OutboxSettings, own: KafkaConfig) -> KafkaConfig:
     """Put a producer's own defaults below the project's properties."""
     return {

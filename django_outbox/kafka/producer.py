@@ -5,14 +5,10 @@ librdkafka batches and sends records on its own threads; `poll()` serves the
 delivery reports. A record counts as delivered once its report has no error and
 an offset.
 
-There are three clients, each created at first use. *Quick* sends at once. *Bulk*
-waits some milliseconds for more records: with many records in flight this makes
-large batches, which cost the broker and this process much less. Only one record
-of each key is in flight then, so a hot key never waits. *Alone* puts every
-record into its own batch, since a broker that refuses a batch does not say which
-record is at fault. The three keep the order of a key: its next record is
-produced when the previous one is settled, and a record that failed is sent by the
-same client again, whose idempotence rejects a late copy.
+Records that may be refused are sent *apart*, by a client of their own: each in its own
+batch, since a broker that refuses a batch does not say which record is at fault, and
+because a refusal ends a pipelined client. The two clients keep the order of a key: the
+relay has no two of its records in flight while one of them is sent apart.
 """
 
 from __future__ import annotations
@@ -24,7 +20,6 @@ import time
 import weakref
 from collections.abc import Mapping
 from functools import partial
-from math import inf
 from typing import Final, Literal, TypeAlias
 
 from confluent_kafka import KafkaError as DriverError
@@ -44,7 +39,7 @@ from ..relay.ports import Settled
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
 from .clients import RAISED, driver_error, make
-from .config import KafkaConfig, producer_config, redacted
+from .config import KafkaConfig, pipelined_config, producer_config, redacted
 from .failures import failure, no_offset
 
 logger = logging.getLogger(__name__)
@@ -52,19 +47,10 @@ logger = logging.getLogger(__name__)
 PURGE_TIMEOUT: Final = 1.0
 """Seconds to wait for the reports of purged records, which need no broker."""
 
-BULK_THRESHOLD: Final = 32
-"""Records in flight from which on records are sent by the bulk client."""
-
-
-ClientKind: TypeAlias = Literal["quick", "bulk", "alone"]
+ClientKind: TypeAlias = Literal["common", "apart"]
 """The client that sends a record."""
 
-_CLIENT_PROPERTIES: Final[Mapping[ClientKind, KafkaConfig]] = {
-    "quick": {},
-    "bulk": {"linger.ms": 4},
-    "alone": {"batch.num.messages": 1, "linger.ms": 0},
-}
-"""Properties of each kind of client, over the common ones."""
+_APART: Final[KafkaConfig] = {"batch.num.messages": 1, "linger.ms": 0}
 
 
 class KafkaProducer:
@@ -79,35 +65,27 @@ class KafkaProducer:
     """
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
-        self._config = producer_config(options)
-        if name:
-            self._config["client.id"] = name
+        own = {"client.id": name} if name else {}
+        self._config = producer_config(options) | own
+        common = pipelined_config if options.is_pipelined else producer_config
+        self._configs: Mapping[ClientKind, KafkaConfig] = {
+            "common": common(options) | own,
+            "apart": self._config | _APART,
+        }
         self._envelope = Envelope(options)
         self._errors = _ProducerErrors(
             "producer", action="produce", config=self._config
         )
         self._clients: dict[ClientKind, Client] = {}
-        self._in_flight = 0
         self._works = False
         """Whether a record has arrived since the last poll."""
-        self._failed_by: dict[str, ClientKind] = {}
-        """The kind of client by which a record failed, by message id."""
-        # A project that sets linger.ms has chosen for all records.
-        chosen = {**options.KAFKA, **options.PRODUCER_KAFKA}
-        self._bulk_threshold = inf if "linger.ms" in chosen else BULK_THRESHOLD
         _producers.add(self)
 
     def produce(
         self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
     ) -> None:
         headers = self._envelope.headers(record, leader_id)
-        kind: ClientKind = (
-            "bulk" if self._in_flight >= self._bulk_threshold else "quick"
-        )
-        if self._failed_by:
-            kind = self._failed_by.pop(record.message_id, kind)
-        if alone:
-            kind = "alone"
+        kind: ClientKind = "apart" if alone else "common"
         client = self._clients.get(kind)
         if client is None:
             client = self._connect(kind)
@@ -127,7 +105,6 @@ class KafkaProducer:
         except KafkaException as error:
             # Only this record was examined, so the error is certainly about it.
             raise self._failure(error.args[0], is_alone=True) from error
-        self._in_flight += 1
 
     def poll(self, timeout: float) -> int:
         clients = list(self._clients.values())
@@ -143,7 +120,6 @@ class KafkaProducer:
             self._works = False
             if self._errors.is_failing:
                 self._errors.recovered()
-        self._in_flight = sum(map(len, clients))
         return served
 
     def purge(self) -> None:
@@ -158,8 +134,6 @@ class KafkaProducer:
 
     def close(self) -> None:
         self._clients.clear()
-        self._failed_by.clear()
-        self._in_flight = 0
 
     def abandon(self) -> None:
         """
@@ -176,7 +150,7 @@ class KafkaProducer:
     def _connect(self, kind: ClientKind) -> Client:
         if self._errors.fault:
             raise self._errors.fault
-        config = self._config | _CLIENT_PROPERTIES[kind]
+        config = self._configs[kind]
         logger.debug("Producing with %s", redacted(config))
         try:
             client = make(Client, config | self._errors.callbacks)
@@ -198,15 +172,17 @@ class KafkaProducer:
             self._works = True
             settled(record, None)
             return
-        is_alone = kind == "alone"
-        failed = self._failure(error, is_alone=is_alone) if error else no_offset()
-        if not isinstance(failed, RecordPoisoned):
-            # That client may still send a late copy of it.
-            self._failed_by[record.message_id] = kind
-        settled(record, failed)
+        is_alone = kind == "apart"
+        settled(
+            record, self._failure(error, is_alone=is_alone) if error else no_offset()
+        )
 
     def _failure(self, error: DriverError, *, is_alone: bool) -> DeliveryFailed:
-        return self._errors.fault or failure(error, is_alone=is_alone)
+        failed = failure(error, is_alone=is_alone)
+        if isinstance(failed, RecordPoisoned):
+            # A pipelined client breaks because of it: this is the record.
+            return failed
+        return self._errors.fault or failed
 
 
 class _ProducerErrors(ClientErrors):

@@ -61,9 +61,11 @@ releaser.py            moves staged messages that are due into the outbox
 What holds
 ==========
 
-*At most one record of a lane is in an unknown state.* The barrier is lowered
-after the purge is committed, not at the acknowledgement. So after any crash
-only the last record of a lane can be sent again, and never behind a later one.
+*First deliveries of a lane are in order.* With one record of a lane in flight, the
+barrier is lowered after the purge is committed, not at the acknowledgement: after any
+crash only the last record of a lane can be sent again. With any number in flight (the
+default), the producer sends nothing behind a failure, and what was not acknowledged is
+sent again in order by the next producer.
 
 *Nothing is lost.* A row leaves the table only after a delivery report without
 error and with an offset. A mark claims every row that this leader id has not
@@ -99,8 +101,9 @@ purge or park affects    Another leader has marked these rows, or a statement of
 too few rows, or a mark  a former leader id took effect late: force-remark.
 returns rows that are
 queued here already
-producer broken          It is discarded, its records no longer count as in
-                         flight, force-remark, and the next one is built.
+producer broken          It is discarded. With any number of a lane in flight, what
+                         was not acknowledged is queued again; otherwise
+                         force-remark. Then the next one is built.
 lease over               Stand down: forget the queue, discard the producer.
 table unavailable        Retry; after a deadline, resign leadership.
 another cluster's rows   Overdue for their own relay: the sweep finds them, and

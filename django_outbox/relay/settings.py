@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from .retry import RetryPolicy
 
@@ -38,3 +39,8 @@ class DispatchSettings(RelaySettings):
     """Rows that one mark claims at most."""
     marks_in_memory: bool = False
     """Whether a sweep has to find what marks in memory may have passed."""
+    max_in_flight_per_key: int = 1
+    """Records of one key produced and not settled; 0: any number."""
+    delivery_timeout: float = inf
+    """Seconds after which a record that is not acknowledged has failed; with any
+    number of a key in flight, this is not left to the producer."""

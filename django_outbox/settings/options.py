@@ -70,6 +70,9 @@ class OutboxSettings:
     5 s."""
     MAX_IN_FLIGHT: int = 2000
     """W: most records produced and not settled; bounds duplicates after a crash."""
+    MAX_IN_FLIGHT_PER_KEY: int = 0
+    """Most records of one key among these; 0: any number. With 1, at most the last
+    record of a key is sent again after a crash; MARKS = "table" always has 1."""
     MAX_IN_FLIGHT_BYTES: int = 32 * 1024 * 1024
     """Most bytes of values and headers of records read and not settled."""
     MARKS: str = "memory"
@@ -175,6 +178,15 @@ class OutboxSettings:
     def page_bytes(self) -> int:
         """Bytes of one page of the table: one is sent while the next one is read."""
         return self.MAX_IN_FLIGHT_BYTES // 2
+
+    @property
+    def is_pipelined(self) -> bool:
+        """Whether any number of records of a key may be in flight, at least once."""
+        return (
+            self.MARKS == "memory"
+            and not self.is_exactly_once
+            and self.MAX_IN_FLIGHT_PER_KEY == 0
+        )
 
     @property
     def is_named(self) -> bool:

@@ -94,6 +94,7 @@ _AT_LEAST: Final = {
     "DATABASE_DEADLINE": 1.0,
     "DELIVERY_TIMEOUT": 0.1,
     "MAX_IN_FLIGHT": 1,
+    "MAX_IN_FLIGHT_PER_KEY": 0,
     "MAX_IN_FLIGHT_BYTES": 2,
     "MARK_BATCH": 1,
     "TRANSACTION_BATCH": 1,
@@ -117,6 +118,7 @@ _AT_LEAST: Final = {
 """Settings with a minimum."""
 
 _AT_MOST: Final = {
+    "MAX_IN_FLIGHT_PER_KEY": (1, "0 stands for any number"),
     "TRANSACTION_BATCH": (LARGEST_TRANSACTION, "its ledger must fit into one message"),
     "MAX_VALUE_BYTES": (LARGEST_VALUE, "the tables refuse larger values"),
     "CLUSTERS_COUNT": (MOST_CLUSTERS, "each cluster has a copy of all records"),

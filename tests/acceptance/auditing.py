@@ -76,7 +76,7 @@ class Audit:
     out_of_order: list[int] = field(default_factory=list)
     """Ids whose first delivery came after that of a later id of their key."""
     regressed: list[int] = field(default_factory=list)
-    """Ids at which the log of a key goes back, repeats of its last one aside."""
+    """Ids of repeats that are not where they may be."""
     spoilt: list[int] = field(default_factory=list)
     """Ids whose key, value, headers or partition are not what was written."""
     duplicates: int = 0
@@ -89,13 +89,37 @@ class Audit:
         return {name: ids for name in names if (ids := getattr(self, name))}
 
 
+class Run:
+    """The deliveries of one key, to see whether repeats follow their order."""
+
+    def __init__(self) -> None:
+        self._firsts: dict[int, int] = {}
+        self._last = -1
+
+    def goes_on_with(self, id: int) -> bool:
+        """Whether a record follows the last one, or goes back to one before it."""
+        place = self._firsts.setdefault(id, len(self._firsts))
+        last, self._last = self._last, place
+        return place <= last + 1
+
+
 def audit(
-    ledger: Ledger, deliveries: Iterable[Delivery], *, partitions: int = PARTITIONS
+    ledger: Ledger,
+    deliveries: Iterable[Delivery],
+    *,
+    partitions: int = PARTITIONS,
+    is_pipelined: bool = True,
 ) -> Audit:
-    """Audit one topic, given what it holds in the order of each partition."""
+    """
+    Audit one topic, given what it holds in the order of each partition.
+
+    Only the last record of a key may be repeated at once; with `is_pipelined` several
+    of its last ones, in their order: 1 2 3 | 2 3 4.
+    """
     found = Audit()
     seen: set[str] = set()
     highest: defaultdict[str, int] = defaultdict(int)
+    runs: defaultdict[str, Run] = defaultdict(Run)
     for delivery in deliveries:
         promise = ledger.committed.get(delivery.message_id)
         if promise is None:
@@ -115,7 +139,8 @@ def audit(
             or delivery.partition != partition_of(promise.key.encode(), partitions)
         ):
             found.spoilt.append(promise.id)
-        if promise.id < highest[promise.key]:
+        in_order = runs[promise.key].goes_on_with(promise.id)
+        if not (in_order if is_pipelined else promise.id >= highest[promise.key]):
             found.regressed.append(promise.id)
         if delivery.message_id in seen:
             found.duplicates += 1

@@ -9,6 +9,8 @@ kept to be shown when a test fails.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from typing import Final
 
 from django_outbox.clock import boottime_ns
 
@@ -24,6 +26,14 @@ FAST = {
 
 SESSION_TIMEOUT = 3.0
 HEARTBEAT_TIMEOUT = 1.4
+
+MODES: Final[Mapping[str, Mapping[str, str]]] = {
+    "pipelined": {},
+    "one-per-key": {"OUTBOX_MAX_IN_FLIGHT_PER_KEY": "1"},
+    "table": {"OUTBOX_MARKS": "table"},
+    "ledger": {"OUTBOX_DELIVERY": "exactly-once"},
+}
+"""Variables of each kind of relay."""
 
 
 class Harvesters(Processes):

@@ -57,11 +57,25 @@ def test_missing_and_unknown_records_are_found(ledger: Ledger) -> None:
 
 def test_a_record_behind_a_later_one_is_found(ledger: Ledger) -> None:
     found = audit_one(ledger, map(delivery, (1, 3, 2)))
-    assert found.broken == {"out_of_order": [2], "regressed": [2]}
+    assert found.broken == {"out_of_order": [2]}
 
 
-def test_a_repeat_behind_a_later_record_is_found(ledger: Ledger) -> None:
-    found = audit_one(ledger, map(delivery, (1, 2, 3, 2)))
+def test_repeats_in_their_order_may_follow_a_later_record(ledger: Ledger) -> None:
+    found = audit_one(ledger, map(delivery, (1, 2, 3, 2, 3)))
+    assert (found.broken, found.duplicates) == ({}, 2)
+
+
+def test_repeats_that_leave_one_out_are_found(ledger: Ledger) -> None:
+    found = audit_one(ledger, map(delivery, (1, 2, 3, 1, 3)))
+    assert (found.broken, found.duplicates) == ({"regressed": [3]}, 2)
+
+
+def test_with_one_in_flight_only_the_last_record_may_be_repeated(
+    ledger: Ledger,
+) -> None:
+    found = audit_one(ledger, map(delivery, (1, 2, 3, 3)), is_pipelined=False)
+    assert (found.broken, found.duplicates) == ({}, 1)
+    found = audit_one(ledger, map(delivery, (1, 2, 3, 2)), is_pipelined=False)
     assert (found.broken, found.duplicates) == ({"regressed": [2]}, 1)
 
 

@@ -8,7 +8,7 @@ from ..services import Topics
 from ..waiting import eventually
 from .auditing import audit, deliveries
 from .groups import Groups
-from .harvesters import SESSION_TIMEOUT, Harvesters
+from .harvesters import MODES, SESSION_TIMEOUT, Harvesters
 from .tables import OutboxTable
 from .writing import Writers
 
@@ -46,13 +46,13 @@ def test_a_crashed_leader_loses_nothing_and_repeats_little(
     assert acquired["boottime_ns"] - crashed_at <= TAKEOVER_NS
 
 
-@pytest.mark.parametrize("marks", ["memory", "table"])
+@pytest.mark.parametrize("mode", ["pipelined", "one-per-key", "table"])
 def test_a_crash_of_each_leader_in_turn(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str, marks: str
+    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str, mode: str
 ) -> None:
     harvesters.environment = {
         **harvesters.environment,
-        "OUTBOX_MARKS": marks,
+        **MODES[mode],
         "OUTBOX_MAX_IN_FLIGHT": str(WINDOW),
     }
     leader, *_ = harvesters.start_ready(3)
@@ -64,7 +64,11 @@ def test_a_crash_of_each_leader_in_turn(
             assert acquired["boottime_ns"] - crashed_at <= TAKEOVER_NS
     table.wait_until_empty()
 
-    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    found = audit(
+        writers.ledger,
+        deliveries(topics.read(topic)),
+        is_pipelined=mode == "pipelined",
+    )
     assert found.broken == {}
     assert found.duplicates <= 2 * WINDOW
 

@@ -152,7 +152,7 @@ def test_a_large_record_is_poison_for_certain_only_when_it_travels_alone(
     cluster: Cluster, reports: Reports
 ) -> None:
     topic = cluster.create(max_message_bytes=2000)
-    producer = cluster.producer()
+    producer = cluster.producer(MAX_IN_FLIGHT_PER_KEY=1)
 
     producer.produce(make(topic, 1, value="x" * 3000), LEADER, reports)
     reports.wait(producer, 1)
@@ -171,7 +171,9 @@ def test_neighbours_that_fail_with_a_large_record_arrive_when_they_travel_alone(
     cluster: Cluster, reports: Reports
 ) -> None:
     topic = cluster.create(max_message_bytes=2000)
-    producer = cluster.producer(PRODUCER_KAFKA={"linger.ms": 200})
+    producer = cluster.producer(
+        PRODUCER_KAFKA={"linger.ms": 200}, MAX_IN_FLIGHT_PER_KEY=1
+    )
     records = [
         make(topic, 1, key="a"),
         make(topic, 2, key="b", value="x" * 3000),

@@ -44,13 +44,22 @@ def faulty(real: Adapters, made: list[FaultyProducer]) -> Adapters:
     return replace(real, producer=make)
 
 
-@pytest.mark.parametrize("nodes", [1, 4, 8])
+@pytest.mark.parametrize(("nodes", "per_key"), [(1, 0), (1, 1), (4, 0), (8, 1)])
 def test_all_is_delivered_in_order_by_so_many_nodes(
-    postgres: psycopg.Connection, bootstrap_servers: str, topics: Topics, nodes: int
+    postgres: psycopg.Connection,
+    bootstrap_servers: str,
+    topics: Topics,
+    nodes: int,
+    per_key: int,
 ) -> None:
     topic = topics.create(partitions=3)
     witness = Witness()
-    options = fast_options(bootstrap_servers, MAX_IN_FLIGHT=WINDOW, RETRY_BACKOFF=0.02)
+    options = fast_options(
+        bootstrap_servers,
+        MAX_IN_FLIGHT=WINDOW,
+        MAX_IN_FLIGHT_PER_KEY=per_key,
+        RETRY_BACKOFF=0.02,
+    )
     made: list[FaultyProducer] = []
 
     def start(number: int) -> Harvester:
@@ -91,7 +100,8 @@ def test_all_is_delivered_in_order_by_so_many_nodes(
     for message in topics.read(topic):
         sent = int(text_of(dict(message.headers() or [])["outbox-id"]))
         lane = lanes[message.key() or b""]
-        assert not lane or sent >= lane[-1], "the log of a key went back"
+        is_repeat = per_key == 0 and sent in lane
+        assert not lane or sent >= lane[-1] or is_repeat, "the log of a key went back"
         lane.append(sent)
     assert sorted({sent for lane in lanes.values() for sent in lane}) == ids
     assert not [event for event in witness.events if event.kind == "leader_fenced"]

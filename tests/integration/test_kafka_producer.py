@@ -12,10 +12,15 @@ from uuid import uuid4
 import pytest
 
 from django_outbox.election.solo import SoloMembership
-from django_outbox.exceptions import DeliveryFailed, ProducerQueueFull, RecordPoisoned
+from django_outbox.exceptions import (
+    DeliveryFailed,
+    ProducerBroken,
+    ProducerQueueFull,
+    RecordPoisoned,
+)
 from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
-from django_outbox.kafka.producer import BULK_THRESHOLD, KafkaProducer
+from django_outbox.kafka.producer import KafkaProducer
 from django_outbox.settings.options import OutboxSettings
 from tests.contracts.clusters import NOWHERE, Reports
 from tests.fakes.outbox import InMemoryOutbox
@@ -170,7 +175,11 @@ def test_a_cluster_that_is_away_fails_the_record_and_blames_it_not(
     reports: Reports,
 ) -> None:
     options = OutboxSettings(
-        SOURCE="test", KAFKA={"bootstrap.servers": NOWHERE}, DELIVERY_TIMEOUT=0.5
+        SOURCE="test",
+        KAFKA={"bootstrap.servers": NOWHERE},
+        DELIVERY_TIMEOUT=0.5,
+        # With any number, the relay watches the time.
+        MAX_IN_FLIGHT_PER_KEY=1,
     )
     producer = KafkaProducer(options)
 
@@ -232,28 +241,23 @@ def test_a_child_process_makes_its_own_client_and_ends_well(
     assert ids == [b"1", b"2", b"3"]
 
 
-def test_a_record_that_failed_goes_by_its_former_client(reports: Reports) -> None:
-    """Another one would not know its late copy for one."""
-    options = OutboxSettings(
-        SOURCE="test",
-        KAFKA={"bootstrap.servers": NOWHERE},
-        DELIVERY_TIMEOUT=0.2,
-        SESSION_TIMEOUT=6.0,
-    )
-    producer = KafkaProducer(options)
-    records = [record(n, key=str(n)) for n in range(BULK_THRESHOLD + 1)]
-    for one in records:
-        producer.produce(one, LEADER, reports)
-    assert set(producer._clients) == {"quick", "bulk"}
-    reports.wait(producer, len(records))
-    kinds = producer._failed_by
-    assert kinds[records[0].message_id] == "quick"
-    assert kinds[records[-1].message_id] == "bulk"
+def test_a_pipelined_producer_sends_nothing_behind_a_refusal(
+    bootstrap_servers: str, topics: Topics, reports: Reports
+) -> None:
+    topic = topics.create(config={"max.message.bytes": "2000"})
+    producer = make(bootstrap_servers)
+    producer.produce(record(1, topic=topic), LEADER, reports)
+    reports.wait(producer, 1)
 
-    for one in (records[-1], records[0]):
-        producer.produce(one._replace(attempts=1), LEADER, reports)
-    reports.wait(producer, len(records) + 2)
+    producer.produce(record(2, topic=topic, value="x" * 3000), LEADER, reports)
+    producer.produce(record(3, topic=topic), LEADER, reports)
+    reports.wait(producer, 2)
+    producer.purge()
 
-    assert kinds[records[0].message_id] == "quick"
-    assert kinds[records[-1].message_id] == "bulk"
-    producer.close()
+    outcomes = dict(reports)
+    assert isinstance(outcomes[2], RecordPoisoned)
+    assert not outcomes[2].is_certain
+    assert outcomes[3] is not None
+    with pytest.raises(ProducerBroken):
+        producer.produce(record(4, topic=topic), LEADER, reports)
+    assert len(topics.read(topic)) == 1

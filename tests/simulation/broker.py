@@ -44,6 +44,14 @@ class Request:
     """The client has told the relay an outcome."""
     is_failed: bool = False
     """... and it was a failure."""
+    is_ordered: bool = False
+    """The broker appends it only behind the one that it follows."""
+    follows: Request | None = None
+    """The one before it of the same client and key."""
+    is_decided: bool = False
+    is_appended: bool = False
+    is_silent: bool = False
+    """The client never hears of it, nor of those that follow."""
 
 
 class Broker:
@@ -80,8 +88,13 @@ class Broker:
         ):
             # librdkafka tries on, as long as somebody waits for the outcome.
             wait = 0.02
+        elif request.follows is not None and not request.follows.is_decided:
+            # It has come in, and waits for its turn.
+            time.after(0.0005, lambda: self._receive(request))
+            return
         else:
             self.in_transit -= 1
+            request.is_decided = True
             self._decide(request)
             return
         time.after(wait + self._latency(), lambda: self._receive(request))
@@ -94,6 +107,11 @@ class Broker:
         if is_late or _is_cut(request):
             world.trace("broker", f"drops {_name(request)}")
             return
+        if (former := request.follows) is not None:
+            request.is_silent = former.is_silent
+            if not former.is_appended:
+                world.trace("broker", f"has a gap before {_name(request)}")
+                return
         if error := self._poison(request):
             world.count("poison refused")
             self._answer(request, error)
@@ -110,7 +128,11 @@ class Broker:
             self._answer(request, error)
             return
         luck -= weather.request_refused
-        if luck < weather.ack_without_offset:
+        # Only the first of a partition, which is still coming up.
+        is_first = request.follows is None
+        if luck < weather.ack_without_offset and is_first:
+            # The next one of the partition is taken all the same.
+            request.is_appended = True
             world.count("ack without offset")
             self._answer(request, DeliveryFailed("no offset", code="NO_OFFSET"))
             return
@@ -118,11 +140,13 @@ class Broker:
         self._append(request)
         if luck < weather.ack_lost:
             world.count("ack lost")
-            return
-        self._answer(request, None)
+            request.is_silent = True
+        if not request.is_silent:
+            self._answer(request, None)
 
     def _append(self, request: Request) -> None:
         record = request.record
+        request.is_appended = True
         # Within one producer's sequence nothing older is taken any more.
         self._newest[request.producer.serial, record.lane] = request.serial
         self._world.promises.on_append(request)

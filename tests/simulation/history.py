@@ -19,6 +19,7 @@ from .world import Outcome, World
 WORLDS: Final = {
     "at-least-once": World,
     "marks-in-memory": RememberedWorld,
+    "pipelined": RememberedWorld,
     "exactly-once": LedgerWorld,
     "several-clusters": ClustersWorld,
 }

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import cluster_mutants, ledger_mutants, memory_mutants, mutants
+from . import (
+    cluster_mutants,
+    ledger_mutants,
+    memory_mutants,
+    mutants,
+    pipelined_mutants,
+)
 from .mutant import hunt
 from .world import Outcome
 
 MUTANTS: Final = {
     **mutants.MUTANTS,
     **memory_mutants.MUTANTS,
+    **pipelined_mutants.MUTANTS,
     **ledger_mutants.MUTANTS,
     **cluster_mutants.MUTANTS,
 }

@@ -86,14 +86,14 @@ def keys_not_reset(self: Table, leader_id: str, lanes: Sequence[Lane]) -> int:
 # The relay.
 
 
-def barrier_down_at_the_ack(
-    self: Relay, record: Record, error: DeliveryFailed | None
-) -> None:
+def barrier_down_at_the_ack(self: InFlight, records: Sequence[Record]) -> None:
     """Let the next record of a key go before the last one is purged."""
-    _reported(self, record, error)
-    if error is None:
-        self._flying.settle([record])
-        self._flying.count += 1
+    for record in records:
+        del self.unreported[record.id]
+        key = self._keys[record.lane]
+        if key.waiting:
+            key.unsettled += 1
+            self._ready.append(key.waiting.popleft())
 
 
 def failure_taken_for_success(
@@ -173,7 +173,7 @@ MUTANTS: Final = named(
         Mutant(Table, "_marked_by", writes_without_fence, "everything"),
         Mutant(Table, "mark", mark_by_bare_cursor, "broker"),
         Mutant(Table, "reset", keys_not_reset, "broker"),
-        Mutant(Relay, "reported", barrier_down_at_the_ack, "process"),
+        Mutant(InFlight, "acknowledged", barrier_down_at_the_ack, "process"),
         Mutant(Relay, "reported", failure_taken_for_success, "broker"),
         Mutant(Relay, "force_remark", no_force_remark, "database"),
         Mutant(Relay, "marked", blocked_keys_are_produced, "broker"),

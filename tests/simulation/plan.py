@@ -223,6 +223,7 @@ CLUSTERS_PROFILES: Final = (
 DELIVERIES: Final = {
     "at-least-once": MARKING_PROFILES,
     "marks-in-memory": REMEMBERING_PROFILES,
+    "pipelined": REMEMBERING_PROFILES,
     "exactly-once": LEDGER_PROFILES,
     "several-clusters": CLUSTERS_PROFILES,
 }
@@ -251,6 +252,12 @@ class Plan:
     """Seconds that a message to or from the partitions takes at most."""
     trouble: float
     """Seconds after which all that is broken is mended."""
+
+    @property
+    def is_pipelined(self) -> bool:
+        """Whether any number of records of a key may be in flight."""
+        is_of_clusters = self.delivery == "several-clusters"
+        return self.delivery == "pipelined" or (is_of_clusters and self.seed % 2 == 1)
 
     def __str__(self) -> str:
         head = (

@@ -12,8 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from django_outbox.exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
-from django_outbox.message.record import Record
+from django_outbox.exceptions import (
+    DeliveryFailed,
+    ProducerBroken,
+    ProducerQueueFull,
+    RecordPoisoned,
+)
+from django_outbox.message.record import Lane, Record
 from django_outbox.relay.ports import Settled
 
 from .broker import Request
@@ -36,6 +41,8 @@ class SimulatedProducer:
         self._waiting: dict[Request, Settled] = {}
         self._ready: list[tuple[Request, DeliveryFailed | None]] = []
         self._fault: ProducerBroken | None = None
+        self._is_pipelined = process.world.plan.is_pipelined
+        self._last: dict[Lane, Request] = {}
 
     # The port.
 
@@ -61,10 +68,15 @@ class SimulatedProducer:
             sent_at=world.time(),
             is_alone=alone,
         )
+        if self._is_pipelined and not alone:
+            request.follows = self._last.get(record.lane)
+            request.is_ordered = True
+            self._last[record.lane] = request
         if world.is_tracing:
             world.trace(self.process.name, f"produces {record.id} of {record.key}")
         self._waiting[request] = settled
-        world.time.after(DELIVERY_TIMEOUT, lambda: self._expire(request))
+        if not request.is_ordered:
+            world.time.after(DELIVERY_TIMEOUT, lambda: self._expire(request))
         world.broker.send(request)
 
     def poll(self, timeout: float) -> int:
@@ -88,6 +100,10 @@ class SimulatedProducer:
 
     # What the broker and the faults do.
 
+    def under_way(self) -> set[int]:
+        """Return the ids of all that is not reported yet."""
+        return {request.record.id for request in self._waiting}
+
     def batch_of(self, request: Request) -> list[Request]:
         """Return who shares a batch with this request: sent in the same moment."""
         if request.is_alone:
@@ -103,10 +119,22 @@ class SimulatedProducer:
     def on_answer(self, request: Request, error: DeliveryFailed | None) -> None:
         """Note an acknowledgement, or why there is none, for the next poll."""
         is_awaited = request in self._waiting and not request.is_reported
-        if is_awaited and not self.process.is_dead:
-            request.is_reported = True
-            self._ready.append((request, error))
-            self.process.dispatch.wake()
+        if not is_awaited or self.process.is_dead:
+            return
+        neighbours = self.batch_of(request) if error and request.is_ordered else ()
+        self._note(request, error)
+        if error is None or not request.is_ordered:
+            return
+        # Nothing goes out behind a failure, and who shares its batch fails with it.
+        for other in neighbours:
+            if not other.is_reported and isinstance(error, RecordPoisoned):
+                self._note(other, error)
+        self.break_down()
+
+    def _note(self, request: Request, error: DeliveryFailed | None) -> None:
+        request.is_reported = True
+        self._ready.append((request, error))
+        self.process.dispatch.wake()
 
     def break_down(self) -> None:
         """Meet a fatal error: nothing goes out any more."""
@@ -114,7 +142,8 @@ class SimulatedProducer:
         self._fault = ProducerBroken("sequence lost", code="_FATAL")
         self._give_up(self._waiting)
         for request in self._waiting:
-            self.on_answer(request, self._fault)
+            if not request.is_reported and not self.process.is_dead:
+                self._note(request, self._fault)
 
     def freeze(self) -> None:
         """Stop with the process; what is on the wire goes on."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from django_outbox.message.record import Held, Record, Sweep
 from django_outbox.relay.memory_marks import MemoryMarks
 
-from .broker import Broker
+from .broker import Broker, Request
 from .ledger_connection import UnmarkedConnection
 from .ledger_writers import LedgerWriters
 from .process import Process
@@ -138,6 +138,49 @@ class RememberedPromises(Promises):
         # read: it is sent once more, still before those behind it.
         return first is None or record.id <= first
 
+    def check_earlier(self, process: Process, record: Record) -> None:
+        """Check that all earlier rows of its key are logged, or under way."""
+        world = self._world
+        logged = {r.record.id for r in world.broker.log.get(record.lane, ())}
+        assert process.producer is not None
+        under_way = process.producer.under_way()
+        for id, row in world.table.rows.items():
+            is_earlier = (
+                id < record.id
+                and row.record.lane == record.lane
+                and row.record.cluster_id == record.cluster_id
+            )
+            if is_earlier and id not in logged and id not in under_way:
+                self._break(
+                    "P-BARRIER",
+                    f"{process.name} produces {record.id} of {record.lane} before {id}",
+                )
+
+
+class PipelinedPromises(RememberedPromises):
+    """The judge where any number of records of a key may be in flight."""
+
+    def on_produce(self, process: Process, record: Record) -> None:
+        """P-BARRIER: each earlier row of its key is in the log, or under way to it."""
+        self.check_earlier(process, record)
+
+    def on_append(self, request: Request) -> None:
+        """P-PHANTOM and P-REWIND: what comes after a later record is a repeat."""
+        log = self._world.broker.log.get(request.record.lane, ())
+        if all(earlier.record.id != request.record.id for earlier in log):
+            super().on_append(request)
+
+    def at_end(self) -> None:
+        super().at_end()
+        for lane, requests in self._world.broker.log.items():
+            last: dict[int, int] = {}
+            """Of each producer, the last record of this key."""
+            for request in requests:
+                producer, id = request.producer.serial, request.record.id
+                if id < last.get(producer, id):
+                    self._break("P-REWIND", f"repeats of {lane} are not in order")
+                last[producer] = id
+
 
 class RememberedProcess(Process):
     """One life of a harvester process that marks in memory."""
@@ -151,7 +194,8 @@ class RememberedWorld(World):
 
     def _furnish(self) -> None:
         self.table: RememberedTable = RememberedTable()
-        self.promises = RememberedPromises(self)
+        judge = PipelinedPromises if self.plan.is_pipelined else RememberedPromises
+        self.promises = judge(self)
         self.broker = Broker(self)
         self.writers: LedgerWriters = LedgerWriters(self)
 

@@ -90,7 +90,11 @@ def report(
     """Give the producer a delivery report; return the error that the relay gets."""
     errors: list[DeliveryFailed | None] = []
     producer._report(
-        record(1), lambda _, e: errors.append(e), "bulk", error, Message(offset=offset)
+        record(1),
+        lambda _, e: errors.append(e),
+        "common",
+        error,
+        Message(offset=offset),
     )
     (outcome,) = errors
     return outcome

@@ -184,17 +184,18 @@ def test_poison_is_produced_alone_until_it_is_delivered() -> None:
     relay = leading()
     relay.marked([record(1)])
     taken(relay)
+    assert not relay.apart
     relay.reported(record(1), POISON)
     settle(relay)
-    assert relay.suspects == {1}
 
     relay.unblock([("t", "k")])
-    relay.marked([record(1)])
+    relay.marked([record(1), record(2, "b")])
     taken(relay)
+    assert {1} == relay.apart
     relay.reported(record(1), None)
     settle(relay)
 
-    assert not relay.suspects
+    assert not relay.apart
 
 
 def test_a_short_purge_forces_a_remark() -> None:
@@ -221,6 +222,17 @@ def test_a_broken_producer_forces_a_remark_and_counts_no_attempt() -> None:
     assert relay.must_remark
     assert relay.settlement() is None
     assert 0 == relay.failed
+
+
+def test_nothing_is_awaited_of_records_that_a_broken_producer_did_not_take() -> None:
+    relay = leading()
+    relay.marked([record(1), record(2, "b"), record(3, "c")])
+    first, *rest = relay.take(3)
+    relay.reported(first, ProducerBroken("fatal", code="_FATAL"))
+
+    relay.put_back(rest)
+
+    assert (0, 0, 0) == (relay.unreported, relay.in_flight, relay.queued)
 
 
 def test_a_new_leader_id_forgets_queue_and_blocked_lanes() -> None:
@@ -319,3 +331,110 @@ def test_records_of_which_the_producer_has_told_are_not_awaited() -> None:
     assert relay.unreported == 1
     settle(relay)
     assert (relay.unreported, relay.in_flight) == (1, 1)
+
+
+def pipelined(retry: RetryPolicy = RETRY) -> Relay:
+    """A relay that leads, with any number of records of a key in flight."""
+    relay = Relay(
+        max_in_flight=100, page_bytes=500, retry=retry, marks_in_memory=True, per_key=0
+    )
+    relay.lead("me")
+    relay.marked([record(0, "a")])
+    relay.reported(relay.take(1)[0], None)
+    settle(relay)
+    return relay
+
+
+TOO_LARGE = RecordPoisoned("batch", code="MSG_SIZE_TOO_LARGE", is_certain=False)
+PURGED = DeliveryFailed("given up", code="_PURGE_QUEUE")
+
+
+def test_a_refused_batch_is_sent_again_apart_and_no_attempt_is_counted() -> None:
+    relay = pipelined()
+    relay.marked([record(1, "a"), record(2, "a"), record(3, "b")])
+    one, three = relay.take(100)[:1], record(3, "b")
+    relay.reported(one[0], TOO_LARGE)
+    assert relay.is_producer_broken
+    for late in (record(2, "a"), three):
+        relay.reported(late, PURGED)
+
+    relay.restart()
+
+    assert not relay.is_producer_broken
+    assert relay.failed == 0
+    assert [1, 3] == taken(relay)
+    assert {1} == set(relay.apart)
+
+
+def test_what_lies_behind_a_failure_is_not_sent_again_before_its_retry() -> None:
+    relay = pipelined()
+    relay.marked([record(1, "a"), record(2, "a"), record(3, "b")])
+    taken(relay)
+    relay.reported(record(1, "a"), DeliveryFailed("no", code="NO_OFFSET"))
+    relay.reported(record(2, "a"), PURGED)
+    relay.reported(record(3, "b"), PURGED)
+
+    relay.restart()
+
+    assert [3] == taken(relay)
+    assert relay.failed == 1
+    settle(relay, now=0.0)
+    assert [Held(("t", "a"), 1)] == relay.due(now=1.0)
+
+
+def test_a_retry_waits_for_earlier_records_of_its_key() -> None:
+    relay = pipelined()
+    relay.marked([record(1, "a"), record(2, "a")])
+    taken(relay)
+    relay.refused(record(2, "a"), DeliveryFailed("headers", code="HEADER"))
+    settle(relay, now=0.0)
+
+    assert [] == relay.due(now=1.0)
+    relay.reported(record(1, "a"), None)
+    settle(relay)
+
+    assert [Held(("t", "a"), 2)] == relay.due(now=2.0)
+
+
+def test_a_topic_that_refuses_is_tried_apart_until_it_takes_a_record() -> None:
+    relay = pipelined()
+    relay.marked([record(1, "x", topic="closed")])
+    taken(relay)
+    relay.reported(record(1, "x", topic="closed"), POISON)
+    relay.restart()
+    settle(relay)
+
+    relay.marked([record(2, "y", topic="closed"), record(3, "z")])
+    assert [2, 3] == taken(relay)
+    assert {2} == set(relay.apart)
+    relay.reported(record(2, "y", topic="closed"), None)
+    settle(relay)
+
+    relay.marked([record(4, "v", topic="closed")])
+    assert [4] == taken(relay)
+    assert not relay.apart
+
+
+def test_a_process_that_no_longer_leads_sends_nothing_again() -> None:
+    relay = pipelined()
+    relay.marked([record(1, "a"), record(2, "a")])
+    taken(relay)
+    relay.stand_down()
+    relay.reported(record(1, "a"), PURGED)
+
+    relay.restart()
+
+    assert [] == taken(relay)
+    assert (0, 0) == (relay.in_flight, relay.queued)
+
+
+def test_only_what_is_overdue_in_the_pipeline_is_told() -> None:
+    relay = pipelined()
+    relay.marked([record(1, "a"), record(2, "b", attempts=1)])
+    relay.take(1, now=10.0)
+    relay.take(1, now=11.0)
+    relay.marked([record(3, "c")])
+    relay.take(1, now=12.0)
+
+    assert [1] == [one.id for one in relay.overdue(11.5)]
+    assert [1, 3] == [one.id for one in relay.overdue(12.0)]

@@ -8,7 +8,7 @@ those of the reference; `relay/__init__` tells the protocol as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,9 @@ ABANDONED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 """Codes of records that we gave up ourselves: no fault of theirs."""
 
 NEVER = float("inf")
+
+RECHECK: Final = 0.05
+"""Seconds until a key is looked at again whose earlier records are still under way."""
 
 READ_AHEAD: Final = 4
 """Pages of which records may wait here, most of them behind hot keys."""
@@ -48,6 +51,8 @@ class Relay:
         max_in_flight: W, records produced and not settled.
         page_bytes: while values of more than that are marked and not settled, there
             is no room.
+        per_key: records of one key in flight at most; 0: any number, which needs marks
+            in memory.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class Relay:
         page_bytes: int,
         retry: RetryPolicy,
         marks_in_memory: bool = False,
+        per_key: int = 1,
         here: int = 0,
     ) -> None:
         self.leader_id: str | None = None
@@ -73,17 +79,17 @@ class Relay:
         """Lanes that wait for a retry; their records stay marked in the table."""
         self.retry_at = NEVER
         """Boot-time seconds at which the first of them is due."""
-        self.suspects: set[int] = set()
-        """Ids to produce alone: the last failure may be a neighbour's."""
         self.is_producer_broken = False
         """Whether the next record needs a new producer; who makes one resets this."""
         self._max_in_flight = max_in_flight
         self._page_bytes = page_bytes
         self._marks_in_memory = marks_in_memory
         self._retry = retry
-        self._flying = InFlight(here=here)
+        self._is_pipelined = per_key != 1
+        self._flying = InFlight(here=here, per_key=per_key)
+        self._delivered: list[Record] = []
+        """Acknowledged since they were last counted."""
         self._pending: Settlement | None = None
-        self._settling = 0
         self._flying_id = ""
         self._gone: set[int] = set()
 
@@ -95,8 +101,12 @@ class Relay:
     @property
     def unreported(self) -> int:
         """Of these, records of which the producer has not told yet."""
-        pending = 0 if self._pending is None else len(self._pending)
-        return self._flying.count - self._settling - pending
+        return len(self._flying.unreported) - len(self._delivered)
+
+    @property
+    def apart(self) -> Collection[int]:
+        """Ids of the records that were taken to be produced apart from others."""
+        return self._flying.apart
 
     @property
     def queued(self) -> int:
@@ -129,7 +139,8 @@ class Relay:
         self.must_remark = False
         self.remark_reason = ""
         self.leader_id = self._flying_id = leader_id
-        self.suspects.clear()
+        self._flying.suspects.clear()
+        self._flying.refused_topics.clear()
         self._forget_queue()
 
     def stand_down(self) -> None:
@@ -166,40 +177,42 @@ class Relay:
         """Tell what a sweep passes over."""
         return Sweep(self._flying.ids, tuple(self.blocked))
 
-    def take(self, most: int) -> list[Record]:
+    def take(self, most: int, now: float = 0.0) -> list[Record]:
         """
         Return some of the next records to produce; none: nothing may go now.
 
         A4 throttle on all that is in flight, A5 the barriers of their lanes, A6
         and A7 count them in; A8 (produce) is the caller's.
         """
-        return self._flying.take(min(most, self._max_in_flight - self._flying.count))
+        room = self._max_in_flight - self._flying.count
+        return self._flying.take(min(most, room), now)
 
     def put_back(self, records: Sequence[Record]) -> None:
         """Put back, in their order, records that were taken and not produced."""
+        self._flying.put_back(records)
         if self.leader_id is None or self.must_remark:
-            self._flying.settle(records)
-        else:
-            self._flying.put_back(records)
+            self._flying.drop_queue()
 
     def reported(self, record: Record, error: DeliveryFailed | None) -> None:
-        """Take the outcome of one record's delivery."""
+        """Take what the producer tells of one record that it has sent, or has not."""
         if error is None:
-            pending = self._pending
-            if pending is None:
-                pending = self._settlement()
-            pending.acknowledged.append(record)
+            self._delivered.append(record)
             return
         is_broken = isinstance(error, ProducerBroken)
         self.is_producer_broken |= is_broken
         if is_broken or error.code in ABANDONED:
-            # No fault of the record, and nobody knows whether it is in the log.
-            self._flying.settle([record])
-            self.force_remark(f"the producer gave up: {error.code}")
-            return
+            self._abandoned(record, error)
+        elif self._is_pipelined and record.id not in self._flying.apart:
+            self._broken_off(record, error)
+        else:
+            self.refused(record, error)
+
+    def refused(self, record: Record, error: DeliveryFailed) -> None:
+        """Take that one record cannot be delivered now; no other is concerned."""
+        self._flying.reported(record)
         self.failed += 1
         if isinstance(error, RecordPoisoned):
-            self.suspects.add(record.id)
+            self._flying.suspects.add(record.id)
         failure = Failure(record, f"{error.code}: {error}")
         if self._retry.should_park(record, error):
             self._settlement().poisoned.append(failure)
@@ -211,23 +224,77 @@ class Relay:
         self._flying.drop_followers(record.lane)
         self.blocked[record.lane] = Blocked(record.attempts + 1, low)
 
+    def overdue(self, since: float) -> list[Record]:
+        """Return what is under way since then, or longer (boot-time seconds)."""
+        self._count_delivered()
+        overdue: list[Record] = []
+        for record, at in self._flying.unreported.values():
+            if at > since:
+                break
+            if record.id not in self._flying.apart:
+                overdue.append(record)
+        return overdue
+
+    def restart(self) -> None:
+        """
+        Queue again, in order, what the last producer has not acknowledged.
+
+        Called after a producer was discarded. What waits for a retry, or is no longer
+        ours to send, is forgotten instead: it is found again in the table.
+        """
+        self.is_producer_broken = False
+        if not self._is_pipelined:
+            return
+        self._count_delivered()
+        records = self._flying.recall()
+        if self.leader_id is not None and not self.must_remark:
+            self._flying.enqueue([r for r in records if not self._waits(r)])
+
+    def _count_delivered(self) -> None:
+        if delivered := self._delivered:
+            self._delivered = []
+            self._flying.acknowledged(delivered)
+            self._settlement().acknowledged += delivered
+
+    def _abandoned(self, record: Record, error: DeliveryFailed) -> None:
+        """No fault of the record, and nobody knows whether it is in the log."""
+        if not self._is_pipelined:
+            self._flying.reported(record)
+            self._flying.settle([record])
+            self.force_remark(f"the producer gave up: {error.code}")
+
+    def _broken_off(self, record: Record, error: DeliveryFailed) -> None:
+        """
+        Give up the producer that met a failure while more of the key was under way.
+
+        It sends nothing behind a failure (`enable.gapless.guarantee`).
+        """
+        self.is_producer_broken = True
+        if isinstance(error, RecordPoisoned):
+            if not error.is_certain:
+                # One record of the batch is at fault: each is sent apart.
+                self._flying.suspects.add(record.id)
+                return
+            # Only a topic is refused for sure in a batch of several records.
+            self._flying.refused_topics.add(record.topic)
+        if record.lane not in self.blocked:
+            self.refused(record, error)
+
     def settlement(self) -> Settlement | None:
         """Hand out what was decided since the last call."""
+        self._count_delivered()
         pending, self._pending = self._pending, None
-        if pending is not None:
-            self._settling += len(pending)
         return pending
 
     def settled(self, settlement: Settlement, *, now: float) -> None:
         """Lower the barriers of a settlement that the table holds (B4, B5)."""
-        self._settling -= len(settlement)
         gone = settlement.acknowledged
         if settlement.poisoned:
             gone = gone + [record for record, _ in settlement.poisoned]
         self._flying.settle(gone)
         ids = [record.id for record in gone]
         self._gone.update(ids)
-        self.suspects.difference_update(ids)
+        self._flying.suspects.difference_update(ids)
         for record, _ in settlement.failed:
             self._flying.settle([record])
             if lane := self.blocked.get(record.lane):
@@ -251,16 +318,26 @@ class Relay:
         """Return the lanes whose rows are to be reset (B2) and retried."""
         if now < self.retry_at:
             return []
-        return [
-            Held(lane, wait.low)
-            for lane, wait in self.blocked.items()
-            if wait.until <= now
-        ]
+        due: list[Held] = []
+        for lane, wait in self.blocked.items():
+            if wait.until > now:
+                continue
+            if self._flying.has_unsettled(lane):
+                # Earlier records of the key are under way: they go first.
+                wait.until = now + RECHECK
+            else:
+                due.append(Held(lane, wait.low))
+        if not due:
+            self._plan_retry()
+        return due
 
     def unblock(self, lanes: Iterable[Lane]) -> None:
         """Let these lanes be marked again; their rows have been reset."""
         for lane in lanes:
             self.blocked.pop(lane, None)
+        self._plan_retry()
+
+    def _plan_retry(self) -> None:
         waits = (wait.until for wait in self.blocked.values())
         self.retry_at = min(waits, default=NEVER)
 

@@ -7,16 +7,19 @@ carry out claims and settlements, and the next round takes what has come back.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ...exceptions import DeliveryFailed, ProducerQueueFull
-from ...message.record import Claim
+from ...exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
+from ...message.record import Claim, Record
 from ..availability import Availability
 from ..ports import Leadership, Producer, Term
 from ..settings import DispatchSettings
 from ..work_queue import MAX_OUTSTANDING, Handoff, Post, report_sweep
 from .barrier import Relay
+
+logger = logging.getLogger(__name__)
 
 REPORT_WAIT: Final = 0.001
 """Seconds to wait for reports while something is in flight; the client's least."""
@@ -26,6 +29,9 @@ TABLE_WAIT: Final = 0.001
 
 REBUILD_PAUSE: Final = 0.5
 """Seconds from a broken producer to the leader id under which another one is built."""
+
+UNCHECKED: Final = 20
+"""Records that are produced between two looks at the lease: some 0.2 milliseconds."""
 
 SLICE: Final = 200
 """Records that are produced before reports are served and settlements handed over."""
@@ -58,11 +64,19 @@ class Dispatcher(Handoff[Claim]):
             page_bytes=settings.page_bytes,
             retry=settings.retry,
             marks_in_memory=settings.marks_in_memory,
+            per_key=settings.max_in_flight_per_key,
             here=settings.here,
         )
         self._settings = settings
+        self._is_pipelined = settings.max_in_flight_per_key != 1
         self._make_producer = make_producer
         self._producer: Producer | None = None
+        self._rebuild_at = 0.0
+        """When another producer may be built. Boot-time seconds."""
+        self._delivered_at = 0.0
+        """When the last report came, or the producer was built."""
+        self._watch_at = 0.0
+        """When to look next for records that are not acknowledged."""
 
     def step(self) -> float:
         """Do one round; return for how many seconds there is nothing to do."""
@@ -190,36 +204,80 @@ class Dispatcher(Handoff[Claim]):
         relay = self.relay
         if relay.must_remark or not relay.queued or relay.leader_id is None:
             return False
-        producer = self._producer
-        if producer is None:
-            producer = self._producer = self._make_producer()
-        leader_id, suspects = relay.leader_id, relay.suspects
-        produce, settled = producer.produce, relay.reported
-        is_trusted = self._is_trusted
-        records = relay.take(SLICE)
-        rest = iter(records)
-        for record in rest:
+        now = self._clock()
+        if self._producer is None:
+            if now < self._rebuild_at:
+                return False
+            self._producer = self._make_producer()
+            self._delivered_at = now
+        records, failed = relay.take(SLICE, now), relay.failed
+        rest = self._send(self._producer, relay.leader_id, records)
+        if rest is None:
+            return len(records) == SLICE
+        relay.put_back(rest)
+        # When just one was refused, others may go.
+        return relay.failed > failed
+
+    def _send(
+        self, producer: Producer, leader_id: str, records: Sequence[Record]
+    ) -> Sequence[Record] | None:
+        """Produce records; return those that may not go now, or None."""
+        relay, is_trusted = self.relay, self._is_trusted
+        produce, reported, apart = producer.produce, relay.reported, relay.apart
+        for start in range(0, len(records), UNCHECKED):
             # A pause or a handover may have come at any line above: check again.
             if relay.must_remark or not is_trusted(leader_id):
-                relay.put_back([record, *rest])
-                return False
-            try:
-                produce(record, leader_id, settled, alone=record.id in suspects)
-            except ProducerQueueFull:
-                relay.put_back([record, *rest])
-                return False
-            except DeliveryFailed as error:
-                settled(record, error)
-        return len(records) == SLICE
+                return records[start:]
+            for number, record in enumerate(records[start : start + UNCHECKED], start):
+                try:
+                    produce(record, leader_id, reported, alone=record.id in apart)
+                except ProducerQueueFull:
+                    return records[number:]
+                except ProducerBroken as error:
+                    reported(record, error)
+                    return records[number + 1 :]
+                except DeliveryFailed as error:
+                    relay.refused(record, error)
+                    # Later records of its key are among them: they may not go now.
+                    return records[number + 1 :]
+        return None
 
     def _serve_reports(self, *, has_more: bool) -> None:
         if self._producer is not None and self.relay.unreported:
             is_hurried = has_more or self._answers or self._is_asking
+            unreported = self.relay.unreported
             self._producer.poll(0 if is_hurried else REPORT_WAIT)
+            if self._is_pipelined:
+                self._watch_deliveries(has_news=self.relay.unreported < unreported)
         if self.relay.is_producer_broken:
             self._discard_producer()
             # What broke it may break the next one, too.
             self._pace.look_at = self._clock() + REBUILD_PAUSE
+
+    def _watch_deliveries(self, *, has_news: bool) -> None:
+        """Give up a producer whose records are not acknowledged in time."""
+        now, timeout = self._clock(), self._settings.delivery_timeout
+        if has_news:
+            self._delivered_at = now
+        if now < self._watch_at:
+            return
+        self._watch_at = now + timeout / 20
+        overdue = self.relay.overdue(now - timeout)
+        if not overdue:
+            return
+        text = f"not acknowledged within {timeout:.0f} s"
+        if now - self._delivered_at < timeout:
+            # Others were acknowledged, so the broker is there.
+            for record in overdue:
+                self.relay.reported(record, DeliveryFailed(text, code="_MSG_TIMED_OUT"))
+        else:
+            logger.warning(
+                "Kafka has acknowledged nothing for %.0f s; %d records are sent again",
+                timeout,
+                self.relay.unreported,
+                extra={"action": "delivery_failed", "records": self.relay.unreported},
+            )
+        self.relay.is_producer_broken = True
 
     def _hand_over(self) -> None:
         if self._outstanding < MAX_OUTSTANDING and (s := self.relay.settlement()):
@@ -239,6 +297,8 @@ class Dispatcher(Handoff[Claim]):
             until = until if relay.in_flight else min(until, self._pace.look_at)
         else:
             until = min(until, relay.retry_at)
+            if relay.queued and self._producer is None:
+                until = min(until, self._rebuild_at)
             if relay.has_room(self._settings.mark_batch):
                 until = min(until, self._look_at)
         return max(0.0, until - self._clock())
@@ -249,4 +309,7 @@ class Dispatcher(Handoff[Claim]):
         if producer is not None:
             producer.purge()
             producer.close()
-        self.relay.is_producer_broken = False
+            if self._is_pipelined:
+                # What it had sent may reach the log a moment later.
+                self._rebuild_at = self._clock() + REBUILD_PAUSE
+        self.relay.restart()

@@ -1,29 +1,49 @@
 """
-The scoreboard: what is in flight, in all and by lane, and who waits behind it.
+What is in flight, in all and by key, and which records wait for their turn.
 
-`Relay` asks it which record may be produced next. A lane (topic, key) is
-*busy* from the moment one of its records is ready until that record is
-settled; records that are marked meanwhile queue behind it in their order.
-Of ready records, those that were written in this cluster go first.
+`Relay` asks it which records may be produced next. How many records of one key may be
+in flight is `per_key`: one, as MP/R has it, or any number (the default relay). Even
+then a key has one at a time at first, until a record of it was acknowledged with an
+offset: a partition that is still coming up can acknowledge a record and lose it
+(hazard H31), and a later one of its key must not be in the log by then. The same
+holds for a key with a record that has failed.
+
+Of the records that may go, those that were written in this cluster go first.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import Final
 
 from ...message.record import Lane, Record, size_of
+
+MAX_PROVEN: Final = 10_000
+"""Keys whose partition is known to work; beyond that, all of them are proven again."""
+
+
+class _Key:
+    """The records of one key that were read and are not settled."""
+
+    unsettled = 0
+    """Ready, produced or acknowledged, and still in the table."""
+    is_single = False
+    """Whether one of these is sent apart from all others of its key."""
+    waiting: deque[Record] | tuple[()] = ()
+    """In their order, behind these."""
 
 
 class InFlight:
     """
-    Counts records produced and not settled; holds at most one a lane.
+    Counts records produced and not settled, and holds the ones behind them.
 
     Args:
         here: the cluster whose records go first.
+        per_key: records of one key in flight at most; 0: any number.
     """
 
-    def __init__(self, *, here: int = 0) -> None:
+    def __init__(self, *, here: int = 0, per_key: int = 1) -> None:
         self.count = 0
         """Records produced and not settled (the reference's inFlightRecords)."""
         self.queued = 0
@@ -32,16 +52,31 @@ class InFlight:
         """Of both, records that other clusters have left."""
         self.bytes = 0
         """Of both, their values."""
+        self.unreported: dict[int, tuple[Record, float]] = {}
+        """By id, records of which the producer has not told yet, and since when they
+        are under way (boot-time seconds); the oldest first."""
+        self.apart: set[int] = set()
+        """Ids of the records, ready or under way, that are sent apart."""
+        self.suspects: set[int] = set()
+        """Ids to be sent apart: they, or a neighbour in their batch, were refused."""
+        self.refused_topics: set[str] = set()
+        """Topics that took none of the last records: theirs are sent apart, too."""
         self._here = here
+        self._is_pipelined = per_key != 1
         self._ids: set[int] = set()
         """Of all records queued or in flight."""
         self._ready: deque[Record] = deque()
         self._ready_foreign: deque[Record] = deque()
-        self._busy: dict[Lane, deque[Record] | None] = {}
+        self._keys: dict[Lane, _Key] = {}
+        self._proven: set[Lane] = set()
+        """Keys of which this producer has delivered a record."""
+        self._dropped: set[Lane] = set()
+        """Keys of which no ready record may go any more."""
 
     @property
     def ids(self) -> frozenset[int]:
         """Of all records queued or in flight, as they are now."""
+        self._drop_ready()
         return frozenset(self._ids)
 
     @property
@@ -49,35 +84,51 @@ class InFlight:
         """Of this cluster's records, those that wait for nothing but their turn."""
         return len(self._ready)
 
+    def has_unsettled(self, lane: Lane) -> bool:
+        """Whether a record of this key is ready, or produced and not settled."""
+        return (key := self._keys.get(lane)) is not None and key.unsettled > 0
+
     def holds_any(self, ids: Collection[int]) -> bool:
         """Whether one of these is queued or in flight already."""
+        self._drop_ready()
         return not self._ids.isdisjoint(ids)
 
     def enqueue(self, records: Sequence[Record]) -> None:
-        """Queue marked records: ready when their lane is free, else behind it."""
-        busy, here = self._busy, self._here
+        """Queue marked records: ready when their key lets them, else behind it."""
+        keys, here, proven = self._keys, self._here, self._proven
         ready, foreign = self._ready, self._ready_foreign
+        may_be_refused = self.suspects or self.refused_topics
         for record in records:
             lane = (record.topic, record.key)
-            if is_foreign := record.cluster_id != here:
-                self.foreign += 1
-            if lane not in busy:
-                busy[lane] = None
-                (foreign if is_foreign else ready).append(record)
-            elif (followers := busy[lane]) is None:
-                busy[lane] = deque((record,))
+            key = keys.get(lane)
+            if key is None:
+                key = keys[lane] = _Key()
+            if key.waiting:
+                may_go = False
+            elif record.attempts or may_be_refused:
+                may_go = self._may_go(record, lane, key)
             else:
-                followers.append(record)
+                may_go = not key.unsettled or (lane in proven and not key.is_single)
+            if may_go:
+                key.unsettled += 1
+                (ready if record.cluster_id == here else foreign).append(record)
+            elif key.waiting:
+                key.waiting.append(record)
+            else:
+                key.waiting = deque((record,))
         self._ids.update([record.id for record in records])
+        self.foreign += len(records) - [r.cluster_id for r in records].count(here)
         self.queued += len(records)
         self.bytes += size_of(records)
 
-    def take(self, most: int) -> list[Record]:
-        """Raise the barriers of the next ready records' lanes and count them."""
+    def take(self, most: int, now: float = 0.0) -> list[Record]:
+        """Count the next ready records as produced, at boot-time seconds."""
+        self._drop_ready()
         taken: list[Record] = []
         for ready in (self._ready, self._ready_foreign):
             count = min(most - len(taken), len(ready))
             taken += [ready.popleft() for _ in range(count)]
+        self.unreported.update([(record.id, (record, now)) for record in taken])
         self.queued -= len(taken)
         self.count += len(taken)
         return taken
@@ -87,53 +138,156 @@ class InFlight:
         self.queued += len(records)
         self.count -= len(records)
         for record in reversed(records):
+            del self.unreported[record.id]
             is_own = record.cluster_id == self._here
             (self._ready if is_own else self._ready_foreign).appendleft(record)
 
+    def acknowledged(self, records: Sequence[Record]) -> None:
+        """Note deliveries: now more records of these keys may go, if any number may."""
+        unreported = self.unreported
+        for record in records:
+            del unreported[record.id]
+        if not self._is_pipelined:
+            return
+        if self.refused_topics:
+            self.refused_topics.difference_update([record.topic for record in records])
+        if apart := self.apart:
+            # They went by another client, and prove nothing of this one.
+            records = [record for record in records if record.id not in apart]
+        lanes = {(record.topic, record.key): None for record in records}
+        if lanes.keys() <= self._proven:
+            return
+        if len(self._proven) >= MAX_PROVEN:
+            self._proven.clear()
+        for lane in lanes:
+            if lane not in self._proven:
+                self._proven.add(lane)
+                self._release(lane, self._keys[lane])
+
+    def reported(self, record: Record) -> None:
+        """Note that the producer has told of a failure; it is settled later."""
+        del self.unreported[record.id]
+
     def settle(self, records: Sequence[Record]) -> None:
-        """Count records out and lower their lanes' barriers for the next ones."""
-        busy, here = self._busy, self._here
-        ready, foreign = self._ready, self._ready_foreign
+        """Count records out, and let the next ones of their keys go."""
+        keys = self._keys
         for record in records:
             lane = (record.topic, record.key)
-            followers = busy.get(lane)
-            if followers:
-                follower = followers.popleft()
-                (ready if follower.cluster_id == here else foreign).append(follower)
+            key = keys[lane]
+            if key.unsettled > 1:
+                key.unsettled -= 1
+            elif key.waiting:
+                key.unsettled = 0
+                key.is_single = False
+                self._release(lane, key)
             else:
-                busy.pop(lane, None)
+                del keys[lane]
         self.count -= len(records)
         self._forget(records)
 
     def lowest(self, record: Record) -> int:
         """Return the lowest id of a record in flight and of who waits behind it."""
-        followers = self._busy.get((record.topic, record.key)) or ()
+        key = self._keys.get(record.lane)
+        followers = key.waiting if key else ()
         return min([record.id, *[follower.id for follower in followers]])
 
     def drop_followers(self, lane: Lane) -> int:
-        """Forget who waits behind the record in flight; return how many."""
-        followers = self._busy.get(lane)
-        if not followers:
+        """Forget who waits behind the records in flight; return how many."""
+        key = self._keys.get(lane)
+        if key is None:
             return 0
-        self._busy[lane] = None
+        if self._is_pipelined:
+            self._dropped.add(lane)
+        followers, key.waiting = key.waiting, ()
+        if not key.unsettled:
+            del self._keys[lane]
         self._forget(followers)
         self.queued -= len(followers)
         return len(followers)
 
     def drop_queue(self) -> None:
-        """Forget all that is marked and not produced; lanes in flight stay."""
+        """Forget all that is marked and not produced; what is in flight stays."""
         for ready in (self._ready, self._ready_foreign):
-            self._forget(ready)
-            for record in ready:
-                self.drop_followers(record.lane)
-                self._busy.pop(record.lane, None)
+            self._drop(ready)
             ready.clear()
-        for lane in self._busy:
+        self._dropped.clear()
+        for lane in list(self._keys):
             self.drop_followers(lane)
+        self._dropped.clear()
         self.queued = 0
 
+    def recall(self) -> list[Record]:
+        """
+        Take back all that is not acknowledged: its producer is gone.
+
+        Returns the records in the order in which those of a key have to be sent; they
+        count as never queued.
+        """
+        under_way = [record for record, _ in self.unreported.values()]
+        ready = [*self._ready, *self._ready_foreign]
+        waiting = [record for key in self._keys.values() for record in key.waiting]
+        self.drop_queue()
+        self.unreported.clear()
+        self.settle(under_way)
+        self._proven.clear()
+        return [*under_way, *ready, *waiting]
+
+    def _is_apart(self, record: Record) -> bool:
+        """Whether a record goes apart from others, since it may be refused."""
+        if record.id in self.suspects:
+            return True
+        has_failed = record.attempts > 0 or record.topic in self.refused_topics
+        return self._is_pipelined and has_failed
+
+    def _may_go(self, record: Record, lane: Lane, key: _Key) -> bool:
+        """Decide whether the next record of a key may go now, and whether apart."""
+        is_apart = self._is_apart(record)
+        if not key.unsettled:
+            if is_apart:
+                key.is_single = self._is_pipelined
+                self.apart.add(record.id)
+            return True
+        return not is_apart and not key.is_single and lane in self._proven
+
+    def _release(self, lane: Lane, key: _Key) -> None:
+        """Let the next records of a key go."""
+        here, waiting = self._here, key.waiting
+        if not waiting:
+            return
+        while waiting and self._may_go(waiting[0], lane, key):
+            record = waiting.popleft()
+            key.unsettled += 1
+            is_own = record.cluster_id == here
+            (self._ready if is_own else self._ready_foreign).append(record)
+
+    def _drop_ready(self) -> None:
+        """Forget the ready records of the keys that were dropped."""
+        if not (dropped := self._dropped):
+            return
+        for ready in (self._ready, self._ready_foreign):
+            gone = [record for record in ready if record.lane in dropped]
+            if gone:
+                kept = [record for record in ready if record.lane not in dropped]
+                self._drop(gone)
+                self.queued -= len(gone)
+                ready.clear()
+                ready.extend(kept)
+        dropped.clear()
+
+    def _drop(self, records: Collection[Record]) -> None:
+        """Forget records that were ready."""
+        self._forget(records)
+        for record in records:
+            key = self._keys[record.lane]
+            key.unsettled -= 1
+            if not key.unsettled and not key.waiting:
+                del self._keys[record.lane]
+
     def _forget(self, records: Collection[Record]) -> None:
-        self._ids.difference_update([record.id for record in records])
+        ids = [record.id for record in records]
+        self._ids.difference_update(ids)
+        if self.apart:
+            self.apart.difference_update(ids)
         self.bytes -= size_of(records)
         if self.foreign:
             here = self._here
