@@ -58,6 +58,11 @@ class Gaps:
         return [(gap.low, gap.high) for gap in self._gaps]
 
     @property
+    def first(self) -> int:
+        """The lowest id that may still be committed: of a gap, or behind all."""
+        return self._gaps[0].low if self._gaps else self.position + 1
+
+    @property
     def are_waiting(self) -> bool:
         """Whether some gap waits for its suspects, or has none yet."""
         return any(not gap.is_last_look for gap in self._gaps)

@@ -41,6 +41,11 @@ class Shown:
         """The highest id that was shown."""
         return self._gaps.position
 
+    @property
+    def unseen(self) -> int:
+        """The lowest id that was not shown and may still be committed."""
+        return self._gaps.first
+
     def next(self, held: Sequence[Held] = (), *, limit: int) -> list[Record]:
         """Read the next page, and what of these lanes lies up to the position."""
         gaps = self._gaps

@@ -88,8 +88,8 @@ class Holds:
                 hold.low, hold.until = fresh[0].id + 1, NEVER
                 continue
             followers += fresh
-            # Behind the last row that was read there may be more.
-            hold.low, hold.until = look.found[-1].id + 1, now
+            # There may be more behind the last row that was read, and in gaps before.
+            hold.low, hold.until = min(look.found[-1].id + 1, look.unseen), now
         return probes, followers
 
     def failed(self, record: Record) -> None:

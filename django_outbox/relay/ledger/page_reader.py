@@ -40,7 +40,7 @@ class Finder:
             self._run, self._shown = look.run, Shown(self._table, self._clock)
         try:
             if look.held:
-                position = self._shown.position
+                position, look.unseen = self._shown.position, self._shown.unseen
                 look.found = self._table.lanes(look.held, position, limit=HELD_LIMIT)
             if look.sweep is not None:
                 look.records = self._shown.swept(look.sweep, limit=look.limit)

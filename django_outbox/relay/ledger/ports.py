@@ -70,6 +70,8 @@ class Look:
     """Lanes whose rows to read, before the rest."""
     sweep: Sweep | None = None
     """To look for what was shown already and is still there."""
+    unseen: int = 0
+    """The lowest id that may be committed later."""
     found: list[Record] = field(default_factory=list)
     """Rows of the held lanes, in id order; of the lanes that have none here there
     may be some behind the last one."""
