@@ -97,9 +97,8 @@ def transactional_config(
     """Return the properties of the transactional producer of one shard."""
     origin = options.CLUSTER_ID if origin is None else origin
     own = {
-        # Batches form while the rest of a transaction is produced; the flush at
-        # its end does not wait for this.
-        "linger.ms": 5,
+        # Batches form while the client registers the partitions of a transaction.
+        "linger.ms": 0,
         # The broker refuses requests while it still ends the last transaction.
         "retry.backoff.ms": 5,
     }

@@ -1,9 +1,11 @@
 """
 Sends records to Kafka, exactly once: the adapter of the port `Transactions`.
 
-One transaction has a batch of records, their ledger, and an offset of the leader
-topic under the leader's group generation: the broker refuses a leader that the
-group has replaced (KIP-447).
+One transaction has a batch of records and their ledger. The first one after `open()`
+also has an offset of the leader topic under the leader's group generation: the broker
+refuses a leader that the group has replaced (KIP-447), which could otherwise fence its
+successor by opening late. In later transactions this would be two more round trips for
+nothing: a successor that opens fences this client by its `transactional.id`.
 
 librdkafka repeats a request to end a transaction, and the broker cannot tell a
 repeated one from the next one (KIP-890 is not in librdkafka:
@@ -13,6 +15,7 @@ confluentinc/librdkafka#5423). Therefore the client is dropped after any doubt.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -39,6 +42,10 @@ from .fencing_token import FencingToken
 from .topics import ensure_topic, ledger_topic
 
 logger = logging.getLogger(__name__)
+
+MARKERS_WAIT: Final = 0.003
+"""Seconds from the end of a transaction to the next one. The broker still writes its
+markers; librdkafka would be refused, and try again only after 20 milliseconds."""
 
 QUEUE_WAIT: Final = 0.05
 """Seconds to wait for room in the producer's queue."""
@@ -84,6 +91,10 @@ class KafkaTransactions:
         self._timeout = options.DELIVERY_TIMEOUT
         self._envelope = Envelope(options)
         self._client: Client | None = None
+        self._is_known_leader = False
+        """Whether a transaction of this client was committed under its generation."""
+        self._begin_at = 0.0
+        """When the broker has probably ended the last one. Monotonic seconds."""
         self._destinations: Destinations | None = None
         self._errors = ClientErrors(
             "transactional producer", action="transaction", config=self._config
@@ -134,6 +145,7 @@ class KafkaTransactions:
         error_count = self._errors.count
         is_committed = False
         try:
+            time.sleep(max(0.0, self._begin_at - time.monotonic()))
             client.begin_transaction()
             is_complete = self._carry(client, records, headers, ledger, patience)
             if is_complete and may_commit():
@@ -141,6 +153,7 @@ class KafkaTransactions:
                 client.commit_transaction(self._timeout)
             else:
                 client.abort_transaction(self._timeout)
+            self._begin_at = time.monotonic() + MARKERS_WAIT
             # Serve the callbacks of errors during the transaction.
             client.poll(0)
         except RAISED as error:
@@ -153,6 +166,7 @@ class KafkaTransactions:
                 "a connection broke during a transaction", code="_TRANSPORT"
             )
         if is_committed:
+            self._is_known_leader = True
             self._errors.recovered()
             return None
         faults = self._reports.faults(records, was_late=self._is_late)
@@ -173,6 +187,7 @@ class KafkaTransactions:
     def close(self) -> None:
         client, self._client = self._client, None
         self._destinations = None
+        self._is_known_leader = False
         if client is not None:
             # The queued records belong to a transaction that will not be committed.
             drop(client)
@@ -246,7 +261,7 @@ class KafkaTransactions:
         except KafkaException as error:
             self._reports.reject_ledger(error.args[0])
             return False
-        if self._fencing_token is not None:
+        if self._fencing_token is not None and not self._is_known_leader:
             if (fencing_token := self._fencing_token()) is None:
                 return False
             position, group = fencing_token

@@ -39,6 +39,7 @@ class SimulatedTransactions:
         self._process = process
         self._world = process.world
         self._epoch: int | None = None
+        self._is_known_member = False
         self._serial = 0
         """Counts transactions: what is late for one does not join the next."""
         self.on_commit: Callable[[], object] = lambda: None
@@ -89,17 +90,21 @@ class SimulatedTransactions:
             self._end(epoch, is_commit=False)
             late = DeliveryFailed("purged", code="_PURGE_INFLIGHT")
             return [Fault(record, late) for record in records]
-        if faults or not self._is_member() or not may_commit():
+        is_member = self._is_known_member or self._is_member()
+        if faults or not is_member or not may_commit():
             self._end(epoch, is_commit=False)
             return faults
         world.promises.on_act(self._process, leader_id, "commits")
         self._end(epoch, is_commit=True)
+        # Whoever opens later fences this client, whatever the group says.
+        self._is_known_member = True
         return None
 
     def serve(self) -> None: ...
 
     def close(self) -> None:
         self._epoch = None
+        self._is_known_member = False
 
     # What faults do.
 

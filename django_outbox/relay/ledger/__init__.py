@@ -19,7 +19,7 @@ last committed ledger, purges the rows that it lists, and only then reads the ta
 
     table ── look ──▶ buffer ── batch ──▶ one Kafka transaction ──▶ commit
       ▲ (page_reader.py) (ledger_relay.py)  records + ledger           │
-      │                                     + group generation         │
+      │                                     first: + generation        │
       └── purge (id and message id) ◀── settlement ◀───────────────────┘
 
 Three parts as with MP/R, but on two threads, since the dispatcher waits for
@@ -59,8 +59,8 @@ takes the buffer from its head; and a record that cannot be sent blocks its
 key: followers are skipped and read again once it has been sent.
 
 *No other leader's transaction.* Opening takes the shard's `transactional.id`
-over, which aborts what the former leader left open. Each transaction also
-commits an offset of the leader topic under the leader's group generation
+over, which aborts what the former leader left open. The first transaction after
+that also commits an offset of the leader topic under the leader's group generation
 (KIP-447), so that a former leader that resumes and opens again is refused by
 the broker, and cannot fence its successor in turn.
 
