@@ -128,7 +128,7 @@ class Claim:
     retry_at: float | None = None
     """Monotonic time (CLOCK_BOOTTIME) of the retry, if this attempt failed."""
     is_uncertain: bool = False
-    """Whether a failed attempt may have changed the table."""
+    """Whether the marks of this leader id are unknown after a failed attempt."""
 
 
 @dataclass(slots=True, kw_only=True)

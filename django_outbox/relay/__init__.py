@@ -80,7 +80,9 @@ and each record that it produces, the dispatcher checks that its term is still
 proven; if not, it stands down and empties the producer's queue.
 
 *One leader id at a time.* A new id is taken only when nothing is in flight
-under the previous one.
+under the previous one. After a stand-down nothing is known of the records that its
+id has marked, so the same id is never led again: when the elector extends a lease
+just after it has ended, the relay takes a new one.
 
 
 What a failure does
@@ -105,6 +107,7 @@ producer broken          It is discarded. With any number of a lane in flight, w
                          was not acknowledged is queued again; otherwise
                          force-remark. Then the next one is built.
 lease over               Stand down: forget the queue, discard the producer.
+                         If the lease is extended after all: a new leader id.
 table unavailable        Retry; after a deadline, resign leadership.
 another cluster's rows   Overdue for their own relay: the sweep finds them, and
                          they go behind this cluster's own.

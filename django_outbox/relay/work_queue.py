@@ -87,6 +87,8 @@ class Handoff(Generic[ClaimT]):
         self._answers: deque[Settlement] = deque()
         self._draining: float | None = None
         self._drained = threading.Event()
+        self._stood_down_from = ""
+        """The leader id whose work was given up last."""
         self.takeovers = Takeovers(here=settings.here, quiet=settings.quiet)
         """What it relays of other clusters."""
 
@@ -154,6 +156,18 @@ class Handoff(Generic[ClaimT]):
     def _submit(self, settlement: Settlement) -> None:
         self._outstanding += 1
         self._post.submit(settlement)
+
+    def _unused(self, term: Term, now: float) -> Term | None:
+        """
+        Return the term under a leader id that this dispatcher never stood down from.
+
+        The elector may extend a lease a moment after it has ended: then this thread has
+        forgotten what it did under the id, and takes a new one. None: the term ended.
+        """
+        if term.leader_id != self._stood_down_from:
+            return term
+        reason = "the lease had ended before it was extended"
+        return self._leadership.refresh(term.leader_id, reason=reason, now=now)
 
     def _tell_drained(self) -> None:
         if self._draining is not None:

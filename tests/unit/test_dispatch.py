@@ -276,6 +276,52 @@ def test_an_expired_term_empties_the_producer(bench: Bench) -> None:
     assert 0 == bench.dispatcher.relay.in_flight
 
 
+@pytest.mark.parametrize("marks_in_memory", [False, True])
+def test_an_id_that_was_stood_down_from_is_not_led_again(
+    marks_in_memory: bool,
+) -> None:
+    """The elector extends a lease that has ended a moment ago."""
+    bench = Bench(marks_in_memory=marks_in_memory)
+    bench.stash(*[record(number, "a") for number in range(1, 5)])
+    bench.step()
+    bench.leadership.term = Term(trusted_until=bench.now)
+    bench.step()
+    bench.stash(record(5, "a"))
+
+    bench.leadership.term = Term(trusted_until=20.0)
+    bench.step()
+
+    assert bench.leadership.term.leader_id == "id-2"
+    assert set(bench.table.marks.values()) == {"id-2"}
+    assert [producer.sent for producer in bench.producers] == [[1], [1]]
+
+
+def test_keys_whose_reset_found_the_lease_over_are_found_under_a_new_id(
+    bench: Bench,
+) -> None:
+    bench.stash(record(1, "a"), record(2, "a"))
+    bench.step()
+    bench.producers[0].report(DeliveryFailed("no", code="_TIMED_OUT"))
+    bench.dispatcher.step()
+    bench.settle()
+    bench.dispatcher.step()
+    bench.now += 1.0
+    bench.dispatcher.step()
+    (claim,) = bench.claims
+    assert [("t", "a")] == [lane for lane, _ in claim.lanes]
+
+    term = bench.leadership.term
+    bench.leadership.term = Term(trusted_until=bench.now)
+    bench.carry_out()
+    bench.leadership.term = term
+    bench.stash(record(3, "a"))
+    bench.step()
+    bench.step()
+
+    assert bench.producers[-1].sent[1:] == [1]
+    assert set(bench.table.marks.values()) == {"id-2"}
+
+
 def test_a_drain_produces_no_more_and_ends_when_all_is_settled(bench: Bench) -> None:
     bench.stash(record(1, "a"), record(2, "a"))
     bench.step()

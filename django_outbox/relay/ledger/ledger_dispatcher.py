@@ -102,7 +102,9 @@ class LedgerDispatcher(Handoff[Look]):
         """Act only under a term that is proven and not being drained."""
         is_proven = term is not None and term.remaining(now) > 0
         if term is not None and is_proven and term.acquired_at != self._draining:
-            return term
+            return self._unused(term, now)
+        if term is not None:
+            self._stood_down_from = term.leader_id
         if self.stage is not Stage.CLOSED:
             self._begin_anew()
         self.takeovers.stop()

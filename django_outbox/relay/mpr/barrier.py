@@ -135,6 +135,7 @@ class Relay:
     def lead(self, leader_id: str) -> None:
         """Start from an empty memory under a leader id never used before."""
         assert not self._flying.count, "an id is taken only when nothing is in flight"
+        assert leader_id != self._flying_id, "an id is never led twice"
         # A2: whatever was uncertain is marked again under the new id.
         self.must_remark = False
         self.remark_reason = ""

@@ -113,13 +113,15 @@ class Dispatcher(Handoff[Claim]):
             relay.stand_down()
         if relay.in_flight or self._is_claiming:
             return None
-        relay.lead(term.leader_id)
-        self._pace.restart()
-        return term
+        if (fresh := self._unused(term, now)) is not None:
+            relay.lead(fresh.leader_id)
+            self._pace.restart()
+        return fresh
 
     def _stand_by(self, *, is_proven: bool) -> None:
         """Let what is in flight settle (a drain), or give it up (unproven)."""
-        if self.relay.leader_id is not None:
+        if (leader_id := self.relay.leader_id) is not None:
+            self._stood_down_from = leader_id
             self.relay.stand_down()
             self.takeovers.stop()
         if self.relay.in_flight and not is_proven:

@@ -43,7 +43,11 @@ class Marker:
         try:
             if not claim.lanes and not claim.limit:
                 outbox.ping()
-            if claim.lanes and self._is_trusted(leader_id):
+            if claim.lanes and not self._is_trusted(leader_id):
+                # Their rows must not count as reset if the lease is extended now.
+                claim.retry_at, claim.is_uncertain = self._clock(), True
+                return
+            if claim.lanes:
                 # B2: what failed is to be found again.
                 outbox.reset(leader_id, claim.lanes)
             if claim.limit and self._is_trusted(leader_id):
