@@ -174,6 +174,8 @@ class FakeClient:
     def _lose(self) -> None:
         """Start over under another id, once the listener knows."""
         self._member_id = new_id()
+        # An answer to a join under the former id comes too late.
+        self._attempt += 1
         self._is_joining = True
         if self._is_owner and Notice.LOST not in self.inbox:
             self.inbox.append(Notice.LOST)

@@ -23,9 +23,9 @@ class LedgerProcess(Process):
         self.producer = SimulatedTransactions(self)
         self.dispatcher = LedgerDispatcher(
             timing.ledger_settings(self.world.plan),
-            leadership=self.elector.leadership,
+            leadership=self.leadership,
             transactions=self.producer,
             post=self._post(),
             outages=(self.marker.outage, self.settler.outage),
-            clock=self.clock,
+            clock=self.preempted_clock,
         )

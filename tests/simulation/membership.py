@@ -56,13 +56,24 @@ class _Client(FakeClient):
     def __init__(self, process: Process) -> None:
         self._connection = 0
         self._served: _Request | None = None
+        self._is_writing = False
+        self._group_latency = process.world.group.latency
         group = process.world.group
-        super().__init__(group.coordinator, group.time, group.timing, group.latency)
+        super().__init__(group.coordinator, group.time, group.timing, self._latency_of)
         self.inbox = _Inbox(process)
 
     def write(self, value: object) -> None:
         # It goes to the partition's leader, on another connection.
+        self._is_writing = True
         super()._request(lambda: self._coordinator.log.append(value))
+        self._is_writing = False
+
+    def _latency_of(self) -> float | None:
+        latency = self._group_latency()
+        if latency is None and not self._is_writing:
+            # TCP delivers what follows only after what was lost, or nothing.
+            self._reconnect()
+        return latency
 
     def _request(self, action: Callable[[], object]) -> None:
         request = _Request(self._connection)
@@ -95,9 +106,12 @@ class _Client(FakeClient):
 
     def _expire(self, request: _Request) -> None:
         if not request.is_answered and request.connection == self._connection:
-            self._connection += 1
-            # What travels on the next one does not queue behind the last.
-            self._arrivals = dict.fromkeys(self._arrivals, 0.0)
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        self._connection += 1
+        # What travels on the next one does not queue behind the last.
+        self._arrivals = dict.fromkeys(self._arrivals, 0.0)
 
 
 class _Inbox(deque[Notice | int]):

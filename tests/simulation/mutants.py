@@ -117,6 +117,12 @@ def followers_stay(self: InFlight, lane: Lane) -> int:
     return 0
 
 
+def led_again_after_a_stand_down(self: Dispatcher, term: Term, now: float) -> Term:
+    """Go on under an id whose lease is extended just after its end."""
+    self.relay._flying_id = ""
+    return term
+
+
 def no_drain(self: Dispatcher, term: Term) -> None:
     """Hand over without waiting for what is in flight, as goharvest does."""
     _begin_drain(self, term)
@@ -178,6 +184,7 @@ MUTANTS: Final = named(
         Mutant(Relay, "force_remark", no_force_remark, "database"),
         Mutant(Relay, "marked", blocked_keys_are_produced, "broker"),
         Mutant(InFlight, "drop_followers", followers_stay, "broker"),
+        Mutant(Dispatcher, "_unused", led_again_after_a_stand_down, "group"),
         Mutant(Dispatcher, "begin_drain", no_drain, "graceful"),
         Mutant(Dispatcher, "_discard_producer", producer_outlives_its_term, "broker"),
         Mutant(Settler, "settle", settled_without_the_table, "database"),

@@ -12,6 +12,7 @@ from django_outbox.relay.mpr.dispatcher import Dispatcher
 from django_outbox.relay.mpr.inflight import InFlight
 
 from .mutant import Mutant, named
+from .mutants import led_again_after_a_stand_down
 
 _acknowledged = InFlight.acknowledged
 _recall = InFlight.recall
@@ -62,7 +63,7 @@ def blocked_keys_are_recalled(self: Relay) -> None:
 
 
 MUTANTS: Final = {
-    name: mutant._replace(delivery="pipelined")
+    f"pipelined-{name}": mutant._replace(delivery="pipelined")
     for name, mutant in named(
         (
             Mutant(
@@ -74,6 +75,7 @@ MUTANTS: Final = {
             Mutant(InFlight, "recall", recalled_in_reverse, "broker"),
             Mutant(InFlight, "recall", recalled_without_what_was_under_way, "broker"),
             Mutant(Relay, "restart", blocked_keys_are_recalled, "poison"),
+            Mutant(Dispatcher, "_unused", led_again_after_a_stand_down, "process"),
         )
     ).items()
 }

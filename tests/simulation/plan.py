@@ -45,6 +45,8 @@ class Weather:
     """It takes up to twice the session time-out."""
     thread_late: float = 0.0
     """A thread that has something to do is late by up to 50 ms."""
+    preempted: float = 0.0
+    """A thread loses its processor for a while just after a look at clock or term."""
     prepared: float = 0.0
     """A transaction of the application ends in two phases."""
     by_hand: float = 0.0
@@ -119,8 +121,10 @@ _POISON: Final = Weather(
     ack_lost=0.02,
     poison=0.2,
 )
-_BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.08)
-_BAD_PROCESS: Final = Weather(statement_slow=0.05, request_slow=0.15, thread_late=0.02)
+_BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.08, preempted=0.01)
+_BAD_PROCESS: Final = Weather(
+    statement_slow=0.05, request_slow=0.15, thread_late=0.02, preempted=0.01
+)
 _BAD: Final = Weather(
     statement_slow=0.05,
     statement_refused=0.02,
@@ -136,6 +140,7 @@ _BAD: Final = Weather(
     group_lost=0.005,
     group_slow=0.01,
     thread_late=0.01,
+    preempted=0.01,
 )
 
 MARKING_PROFILES: Final = (

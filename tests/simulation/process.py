@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from django_outbox.election.elector import Elector
+from django_outbox.election.leadership import Leadership
 from django_outbox.election.neli import State
 from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event
@@ -37,6 +38,22 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT: Final = {State.FOLLOWER: 0.05, State.CANDIDATE: 0.008, State.LEADER: 0.02}
 """Seconds between two rounds of the thread "elect"."""
+
+
+class Preempted:
+    """The leadership, as a thread sees it that may wait after each look."""
+
+    def __init__(self, leadership: Leadership, process: Process) -> None:
+        self._leadership = leadership
+        self._process = process
+        self.resign = leadership.resign
+        self.refresh = leadership.refresh
+
+    @property
+    def term(self) -> LeaderTerm | None:
+        term = self._leadership.term
+        self._process.preempt()
+        return term
 
 
 class Process:
@@ -73,31 +90,36 @@ class Process:
         self.elector = Elector(
             timing.election_settings(self.name),
             self.membership,
-            clock=self.clock,
+            clock=self.preempted_clock,
             on_event=self._publish,
             barrier=self._barrier,
             can_join=self._can_join,
             wait=lambda _: None,
         )
+        self.leadership = Preempted(self.elector.leadership, self)
+        self._extend = self.elector.leadership.extend
+        vars(self.elector.leadership)["extend"] = self._preempted_extend
         self._assemble_relay()
+        # A pause between this look and the act is what a freeze is for.
+        trust = Trust(self.elector.leadership, self.clock)
+        self.dispatcher._is_trusted = trust
 
     def _assemble_relay(self) -> None:
-        leadership = self.elector.leadership
         self.settler = Settler(
             outbox=self.connect(), on_parked=lambda *_: None, clock=self.clock
         )
         self.marker = Marker(
             outbox=self.connect(),
-            is_trusted=Trust(leadership, self.clock),
+            is_trusted=Trust(self.elector.leadership, self.clock),
             clock=self.clock,
         )
         self.dispatcher = Dispatcher(
             self._settings(),
-            leadership=leadership,
+            leadership=self.leadership,
             make_producer=self._make_producer,
             post=self._post(),
             outages=(self.marker.outage, self.settler.outage),
-            clock=self.clock,
+            clock=self.preempted_clock,
         )
 
     def _settings(self) -> DispatchSettings:
@@ -112,6 +134,25 @@ class Process:
     def clock(self) -> float:
         """Its boot-time clock, in seconds."""
         return self.world.time() - self.behind
+
+    def preempted_clock(self) -> float:
+        """The same, after which the calling thread may wait for a processor."""
+        now = self.clock()
+        self.preempt()
+        return now
+
+    def _preempted_extend(self, until: float) -> None:
+        """Extend the lease, perhaps a moment after it has ended."""
+        self.preempt(10.0, timing.LEASE)
+        self._extend(until)
+
+    def preempt(self, factor: float = 1.0, longest: float = timing.LEASE / 5) -> None:
+        """Let the other threads go on, at a line that has no statement to wait for."""
+        world = self.world
+        chance = factor * world.weather.preempted
+        if chance and world.dice.random() < chance:
+            world.count("thread preempted")
+            self.sleep(world.dice.uniform(0.0, longest))
 
     @property
     def is_frozen(self) -> bool:

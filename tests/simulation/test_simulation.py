@@ -110,6 +110,7 @@ COUNTED = {
     "statement slow",
     "statement unanswered",
     "thread late",
+    "thread preempted",
     "transaction rolled back",
 }
 
