@@ -147,8 +147,10 @@ def compose(
     parts["bytes_before"] = sql.SQL(_BYTES_BEFORE).format(**parts)
     parts["fits"] = sql.SQL(_FITS)
     parts["owned"] = sql.SQL(owned).format(**parts)
-    parts["mine"] = sql.SQL(scope.readable if scope else "true")
-    parts["left"] = sql.SQL(scope.repairable if scope else "o.id <= %(position)s")
+    mine = scope.readable if scope else "true"
+    parts["mine"] = sql.SQL(mine).format(table=parts["table"])
+    left = scope.repairable if scope else "o.id <= %(position)s"
+    parts["left"] = sql.SQL(left).format(table=parts["table"])
     return {
         name: sql.SQL(text).format(**parts).as_bytes(None)
         for name, text in queries().items()

@@ -2,8 +2,8 @@
 The rank order of takeovers as SQL fragments.
 
 A statement that uses them names the outbox table `o` and has the parameters that
-`parameters` returns. The remainder is written as `mod()`, since a percent sign
-begins a parameter for the driver.
+`parameters` returns; `{table}` becomes the name of the table. The remainder is
+written as `mod()`, since a percent sign begins a parameter for the driver.
 """
 
 from __future__ import annotations
@@ -38,13 +38,41 @@ AGE: Final[LiteralString] = "extract(epoch FROM now() - o.create_time)"
 DELAY: Final[LiteralString] = f"({RANK}) * %(maximum_delay)s::float8"
 """The age in seconds at which this cluster may relay such a record."""
 
-ELIGIBLE: Final[LiteralString] = f"""\
+IS_DUE: Final[LiteralString] = f"""\
 CASE
     WHEN {IS_OWN} THEN true
     WHEN NOT isfinite(o.create_time) THEN {DISTANCE} = 0
     ELSE {AGE} >= {DELAY}
 END"""
-"""Whether this cluster may relay the record now."""
+"""Whether this cluster may relay the record now, as far as its own time says."""
+
+_KEY: Final[LiteralString] = (
+    "concat_ws(chr(10), o.cluster_id, o.kafka_topic, o.kafka_key)"
+)
+"""Source cluster and key as one text: neither of the first two has a line break."""
+
+IS_FIRST: Final[LiteralString] = f"""\
+o.id < coalesce(
+    (
+        (
+            SELECT jsonb_object_agg(waiting.key, waiting.id)
+            FROM (
+                SELECT {_KEY} AS key, min(o.id) AS id
+                FROM {{table}} AS o
+                WHERE NOT ({IS_DUE})
+                GROUP BY 1
+            ) AS waiting
+        ) ->> {_KEY}
+    )::bigint,
+    o.id + 1
+)"""
+"""
+Whether no earlier record of its source cluster and key has to wait.
+
+A time is that of the start of a transaction, so it does not grow with the id. The
+server builds the object at most once in a statement, and only when some record is due.
+For a join it may choose a plan that compares each record with all others.
+"""
 
 
 def parameters(
@@ -79,7 +107,10 @@ class Scope:
         """Rows that are read in order, by position and gaps."""
         if self.source_cluster is None:
             return IS_OWN
-        return f"o.cluster_id = %(source_cluster)s::integer AND {ELIGIBLE}"
+        return (
+            "o.cluster_id = %(source_cluster)s::integer"
+            f" AND CASE WHEN {IS_DUE} THEN {IS_FIRST} ELSE false END"
+        )
 
     @property
     def repairable(self) -> LiteralString:
@@ -87,8 +118,11 @@ class Scope:
         passed: LiteralString = "o.id <= %(position)s"
         if self.source_cluster is not None:
             return f"{self.readable} AND {passed}"
-        taken = ELIGIBLE if self.takes_over else f"{IS_UNKNOWN} AND {ELIGIBLE}"
-        return f"CASE WHEN {IS_OWN} THEN {passed} ELSE {taken} END"
+        taken = IS_DUE if self.takes_over else f"{IS_UNKNOWN} AND {IS_DUE}"
+        return (
+            f"CASE WHEN {IS_OWN} THEN {passed}"
+            f" WHEN {taken} THEN {IS_FIRST} ELSE false END"
+        )
 
     @property
     def parameters(self) -> Mapping[str, float | None]:

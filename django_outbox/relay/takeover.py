@@ -20,6 +20,9 @@ Two kinds of rows stand outside this order, and neither is lost:
   age, and nobody could tell when to take them over. Only their home relays
   them, at once; for an origin that is known this is the origin itself.
 
+A record waits behind all earlier ones of its origin and key: their ages need not be
+in the order of their ids.
+
 Ages are those of the database that answers: its clock now, less create_time,
 which the origin's clock has written. A clock that is ahead of the origin's by
 *s* seconds shortens the delay by *s*; one that is behind lengthens it.
@@ -31,7 +34,22 @@ of cases tests both.
 from __future__ import annotations
 
 import math
-from operator import itemgetter
+from collections.abc import Iterable
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
+
+from ..message.record import Lane
+
+
+class Aged(NamedTuple):
+    """A record, as far as a takeover depends on it."""
+
+    id: int
+    origin: int
+    """The record's cluster."""
+    lane: Lane
+    age: float
+    """Seconds by the clock of the database that answers."""
 
 
 def distance(origin: int, here: int, count: int) -> int:
@@ -50,11 +68,11 @@ def delay(origin: int, *, here: int, count: int, maximum_delay: float) -> float:
     return rank(origin, here, count) * maximum_delay
 
 
-def is_eligible(
+def is_due(
     age: float, origin: int, *, here: int, count: int, maximum_delay: float
 ) -> bool:
     """
-    Whether this cluster may relay a record now.
+    Whether this cluster may relay a record now, as far as its own time says.
 
     Args:
         age: seconds by the clock of the database that answers; negative when
@@ -69,6 +87,34 @@ def is_eligible(
     if not math.isfinite(age):
         return distance(origin, here, count) == 0
     return age >= delay(origin, here=here, count=count, maximum_delay=maximum_delay)
+
+
+def eligible(
+    records: Iterable[Aged], *, here: int, count: int, maximum_delay: float
+) -> list[Aged]:
+    """
+    Return the records that this cluster may relay now, in the order of their ids.
+
+    A record is eligible only together with all earlier ones of its source cluster and
+    key: a time is that of the start of a transaction and does not grow with the id.
+    """
+    found: list[Aged] = []
+    waiting: set[tuple[int, Lane]] = set()
+    for record in sorted(records, key=attrgetter("id")):
+        source = (record.origin, record.lane)
+        if source in waiting:
+            continue
+        if is_due(
+            record.age,
+            record.origin,
+            here=here,
+            count=count,
+            maximum_delay=maximum_delay,
+        ):
+            found.append(record)
+        else:
+            waiting.add(source)
+    return found
 
 
 def delays(here: int, count: int, maximum_delay: float) -> list[tuple[int, float]]:

@@ -9,7 +9,7 @@ from itertools import chain
 import pytest
 
 from django_outbox.devstack.server_clock import libfaketime
-from django_outbox.postgres.takeover_sql import ELIGIBLE, parameters
+from django_outbox.postgres.takeover_sql import IS_DUE, parameters
 from tests.clusters.sites import Sites, sites
 from tests.machine import require_libfaketime
 
@@ -160,5 +160,5 @@ def test_a_clock_that_is_ahead_shortens_the_delay(clusters: Sites) -> None:
     clusters.replicas.wait_until_caught_up()
     # By its own clock the row is ten minutes old, and rank 2 waits two delays.
     for delay, expected in ((290.0, True), (400.0, False)):
-        query = f"SELECT {ELIGIBLE} FROM outbox AS o"
+        query = f"SELECT {IS_DUE} FROM outbox AS o"
         assert clusters.sql(2, query, parameters(2, 3, delay)) == [expected]

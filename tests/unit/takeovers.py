@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from django_outbox.relay.takeover import Aged
+
 INFINITY: Final = float("inf")
 
 
@@ -66,3 +68,29 @@ CASES: Final = [
     Case(3, 4, -INFINITY, {1}),
     Case(3, -1, INFINITY, {2}),
 ]
+
+
+K, OTHER = ("t", "k"), ("t", "other")
+
+IN_ORDER: Final[list[tuple[list[Aged], list[int]]]] = [
+    ([], []),
+    # Old and young, in the order of the ids.
+    ([Aged(3, 0, K, 20.0), Aged(6, 0, K, 5.0)], [3]),
+    # The writer of the higher id began its transaction first.
+    ([Aged(3, 0, K, 5.0), Aged(6, 0, K, 20.0)], []),
+    ([Aged(3, 0, K, 5.0), Aged(6, 0, K, 20.0), Aged(9, 0, K, 30.0)], []),
+    ([Aged(3, 0, K, 10.0), Aged(6, 0, K, 20.0)], [3, 6]),
+    # Other keys, other topics and other clusters do not wait.
+    ([Aged(3, 0, K, 5.0), Aged(6, 0, OTHER, 20.0)], [6]),
+    ([Aged(3, 0, K, 5.0), Aged(6, 0, ("u", "k"), 20.0)], [6]),
+    ([Aged(3, 0, K, 5.0), Aged(4, 1, K, 0.0), Aged(5, 2, K, 20.0)], [4, 5]),
+    # Own records are no obstacle, and meet none.
+    ([Aged(4, 1, K, 0.0), Aged(6, 0, K, 10.0)], [4, 6]),
+    # A record without a time belongs to its own cluster, and so do those behind it.
+    ([Aged(3, 0, K, -INFINITY), Aged(6, 0, K, 20.0)], []),
+    ([Aged(6, 0, K, 20.0), Aged(9, 0, K, INFINITY)], [6]),
+    # Clusters that the settings do not know.
+    ([Aged(3, 4, K, INFINITY), Aged(6, 4, K, 10.0)], [3, 6]),
+    ([Aged(3, 4, K, 5.0), Aged(6, 4, K, 20.0)], []),
+]
+"""Records, and the ids of those that cluster 1 of 3 may relay, MAXIMUM_DELAY = 10."""

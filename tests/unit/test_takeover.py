@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.relay.takeover import (
+    Aged,
     delay,
     delays,
     distance,
-    is_eligible,
+    eligible,
+    is_due,
     successors,
 )
-from tests.unit.takeovers import CASES, Case
+from tests.unit.takeovers import CASES, IN_ORDER, Case
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -19,11 +21,20 @@ def test_each_case_of_the_table(case: Case) -> None:
     eligible = {
         here
         for here in range(case.count)
-        if is_eligible(
+        if is_due(
             case.age, case.origin, here=here, count=case.count, maximum_delay=10.0
         )
     }
     assert eligible == case.relayed_by
+
+
+@pytest.mark.parametrize(("records", "found"), IN_ORDER)
+def test_a_record_waits_for_all_earlier_ones_of_its_key(
+    records: list[Aged], found: list[int]
+) -> None:
+    may_go = eligible(reversed(records), here=1, count=3, maximum_delay=10.0)
+
+    assert [record.id for record in may_go] == found
 
 
 @pytest.mark.parametrize(
@@ -80,6 +91,6 @@ def test_every_record_has_somebody_who_relays_it_in_the_end(count: int) -> None:
     for origin in range(-40, 40):
         for age in (1e12, float("inf"), float("-inf")):
             assert any(
-                is_eligible(age, origin, here=here, count=count, maximum_delay=10.0)
+                is_due(age, origin, here=here, count=count, maximum_delay=10.0)
                 for here in range(count)
             )
