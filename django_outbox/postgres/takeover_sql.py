@@ -65,7 +65,7 @@ o.id < coalesce(
         ) ->> {_KEY}
     )::bigint,
     o.id + 1
-)"""
+)"""  # noqa: S608 (constants only)
 """
 Whether no earlier record of its source cluster and key has to wait.
 

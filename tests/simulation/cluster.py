@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 TIMELESS = 0.02
 """How many rows have 'infinity' for their time, as plain SQL may write."""
 
+EARLIEST = 2.0
+"""Seconds for which a transaction may have been open when it draws its first id."""
+
 
 class ClusterWriters(LedgerWriters):
     """Their rows name the cluster, and the time by its database."""
@@ -37,8 +40,10 @@ class ClusterWriters(LedgerWriters):
         time = cluster.table.clock()
         if cluster.weather.by_hand and self._dice.random() < TIMELESS:
             cluster.count("row without a time")
-            # Its successors of the same key, which have one, would be taken over.
-            time, lanes = inf, [("t0", f"timeless{cluster.number}/{self._serial}")]
+            time = inf
+        elif self._dice.random() < cluster.weather.begun_early:
+            cluster.count("row of an old transaction")
+            time -= self._dice.uniform(0.0, EARLIEST)
         row = super()._insert(lanes)
         row.record = row.record._replace(
             cluster_id=cluster.number, created_at=str(time)

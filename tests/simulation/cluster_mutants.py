@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from django_outbox.message.record import Record, Sweep
 from django_outbox.relay import takeover
@@ -39,6 +39,13 @@ def only_the_next_one_takes_over(self: ClusterTable, record: Record) -> bool:
 def origin_always_comes_back(self: ClusterTable, record: Record) -> bool:
     """Take nothing over."""
     return record.cluster_id == self._cluster.number
+
+
+def each_record_by_its_own_time(
+    records: Iterable[takeover.Aged], **ring: Any
+) -> list[takeover.Aged]:
+    """Take a record over before an earlier one of its key."""
+    return [r for r in records if takeover.is_due(r.age, r.origin, **ring)]
 
 
 def age_by_another_clock(self: ClusterTable, record: Record) -> float:
@@ -113,6 +120,7 @@ MUTANTS: Final = named(
         Mutant(takeover, "rank", rank_is_ignored, "death"),
         Mutant(ClusterTable, "may_take", only_the_next_one_takes_over, "deaths"),
         Mutant(ClusterTable, "may_take", origin_always_comes_back, "death"),
+        Mutant(takeover, "eligible", each_record_by_its_own_time, "times"),
         Mutant(ClusterTable, "age", age_by_another_clock, "clocks"),
         Mutant(ClusterTable, "is_mine", own_rows_come_by_the_sweep, "death"),
         Mutant(ClusterTable, "is_left", foreign_rows_come_by_position, "deaths"),

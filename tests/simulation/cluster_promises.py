@@ -18,7 +18,7 @@ from django_outbox.events import (
     LeaderRefreshed,
     LeaderRevoked,
 )
-from django_outbox.message.record import Record
+from django_outbox.message.record import Lane, Record
 
 from .promises import Promises
 from .remembered import RememberedPromises
@@ -161,11 +161,15 @@ class ClusterPromises(RememberedPromises):
         since = cluster.time() - TAKEN
         if table.left_at > since:
             return
-        for id, row in table.rows.items():
+        waiting: set[tuple[int, Lane]] = set()
+        for id, row in sorted(table.rows.items()):
             record, age = row.record, table.clock() - float(row.record.created_at)
             rank = (cluster.number - record.cluster_id) % cluster.plan.clusters
-            is_due = rank and age > rank * cluster.plan.maximum_delay + TAKEN
-            if is_due and table.arrived_at[id] < since:
+            is_due = age > rank * cluster.plan.maximum_delay + TAKEN
+            source = record.cluster_id, record.lane
+            if not is_due or source in waiting:
+                waiting.add(source)
+            elif rank and table.arrived_at[id] < since:
                 self._break(
                     "P-TAKEOVER",
                     f"cluster {cluster.number} leaves {id} at the age of {age:.3f} s",

@@ -81,13 +81,18 @@ class ClusterTable(RememberedTable):
     def may_take(self, record: Record) -> bool:
         """Whether it is this cluster's turn."""
         plan = self._cluster.plan
-        return takeover.is_eligible(
-            self.age(record),
-            record.cluster_id,
+        rows = (self.rows[id].record for id in self._order if id <= record.id)
+        eligible = takeover.eligible(
+            (
+                takeover.Aged(row.id, row.cluster_id, row.lane, self.age(row))
+                for row in rows
+                if row.lane == record.lane and row.cluster_id == record.cluster_id
+            ),
             here=self._cluster.number,
             count=plan.clusters,
             maximum_delay=plan.maximum_delay,
         )
+        return bool(eligible) and eligible[-1].id == record.id
 
     def first_of_origin(self, lane: Lane, origin: int) -> int | None:
         """Return the lowest id of a key, of those that one cluster has written."""

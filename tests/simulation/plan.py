@@ -47,6 +47,8 @@ class Weather:
     """A thread that has something to do is late by up to 50 ms."""
     preempted: float = 0.0
     """A thread loses its processor for a while just after a look at clock or term."""
+    begun_early: float = 0.0
+    """A row has the time of a transaction that began long before it drew an id."""
     prepared: float = 0.0
     """A transaction of the application ends in two phases."""
     by_hand: float = 0.0
@@ -222,6 +224,7 @@ CLUSTERS_PROFILES: Final = (
         ),
         replace(_FAIR, **_LATE),
     ),
+    Profile("times", ("deaths", *_DEATHS, "pause"), Weather(begun_early=0.3)),
 )
 """For several clusters, whose tables replicate to each other."""
 

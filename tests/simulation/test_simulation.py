@@ -159,6 +159,7 @@ CLUSTERS_COUNTED = {
     "group message lost",
     "id set by hand",
     "poison: size",
+    "row of an old transaction",
     "row without a time",
     "statement unanswered",
     "table_outage",
