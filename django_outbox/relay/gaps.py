@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-MAX_GAPS: Final = 1000
-"""Gaps kept; the oldest are left to the sweep."""
+MAX_GAPS: Final = 50_000
+"""Gaps at which the position waits; a page with so many takes 0.1 s."""
 
 
 @dataclass(slots=True)
@@ -63,6 +63,16 @@ class Gaps:
         return self._gaps[0].low if self._gaps else self.position + 1
 
     @property
+    def is_full(self) -> bool:
+        """
+        Whether the position has to wait until gaps are closed.
+
+        A gap that were dropped instead could belong to an open transaction, whose row
+        would then be found after later rows of its key.
+        """
+        return len(self._gaps) >= MAX_GAPS
+
+    @property
     def are_waiting(self) -> bool:
         """Whether some gap waits for its suspects, or has none yet."""
         return any(not gap.is_last_look for gap in self._gaps)
@@ -83,7 +93,6 @@ class Gaps:
             for before, after in pairwise((self.position, *new)):
                 if after - before > self._stride:
                     self._gaps.append(Gap(before + 1, after - 1))
-            del self._gaps[:-MAX_GAPS]
         self.position = new[-1]
 
     def found(self, ids: Sequence[int]) -> None:

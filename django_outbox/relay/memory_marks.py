@@ -10,12 +10,15 @@ about gaps can (ids set by hand, a sequence moved back, a row restored).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from ..message.record import Held, Lane, Record, Sweep
 from .gaps import Gaps
 from .ports import UnmarkedTable
+
+logger = logging.getLogger(__name__)
 
 WRITERS_INTERVAL: Final = 0.05
 """Seconds between two questions who writes, which are asked only while there are
@@ -35,6 +38,7 @@ class Shown:
         self._clock = clock
         self._gaps = Gaps(stride=table.stride)
         self._asked_at = 0.0
+        self._was_full = False
 
     @property
     def position(self) -> int:
@@ -50,14 +54,28 @@ class Shown:
         """Read the next page, and what of these lanes lies up to the position."""
         gaps = self._gaps
         records = self._table.page(gaps.position, gaps.ranges, held, limit=limit)
-        ids = [record.id for record in records]
-        gaps.shown(ids)
+        if self._is_waiting():
+            records = [record for record in records if record.id <= gaps.position]
+        gaps.shown([record.id for record in records])
         now = self._clock()
         if gaps.are_waiting and now >= self._asked_at + WRITERS_INTERVAL:
             self._asked_at = now
             writers, is_one_prepared = self._table.writers()
             gaps.suspect(writers, is_one_prepared=is_one_prepared)
         return records
+
+    def _is_waiting(self) -> bool:
+        """Whether the position waits for open transactions; log when it begins to."""
+        is_full = self._gaps.is_full
+        if is_full and not self._was_full:
+            logger.warning(
+                "%d gaps in the ids belong to open transactions; no later record is "
+                "read until one of these transactions ends",
+                len(self._gaps),
+                extra={"action": "gaps_full", "gaps": len(self._gaps)},
+            )
+        self._was_full = is_full
+        return is_full
 
     def swept(self, sweep: Sweep, *, limit: int) -> list[Record]:
         """Read what lies up to the position and is not looked after."""

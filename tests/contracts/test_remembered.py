@@ -144,3 +144,20 @@ def test_what_a_sweep_has_found_is_not_found_again(table: Unmarked) -> None:
 
     assert marks.ids(sweep=Sweep({last}, ())) == [late]
     assert marks.ids() == []
+
+
+def test_a_long_transaction_keeps_its_place_beside_a_thousand_rollbacks(
+    table: Unmarked,
+) -> None:
+    writer = table.begin()
+    first = writer.insert("k")
+    for number in range(1002):
+        table.insert_by_hand(first + 2 + 2 * number, "other")
+    marks = Marks(table)
+    while marks.ids(limit=1000):
+        pass
+
+    writer.commit()
+    second = table.insert_by_hand(first + 5000, "k")
+
+    assert marks.ids() == [first, second]

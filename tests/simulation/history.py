@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import format_exception
 from typing import Final
+from unittest.mock import patch
+
+from django_outbox.relay import gaps
 
 from .clusters_world import ClustersWorld
 from .ledger_world import LedgerWorld
@@ -32,7 +35,7 @@ def play(
     """Play the history of a seed to its end, or to the first broken promise."""
     kind = WORLDS[delivery]
     world = kind(kind.planned(seed, delivery), is_tracing=is_tracing)
-    with _silence():
+    with _silence(), patch.object(gaps, "MAX_GAPS", world.plan.max_gaps):
         try:
             world.live()
         except Broken as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from django_outbox.events import Event, LeaderAcquired
+from django_outbox.events import Event, LeaderAcquired, LeaderRefreshed
 from django_outbox.message.record import Lane, Record
 
 from .promises import Promises
@@ -38,7 +38,7 @@ class LedgerPromises(Promises):
         """The last one that has opened."""
 
     def on_event(self, process: Process, event: Event) -> None:
-        if isinstance(event, LeaderAcquired):
+        if isinstance(event, LeaderAcquired | LeaderRefreshed):
             self._terms[event.leader_id] = len(self._terms)
         super().on_event(process, event)
 

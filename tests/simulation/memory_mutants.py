@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from django_outbox.message.record import Record, Sweep
+from django_outbox.relay import gaps
 from django_outbox.relay.gaps import Gaps
 from django_outbox.relay.memory_marks import MemoryMarks
 
@@ -19,6 +20,7 @@ from .ledger_mutants import (
 from .mutant import Mutant, named
 
 _mark = MemoryMarks.mark
+_shown = Gaps.shown
 
 
 def remember_across_leader_ids(self: MemoryMarks, leader_id: str) -> None:
@@ -36,6 +38,12 @@ def reset_lanes_end_with_their_first_page(
 ) -> None:
     """Take a lane for shown although the page was cut before its end."""
     self._again.clear()
+
+
+def oldest_gaps_are_dropped(self: Gaps, ids: Sequence[int]) -> None:
+    """Leave gaps beyond a number to the sweep."""
+    _shown(self, ids)
+    del self._gaps[: -gaps.MAX_GAPS]
 
 
 def nothing_is_swept(
@@ -64,6 +72,7 @@ _SHARED: Final = _of_memory(
         Mutant(Gaps, "suspect", forget_gaps_at_once, "graceful"),
         Mutant(Gaps, "suspect", forget_gaps_of_prepared_writers, "graceful"),
         Mutant(Gaps, "shown", bare_cursor, "graceful"),
+        Mutant(Gaps, "shown", oldest_gaps_are_dropped, "database"),
         Mutant(UnmarkedConnection, "page", gaps_and_page_in_two_snapshots, "graceful"),
     )
 )

@@ -260,6 +260,8 @@ class Plan:
     """Seconds that a message to or from the partitions takes at most."""
     trouble: float
     """Seconds after which all that is broken is mended."""
+    max_gaps: int
+    """Gaps at which a leader that marks in memory waits for open transactions."""
 
     @property
     def is_pipelined(self) -> bool:
@@ -315,4 +317,5 @@ def make_plan(seed: int, delivery: str) -> Plan:
         parks_poison=profile.name == "poison" or dice.random() < 0.5,
         latency=dice.choice((0.004, 0.02, 0.06)),
         trouble=trouble,
+        max_gaps=dice.choice((2, 4, 1000)),
     )

@@ -116,12 +116,47 @@ def test_ids_of_other_clusters_leave_the_own_ones_between_them_in_the_gap() -> N
     assert (6, 7) not in gaps.ranges
 
 
-def test_the_oldest_of_too_many_gaps_are_left_to_the_sweep() -> None:
+def test_no_gap_is_dropped_however_many_there_are() -> None:
     gaps = Gaps()
-    gaps.shown(range(2, 2 * MAX_GAPS + 22, 2))
+    gaps.shown(range(2, 2 * MAX_GAPS, 2))
+    assert not gaps.is_full
+    gaps.shown([2 * MAX_GAPS, 2 * MAX_GAPS + 2])
 
-    assert len(gaps) == MAX_GAPS
-    assert gaps.ranges[0] == (21, 21)
+    assert gaps.is_full
+    assert gaps.ranges[0] == (1, 1)
+    assert len(gaps) == MAX_GAPS + 1
+
+
+def test_with_too_many_gaps_the_position_waits_for_the_open_transactions(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("django_outbox.relay.gaps.MAX_GAPS", 2)
+    table = InMemoryUnmarked()
+    reader = Reader(table)
+    first = table.begin()
+    a = first.insert("t", "k", "v").id
+    for _ in range(2):
+        rolled_back = table.begin()
+        rolled_back.insert("t", "other", "v")
+        table.insert("t", "other", "v")
+        rolled_back.rollback()
+
+    def ids(looks: int = 5) -> list[int]:
+        found = []
+        for _ in range(looks):
+            reader.now += 0.06
+            found += reader.look(10)
+        return found
+
+    assert ids() == [3, 5]
+    c = table.insert("t", "k", "v").id
+    d = table.insert("t", "other", "v").id
+    assert ids() == []
+    first.commit()
+
+    assert ids() == [a, c, d]
+    warnings = [r for r in caplog.records if getattr(r, "action", "") == "gaps_full"]
+    assert len(warnings) == 1
 
 
 class Application:
