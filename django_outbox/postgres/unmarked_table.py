@@ -92,7 +92,7 @@ class RememberedOutbox(UnmarkedOutbox):
         self, *arguments: Any, clock: Callable[[], float] = boottime, **options: Any
     ) -> None:
         super().__init__(*arguments, **options)
-        self._marks = MemoryMarks(self, clock=clock)
+        self._marks = MemoryMarks(self, clock=clock, timeline=self._timeline)
 
     def mark(
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None
@@ -101,6 +101,12 @@ class RememberedOutbox(UnmarkedOutbox):
 
     def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
         self._marks.reset(leader_id, lanes)
+
+    def _timeline(self) -> str:
+        """Name the timeline, where a pooler may change the server unnoticed."""
+        with self._database.session():
+            is_pooled = self._database.is_pooled
+        return self.history() if is_pooled else ""
 
 
 def _key_parameters(held: Sequence[Held]) -> dict[str, Any]:

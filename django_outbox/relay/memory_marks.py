@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from ..exceptions import DatabaseUnavailable
 from ..message.record import Held, Lane, Record, Sweep
 from .gaps import Gaps
 from .ports import UnmarkedTable
@@ -90,11 +91,21 @@ class MemoryMarks:
 
     Args:
         clock: boot-time seconds.
+        timeline: names the timeline of the database behind the connection. Another
+            one may assign ids again, which says nothing of what was shown.
     """
 
-    def __init__(self, table: UnmarkedTable, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        table: UnmarkedTable,
+        *,
+        clock: Callable[[], float],
+        timeline: Callable[[], str],
+    ) -> None:
         self._table = table
         self._clock = clock
+        self._read_timeline = timeline
+        self._timeline: str | None = None
         self._begin("")
 
     def mark(
@@ -102,6 +113,14 @@ class MemoryMarks:
     ) -> list[Record]:
         """Read what this leader was not shown; see the port."""
         self._follow(leader_id)
+        if self._timeline is None:
+            self._timeline = self._read_timeline()
+        records = self._read(limit, sweep)
+        # After the page: a failover between the two voids the page, too.
+        self._check(self._read_timeline())
+        return records
+
+    def _read(self, limit: int, sweep: Sweep | None) -> list[Record]:
         if sweep is not None:
             return self._shown.swept(sweep, limit=limit)
         if not self._again:
@@ -118,6 +137,19 @@ class MemoryMarks:
         for lane, low in lanes:
             self._again[lane] = min(low, self._again.get(lane, low))
 
+    def _check(self, timeline: str) -> None:
+        """Give the page up if it may be of another timeline than those before."""
+        former = self._timeline
+        if timeline != former:
+            logger.warning(
+                "The database has begun another history (%s, was %s): all that "
+                "is in the table is sent",
+                timeline,
+                former,
+                extra={"action": "history_changed"},
+            )
+            raise DatabaseUnavailable("The database has begun another history.")
+
     def _follow(self, leader_id: str) -> None:
         if leader_id != self._leader_id:
             self._begin(leader_id)
@@ -126,6 +158,7 @@ class MemoryMarks:
         self._leader_id = leader_id
         self._shown = Shown(self._table, self._clock)
         self._again: dict[Lane, int] = {}
+        self._timeline = None
 
     def _advance(self, end: int, position: int) -> None:
         """Note that reset lanes were shown up to `end`."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from django_outbox.exceptions import DatabaseUnavailable
 from django_outbox.message.record import Held, Sweep
 from django_outbox.relay.memory_marks import MemoryMarks
 
@@ -39,7 +40,10 @@ class Marks:
 
     def __init__(self, table: Unmarked) -> None:
         self.now = 10.0
-        self._marks = MemoryMarks(table.open(), clock=lambda: self.now)
+        adapter = table.open()
+        self._marks = MemoryMarks(
+            adapter, clock=lambda: self.now, timeline=adapter.history
+        )
         self.reset = self._marks.reset
 
     def ids(
@@ -161,3 +165,22 @@ def test_a_long_transaction_keeps_its_place_beside_a_thousand_rollbacks(
     second = table.insert_by_hand(first + 5000, "k")
 
     assert marks.ids() == [first, second]
+
+
+def test_after_a_failover_a_new_leader_id_begins_at_the_head() -> None:
+    """In memory: its pooler goes on with the same connection."""
+    table = MemoryUnmarked()
+    marks = Marks(table)
+    first = table.insert()
+    standby = table._table.standby()
+    lost = [table.insert() for _ in range(3)]
+    assert marks.ids() == [first, *lost]
+
+    table._table.promote(standby)
+    again = [table.insert() for _ in range(4)]
+    assert again[:3] == lost
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailable):
+            marks.ids()
+
+    assert marks.ids(NEXT) == [first, *again]

@@ -15,15 +15,17 @@ import pytest
 from django_outbox.exceptions import ConfigurationError, DatabaseUnavailable
 from django_outbox.message.record import Sweep
 from django_outbox.postgres import connection as connection_module
+from django_outbox.postgres import unmarked_table as unmarked_table_module
 from django_outbox.postgres.connection import Database, Limits
 from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.postgres.statements import queries
-from django_outbox.postgres.unmarked_table import UnmarkedOutbox
+from django_outbox.postgres.unmarked_table import RememberedOutbox, UnmarkedOutbox
 from django_outbox.relay.fibers import Fibers
 from tests.unit.samples import record
 from tests.waiting import eventually
 
 ME = "11111111-1111-4111-8111-111111111111"
+NEXT = "22222222-2222-4222-8222-222222222222"
 
 
 @pytest.fixture
@@ -425,6 +427,30 @@ def test_a_purge_of_few_rows_is_kept_and_one_of_many_is_not(
     outbox.purge(ME, [record(1)])
 
     assert (after_many, kept(database)) == ([], ["purge"])
+
+
+@pytest.mark.parametrize("is_pooled", [False, True])
+def test_behind_a_pooler_each_page_comes_with_its_timeline(
+    database: Database,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_pooled: bool,
+) -> None:
+    """A direct connection does not outlive its timeline, and is not asked."""
+    if is_pooled:
+        request.getfixturevalue("pooler")
+    outbox = RememberedOutbox(database)
+    outbox.mark(ME, limit=1)
+    promoted = {**queries(), "history": "SELECT 'promoted'"}
+    monkeypatch.setattr(unmarked_table_module, "queries", lambda: promoted)
+
+    if not is_pooled:
+        outbox.mark(ME, limit=1)
+        return
+    with pytest.raises(DatabaseUnavailable, match="another history"):
+        outbox.mark(ME, limit=1)
+    assert outbox.mark(NEXT, limit=1) == []
 
 
 def test_behind_a_pooler_nothing_is_kept(database: Database, pooler: None) -> None:

@@ -14,6 +14,7 @@ from unittest.mock import patch
 from django_outbox.relay import gaps
 
 from .clusters_world import ClustersWorld
+from .failovers import FailoverWorld
 from .ledger_world import LedgerWorld
 from .promises import Broken
 from .remembered import RememberedWorld
@@ -23,6 +24,7 @@ WORLDS: Final = {
     "at-least-once": World,
     "marks-in-memory": RememberedWorld,
     "pipelined": RememberedWorld,
+    "failover": FailoverWorld,
     "exactly-once": LedgerWorld,
     "several-clusters": ClustersWorld,
 }

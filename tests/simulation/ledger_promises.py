@@ -17,6 +17,7 @@ from django_outbox.message.record import Lane, Record
 from .promises import Promises
 
 if TYPE_CHECKING:
+    from .failovers import FailoverWorld
     from .ledger_world import LedgerWorld
     from .process import Process
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class LedgerPromises(Promises):
     """The judge of one history."""
 
-    _world: LedgerWorld
+    _world: LedgerWorld | FailoverWorld
 
     def __init__(self, world: LedgerWorld) -> None:
         super().__init__(world)

@@ -18,13 +18,14 @@ from tests.fakes.unmarked import InMemoryStandby, InMemoryUnmarked
 from .table import Row
 
 if TYPE_CHECKING:
+    from .failovers import FailoverWorld
     from .ledger_world import LedgerWorld
 
 
 class LedgerTable(InMemoryUnmarked):
     """Rows are told apart by their message ids, which are serial numbers here."""
 
-    def __init__(self, world: LedgerWorld) -> None:
+    def __init__(self, world: LedgerWorld | FailoverWorld) -> None:
         super().__init__()
         self.committed: dict[str, Row] = {}
         """Every row that was ever committed, in the order of the commits."""

@@ -46,6 +46,10 @@ def oldest_gaps_are_dropped(self: Gaps, ids: Sequence[int]) -> None:
     del self._gaps[: -gaps.MAX_GAPS]
 
 
+def failover_goes_unnoticed(self: MemoryMarks, timeline: str) -> None:
+    """Go on where the former timeline was read, although ids are given again."""
+
+
 def nothing_is_swept(
     self: MemoryMarks, leader_id: str, *, limit: int, sweep: Sweep | None = None
 ) -> list[Record]:
@@ -76,8 +80,12 @@ _SHARED: Final = _of_memory(
         Mutant(UnmarkedConnection, "page", gaps_and_page_in_two_snapshots, "graceful"),
     )
 )
+_FAILOVER: Final = Mutant(
+    MemoryMarks, "_check", failover_goes_unnoticed, "promoted", delivery="failover"
+)
 MUTANTS: Final = {
     **named(_OWN),
+    "memory-failover-goes-unnoticed": _FAILOVER,
     **{f"memory-{name}": mutant for name, mutant in named(_SHARED).items()},
 }
 """By name."""

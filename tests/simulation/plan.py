@@ -197,6 +197,16 @@ REMEMBERING_PROFILES: Final = tuple(
 )
 """For the relay that marks in memory."""
 
+FAILOVER_PROFILES: Final = (
+    Profile("promoted", ("promote",), Weather(**_LATE)),
+    Profile(
+        "failover",
+        ("promote", "promote", "promote", "crash", "freeze", "stop", "table_cut"),
+        _BAD_DATABASE,
+    ),
+)
+"""For marks in memory behind a pooler."""
+
 _REPLICATION: Final = ("pause", "pause", "slow_link")
 _DEATHS: Final = ("death", "death", "crash")
 _FAIR: Final = replace(
@@ -232,6 +242,7 @@ DELIVERIES: Final = {
     "at-least-once": MARKING_PROFILES,
     "marks-in-memory": REMEMBERING_PROFILES,
     "pipelined": REMEMBERING_PROFILES,
+    "failover": FAILOVER_PROFILES,
     "exactly-once": LEDGER_PROFILES,
     "several-clusters": CLUSTERS_PROFILES,
 }
@@ -266,8 +277,8 @@ class Plan:
     @property
     def is_pipelined(self) -> bool:
         """Whether any number of records of a key may be in flight."""
-        is_of_clusters = self.delivery == "several-clusters"
-        return self.delivery == "pipelined" or (is_of_clusters and self.seed % 2 == 1)
+        is_either = self.delivery in ("several-clusters", "failover")
+        return self.delivery == "pipelined" or (is_either and self.seed % 4 > 1)
 
     def __str__(self) -> str:
         head = (

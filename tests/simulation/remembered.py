@@ -118,7 +118,7 @@ class RememberedConnection(UnmarkedConnection):
 
     def __init__(self, process: Process) -> None:
         super().__init__(process)
-        self._marks = MemoryMarks(self, clock=process.clock)
+        self._marks = MemoryMarks(self, clock=process.clock, timeline=lambda: "")
 
     def mark(
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None

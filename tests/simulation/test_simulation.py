@@ -33,6 +33,7 @@ PLAYED = {
     "pipelined": HISTORIES // 2,
     "marks-in-memory": HISTORIES // 4,
     MARKING: HISTORIES // 4,
+    "failover": HISTORIES // 20,
     LEDGER: HISTORIES * 3 // 10,
     CLUSTERS: HISTORIES * 3 // 100,
 }

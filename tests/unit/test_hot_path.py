@@ -154,7 +154,7 @@ class Harvest:
 
     def _at_least_once(self) -> tuple[Worker, Dispatcher]:
         leadership: Any = Leadership()
-        marks: Any = MemoryMarks(self._table, clock=self._clock)
+        marks: Any = MemoryMarks(self._table, clock=self._clock, timeline=str)
         marker = Marker(
             outbox=marks,
             is_trusted=Trust(leadership, self._clock),
