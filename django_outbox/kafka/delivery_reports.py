@@ -37,7 +37,11 @@ class Reports:
 
     def reject(self, record: Record, error: DriverError) -> None:
         """Note that the client did not queue this record."""
-        self._faults.append(Fault(record, failure(error, is_alone=True)))
+        self.refuse(record, failure(error, is_alone=True))
+
+    def refuse(self, record: Record, failed: DeliveryFailed) -> None:
+        """Note why this record cannot be queued."""
+        self._faults.append(Fault(record, failed))
 
     def note(self, error: DriverError | None, message: Message) -> None:
         """Take a delivery report; without an offset it counts as a refusal."""

@@ -63,3 +63,11 @@ def no_offset() -> DeliveryFailed:
     """
     message = "Kafka acknowledged the record without an offset: it may be lost."
     return DeliveryFailed(message, code="NO_OFFSET")
+
+
+def never_fits() -> RecordPoisoned:
+    """Return the error for a record that not even an empty queue takes."""
+    message = (
+        "The record is larger than the client's queue: queue.buffering.max.kbytes."
+    )
+    return RecordPoisoned(message, code="_QUEUE_FULL")

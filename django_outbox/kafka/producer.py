@@ -40,7 +40,7 @@ from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
 from .clients import RAISED, driver_error, make
 from .config import KafkaConfig, pipelined_config, producer_config, redacted
-from .failures import failure, no_offset
+from .failures import failure, never_fits, no_offset
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +101,8 @@ class KafkaProducer:
                 headers=headers,
             )
         except BufferError as error:
+            if not len(client):
+                raise never_fits() from error
             raise ProducerQueueFull from error
         except KafkaException as error:
             # Only this record was examined, so the error is certainly about it.

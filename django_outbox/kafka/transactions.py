@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import KafkaException
@@ -38,6 +38,7 @@ from .clients import RAISED, driver_error, drop, make, serve
 from .config import admin_config, ledger_consumer_config, redacted, transactional_config
 from .delivery_reports import Reports
 from .destinations import Destinations
+from .failures import failure, never_fits
 from .fencing_token import FencingToken
 from .topics import ensure_topic, ledger_topic
 
@@ -49,6 +50,9 @@ markers; librdkafka would be refused, and try again only after 20 milliseconds."
 
 QUEUE_WAIT: Final = 0.05
 """Seconds to wait for room in the producer's queue."""
+
+Message: TypeAlias = tuple[str, str | bytes | None, str, int, Callable[..., None]]
+"""Topic, value, key, partition and the callback of the delivery report."""
 
 _LOST: Final = ("The Kafka client lost the error.", "_FAIL")
 """Text and code of an error that the driver lost."""
@@ -230,36 +234,10 @@ class KafkaTransactions:
         patience: float,
     ) -> bool:
         """Send records, ledger and offset; return whether all are in the log."""
-        produce, report = client.produce, self._reports.note
-        for record, own in zip(records, headers, strict=True):
-            # -1: librdkafka picks the partition by the key's hash.
-            partition = -1 if record.partition is None else record.partition
-            while True:
-                try:
-                    produce(
-                        record.topic,
-                        record.value,
-                        record.key,
-                        partition,
-                        report,
-                        headers=own,
-                    )
-                except BufferError:
-                    client.poll(QUEUE_WAIT)
-                    continue
-                except KafkaException as error:
-                    self._reports.reject(record, error.args[0])
-                    return False
-                break
-        ledger_headers, value = ledgers.encode(ledger)
-        shard = self._shard
-        report = self._reports.note_ledger
-        try:
-            produce(
-                self._topic, value, str(shard), shard, report, headers=ledger_headers
-            )
-        except KafkaException as error:
-            self._reports.reject_ledger(error.args[0])
+        until = time.monotonic() + patience
+        if not self._queue_records(client, records, headers, until):
+            return False
+        if not self._queue_ledger(client, ledger, until):
             return False
         if self._fencing_token is not None and not self._is_known_leader:
             if (fencing_token := self._fencing_token()) is None:
@@ -268,6 +246,68 @@ class KafkaTransactions:
             client.send_offsets_to_transaction([position], group, self._timeout)
         self._is_late = client.flush(patience) > 0
         return self._reports.acknowledged == len(records) + 1
+
+    def _queue_records(
+        self,
+        client: Client,
+        records: Sequence[Record],
+        headers: Sequence[Headers],
+        until: float,
+    ) -> bool:
+        """Queue the records; return whether the client accepted all of them."""
+        produce, report = client.produce, self._reports.note
+        for record, own in zip(records, headers, strict=True):
+            # -1: librdkafka picks the partition by the key's hash.
+            partition = -1 if record.partition is None else record.partition
+            message = (record.topic, record.value, record.key, partition, report)
+            try:
+                produce(*message, headers=own)
+            except BufferError:
+                try:
+                    if not self._queue_later(client, message, own, until):
+                        return False
+                except DeliveryFailed as error:
+                    self._reports.refuse(record, error)
+                    return False
+            except KafkaException as error:
+                self._reports.reject(record, error.args[0])
+                return False
+        return True
+
+    def _queue_ledger(self, client: Client, ledger: Ledger, until: float) -> bool:
+        """Queue the ledger; return whether the client accepted it."""
+        headers, value = ledgers.encode(ledger)
+        shard, report = self._shard, self._reports.note_ledger
+        message = (self._topic, value, str(shard), shard, report)
+        try:
+            return self._queue_later(client, message, headers, until)
+        except DeliveryFailed as error:
+            self._reports.ledger_refusal = error
+        return False
+
+    def _queue_later(
+        self, client: Client, message: Message, headers: Headers, until: float
+    ) -> bool:
+        """
+        Queue a message as soon as there is room for it; False: not in time.
+
+        Raises:
+            DeliveryFailed: the client does not accept it.
+        """
+        while True:
+            try:
+                client.produce(*message, headers=headers)
+            except BufferError:
+                if not len(client):
+                    raise never_fits() from None
+                self._is_late = time.monotonic() >= until
+                if self._is_late:
+                    return False
+                client.poll(QUEUE_WAIT)
+            except KafkaException as error:
+                raise failure(error.args[0], is_alone=True) from error
+            else:
+                return True
 
     def _give_up(
         self, client: Client, error: DriverError | None, *, is_committed: bool

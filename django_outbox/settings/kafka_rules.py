@@ -18,6 +18,13 @@ from .reserved_properties import FREE_FOR_CONSUMERS, RESERVED_PROPERTIES
 ADDRESSES: Final = ("bootstrap.servers", "metadata.broker.list")
 """librdkafka has two names for this property."""
 
+QUEUE_LIMITS: Final = {
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 1_048_576,
+    "message.max.bytes": 1_000_000,
+}
+"""librdkafka's limits of a producer's queue and of a message, with their defaults."""
+
 KAFKA_SETTINGS: Final = ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA")
 """The settings with librdkafka's properties, those of all clients first."""
 
@@ -53,6 +60,34 @@ def check_kafka(options: OutboxSettings) -> Iterator[Problem]:
                     name,
                     f"{key!r}: a {type(value).__name__} must be one text with commas.",
                 )
+
+
+def check_queues(options: OutboxSettings) -> Iterator[Problem]:
+    """Yield queues of producers that are too small for what they have to hold."""
+    setting = "KAFKA"
+    if {*QUEUE_LIMITS} & {*options.PRODUCER_KAFKA}:
+        setting = "PRODUCER_KAFKA"
+    limits = {**QUEUE_LIMITS, **options.KAFKA, **options.PRODUCER_KAFKA}
+    try:
+        messages, kbytes, largest = (int(limits[name]) for name in QUEUE_LIMITS)
+    except (TypeError, ValueError):
+        # librdkafka says what is wrong with a value that is not a number.
+        return
+    batch = options.TRANSACTION_BATCH
+    if options.is_exactly_once and 0 < messages <= batch:
+        yield Problem(
+            Rule.VALUE,
+            setting,
+            f"'queue.buffering.max.messages' ({messages}) must be above "
+            f"TRANSACTION_BATCH ({batch}): a transaction also has its ledger.",
+        )
+    if kbytes * 1024 < largest:
+        yield Problem(
+            Rule.VALUE,
+            setting,
+            f"'queue.buffering.max.kbytes' ({kbytes}) must hold a message of "
+            f"'message.max.bytes' ({largest} bytes), or that message is never sent.",
+        )
 
 
 def missing_servers(options: OutboxSettings) -> Iterator[Problem]:

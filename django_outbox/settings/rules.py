@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from .field_types import has_type, suggestion
-from .kafka_rules import check_kafka
+from .kafka_rules import check_kafka, check_queues
 from .options import OutboxSettings
 from .problem import Problem, Rule
 
@@ -58,6 +58,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         yield from _check_values(settings)
         yield from _check_timing(settings)
         yield from check_kafka(settings)
+        yield from check_queues(settings)
 
 
 def _unknown(name: str, known: Mapping[str, Any]) -> Problem:

@@ -94,7 +94,8 @@ class KafkaCluster:
     def transactions(
         self, *, origin: int | None = None, **options: Any
     ) -> Transactions:
-        return self._make(OutboxSettings(**self._settings, **options), None, origin)
+        given = {**self._settings, **options}
+        return self._make(OutboxSettings(**given), None, origin)
 
     def forge(self, headers: Fields, value: bytes | None, *, key: str = "0") -> None:
         producer = Producer(self._servers)

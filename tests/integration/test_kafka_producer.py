@@ -215,6 +215,26 @@ def test_a_full_queue_takes_records_again_after_a_poll(
     assert [error for _, error in reports] == [None] * 20
 
 
+def test_a_record_that_no_queue_can_hold_is_poison(
+    bootstrap_servers: str, topics: Topics, reports: Reports
+) -> None:
+    """Once the queue is empty; until then it may be room that is missing."""
+    topic = topics.create()
+    producer = make(bootstrap_servers, **{"queue.buffering.max.kbytes": 4})
+    large = record(2, topic=topic, value="v" * 5000)
+    producer.produce(record(1, topic=topic), LEADER, reports)
+
+    with pytest.raises(ProducerQueueFull):
+        producer.produce(large, LEADER, reports)
+    reports.wait(producer, 1)
+    with pytest.raises(RecordPoisoned, match=r"queue\.buffering\.max\.kbytes"):
+        producer.produce(large, LEADER, reports)
+    producer.produce(record(3, topic=topic), LEADER, reports)
+    reports.wait(producer, 2)
+
+    assert reports == [(1, None), (3, None)]
+
+
 @pytest.mark.alone
 def test_close_drops_what_is_queued_without_waiting_or_reporting(
     reports: Reports,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psutil
@@ -17,7 +18,7 @@ from confluent_kafka.admin import (
     ConfigResource,
 )
 
-from django_outbox.exceptions import LedgerRefused, ProducerBroken
+from django_outbox.exceptions import LedgerRefused, ProducerBroken, RecordPoisoned
 from django_outbox.kafka.transactions import KafkaTransactions
 from tests.contracts.test_transactions import opened, sent
 from tests.contracts.transactions import KafkaCluster
@@ -55,6 +56,22 @@ class Cut:
         for descriptor in self._connections & connections(self._servers):
             cut(descriptor, port_of(self._servers))
         self._client.commit_transaction(timeout)
+
+
+class Full:
+    """A client whose queue stays full."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def __len__(self) -> int:
+        return 1
+
+    def produce(self, *arguments: object, **options: object) -> None:
+        raise BufferError
 
 
 def port_of(servers: str) -> int:
@@ -157,3 +174,47 @@ def test_an_error_that_nobody_can_tell_breaks_the_client(
 
     assert not caught.value.is_fenced
     assert cluster.read(topic) == []
+
+
+@pytest.mark.parametrize("most", [1, 3, 5])
+def test_a_queue_smaller_than_the_transaction_is_waited_for(
+    bootstrap_servers: str, most: int
+) -> None:
+    """The ledger meets it full, and so may any record."""
+    with closing(KafkaCluster(bootstrap_servers)) as cluster:
+        topic = cluster.create()
+        limit = {"queue.buffering.max.messages": most}
+        transactions = opened(cluster, PRODUCER_KAFKA=limit)
+
+        assert sent(transactions, *[record(n, topic=topic) for n in range(5)]) is None
+        assert len(cluster.read(topic)) == 5
+
+
+def test_a_record_that_no_queue_can_hold_is_poison(bootstrap_servers: str) -> None:
+    with closing(KafkaCluster(bootstrap_servers)) as cluster:
+        topic = cluster.create()
+        limit = {"queue.buffering.max.kbytes": 4}
+        transactions = opened(cluster, PRODUCER_KAFKA=limit)
+        good = record(1, topic=topic)
+        large = record(2, topic=topic, value="v" * 5000)
+
+        faults = sent(transactions, good, large)
+
+        assert faults is not None
+        ((found, error),) = faults
+        assert found == large
+        assert isinstance(error, RecordPoisoned)
+        assert (error.code, error.is_certain) == ("_QUEUE_FULL", True)
+        assert sent(transactions, good) is None
+
+
+def test_a_queue_that_stays_full_aborts_the_transaction(bootstrap_servers: str) -> None:
+    with closing(KafkaCluster(bootstrap_servers)) as cluster:
+        topic = cluster.create()
+        transactions: Any = opened(cluster)
+        client = transactions._client
+        transactions._client = Full(client)
+
+        assert sent(transactions, record(1, topic=topic)) == []
+        transactions._client = client
+        assert sent(transactions, record(1, topic=topic)) is None

@@ -181,3 +181,52 @@ def test_the_interval_of_heartbeats_is_a_fifth_of_their_time_out() -> None:
     assert OutboxSettings(HEARTBEAT_TIMEOUT=1.0).HEARTBEAT_INTERVAL == 0.2
     chosen = OutboxSettings(HEARTBEAT_TIMEOUT=1.0, HEARTBEAT_INTERVAL=0.4)
     assert chosen.HEARTBEAT_INTERVAL == 0.4
+
+
+EXACTLY_ONCE = {"DELIVERY": "exactly-once", "TRANSACTION_BATCH": 500}
+
+
+@pytest.mark.parametrize(
+    ("values", "setting"),
+    [
+        (
+            {**EXACTLY_ONCE, "KAFKA": {"queue.buffering.max.messages": 500}},
+            "KAFKA",
+        ),
+        (
+            {**EXACTLY_ONCE, "PRODUCER_KAFKA": {"queue.buffering.max.messages": "1"}},
+            "PRODUCER_KAFKA",
+        ),
+        ({"PRODUCER_KAFKA": {"queue.buffering.max.kbytes": 900}}, "PRODUCER_KAFKA"),
+        (
+            {
+                "KAFKA": {"message.max.bytes": 20_000_000},
+                "PRODUCER_KAFKA": {"queue.buffering.max.kbytes": 10_000},
+            },
+            "PRODUCER_KAFKA",
+        ),
+    ],
+)
+def test_a_producers_queue_holds_a_transaction_and_the_largest_message(
+    values: dict[str, Any], setting: str
+) -> None:
+    (problem,) = problems(values)
+
+    assert (problem.rule, problem.setting) == (Rule.VALUE, setting)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {**EXACTLY_ONCE, "KAFKA": {"queue.buffering.max.messages": 501}},
+        # No limit.
+        {**EXACTLY_ONCE, "KAFKA": {"queue.buffering.max.messages": 0}},
+        # Only a transaction has to be held at once.
+        {"KAFKA": {"queue.buffering.max.messages": 500}},
+        {"KAFKA": {"queue.buffering.max.kbytes": 977}},
+        # librdkafka's own affair.
+        {"KAFKA": {"queue.buffering.max.kbytes": "many"}},
+    ],
+)
+def test_a_queue_that_is_large_enough_is_fine(values: dict[str, Any]) -> None:
+    assert list(problems(values)) == []
