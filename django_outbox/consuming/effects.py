@@ -212,7 +212,8 @@ def is_database_unavailable(error: BaseException) -> bool:
     """
     Whether a database is unavailable, so the message is not at fault.
 
-    Looks through causes, since a handler may wrap the database's error.
+    Looks through causes, since a handler may wrap the database's error; not past
+    `raise ... from None`, which says that the earlier error does not matter.
     """
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
@@ -220,8 +221,15 @@ def is_database_unavailable(error: BaseException) -> bool:
             isinstance(cause, Error) and _means_unavailable(cause)
         ):
             return True
-        cause = cause and (cause.__cause__ or cause.__context__)
+        cause = cause and _cause_of(cause)
     return False
+
+
+def _cause_of(error: BaseException) -> BaseException | None:
+    """Return what a traceback shows as the cause of an error."""
+    if error.__suppress_context__:
+        return error.__cause__
+    return error.__context__
 
 
 def _means_unavailable(error: Error) -> bool:

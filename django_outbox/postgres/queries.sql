@@ -273,7 +273,7 @@ SELECT * FROM purged
 -- Count an attempt and store the error.
 UPDATE {table} AS o
 SET
-    attempts = least(o.attempts + 1, 32767),
+    attempts = least(greatest(o.attempts, 0) + 1, 32767),
     last_error = failure.error
 FROM unnest(%(ids)s::bigint[], %(errors)s::text[]) AS failure (id, error)
 WHERE o.id = failure.id AND {owned}
@@ -296,7 +296,7 @@ WITH parked AS (
         {message_id} AS message_id,
         {kafka_partition} AS kafka_partition,
         {cluster_id} AS cluster_id,
-        least({attempts} + 1, 32767) AS attempts,
+        least(greatest({attempts}, 0) + 1, 32767) AS attempts,
         failure.error AS last_error
 )
 INSERT INTO {parked} (

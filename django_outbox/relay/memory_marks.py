@@ -122,7 +122,9 @@ class MemoryMarks:
 
     def _read(self, limit: int, sweep: Sweep | None) -> list[Record]:
         if sweep is not None:
-            return self._shown.swept(sweep, limit=limit)
+            # What lies of reset lanes comes with the next page.
+            passed = (*sweep.passed, *self._again)
+            return self._shown.swept(sweep._replace(passed=passed), limit=limit)
         if not self._again:
             return self._shown.next(limit=limit)
         position = self._shown.position

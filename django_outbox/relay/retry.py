@@ -29,7 +29,8 @@ class RetryPolicy:
 
     def delay(self, attempts: int) -> float:
         """Seconds to wait after this many failed attempts, counted from 1."""
-        doublings = min(attempts - 1, 32)
+        # SQL may have set the counter to anything.
+        doublings = min(max(attempts, 1) - 1, 32)
         return min(self.backoff * 2.0**doublings, self.backoff_max)
 
     def should_park(self, record: Record, error: DeliveryFailed) -> bool:
@@ -38,5 +39,5 @@ class RetryPolicy:
             self.parks_poison
             and isinstance(error, RecordPoisoned)
             and error.is_certain
-            and record.attempts + 1 >= self.park_after
+            and max(record.attempts, 0) + 1 >= self.park_after
         )

@@ -99,6 +99,18 @@ def test_a_reset_lane_is_marked_again_before_what_is_new(table: Unmarked) -> Non
     assert b not in (a, c, d)
 
 
+def test_a_sweep_leaves_a_reset_lane_to_the_next_page(table: Unmarked) -> None:
+    """Found twice, its rows would look as if another leader had marked them."""
+    a, b = table.insert("x"), table.insert("y")
+    marks = Marks(table)
+    assert marks.ids() == [a, b]
+
+    marks.reset(ME, [Held(("t", "x"), a)])
+    assert marks.ids(sweep=Sweep(frozenset([b]), ())) == []
+
+    assert marks.ids() == [a]
+
+
 def test_a_reset_lane_is_marked_page_by_page(table: Unmarked) -> None:
     a, _, c, _, e = (table.insert(key) for key in "xyxyx")
     marks = Marks(table)

@@ -398,6 +398,11 @@ def test_a_lost_connection_is_told_from_a_failing_statement() -> None:
     wrapped.__cause__ = lost.value
     assert is_database_unavailable(wrapped)
     assert not is_database_unavailable(LookupError())
+    implied = LookupError()
+    implied.__context__ = lost.value
+    assert is_database_unavailable(implied)
+    implied.__suppress_context__ = True
+    assert not is_database_unavailable(implied)
 
 
 @pytest.mark.django_db

@@ -380,6 +380,18 @@ class TestRows:
         assert row == (32767, "ab" + "x" * 498)
         assert outbox.park(ME, [Failure(record, "CODE")]) == 1
 
+    def test_negative_attempts_count_as_none(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 1])
+        postgres.execute("UPDATE outbox SET attempts = -32768")
+        (record,) = outbox.mark(ME, limit=10)
+
+        outbox.fail(ME, [Failure(record, "no")])
+
+        row = postgres.execute("SELECT attempts FROM outbox").fetchone()
+        assert row == (1,)
+
     def test_parked_and_archived_rows_keep_all_that_was_written(
         self, database: Database, postgres: psycopg.Connection
     ) -> None:

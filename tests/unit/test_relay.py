@@ -438,3 +438,14 @@ def test_only_what_is_overdue_in_the_pipeline_is_told() -> None:
 
     assert [1] == [one.id for one in relay.overdue(11.5)]
     assert [1, 3] == [one.id for one in relay.overdue(12.0)]
+
+
+def test_negative_attempts_count_as_none() -> None:
+    """Plain SQL may write any number."""
+    poison = RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
+    row = record(1)._replace(attempts=-32768)
+    at_once = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=True, park_after=1)
+
+    assert RETRY.delay(row.attempts + 1) == 1.0
+    assert at_once.should_park(row, poison)
+    assert not PARK.should_park(row, poison)
