@@ -153,6 +153,23 @@ class Settlement:
     """Rows moved to the parked table; None until the table has answered."""
     is_uncertain: bool = False
     """An attempt ended without an answer, and may have removed rows."""
+    rest: Settlement | None = None
+    """Rows that the table did not let go; they are retried apart from all others."""
+    is_apart: bool = False
+    """Whether this is the rest of another settlement."""
+    tries: int = 0
+    """Attempts so far at a rest."""
+    retry_at: float = 0.0
+    """Boot-time seconds of the next attempt at a rest."""
+
+    def divide(self) -> None:
+        """Take the rows of the rest out, which keeps them."""
+        if (rest := self.rest) is None:
+            return
+        ids = {record.id for record in rest.acknowledged}
+        self.acknowledged = [r for r in self.acknowledged if r.id not in ids]
+        ids = {record.id for record, _ in rest.poisoned}
+        self.poisoned = [f for f in self.poisoned if f.record.id not in ids]
 
     def __len__(self) -> int:
         return len(self.acknowledged) + len(self.failed) + len(self.poisoned)

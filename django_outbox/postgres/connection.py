@@ -193,10 +193,11 @@ class Database:
         except psycopg.Error as error:
             ours = translated(error)
             ours.waited = boottime() - began
-            if not isinstance(ours, DatabaseBusy):
-                self.close()
             # Details of these errors quote the row.
             is_telling = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
+            is_of_a_row = is_telling or isinstance(error, psycopg.errors.RaiseException)
+            if not (is_of_a_row or isinstance(ours, DatabaseBusy)):
+                self.close()
             raise ours from (None if is_telling else error)
 
     def ping(self) -> None:

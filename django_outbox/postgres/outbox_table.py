@@ -101,6 +101,13 @@ class Table:
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
         return self._note("park", leader_id, failures)
 
+    def locked(self, records: Sequence[Record]) -> set[int]:
+        ids = array_of([str(record.id) for record in records])
+        with self._session("locked") as connection:
+            statement = self._statements(connection)["locked"]
+            rows = connection.execute(statement, {"ids": ids}).fetchall()
+        return {row[0] for row in rows}
+
     def ping(self) -> None:
         with self._session("ping") as connection:
             connection.execute(self._statements(connection)["ping"], {})

@@ -247,6 +247,17 @@ ORDER BY o.id
 DELETE FROM {table} AS o
 WHERE o.id = ANY(%(ids)s::bigint[]) AND {owned}
 
+-- name: locked
+-- Which of these rows another session has locked. This takes no lock for longer than
+-- the statement, and waits for none.
+WITH free AS MATERIALIZED (
+    SELECT o.id FROM {table} AS o
+    WHERE o.id = ANY(%(ids)s::bigint[])
+    FOR UPDATE SKIP LOCKED
+)
+SELECT o.id FROM {table} AS o
+WHERE o.id = ANY(%(ids)s::bigint[]) AND o.id NOT IN (SELECT free.id FROM free)
+
 -- name: archive
 -- Move rows that Kafka has acknowledged to the archive table.
 WITH purged AS (

@@ -31,7 +31,9 @@ class SettledTable(Protocol):
 
     One object serves one thread. Every method may block up to the statement
     time-out and raises `DatabaseUnavailable` when the outcome is unknown;
-    the next call connects again. Rows are limited to those that are
+    the next call connects again. Another `DatabaseError` means that nothing was
+    done: one row may be locked, or refused by a trigger. With no rows, a write only
+    tells whether the table accepts writes. Rows are limited to those that are
     the leader's: by its mark, or (the ledger relay, which marks nothing) by
     the message ids that it has read.
     """
@@ -49,6 +51,9 @@ class SettledTable(Protocol):
 
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
         """Move these rows, with error and attempts, to the parked table."""
+
+    def locked(self, records: Sequence[Record]) -> set[int]:
+        """Return the ids of those rows that another session has locked; do not wait."""
 
 
 class Outbox(SettledTable, Protocol):

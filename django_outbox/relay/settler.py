@@ -4,19 +4,41 @@ The settling side of MP/R: purge what is acknowledged, note what failed, park.
 `settle()` is one round trip, made in a fiber and repeated if necessary. No settlement
 is given up while its process harvests: to purge an acknowledged record is right at
 any time, since the leader id scopes it.
+
+No row stops the others: rows that another session has locked, and rows that a trigger
+or a foreign key does not release, become the `rest` of their settlement. The
+dispatcher submits the rest again later.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
-from ..exceptions import DatabaseError
-from ..message.record import Failure, Settlement
+from ..exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
+from ..message.record import Failure, Record, Settlement
 from .availability import Availability
 from .ports import SettledTable
 
 logger = logging.getLogger(__name__)
+
+MAX_PARTS: Final = 200
+"""Statements with which one attempt looks for the rows that the table refuses."""
+
+FIRST_PAUSE: Final = 0.1
+"""Seconds before the first attempt at a rest; each failure doubles them."""
+
+LAST_PAUSE: Final = 5.0
+"""Seconds between later attempts."""
+
+NAMED: Final = 10
+"""Ids in one line of the log."""
+
+Row: TypeAlias = Record | Failure
+
+Write: TypeAlias = Callable[[str, Sequence[Any]], int]
+"""One kind of write, for a leader id and rows; returns how many rows there were."""
 
 
 class Settler:
@@ -39,43 +61,147 @@ class Settler:
         self._outbox = outbox
         self._on_parked = on_parked
         self._clock = clock
+        self._expects_locks_until = 0.0
+        """Boot-time seconds until which each write looks for locked rows first,
+        instead of waiting for one until the time-out."""
+        self._cause = ""
+        """Why the last row was left to a rest."""
 
     def settle(self, settlement: Settlement) -> float | None:
         """
         Try once to bring the table in line with a settlement.
 
-        Returns None when that is done, or, while the table is out of reach,
-        the time (boot-time seconds) at which to try the same again.
+        Returns None when that is done for all rows but the `rest`, or, while the
+        table is out of reach, the time (boot-time seconds) of the next attempt.
         """
-        outbox, leader_id = self._outbox, settlement.leader_id
         if not settlement.is_uncertain:
             _log_failures(settlement)
         try:
-            if settlement.purged is None:
-                # B1: the records are in the log, so their rows go.
-                settlement.purged = self._purge(settlement)
-            if settlement.failed:
-                outbox.fail(leader_id, settlement.failed)
-            if settlement.poisoned:
-                settlement.parked = outbox.park(leader_id, settlement.poisoned)
+            self._carry_out(settlement)
         except DatabaseError as error:
             settlement.is_uncertain = True
             return self.outage.lost(error, self._clock())
         self.outage.reached(self._clock())
-        for failure in settlement.poisoned:
-            self._on_parked(leader_id, failure)
+        for failure in _others(settlement.poisoned, settlement.rest):
+            self._on_parked(settlement.leader_id, failure)
         return None
 
-    def _purge(self, settlement: Settlement) -> int:
-        if not settlement.acknowledged:
-            return 0
+    def _carry_out(self, settlement: Settlement) -> None:
+        outbox, leader_id = self._outbox, settlement.leader_id
+        rest = settlement.rest
+        if rest is None:
+            rest = settlement.rest = Settlement(leader_id=leader_id, is_apart=True)
+        if settlement.purged is None:
+            # B1: the records are in the log, so their rows go.
+            settlement.purged = self._purge(settlement, rest)
+        if settlement.failed:
+            # A failure that cannot be noted delays nothing: the record is retried.
+            unnoted: list[Failure] = []
+            self._write(outbox.fail, leader_id, [*settlement.failed], unnoted)
+            _warn(unnoted, "Cannot note a failed delivery", self._cause)
+        if settlement.poisoned:
+            rows = _others(settlement.poisoned, rest)
+            settlement.parked = self._write(outbox.park, leader_id, rows, rest.poisoned)
+        self._finish(settlement, rest)
+
+    def _purge(self, settlement: Settlement, rest: Settlement) -> int:
         # After a try without an answer, missing rows may be its work, or rows
         # that somebody else has marked: only a new mark can tell.
-        return self._outbox.purge(settlement.leader_id, settlement.acknowledged)
+        rows = _others(settlement.acknowledged, rest)
+        purge, leader_id = self._outbox.purge, settlement.leader_id
+        return self._write(purge, leader_id, rows, rest.acknowledged)
+
+    def _finish(self, settlement: Settlement, rest: Settlement) -> None:
+        """Plan the next attempt at what was left, and log it at the first one."""
+        rows: list[Row] = [*rest.acknowledged, *rest.poisoned]
+        if not rows:
+            settlement.rest = None
+            return
+        if not settlement.is_apart:
+            _warn(rows, "Cannot settle a row, retrying it apart", self._cause)
+        pause = FIRST_PAUSE * 2.0 ** min(settlement.tries, 32)
+        rest.tries = settlement.tries + 1
+        rest.retry_at = self._clock() + min(pause, LAST_PAUSE)
+
+    def _write(
+        self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
+    ) -> int:
+        """Write rows; move those that the table does not release to `stuck`."""
+        if self._clock() < self._expects_locks_until:
+            self._move_locked(rows, stuck)
+        if not rows:
+            return 0
+        try:
+            return write(leader_id, rows)
+        except DatabaseUnavailable:
+            raise
+        except DatabaseBusy:
+            if not self._move_locked(rows, stuck):
+                raise
+        except DatabaseError:
+            # Without rows this fails, too, if no single row is at fault.
+            write(leader_id, [])
+            return self._write_parts(write, leader_id, rows, stuck)
+        return self._write(write, leader_id, rows, stuck)
+
+    def _move_locked(self, rows: list[Any], stuck: list[Any]) -> int:
+        """Move rows that another session has locked; return how many."""
+        locked = self._outbox.locked([_record_of(row) for row in rows]) if rows else ()
+        if locked:
+            self._expects_locks_until = self._clock() + 2 * LAST_PAUSE
+            self._cause = "another session has locked it"
+            stuck += [row for row in rows if _record_of(row).id in locked]
+            rows[:] = [row for row in rows if _record_of(row).id not in locked]
+        return len(locked)
+
+    def _write_parts(
+        self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
+    ) -> int:
+        """Find the rows that the table refuses by halves, and write all others."""
+        count, written = 0, list[Any]()
+        refused, parts = list[Any](), [[*rows]]
+        for _ in range(MAX_PARTS):
+            if not parts:
+                break
+            part = parts.pop()
+            try:
+                count += write(leader_id, part)
+                written += part
+            except DatabaseError as error:
+                self._cause = str(error)
+                if isinstance(error, DatabaseUnavailable):
+                    parts.append(part)
+                    break
+                if len(part) == 1:
+                    refused += part
+                else:
+                    half = len(part) // 2
+                    parts += [part[half:], part[:half]]
+        rows[:] = written
+        # The next attempt begins with the rows that this one has not reached.
+        for part in reversed(parts):
+            stuck += part
+        stuck += refused
+        return count
+
+
+def _record_of(row: Row) -> Record:
+    return row.record if isinstance(row, Failure) else row
+
+
+def _others(rows: Sequence[Any], rest: Settlement | None) -> list[Any]:
+    """Return the rows that are not left to the rest."""
+    stuck: list[Row] = [*rest.acknowledged, *rest.poisoned] if rest else []
+    if not stuck:
+        return [*rows]
+    ids = {_record_of(row).id for row in stuck}
+    return [row for row in rows if _record_of(row).id not in ids]
 
 
 def _log_failures(settlement: Settlement) -> None:
     """Say once for each settlement what was not delivered: an outage is many."""
+    if settlement.is_apart:
+        return
     if failures := settlement.failed + settlement.poisoned:
         record, error = failures[0]
         logger.warning(
@@ -86,3 +212,18 @@ def _log_failures(settlement: Settlement) -> None:
             error,
             extra={"action": "delivery_failed", "records": len(failures)},
         )
+
+
+def _warn(rows: Sequence[Row], what: str, cause: str) -> None:
+    """Name rows that the table does not release."""
+    if not rows:
+        return
+    ids = ", ".join(str(_record_of(row).id) for row in rows[:NAMED])
+    logger.warning(
+        "%s: %s%s: %s",
+        what,
+        f"record {ids}",
+        f" and {len(rows) - NAMED} more" if len(rows) > NAMED else "",
+        cause,
+        extra={"action": "settlement_stuck", "records": len(rows)},
+    )

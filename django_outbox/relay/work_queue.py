@@ -85,6 +85,8 @@ class Handoff(Generic[ClaimT]):
         self._claimed: deque[ClaimT] = deque()
         self._outstanding = 0
         self._answers: deque[Settlement] = deque()
+        self._rests: deque[Settlement] = deque()
+        """What settlements have left in the table, to be submitted again."""
         self._draining: float | None = None
         self._drained = threading.Event()
         self._stood_down_from = ""
@@ -152,6 +154,24 @@ class Handoff(Generic[ClaimT]):
             # Before the look: it may miss what is committed after it has begun.
             self._is_nudged = False
         self._post.claim(claim)
+
+    def _take_answers(self, now: float) -> None:
+        """Take settlements that have come back, and submit a rest that is due."""
+        while self._answers:
+            settlement = self._answers.popleft()
+            if not settlement.is_apart:
+                # A row that stays in the table does not delay later settlements.
+                self._outstanding -= 1
+            settlement.divide()
+            self._take_answer(settlement, now)
+            if settlement.rest is not None:
+                self._rests.append(settlement.rest)
+        if self._rests and self._rests[0].retry_at <= now:
+            self._post.submit(self._rests.popleft())
+
+    def _take_answer(self, settlement: Settlement, now: float) -> None:
+        """Take one settlement that has come back."""
+        raise NotImplementedError
 
     def _submit(self, settlement: Settlement) -> None:
         self._outstanding += 1

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 from uuid import uuid4
 
-from django_outbox.exceptions import DatabaseUnavailable
+from django_outbox.exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
 from django_outbox.message.record import (
     Backlog,
     Failure,
@@ -60,6 +60,10 @@ class InMemoryOutbox:
     ) -> None:
         self.is_down = False
         """While True every call of a leader raises `DatabaseUnavailable`."""
+        self.locked_ids: set[int] = set()
+        """Rows on which writes of a leader raise `DatabaseBusy`."""
+        self.refused_ids: set[int] = set()
+        """Rows that a trigger keeps as they are: writes raise `DatabaseError`."""
         self.parked: list[Failure] = []
         """Parked records with their errors; attempts are counted."""
         self.archived: list[Record] = []
@@ -174,7 +178,7 @@ class InMemoryOutbox:
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         with self._reached():
-            rows = self._owned(leader_id, records)
+            rows = self._writable(leader_id, records)
             for row in rows:
                 del self._rows[row.record.id]
             if self._has_archive:
@@ -184,7 +188,7 @@ class InMemoryOutbox:
     def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
         errors = {failure.record.id: failure.error for failure in failures}
         with self._reached():
-            rows = self._owned(leader_id, [failure.record for failure in failures])
+            rows = self._writable(leader_id, [failure.record for failure in failures])
             for row in rows:
                 row.record = _tried_again(row.record)
                 row.last_error = errors[row.record.id]
@@ -193,12 +197,16 @@ class InMemoryOutbox:
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
         errors = {failure.record.id: failure.error for failure in failures}
         with self._reached():
-            rows = self._owned(leader_id, [failure.record for failure in failures])
+            rows = self._writable(leader_id, [failure.record for failure in failures])
             for row in rows:
                 del self._rows[row.record.id]
                 error = errors[row.record.id]
                 self.parked.append(Failure(_tried_again(row.record), error))
             return len(rows)
+
+    def locked(self, records: Sequence[Record]) -> set[int]:
+        with self._reached():
+            return self.locked_ids & {record.id for record in records}
 
     def ping(self) -> None:
         with self._reached():
@@ -228,6 +236,16 @@ class InMemoryOutbox:
         if self.is_down:
             raise DatabaseUnavailable
         return self._lock
+
+    def _writable(self, leader_id: str, records: Sequence[Record]) -> list[Row]:
+        """Return the rows that a leader writes; a locked or refused one raises."""
+        rows = self._owned(leader_id, records)
+        ids = {row.record.id for row in rows}
+        if ids & self.locked_ids:
+            raise DatabaseBusy
+        if refused := ids & self.refused_ids:
+            raise DatabaseError(f"a trigger refuses {sorted(refused)}")
+        return rows
 
     def _owned(self, leader_id: str, records: Iterable[Record]) -> list[Row]:
         """Return the rows of these records that the leader may write."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from django_outbox.exceptions import DatabaseUnavailable
+from django_outbox.exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
 from django_outbox.message.record import Failure, Held, Record, Sweep
 
-from .timing import STATEMENT_TIMEOUT
+from .timing import LOCK_TIMEOUT, STATEMENT_TIMEOUT
 
 if TYPE_CHECKING:
     from .process import Process
@@ -47,18 +47,36 @@ class Connection:
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         ids = [record.id for record in records]
-        return self._execute("purge", lambda: self._table.purge(leader_id, ids))
+        return self._write("purge", ids, lambda: self._table.purge(leader_id, ids))
 
     def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
-        return self._execute("fail", lambda: self._table.fail(leader_id, failures))
+        ids = [failure.record.id for failure in failures]
+        return self._write("fail", ids, lambda: self._table.fail(leader_id, failures))
 
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
-        return self._execute("park", lambda: self._table.park(leader_id, failures))
+        ids = [failure.record.id for failure in failures]
+        return self._write("park", ids, lambda: self._table.park(leader_id, failures))
+
+    def locked(self, records: Sequence[Record]) -> set[int]:
+        ids = [record.id for record in records]
+        return self._execute("locked", lambda: self._world.row_trouble.locked(ids))
 
     def ping(self) -> None:
         self._execute("ping", lambda: None)
 
     # The network and the server.
+
+    def _write(
+        self, name: str, ids: Sequence[int], statement: Callable[[], int]
+    ) -> int:
+        """Write rows, unless one of them is locked or refused."""
+        trouble = self._world.row_trouble
+        answer = self._execute(name, lambda: trouble.met(ids) or statement())
+        if isinstance(answer, DatabaseError):
+            if isinstance(answer, DatabaseBusy):
+                self._process.sleep(LOCK_TIMEOUT)
+            raise answer
+        return answer
 
     def _execute(self, name: str, statement: Callable[[], Answer]) -> Answer:
         """Send a statement and wait for its answer."""

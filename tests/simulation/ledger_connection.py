@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django_outbox.message.record import Failure, Held, Record, Sweep
+from django_outbox.message.record import Held, Record, Sweep
 
 from .connection import Connection
 
@@ -51,10 +51,5 @@ class LedgerConnection(UnmarkedConnection):
         return self._execute("history", self._table.history)
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
-        return self._execute("purge", lambda: self._table.purge(leader_id, records))
-
-    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
-        return self._execute("fail", lambda: self._table.fail(leader_id, failures))
-
-    def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
-        return self._execute("park", lambda: self._table.park(leader_id, failures))
+        ids = [record.id for record in records]
+        return self._write("purge", ids, lambda: self._table.purge(leader_id, records))

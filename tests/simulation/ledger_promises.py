@@ -64,6 +64,7 @@ class LedgerPromises(Promises):
                 self._break("P-ONCE", f"{_name(record)} is seen again")
             self._figure("came back after a failover")
             return
+        self._logged_at[record.id] = self._world.time()
         newest = self._newest.get(record.lane, 0)
         if int(message_id) < newest:
             self._break("P-ORDER", f"{_name(record)} comes after {newest}")
@@ -77,6 +78,7 @@ class LedgerPromises(Promises):
 
     def at_end(self) -> None:
         """P-LOSS and P-PARK."""
+        self.check_isolation()
         table = self._world.table
         self._world.outcome.figures["rows"] = len(table.committed)
         self._world.outcome.figures["lost by a failover"] += len(table.lost)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from django_outbox.election.neli import Neli
 from django_outbox.election.ports import Heartbeat
@@ -20,7 +20,7 @@ from django_outbox.relay.mpr.barrier import Relay
 from django_outbox.relay.mpr.dispatcher import Dispatcher
 from django_outbox.relay.mpr.inflight import InFlight
 from django_outbox.relay.ports import Term
-from django_outbox.relay.settler import Settler
+from django_outbox.relay.settler import Settler, Write
 from django_outbox.relay.trust import Trust
 
 from .mutant import Mutant, named
@@ -155,7 +155,9 @@ def purged_rows_return(self: Relay, settlement: Settlement, *, now: float) -> No
     self._gone.clear()
 
 
-def unanswered_purge_is_trusted(self: Settler, settlement: Settlement) -> int:
+def unanswered_purge_is_trusted(
+    self: Settler, settlement: Settlement, rest: Settlement
+) -> int:
     """Take rows that a repeated purge misses for the first try's work."""
     asked = settlement.acknowledged
     purged = self._outbox.purge(settlement.leader_id, asked) if asked else 0
@@ -168,6 +170,24 @@ def unparked_rows_are_passed(self: Settler, settlement: Settlement) -> float | N
     if settlement.parked is not None:
         settlement.parked = len(settlement.poisoned)
     return retry_at
+
+
+def locked_rows_delay_their_settlement(
+    self: Settler, rows: list[Any], stuck: list[Any]
+) -> int:
+    """Wait with all rows of a settlement until the last one is not locked."""
+    return 0
+
+
+def refused_rows_count_as_an_outage(
+    self: Settler,
+    write: Write,
+    leader_id: str,
+    rows: list[Any],
+    stuck: list[Any],
+) -> int:
+    """Take a trigger that refuses one row for a database that does not answer."""
+    return write(leader_id, rows)
 
 
 MUTANTS: Final = named(
@@ -193,6 +213,8 @@ MUTANTS: Final = named(
         Mutant(Relay, "settled", purged_rows_return, "database"),
         Mutant(Settler, "_purge", unanswered_purge_is_trusted, "database"),
         Mutant(Settler, "settle", unparked_rows_are_passed, "poison"),
+        Mutant(Settler, "_move_locked", locked_rows_delay_their_settlement, "rows"),
+        Mutant(Settler, "_write_parts", refused_rows_count_as_an_outage, "rows"),
     )
 )
 """By name."""

@@ -23,6 +23,10 @@ class Weather:
     """It has no effect, and the client learns that it failed."""
     statement_unanswered: float = 0.0
     """The client learns nothing; it takes effect, or will soon, or never does."""
+    row_locked: float = 0.0
+    """A row that it writes is locked for a while, by a session of somebody."""
+    row_refused: float = 0.0
+    """A trigger refuses one of its rows until all is mended."""
     request_slow: float = 0.0
     """It is under way about as long as the delivery time-out."""
     request_lost: float = 0.0
@@ -104,7 +108,11 @@ _GROUP: Final = (
 )
 
 _BAD_DATABASE: Final = Weather(
-    statement_slow=0.06, statement_refused=0.03, statement_unanswered=0.1
+    statement_slow=0.06,
+    statement_refused=0.03,
+    statement_unanswered=0.1,
+    row_locked=0.02,
+    row_refused=0.01,
 )
 _BAD_BROKER: Final = Weather(
     request_slow=0.04,
@@ -122,7 +130,10 @@ _POISON: Final = Weather(
     statement_unanswered=0.2,
     ack_lost=0.02,
     poison=0.2,
+    row_locked=0.02,
+    row_refused=0.01,
 )
+_BAD_ROWS: Final = Weather(row_locked=0.05, row_refused=0.03)
 _BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.08, preempted=0.01)
 _BAD_PROCESS: Final = Weather(
     statement_slow=0.05, request_slow=0.15, thread_late=0.02, preempted=0.01
@@ -131,6 +142,8 @@ _BAD: Final = Weather(
     statement_slow=0.05,
     statement_refused=0.02,
     statement_unanswered=0.03,
+    row_locked=0.01,
+    row_refused=0.005,
     request_slow=0.03,
     request_lost=0.02,
     request_refused=0.03,
@@ -153,6 +166,7 @@ MARKING_PROFILES: Final = (
     Profile("group", (*_GROUP, "stop"), _BAD_GROUP),
     Profile("process", _PROCESS, _BAD_PROCESS),
     Profile("single", ("crash", "stop", "move"), Weather()),
+    Profile("rows", ("group_noise",), _BAD_ROWS),
     Profile("everything", _GRACEFUL + _DATABASE + _BROKER + _PROCESS + _GROUP, _BAD),
 )
 """For the relay that marks rows."""
@@ -168,6 +182,7 @@ LEDGER_PROFILES: Final = (
     Profile("process", (*_PROCESS, "suspend"), _BAD_PROCESS),
     Profile("zombie", ("suspend", "suspend", "move", "crash"), _BAD_PROCESS),
     Profile("single", ("crash", "stop", "move"), Weather()),
+    Profile("rows", ("group_noise",), _BAD_ROWS),
     Profile(
         "takeover",
         ("crash_in_commit", "crash_in_commit", "crash", "freeze", *_DATABASE),
@@ -191,7 +206,7 @@ LEDGER_PROFILES: Final = (
 
 REMEMBERING_PROFILES: Final = tuple(
     profile
-    if profile.name == "single"
+    if profile.name in {"single", "rows"}
     else profile._replace(weather=replace(profile.weather, **_LATE))
     for profile in MARKING_PROFILES
 )
@@ -209,9 +224,11 @@ FAILOVER_PROFILES: Final = (
 
 _REPLICATION: Final = ("pause", "pause", "slow_link")
 _DEATHS: Final = ("death", "death", "crash")
+_UNLOCKED: Final = {"row_locked": 0.0, "row_refused": 0.0}
+"""A row that stays in its table for long is rightly sent by another cluster."""
 _FAIR: Final = replace(
     _BAD,
-    **{name: value / 2 for name, value in asdict(_BAD).items()},
+    **{name: value / 2 for name, value in asdict(_BAD).items()} | _UNLOCKED,
 )
 
 CLUSTERS_PROFILES: Final = (
@@ -225,7 +242,11 @@ CLUSTERS_PROFILES: Final = (
     Profile("deaths", ("deaths", "deaths", "loss", *_DEATHS), Weather()),
     Profile("replication", (*_REPLICATION, "loss"), Weather(**_LATE)),
     Profile("clocks", (*_DEATHS, "pause", "stop"), Weather()),
-    Profile("poison", (*_DEATHS, "table_cut", "stop"), replace(_POISON, poison=0.1)),
+    Profile(
+        "poison",
+        (*_DEATHS, "table_cut", "stop"),
+        replace(_POISON, poison=0.1, **_UNLOCKED),
+    ),
     Profile(
         "everything",
         (

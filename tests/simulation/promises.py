@@ -51,6 +51,8 @@ class Promises:
         self._vacant_until: float | None = None
         self._calm_from = 0.0
         self._is_lone_fault = True
+        self._logged_at: dict[int, float] = {}
+        """When each row first came into the log."""
         weather = world.plan.weather
         self._is_prompt = weather == type(weather)()
 
@@ -67,9 +69,27 @@ class Promises:
         ]
         if len(trusted) > 1:
             self._break("P-LEAD", f"{' and '.join(trusted)} are trusted at once")
+        self.check_isolation()
         if self._vacant_until is not None and self._world.time() > self._vacant_until:
             since = self._world.time() - self._vacant_since
             self._break("P-TTR", f"nobody leads {since:.3f} s after the last leader")
+
+    def check_isolation(self) -> None:
+        """P-ISOLATION: where only single rows are in trouble, they delay no others."""
+        world = self._world
+        if world.plan.profile != "rows":
+            return
+        due = world.time() - timing.ISOLATION
+        late = [
+            id
+            for id in world.table.rows
+            if self._logged_at.get(id, due) < due and not world.row_trouble.has_met(id)
+        ]
+        if late:
+            self._break("P-ISOLATION", f"rows {late} wait behind others")
+        for figure in ("revoked", "duplicates"):
+            if world.outcome.figures[figure]:
+                self._break("P-ISOLATION", f"{figure} with trouble of single rows only")
 
     def on_act(self, process: Process, leader_id: str, act: str) -> None:
         """P-LEAD: who marks or produces is trusted at that moment."""
@@ -93,6 +113,7 @@ class Promises:
     def on_append(self, request: Request) -> None:
         """P-PHANTOM and P-REWIND."""
         record = request.record
+        self._logged_at.setdefault(record.id, self._world.time())
         if record.id not in self._world.table.committed:
             self._break("P-PHANTOM", f"row {record.id} was never committed")
         log = self._world.broker.log.get(record.lane, ())
@@ -180,6 +201,7 @@ class Promises:
                 self._break("P-PARK", f"row {id} was parked without need")
         self._check_order()
         self.check_duplicates()
+        self.check_isolation()
 
     def _check_order(self) -> None:
         for lane, requests in self._world.broker.log.items():

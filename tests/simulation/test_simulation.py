@@ -106,6 +106,8 @@ COUNTED = {
     "request lost",
     "request refused",
     "request slow",
+    "row locked",
+    "row refused",
     "savepoint rolled back",
     "statement refused",
     "statement slow",

@@ -36,6 +36,13 @@ RETRY_BACKOFF_MAX: Final = _DEFAULTS.RETRY_BACKOFF_MAX / SPEED
 STATEMENT_TIMEOUT: Final = 5.0 / SPEED
 """As `postgres.connection.Limits` has it: a statement takes no longer."""
 
+LOCK_TIMEOUT: Final = 2.0 / SPEED
+"""The same of a lock."""
+
+ISOLATION: Final = 2.5
+"""With trouble of single rows only, others leave the table at most so late after they
+have reached the log: some lock time-outs, and a slice of a thread's time."""
+
 BUSY_INTERVAL: Final = 0.01
 IDLE_INTERVAL: Final = 0.05
 

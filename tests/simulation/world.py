@@ -20,6 +20,7 @@ from .node import Node
 from .plan import Fault, Plan, make_plan
 from .process import Process
 from .promises import Promises
+from .row_trouble import RowTrouble
 from .table import Table
 from .threads import Threads
 from .writers import Writers
@@ -73,6 +74,7 @@ class World:
             max_poll_interval=timing.MAX_POLL_INTERVAL,
             latency=self._group_latency,
         )
+        self.row_trouble = RowTrouble(self)
         self._furnish()
         self.nodes = [Node(self, self.name_of(n)) for n in range(plan.nodes)]
 

@@ -104,6 +104,9 @@ class Table:
 
     park = fail
 
+    def locked(self, records: Sequence[Record]) -> set[int]:
+        raise AssertionError("the marking side does not ask for locks")
+
 
 class Producer:
     """Keeps what was produced until the test acknowledges it."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...exceptions import KafkaError, LedgerRefused, ProducerBroken
-from ...message.record import Record
+from ...message.record import Record, Settlement
 from ..availability import Availability
 from ..ports import Leadership, Term
 from ..work_queue import MAX_OUTSTANDING, Handoff, Post, report_sweep
@@ -154,12 +154,10 @@ class LedgerDispatcher(Handoff[Look]):
         clusters = self._settings.clusters
         return believed(ledger, self._history, clusters=clusters)
 
-    def _take_answers(self, now: float) -> None:
-        while self._answers:
-            self._outstanding -= 1
-            self.relay.settled(self._answers.popleft(), now)
-            if self.stage is Stage.CLEARING and not self._outstanding:
-                self.stage = Stage.RELAYING
+    def _take_answer(self, settlement: Settlement, now: float) -> None:
+        self.relay.settled(settlement, now)
+        if self.stage is Stage.CLEARING and not self._outstanding:
+            self.stage = Stage.RELAYING
 
     def _take_looks(self, now: float) -> None:
         while self._claimed:

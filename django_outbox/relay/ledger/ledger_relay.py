@@ -69,6 +69,8 @@ class LedgerRelay:
     def has_room(self) -> bool:
         """Whether more rows should be read: one batch is sent, the next is read."""
         rows = len(self._buffer) + len(self._seen)
+        # Each ledger lists the rows that do not leave the table.
+        rows += sum([len(s) for s in self._unpurged if s.is_apart])
         return rows < 2 * self._batch and self._bytes <= self._page_bytes
 
     @property
@@ -203,7 +205,9 @@ class LedgerRelay:
 
     def inherit(self, records: Iterable[Record], leader_id: str) -> None:
         """Take what the ledger lists: it is in the log, and perhaps in the table."""
-        self._settlement(leader_id).acknowledged.extend(records)
+        waiting = {r.message_id for s in self._unpurged for r in s.acknowledged}
+        fresh = [record for record in records if record.message_id not in waiting]
+        self._settlement(leader_id).acknowledged.extend(fresh)
 
     def seen(self, records: Iterable[Record], leader_id: str) -> None:
         """Take rows that were found, and are in the log already: to be purged."""
@@ -214,7 +218,7 @@ class LedgerRelay:
 
     def settled(self, settlement: Settlement, now: float) -> None:
         """Take note that the table holds this settlement."""
-        self._unpurged.remove(settlement)
+        self._unpurged = [s for s in self._unpurged if s is not settlement]
         records = list(_settled_by(settlement))
         ids = [record.id for record in records]
         self._bytes -= size_of(records)
@@ -223,6 +227,11 @@ class LedgerRelay:
         # A row that failed stays in the table and has to be read again.
         self._gone.update(ids)
         self._gone.difference_update(f.record.id for f in settlement.failed)
+        if settlement.rest is not None:
+            # These rows are found again until they leave the table.
+            self._unpurged.append(settlement.rest)
+            left = _settled_by(settlement.rest)
+            self._know([record for record in left if record.id not in self._known])
         self.purged += settlement.purged or 0
         for record, _ in settlement.failed:
             if hold := self.holds.lanes.get(record.lane):

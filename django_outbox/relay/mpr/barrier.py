@@ -15,6 +15,7 @@ from typing import Final
 from ...exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from ...message.record import Failure, Held, Lane, Record, Settlement, Sweep
 from ..retry import RetryPolicy
+from ..stuck_rows import StuckRows
 from .inflight import InFlight
 
 ABANDONED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
@@ -90,6 +91,7 @@ class Relay:
         self._delivered: list[Record] = []
         """Acknowledged since they were last counted."""
         self._pending: Settlement | None = None
+        self._stuck = StuckRows()
         self._flying_id = ""
         self._gone: set[int] = set()
 
@@ -97,6 +99,11 @@ class Relay:
     def in_flight(self) -> int:
         """Records produced and not settled."""
         return self._flying.count
+
+    @property
+    def unsettled(self) -> int:
+        """Of these, all but the records that only wait to leave the table."""
+        return self._flying.count - len(self._stuck)
 
     @property
     def unreported(self) -> int:
@@ -134,7 +141,7 @@ class Relay:
 
     def lead(self, leader_id: str) -> None:
         """Start from an empty memory under a leader id never used before."""
-        assert not self._flying.count, "an id is taken only when nothing is in flight"
+        assert not self.unsettled, "an id is taken only when nothing is in flight"
         assert leader_id != self._flying_id, "an id is never led twice"
         # A2: whatever was uncertain is marked again under the new id.
         self.must_remark = False
@@ -162,6 +169,7 @@ class Relay:
 
     def marked(self, records: Sequence[Record]) -> None:
         """Take what a mark returned (A3), in id order."""
+        records = self._stuck.without(records, self._flying_id)
         if self.blocked:
             # A blocked lane's records stay marked and are found again, in order,
             # after the lane's reset.
@@ -289,6 +297,8 @@ class Relay:
 
     def settled(self, settlement: Settlement, *, now: float) -> None:
         """Lower the barriers of a settlement that the table holds (B4, B5)."""
+        self._stuck.settled(settlement)
+        self._give_up_parking(settlement)
         gone = settlement.acknowledged
         if settlement.poisoned:
             gone = gone + [record for record, _ in settlement.poisoned]
@@ -314,6 +324,14 @@ class Relay:
             missing = len(settlement.poisoned) - settlement.parked
             if missing > 0:
                 self.force_remark(f"{missing} parked rows were no longer marked by us")
+
+    def _give_up_parking(self, settlement: Settlement) -> None:
+        """Leave rows that cannot be parked now to the next leader id."""
+        rest = settlement.rest
+        is_over = self.must_remark or self.leader_id != settlement.leader_id
+        if rest is not None and is_over:
+            self._flying.settle([record for record, _ in rest.poisoned])
+            rest.poisoned.clear()
 
     def due(self, now: float) -> list[Held]:
         """Return the lanes whose rows are to be reset (B2) and retried."""

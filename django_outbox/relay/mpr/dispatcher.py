@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...exceptions import DeliveryFailed, ProducerBroken, ProducerQueueFull
-from ...message.record import Claim, Record
+from ...message.record import Claim, Record, Settlement
 from ..availability import Availability
 from ..ports import Leadership, Producer, Term
 from ..settings import DispatchSettings
@@ -111,7 +111,7 @@ class Dispatcher(Handoff[Claim]):
             return term
         if relay.leader_id is not None:
             relay.stand_down()
-        if relay.in_flight or self._is_claiming:
+        if relay.unsettled or self._is_claiming:
             return None
         if (fresh := self._unused(term, now)) is not None:
             relay.lead(fresh.leader_id)
@@ -137,7 +137,7 @@ class Dispatcher(Handoff[Claim]):
         if self._is_claiming:
             return
         if relay.must_remark:
-            if now >= self._pace.look_at and not relay.in_flight:
+            if now >= self._pace.look_at and not relay.unsettled:
                 # A new id helps only when the table can be reached.
                 self._ask(Claim(leader_id=term.leader_id))
             return
@@ -179,7 +179,7 @@ class Dispatcher(Handoff[Claim]):
                 # The table may hold marks of ours.
                 relay.force_remark("the outcome of a mark or reset is unknown")
         elif relay.must_remark:
-            if not relay.in_flight:
+            if not relay.unsettled:
                 self._refresh(claim.leader_id, now)
         else:
             relay.unblock(lane for lane, _ in claim.lanes)
@@ -285,10 +285,8 @@ class Dispatcher(Handoff[Claim]):
         if self._outstanding < MAX_OUTSTANDING and (s := self.relay.settlement()):
             self._submit(s)
 
-    def _take_answers(self, now: float) -> None:
-        while self._answers:
-            self._outstanding -= 1
-            self.relay.settled(self._answers.popleft(), now=now)
+    def _take_answer(self, settlement: Settlement, now: float) -> None:
+        self.relay.settled(settlement, now=now)
 
     def _idle(self, now: float, *, is_leading: bool) -> float:
         """Seconds until the next mark or retry is due; an answer comes by itself."""
@@ -296,7 +294,7 @@ class Dispatcher(Handoff[Claim]):
         if not is_leading or self._is_claiming:
             return until - now
         if relay.must_remark:
-            until = until if relay.in_flight else min(until, self._pace.look_at)
+            until = until if relay.unsettled else min(until, self._pace.look_at)
         else:
             until = min(until, relay.retry_at)
             if relay.queued and self._producer is None:
