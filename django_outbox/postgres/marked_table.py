@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from ..exceptions import DatabaseBusy
-from ..message.record import Held, Record, Sweep
+from ..message.record import Held, Lane, Record, Sweep
 from .outbox_table import Table
 
 _HIGHEST_ID: Final = 2**63 - 1
@@ -21,6 +21,9 @@ class PostgresOutbox(Table):
     """
 
     _reach: tuple[str, int] = ("", 0)
+    _expects_locks = False
+    """Whether the last mark passed over a locked row: the next one looks for locks
+    first, instead of waiting for one until the time-out."""
 
     def mark(
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None
@@ -29,7 +32,7 @@ class PostgresOutbox(Table):
         # Any row may be marked until the outcome is known.
         self._reach = leader_id, _HIGHEST_ID
         try:
-            records = self._read("mark", leader_id=leader_id, limit=limit)
+            records = self._mark(leader_id, limit)
         except DatabaseBusy:
             self._reach = leader_id, reach
             raise
@@ -37,6 +40,37 @@ class PostgresOutbox(Table):
         records.sort()
         self._reach = leader_id, max(reach, records[-1].id if records else 0)
         return records
+
+    def _mark(self, leader_id: str, limit: int) -> list[Record]:
+        """Mark a page; where a row is locked, without the rows of its key."""
+        locked = self._locked_keys(leader_id, limit) if self._expects_locks else []
+        self._expects_locks = bool(locked)
+        values = {"leader_id": leader_id, "limit": limit}
+        try:
+            if not locked:
+                return self._read("mark", **values)
+            return self._read("mark_others", **values, **_arrays_of(locked))
+        except DatabaseBusy:
+            locked = self._locked_keys(leader_id, limit)
+            if not locked:
+                # The whole table is locked, or the row no longer is.
+                raise
+        self._expects_locks = True
+        return self._read("mark_others", **values, **_arrays_of(locked))
+
+    def _locked_keys(self, leader_id: str, limit: int) -> list[Lane]:
+        """Find the keys that the next page has to pass over."""
+        locked: list[Lane] = []
+        values = {"leader_id": leader_id, "limit": limit}
+        while True:
+            with self._session("locked_keys") as connection:
+                statement = self._statements(connection)["locked_keys"]
+                found = connection.execute(statement, values | _arrays_of(locked))
+                keys = [(topic, key) for topic, key in found.fetchall()]
+            if not keys:
+                return locked
+            # Without these the page reaches further, where more may be locked.
+            locked += keys
 
     def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
         # Rows with lower ids than the one that failed may have been committed since.
@@ -46,8 +80,7 @@ class PostgresOutbox(Table):
             "reset",
             leader_id=leader_id,
             highest=highest,
-            topics=[topic for (topic, _), _ in lanes],
-            keys=[key for (_, key), _ in lanes],
+            **_arrays_of([lane for lane, _ in lanes]),
             lows=[low for _, low in lanes],
         )
 
@@ -55,3 +88,11 @@ class PostgresOutbox(Table):
         """Return the highest id that this leader can have marked."""
         known, highest = self._reach
         return highest if known == leader_id else unseen
+
+
+def _arrays_of(keys: Sequence[Lane]) -> dict[str, Any]:
+    """Return the parameters for these keys."""
+    return {
+        "topics": [topic for topic, _ in keys],
+        "keys": [key for _, key in keys],
+    }

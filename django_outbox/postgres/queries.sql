@@ -59,7 +59,7 @@ WITH page AS MATERIALIZED (
         FROM (
             SELECT *
             FROM {table}
-            WHERE leader_id IS DISTINCT FROM %(leader_id)s::uuid
+            WHERE leader_id IS DISTINCT FROM %(leader_id)s::uuid AND {unpassed}
             ORDER BY id
             LIMIT %(limit)s
         ) AS o
@@ -71,6 +71,29 @@ SET leader_id = %(leader_id)s::uuid
 FROM page
 WHERE o.id = page.id
 RETURNING {fields}
+
+-- name: locked_keys
+-- Keys of rows that the next mark would wait for, since another session has locked
+-- them. This waits for no lock, and keeps none.
+WITH page AS MATERIALIZED (
+    SELECT id, kafka_topic, kafka_key
+    FROM {table}
+    WHERE
+        leader_id IS DISTINCT FROM %(leader_id)s::uuid
+        AND (kafka_topic, kafka_key) NOT IN (
+            SELECT given.topic, given.key
+            FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS given (topic, key)
+        )
+    ORDER BY id
+    LIMIT %(limit)s
+),
+free AS MATERIALIZED (
+    SELECT id FROM {table} WHERE id IN (SELECT page.id FROM page)
+    FOR UPDATE SKIP LOCKED
+)
+SELECT DISTINCT kafka_topic, kafka_key
+FROM page
+WHERE id NOT IN (SELECT free.id FROM free)
 
 -- name: reset
 -- Unmark the rows of these keys, up to the highest id that can be marked; and

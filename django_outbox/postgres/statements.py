@@ -86,6 +86,12 @@ _HEADER_COLUMNS: Final = {
 
 _FITS: Final[LiteralString] = "coalesce(o.bytes_before, 0) < %(page_bytes)s"
 
+_UNPASSED: Final[LiteralString] = """(kafka_topic, kafka_key) NOT IN (
+    SELECT given.topic, given.key
+    FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS given (topic, key)
+)"""
+"""Rows of all keys but some."""
+
 MARKED: Final[LiteralString] = "o.leader_id = %(leader_id)s::uuid"
 """Rows that carry the leader's mark."""
 
@@ -151,10 +157,14 @@ def compose(
     parts["mine"] = sql.SQL(mine).format(table=parts["table"])
     left = scope.repairable if scope else "o.id <= %(position)s"
     parts["left"] = sql.SQL(left).format(table=parts["table"])
-    return {
+    parts["unpassed"] = sql.SQL("true")
+    statements = {
         name: sql.SQL(text).format(**parts).as_bytes(None)
         for name, text in queries().items()
     }
+    parts["unpassed"] = sql.SQL(_UNPASSED)
+    mark = sql.SQL(queries()["mark"]).format(**parts)
+    return statements | {"mark_others": mark.as_bytes(None)}
 
 
 def _escaped(table: str, *, suffix: str = "") -> sql.Composable:

@@ -249,12 +249,41 @@ class TestOtherSessions:
         postgres.execute(FILL, [None, 1])
         limits = Limits(statement=0.3, lock=30.0)
         outbox = PostgresOutbox(Database({"conninfo": database_url}, limits=limits))
+        records = outbox.mark(ME, limit=10)
         with psycopg.connect(database_url) as other:
             other.execute("UPDATE outbox SET kafka_key = 'locked'")
             with pytest.raises(DatabaseBusy, match="a lock in outbox"):
-                outbox.mark(ME, limit=10)
+                outbox.purge(ME, records)
+            assert outbox.locked(records) == {records[0].id}
 
+        assert outbox.locked(records) == set()
         outbox.close()
+
+    def test_a_mark_passes_over_the_keys_of_locked_rows(
+        self, database_url: str, postgres: psycopg.Connection
+    ) -> None:
+        # Each page has fewer rows than the locked keys.
+        postgres.execute(
+            "INSERT INTO outbox (kafka_topic, kafka_key)"
+            " SELECT 't', key"
+            " FROM unnest(ARRAY['a', 'b']) AS key, generate_series(1, 9)"
+            " UNION ALL SELECT 't', 'c' FROM generate_series(1, 3)"
+        )
+        limits = Limits(statement=5.0, lock=0.2)
+        outbox = PostgresOutbox(Database({"conninfo": database_url}, limits=limits))
+        lock = "SELECT FROM outbox WHERE kafka_key = ANY(%s) FOR UPDATE"
+        with psycopg.connect(database_url) as other:
+            other.execute(lock, [["a", "b"]])
+            passed = outbox.mark(ME, limit=5)
+            again = outbox.mark(ME, limit=5)
+        released = [outbox.mark(ME, limit=5) for _ in range(4)]
+        outbox.close()
+
+        assert [record.key for record in passed] == ["c"] * 3
+        assert again == []
+        ids = [record.id for page in released for record in page]
+        assert ids == sorted(ids)
+        assert len(ids) == 18
 
     def test_a_lock_leaves_the_connection_alone(
         self, database_url: str, outbox: PostgresOutbox

@@ -1,0 +1,157 @@
+"""
+One row never stops the others: rows that are locked, refused, or cannot be read.
+
+With each relay, on a real database and a real broker: all other records are sent
+once, by one leader, and the log names the row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from django_outbox.harvester.harvester import Harvester
+
+from ..services import Topics, text_of
+from ..waiting import eventually
+from .harvesting import Witness, fast_options
+
+KEYS: Final = 10
+RECORDS: Final = 20
+"""Of each key."""
+
+RELAYS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "pipelined": {},
+    "one-per-key": {"MAX_IN_FLIGHT_PER_KEY": 1},
+    "marks-in-table": {"MARKS": "table"},
+    "exactly-once": {"DELIVERY": "exactly-once"},
+}
+
+
+def insert(postgres: psycopg.Connection, topic: str) -> list[int]:
+    """Write records of all keys in turn; return their ids."""
+    rows = postgres.execute(
+        "INSERT INTO outbox (kafka_topic, kafka_key, kafka_value)"
+        " SELECT %s, n %% %s, 'v' FROM generate_series(1, %s) AS n RETURNING id",
+        [topic, KEYS, KEYS * RECORDS],
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def waiting(postgres: psycopg.Connection) -> list[int]:
+    return [i for (i,) in postgres.execute("SELECT id FROM outbox ORDER BY id")]
+
+
+def sent(topics: Topics, topic: str) -> list[int]:
+    messages = topics.read(topic)
+    return [int(text_of(dict(m.headers() or [])["outbox-id"])) for m in messages]
+
+
+@contextmanager
+def locked(database_url: str, row: int) -> Iterator[psycopg.Connection]:
+    """Hold a lock on a row, as somebody does who corrects it in psql."""
+    with psycopg.connect(database_url) as session:
+        session.execute("SELECT FROM outbox WHERE id = %s FOR UPDATE", [row])
+        yield session
+
+
+@contextmanager
+def refused(postgres: psycopg.Connection, row: int) -> Iterator[None]:
+    """Have a trigger that keeps a row in the table."""
+    postgres.execute(
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'it is under audit'; END $$"
+    )
+    try:
+        postgres.execute(
+            "CREATE TRIGGER keep BEFORE DELETE ON outbox FOR EACH ROW"
+            f" WHEN (old.id = {row}) EXECUTE FUNCTION keep()"
+        )
+        yield
+    finally:
+        postgres.execute("DROP FUNCTION keep CASCADE")
+
+
+def stuck_lines(caplog: pytest.LogCaptureFixture, row: int) -> list[str]:
+    """Return the lines of the log that name a row which cannot be settled."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if getattr(record, "action", "") == "settlement_stuck"
+        and f"record {row}:" in record.getMessage()
+    ]
+
+
+@pytest.mark.parametrize("relay", RELAYS)
+def test_a_locked_row_does_not_delay_others(
+    postgres: psycopg.Connection,
+    database_url: str,
+    bootstrap_servers: str,
+    topics: Topics,
+    relay: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    topic, witness = topics.create(partitions=3), Witness()
+    options = fast_options(bootstrap_servers, **RELAYS[relay], DATABASE_DEADLINE=2.0)
+    ids = insert(postgres, topic)
+    row = ids[KEYS * 2]
+    is_serial = relay in {"one-per-key", "marks-in-table"}
+    rest = set(ids[KEYS * 2 :: KEYS]) if is_serial else {row}
+    if relay == "marks-in-table":
+        # The lock is there before any row of this key is marked.
+        rest = set(ids[::KEYS])
+
+    with Harvester(name="one", options=options, observers=[witness]):
+        with locked(database_url, row):
+            eventually(lambda: set(waiting(postgres)) == rest)
+            # More than the deadline after which a leader without a database resigns.
+            readings = len(witness.events)
+            witness.wait_until(lambda events: len(events) >= readings + 6)
+            later = insert(postgres, topic)
+            if is_serial:
+                rest |= set(later[::KEYS])
+            eventually(lambda: set(waiting(postgres)) == rest)
+        eventually(lambda: not waiting(postgres))
+
+    assert sorted(sent(topics, topic)) == [*ids, *later]
+    assert witness.kinds().count("leader_acquired") == 1
+    assert "leader_refreshed" not in witness.kinds()
+    if relay != "marks-in-table":
+        assert len(stuck_lines(caplog, row)) == 1
+
+
+@pytest.mark.parametrize("relay", RELAYS)
+def test_a_row_that_a_trigger_refuses_does_not_delay_others(
+    postgres: psycopg.Connection,
+    bootstrap_servers: str,
+    topics: Topics,
+    relay: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    topic, witness = topics.create(partitions=3), Witness()
+    options = fast_options(bootstrap_servers, **RELAYS[relay], DATABASE_DEADLINE=2.0)
+    ids = insert(postgres, topic)
+    row = ids[KEYS * 2]
+    is_serial = relay in {"one-per-key", "marks-in-table"}
+    rest = set(ids[KEYS * 2 :: KEYS]) if is_serial else {row}
+
+    with Harvester(name="one", options=options, observers=[witness]):
+        with refused(postgres, row):
+            eventually(lambda: set(waiting(postgres)) == rest)
+            readings = len(witness.events)
+            witness.wait_until(lambda events: len(events) >= readings + 6)
+            assert set(waiting(postgres)) == rest
+        eventually(lambda: not waiting(postgres))
+
+    assert sorted(sent(topics, topic)) == ids
+    assert witness.kinds().count("leader_acquired") == 1
+    assert "leader_refreshed" not in witness.kinds()
+    (line,) = stuck_lines(caplog, row)
+    assert "it is under audit" in line
