@@ -21,6 +21,7 @@ OutboxError
 ├── RegistryUnavailable           the schema registry does not answer (retriable)
 ├── DatabaseError                 a statement on the outbox's tables failed
 │   ├── DatabaseUnavailable       ... because no server answers (retriable)
+│   │   └── DatabaseReadOnly      ... because the server does not accept writes
 │   ├── DatabaseBusy              ... because another session has a lock (retriable)
 │   └── TableMissing              ... because `manage.py migrate` has not run
 └── KafkaError                    a call of Kafka failed
@@ -130,6 +131,10 @@ class DatabaseUnavailable(DatabaseError):
     """The database does not answer; the outcome of the call is unknown."""
 
     retriable = True
+
+
+class DatabaseReadOnly(DatabaseUnavailable):
+    """The database does not accept writes: it is a standby, or read-only."""
 
 
 class DatabaseBusy(DatabaseError):

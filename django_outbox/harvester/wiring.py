@@ -14,7 +14,7 @@ from ..clusters import cluster_ids
 from ..election.elector import Elector
 from ..election.ports import Membership
 from ..election.settings import ElectionSettings
-from ..exceptions import DatabaseBusy, DatabaseUnavailable
+from ..exceptions import DatabaseBusy, DatabaseReadOnly, DatabaseUnavailable
 from ..relay.availability import Availability
 from ..relay.ledger.ledger_dispatcher import LedgerDispatcher
 from ..relay.ledger.page_reader import Finder
@@ -194,6 +194,7 @@ class _Probe:
     Whether this cluster's database answers; called before each join (elect).
 
     Raises:
+        DatabaseReadOnly: it does not accept writes, so nothing sent could be purged.
         WrongOutbox: it holds another outbox than before.
         OutboxError: it answers but cannot be used: the table is missing, for
             instance.
@@ -216,6 +217,8 @@ class _Probe:
                 # A harvester in an application has not checked this yet. It stays
                 # out of the group until somebody has corrected the database.
                 cluster_ids.check(self._table.numbering(), self._options)
+        except DatabaseReadOnly:
+            raise
         except DatabaseUnavailable as error:
             self._outage.lost(error, boottime())
             return False

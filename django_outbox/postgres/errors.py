@@ -10,7 +10,12 @@ from typing import Final
 
 import psycopg
 
-from ..exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
+from ..exceptions import (
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseReadOnly,
+    DatabaseUnavailable,
+)
 
 _READ_ONLY: Final = "25006"
 """A primary has become a standby: a failover is in progress."""
@@ -38,7 +43,9 @@ def translated(error: psycopg.Error) -> DatabaseError:
     if waited_for_row or error.sqlstate in _LOCKED:
         return DatabaseBusy(_text(error))
     is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    if is_away or error.sqlstate == _READ_ONLY:
+    if error.sqlstate == _READ_ONLY:
+        return DatabaseReadOnly(_text(error))
+    if is_away:
         return DatabaseUnavailable(_text(error))
     hint = _HINTS.get(error.sqlstate or "", "")
     return DatabaseError(f"{_text(error)} {hint}".strip())

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final, LiteralString
 
-from ..exceptions import DatabaseBusy, DatabaseError
+from ..exceptions import DatabaseBusy, DatabaseError, DatabaseReadOnly
 from ..message.record import Backlog, Failure, Identity, Numbering, Record
 from ..settings.options import OutboxSettings
 from .connection import Connection, Database
@@ -110,7 +110,15 @@ class Table:
 
     def ping(self) -> None:
         with self._session("ping") as connection:
-            connection.execute(self._statements(connection)["ping"], {})
+            row = connection.execute(self._statements(connection)["ping"]).fetchone()
+        is_standby, is_read_only = row or (False, False)
+        if is_standby:
+            raise DatabaseReadOnly("the database is a standby, which is read-only")
+        if is_read_only:
+            raise DatabaseReadOnly(
+                "transactions are read-only in this database, or for this role "
+                "(default_transaction_read_only)"
+            )
 
     def backlog(self) -> Backlog:
         with self._database.session() as connection:

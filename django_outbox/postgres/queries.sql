@@ -46,8 +46,11 @@ FROM pg_attribute
 WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped
 
 -- name: ping
--- Read nothing from the table, to learn whether it can be read.
-SELECT FROM {table} LIMIT 0
+-- Read nothing from the table, to learn whether it can be read; and whether this
+-- session can write: not on a standby, nor where transactions are read-only.
+SELECT pg_is_in_recovery(), current_setting('transaction_read_only')::boolean
+FROM (SELECT 1) AS here
+LEFT JOIN (SELECT FROM {table} LIMIT 0) AS nothing ON true
 
 -- name: mark
 -- Claim rows from the head that this leader has not marked, even if another has.

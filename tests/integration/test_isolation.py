@@ -77,6 +77,22 @@ def refused(postgres: psycopg.Connection, row: int) -> Iterator[None]:
         postgres.execute("DROP FUNCTION keep CASCADE")
 
 
+@contextmanager
+def read_only(postgres: psycopg.Connection) -> Iterator[None]:
+    """Refuse writes in all new sessions, as a database that fails over does."""
+    name = postgres.info.dbname
+    postgres.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    try:
+        postgres.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = %s AND application_name LIKE 'outbox %%'",
+            [name],
+        )
+        yield
+    finally:
+        postgres.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+
+
 def stuck_lines(caplog: pytest.LogCaptureFixture, row: int) -> list[str]:
     """Return the lines of the log that name a row which cannot be settled."""
     return [
@@ -155,3 +171,37 @@ def test_a_row_that_a_trigger_refuses_does_not_delay_others(
     assert "leader_refreshed" not in witness.kinds()
     (line,) = stuck_lines(caplog, row)
     assert "it is under audit" in line
+
+
+@pytest.mark.parametrize("relay", RELAYS)
+def test_a_database_that_is_read_only_is_not_led(
+    postgres: psycopg.Connection,
+    bootstrap_servers: str,
+    topics: Topics,
+    relay: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    topic, witness = topics.create(), Witness()
+    options = fast_options(bootstrap_servers, **RELAYS[relay])
+
+    def obstacles() -> list[str]:
+        return [line for line in caplog.messages if "read-only" in line]
+
+    with read_only(postgres):
+        ids = insert(postgres, topic)
+        harvester = Harvester(name="one", options=options, observers=[witness])
+        harvester.start()
+        eventually(obstacles)
+        assert witness.kinds() == []
+        assert waiting(postgres) == ids
+        assert sent(topics, topic) == []
+    try:
+        eventually(lambda: not waiting(postgres))
+    finally:
+        harvester.stop()
+        assert harvester.join(30)
+
+    assert sorted(sent(topics, topic)) == ids
+    (line,) = obstacles()
+    assert line.startswith("one cannot join the leader group yet: transactions are")
