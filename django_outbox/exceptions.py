@@ -23,6 +23,7 @@ OutboxError
 │   ├── DatabaseUnavailable       ... because no server answers (retriable)
 │   │   └── DatabaseReadOnly      ... because the server does not accept writes
 │   ├── DatabaseBusy              ... because another session has a lock (retriable)
+│   ├── RowInvalid                ... because of the data of a row
 │   └── TableMissing              ... because `manage.py migrate` has not run
 └── KafkaError                    a call of Kafka failed
     ├── KafkaUnavailable          no broker answers (retriable)
@@ -141,6 +142,10 @@ class DatabaseBusy(DatabaseError):
     """Another session holds a lock; the database answers, and nothing was done."""
 
     retriable = True
+
+
+class RowInvalid(DatabaseError):
+    """A row holds data that cannot be read, or that a column does not accept."""
 
 
 class TableMissing(DatabaseError):

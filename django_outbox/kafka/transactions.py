@@ -219,8 +219,9 @@ class KafkaTransactions:
         destinations.begin()
         for record in records:
             try:
+                made = make(record, leader_id)
                 check(record)
-                headers.append(make(record, leader_id))
+                headers.append(made)
             except DeliveryFailed as error:
                 faults.append(Fault(record, error))
         return headers, faults

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from ..exceptions import InvalidMessage, RecordPoisoned
 from ..settings.options import OutboxSettings
 from .limits import RESERVED_PREFIX, Topics
-from .record import Record
+from .record import UNREADABLE, Record
 
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """Kafka headers in their order: the user's, then ours."""
@@ -71,6 +71,8 @@ class Envelope:
     def _own_headers(self, names: list[str], values: list[str | None]) -> Headers:
         # goharvest's own table has no constraints: an array may contain arrays.
         if len(names) != len(values):
+            if names[:1] == [UNREADABLE]:
+                raise RecordPoisoned(names[1], code="ROW_UNREADABLE")
             raise RecordPoisoned(_UNPAIRED, code="INVALID_HEADERS")
         try:
             are_good = self._good_names.issuperset(names)

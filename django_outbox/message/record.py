@@ -16,6 +16,11 @@ Lane: TypeAlias = tuple[str, str]
 """(topic, key): the unit of order."""
 
 
+UNREADABLE: Final = "\0unreadable"
+"""The name of the only header of a record whose row cannot be read; the other one is
+the reason. A text of PostgreSQL never contains NUL."""
+
+
 class Record(NamedTuple):
     """
     One outbox row that this leader has marked.
@@ -48,6 +53,20 @@ class Record(NamedTuple):
     def identified(cls, id: int, message_id: str) -> Record:  # noqa: A002
         """Make a record of which only the ids are known."""
         return cls(id, "", "", None, [], [], None, message_id, "", 0, 0)
+
+    @classmethod
+    def unreadable(
+        cls,
+        id: int,  # noqa: A002
+        lane: Lane,
+        message_id: str,
+        *,
+        attempts: int,
+        reason: str,
+    ) -> Record:
+        """Make a record whose row cannot be read: poison, and its header says why."""
+        headers = [UNREADABLE, reason]
+        return cls(id, *lane, None, headers, [], None, message_id, "", 0, attempts)
 
     @property
     def lane(self) -> Lane:

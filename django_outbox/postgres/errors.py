@@ -15,10 +15,14 @@ from ..exceptions import (
     DatabaseError,
     DatabaseReadOnly,
     DatabaseUnavailable,
+    RowInvalid,
 )
 
 _READ_ONLY: Final = "25006"
 """A primary has become a standby: a failover is in progress."""
+
+_CORRUPTED: Final = "XX"
+"""Class of errors that data in the server's files cause, or values of extreme size."""
 
 _LOCKED: Final = frozenset({"40P01", "55P03"})
 """A deadlock, and a lock that was not acquired within `lock_timeout`."""
@@ -47,6 +51,8 @@ def translated(error: psycopg.Error) -> DatabaseError:
         return DatabaseReadOnly(_text(error))
     if is_away:
         return DatabaseUnavailable(_text(error))
+    if isinstance(error, psycopg.DataError) or (error.sqlstate or "")[:2] == _CORRUPTED:
+        return RowInvalid(_text(error))
     hint = _HINTS.get(error.sqlstate or "", "")
     return DatabaseError(f"{_text(error)} {hint}".strip())
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final, LiteralString
+from uuid import UUID
 
-from ..exceptions import DatabaseBusy, DatabaseError, DatabaseReadOnly
+from ..exceptions import DatabaseBusy, DatabaseError, DatabaseReadOnly, RowInvalid
 from ..message.record import Backlog, Failure, Identity, Numbering, Record
 from ..settings.options import OutboxSettings
 from .connection import Connection, Database
@@ -188,6 +189,54 @@ class Table:
             return connection.execute(statement, values, prepare=is_kept).rowcount
 
     def _read(self, name: str, **values: Any) -> list[Record]:
+        """Fetch the records of a page, in order; a row that fails is poison."""
+        try:
+            return self._fetch(name, **values)
+        except RowInvalid:
+            with self._session(name) as connection:
+                statement = self._statements(connection)[f"{name}_ids"]
+                values |= self._constants
+                rows = connection.execute(statement, values).fetchall()
+            return self._read_parts(sorted({row[0] for row in rows}))
+
+    def _read_parts(self, ids: Sequence[int]) -> list[Record]:
+        """Read rows by halves, until those that cannot be read are known."""
+        records: list[Record] = []
+        parts = [ids] if ids else []
+        while parts:
+            part = parts.pop()
+            try:
+                records += self._fetch("rows", ids=array_of(map(str, part)))
+            except RowInvalid as error:
+                if len(part) == 1:
+                    records += self._unreadable(part[0], str(error))
+                else:
+                    half = len(part) // 2
+                    parts += [part[half:], part[:half]]
+        return records
+
+    def _unreadable(self, row_id: int, reason: str) -> list[Record]:
+        """Read as much of a row as there is to say whose turn it is."""
+        for name in ("row_key", "row_key_escaped"):
+            try:
+                with self._session(name) as connection:
+                    statement = self._statements(connection)[name]
+                    values = {"id": row_id, **self._constants}
+                    row = connection.execute(statement, values).fetchone()
+            except RowInvalid:
+                continue
+            if row is None:
+                return []
+            topic, key, message_id, attempts = row
+            return [
+                Record.unreadable(
+                    row_id, (topic, key), message_id, attempts=attempts, reason=reason
+                )
+            ]
+        lane = ("", f"row {row_id}")
+        return [Record.unreadable(row_id, lane, _NIL, attempts=0, reason=reason)]
+
+    def _fetch(self, name: str, **values: Any) -> list[Record]:
         """Fetch the records that a statement returns, in the server's order."""
         with self._session(name) as connection:
             statement = self._statements(connection)[name]
@@ -243,6 +292,10 @@ class Table:
     @property
     def _quoted(self) -> str:
         return identifier(self._table).as_string(None)
+
+
+_NIL: Final = str(UUID(int=0))
+"""Message id of a row of which not even that can be read; no row has it."""
 
 
 def array_of(texts: Iterable[str]) -> str:

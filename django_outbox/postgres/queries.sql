@@ -189,6 +189,29 @@ WHERE
     AND {mine}
 ORDER BY o.id
 
+-- name: rows
+-- Read some rows of a page again, where one of them has made the page fail.
+SELECT {fields}
+FROM {table} AS o
+WHERE o.id = ANY(%(ids)s::bigint[])
+ORDER BY o.id
+
+-- name: row_key
+-- Read only what tells which message a row is, and of which key.
+SELECT o.kafka_topic, o.kafka_key, {message_id}::text, {attempts}
+FROM {table} AS o
+WHERE o.id = %(id)s
+
+-- name: row_key_escaped
+-- The same where topic or key are not valid text.
+SELECT
+    encode(convert_to(o.kafka_topic, 'SQL_ASCII'), 'escape'),
+    encode(convert_to(o.kafka_key, 'SQL_ASCII'), 'escape'),
+    {message_id}::text,
+    {attempts}
+FROM {table} AS o
+WHERE o.id = %(id)s
+
 -- name: writers
 -- Transactions that may still commit a row whose id is drawn: an INSERT takes
 -- this lock before it draws an id, and keeps it to the end of its transaction. A

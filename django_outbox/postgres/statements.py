@@ -41,6 +41,9 @@ _SUBSTITUTES: Final[Mapping[LiteralString, LiteralString]] = {
 }
 """The expression for each column that only django-outbox's own table has."""
 
+_PAGES: Final = ("mark", "page", "page_after", "sweep", "lanes")
+"""Statements that return records; each has a twin that returns only their ids."""
+
 _FIELDS: Final[LiteralString] = """
     o.id,
     o.kafka_topic,
@@ -158,13 +161,16 @@ def compose(
     left = scope.repairable if scope else "o.id <= %(position)s"
     parts["left"] = sql.SQL(left).format(table=parts["table"])
     parts["unpassed"] = sql.SQL("true")
-    statements = {
-        name: sql.SQL(text).format(**parts).as_bytes(None)
-        for name, text in queries().items()
-    }
-    parts["unpassed"] = sql.SQL(_UNPASSED)
-    mark = sql.SQL(queries()["mark"]).format(**parts)
-    return statements | {"mark_others": mark.as_bytes(None)}
+
+    def composed(name: str, **changed: sql.Composable) -> bytes:
+        return sql.SQL(queries()[name]).format(**parts | changed).as_bytes(None)
+
+    others, ids = {"unpassed": sql.SQL(_UNPASSED)}, {"fields": sql.SQL("o.id")}
+    statements = {name: composed(name) for name in queries()}
+    statements |= {f"{name}_ids": composed(name, **ids) for name in _PAGES}
+    statements["mark_others"] = composed("mark", **others)
+    statements["mark_others_ids"] = composed("mark", **others, **ids)
+    return statements
 
 
 def _escaped(table: str, *, suffix: str = "") -> sql.Composable:

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import psycopg
 import pytest
+from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
+from django.db.utils import ConnectionHandler
+from psycopg.conninfo import make_conninfo
 
+from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 
 from ..services import Topics, text_of
@@ -188,20 +193,97 @@ def test_a_database_that_is_read_only_is_not_led(
     def obstacles() -> list[str]:
         return [line for line in caplog.messages if "read-only" in line]
 
-    with read_only(postgres):
-        ids = insert(postgres, topic)
-        harvester = Harvester(name="one", options=options, observers=[witness])
-        harvester.start()
-        eventually(obstacles)
-        assert witness.kinds() == []
-        assert waiting(postgres) == ids
-        assert sent(topics, topic) == []
-    try:
+    with ExitStack() as end:
+        with read_only(postgres):
+            ids = insert(postgres, topic)
+            harvester = Harvester(name="one", options=options, observers=[witness])
+            end.enter_context(harvester)
+            eventually(obstacles)
+            assert witness.kinds() == []
+            assert waiting(postgres) == ids
+            assert sent(topics, topic) == []
         eventually(lambda: not waiting(postgres))
-    finally:
-        harvester.stop()
-        assert harvester.join(30)
 
     assert sorted(sent(topics, topic)) == ids
     (line,) = obstacles()
     assert line.startswith("one cannot join the leader group yet: transactions are")
+
+
+@pytest.fixture
+def ascii_url(database_url: str) -> Iterator[str]:
+    """Return the address of a migrated database that takes any bytes for text."""
+    name = "isolation_ascii"
+    url = make_conninfo(database_url, dbname=name)
+    server = connections["default"].settings_dict
+    handler = ConnectionHandler({"default": {}, name: server | {"NAME": name}})
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(
+            f"CREATE DATABASE {name} TEMPLATE template0"
+            " ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
+        )
+        try:
+            connections[name] = handler[name]
+            executor = MigrationExecutor(handler[name])
+            executor.migrate([("django_outbox", "0001_initial")])
+            handler[name].close()
+            yield url
+        finally:
+            del connections[name]
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.mark.parametrize("policy", ["park", "block-key"])
+@pytest.mark.parametrize("relay", RELAYS)
+def test_a_row_that_cannot_be_read_does_not_delay_others(
+    ascii_url: str,
+    bootstrap_servers: str,
+    topics: Topics,
+    relay: str,
+    policy: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    topic, witness = topics.create(partitions=3), Witness()
+    options = fast_options(
+        bootstrap_servers,
+        **RELAYS[relay],
+        POISON_POLICY=policy,
+        PARK_AFTER=1,
+        RETRY_BACKOFF=0.1,
+    )
+    adapters = Adapters.real(
+        options, {"conninfo": ascii_url}, name="one", table="outbox", solo=False
+    )
+    harvester = Harvester(
+        name="one",
+        options=options,
+        adapters=adapters,
+        observers=[witness],
+        send=lambda _: 0,
+    )
+    with psycopg.connect(ascii_url, autocommit=True) as postgres:
+        ids = insert(postgres, topic)
+        row, key = ids[KEYS * 2], set(ids[KEYS * 2 :: KEYS])
+        postgres.execute("SET client_encoding = 'SQL_ASCII'")
+        postgres.execute(
+            r"UPDATE outbox SET kafka_value = E'\xff\xfe' WHERE id = %s", [row]
+        )
+        with harvester:
+            if policy == "block-key":
+                eventually(lambda: set(waiting(postgres)) == key)
+                later = insert(postgres, topic)
+                key |= set(later[::KEYS])
+                eventually(lambda: set(waiting(postgres)) == key)
+                correct = "UPDATE outbox SET kafka_value = 'v' WHERE id = %s"
+                postgres.execute(correct, [row])
+                ids += later
+            eventually(lambda: not waiting(postgres))
+        parked = postgres.execute("SELECT id, last_error FROM outbox_parked").fetchall()
+
+    expected = set(ids) - {row} if policy == "park" else set(ids)
+    assert sorted(sent(topics, topic)) == sorted(expected)
+    assert [number for number, _ in parked] == ([row] if policy == "park" else [])
+    assert any(f"record {row} to {topic}: ROW_UNREADABLE" in m for m in caplog.messages)
+    assert witness.kinds().count("leader_acquired") == 1
+    assert "leader_refreshed" not in witness.kinds()
