@@ -1,0 +1,217 @@
+"""The settler settles all rows but those that the table does not release."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from django_outbox.exceptions import DatabaseUnavailable
+from django_outbox.message.record import Failure, Record, Settlement
+from django_outbox.relay.settler import LAST_PAUSE, MAX_PARTS, Settler
+from django_outbox.relay.stuck_rows import StuckRows
+from tests.fakes.outbox import InMemoryOutbox
+
+LEADER = "11111111-1111-1111-1111-111111111111"
+
+
+class Table(InMemoryOutbox):
+    """Counts statements, and waits for no lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.purges: list[int] = []
+        self.lost_after = 10**9
+
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+        self.purges.append(len(records))
+        if len(self.purges) > self.lost_after:
+            raise DatabaseUnavailable("away")
+        return super().purge(leader_id, records)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.table = Table()
+        self.parked: list[int] = []
+        self.settler = Settler(
+            outbox=self.table,
+            on_parked=lambda _, failure: self.parked.append(failure.record.id),
+            clock=lambda: self.now,
+        )
+
+    def records(self, count: int) -> list[Record]:
+        made = [self.table.insert("t", f"k{n}") for n in range(count)]
+        self.table.mark(LEADER, limit=count)
+        return made
+
+    def settle(self, settlement: Settlement) -> Settlement | None:
+        """Settle what the table releases; return the rest."""
+        assert self.settler.settle(settlement) is None
+        settlement.divide()
+        return settlement.rest
+
+    def left(self) -> list[int]:
+        return [record.id for record in self.table.records()]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_all_rows_but_a_locked_one_are_purged(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = bench.records(10)
+    bench.table.locked_ids = {4}
+    settlement = Settlement(leader_id=LEADER, acknowledged=records)
+
+    rest = bench.settle(settlement)
+
+    assert rest is not None
+    assert bench.left() == [4]
+    assert settlement.purged == 9
+    assert [record.id for record in rest.acknowledged] == [4]
+    for _ in range(3):
+        rest = bench.settle(rest)
+        assert rest is not None
+    bench.table.locked_ids.clear()
+    assert bench.settle(rest) is None
+    assert bench.left() == []
+    assert caplog.messages == [
+        "Cannot settle a row, retrying it apart: record 4: another session has "
+        "locked it"
+    ]
+    assert bench.settler.outage.since is None
+
+
+def test_the_next_settlement_does_not_wait_for_a_lock(bench: Bench) -> None:
+    records = bench.records(6)
+    bench.table.locked_ids = {1, 5}
+    bench.settle(Settlement(leader_id=LEADER, acknowledged=records[:3]))
+    before = len(bench.table.purges)
+
+    bench.settle(Settlement(leader_id=LEADER, acknowledged=records[3:]))
+
+    assert bench.table.purges[before:] == [2]
+    assert bench.left() == [1, 5]
+
+
+def test_the_attempts_at_a_rest_are_rarer_and_rarer(bench: Bench) -> None:
+    (record,) = bench.records(1)
+    bench.table.refused_ids = {1}
+    rest = bench.settle(Settlement(leader_id=LEADER, acknowledged=[record]))
+    pauses = []
+    for _ in range(8):
+        assert rest is not None
+        pauses.append(rest.retry_at - bench.now)
+        rest = bench.settle(rest)
+
+    assert pauses == sorted(pauses)
+    assert pauses[0] < pauses[-1] == LAST_PAUSE
+
+
+def test_rows_that_a_trigger_refuses_are_found_by_halves(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    records = bench.records(500)
+    bench.table.refused_ids = {17, 400}
+
+    rest = bench.settle(Settlement(leader_id=LEADER, acknowledged=records))
+
+    assert rest is not None
+    assert bench.left() == [17, 400]
+    assert [record.id for record in rest.acknowledged] == [17, 400]
+    assert len(bench.table.purges) < 50
+    (line,) = caplog.messages
+    assert "record 17, 400: a trigger refuses" in line
+
+
+def test_a_table_that_refuses_everything_takes_a_bounded_number_of_statements(
+    bench: Bench,
+) -> None:
+    records = bench.records(1000)
+    bench.table.refused_ids = set(range(1, 1000))
+    rest = bench.settle(Settlement(leader_id=LEADER, acknowledged=records))
+
+    assert len(bench.table.purges) <= MAX_PARTS + 2
+    tries = 0
+    while rest is not None and 1000 in bench.left():
+        rest, tries = bench.settle(rest), tries + 1
+    assert tries < 20, "the attempts begin with the rows that were not reached"
+
+
+def test_a_table_that_is_no_longer_there_is_an_outage(bench: Bench) -> None:
+    settlement = Settlement(leader_id=LEADER, acknowledged=bench.records(2))
+    bench.table.is_down = True
+
+    assert bench.settler.settle(settlement) is not None
+    assert bench.settler.outage.since is not None
+    bench.table.is_down = False
+    assert bench.settle(settlement) is None
+    assert bench.left() == []
+
+
+def test_rows_that_were_not_reached_before_an_outage_are_settled_later(
+    bench: Bench,
+) -> None:
+    records = bench.records(8)
+    bench.table.refused_ids = {8}
+    bench.table.lost_after = 4
+    settlement = Settlement(leader_id=LEADER, acknowledged=records)
+    rest = bench.settle(settlement)
+    assert rest is not None
+    assert len(settlement) + len(rest) == 8
+    bench.table.lost_after = 10**9
+    bench.table.refused_ids.clear()
+
+    assert bench.settle(rest) is None
+    assert bench.left() == []
+
+
+def test_a_row_that_cannot_be_parked_yet_is_announced_when_it_is(bench: Bench) -> None:
+    failures = [Failure(record, "CODE: poison") for record in bench.records(3)]
+    bench.table.locked_ids = {2}
+    rest = bench.settle(Settlement(leader_id=LEADER, poisoned=failures))
+    assert rest is not None
+    assert bench.parked == [1, 3]
+    bench.table.locked_ids.clear()
+
+    assert bench.settle(rest) is None
+    assert bench.parked == [1, 3, 2]
+
+
+def test_a_failure_that_cannot_be_noted_leaves_no_rest(bench: Bench) -> None:
+    failures = [Failure(record, "CODE: not now") for record in bench.records(3)]
+    bench.table.locked_ids = {2}
+
+    assert bench.settle(Settlement(leader_id=LEADER, failed=failures)) is None
+    assert [r.attempts for r in bench.table.records()] == [1, 0, 1]
+
+
+def test_a_stuck_record_is_not_sent_again_under_the_next_leader_id(
+    bench: Bench,
+) -> None:
+    records = bench.records(3)
+    bench.table.locked_ids = {2}
+    settlement = Settlement(leader_id=LEADER, acknowledged=records)
+    rest = bench.settle(settlement)
+    assert rest is not None
+    stuck = StuckRows()
+    stuck.settled(settlement)
+
+    assert [r.id for r in stuck.without(records, "next")] == [1, 3]
+    assert len(stuck) == 1
+    assert rest.leader_id == "next"
+    bench.table.locked_ids.clear()
+    bench.settle(rest)
+    stuck.settled(rest)
+    assert len(stuck) == 0
+
+
+@pytest.fixture(autouse=True)
+def _level(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="django_outbox.relay.settler")
