@@ -52,6 +52,7 @@ takeovers.py           which takeovers are in progress
 trust.py               whether a leader id may act now
 retry.py               whether a failed record waits, or is parked
 polling.py             when to read the table next
+stuck_rows.py          acknowledged records that do not leave the table yet
 availability.py        how long the table has been unavailable
 meter.py               reads the counters for the event meter_read
 releaser.py            moves staged messages that are due into the outbox
@@ -109,6 +110,9 @@ producer broken          It is discarded. With any number of a lane in flight, w
 lease over               Stand down: forget the queue, discard the producer.
                          If the lease is extended after all: a new leader id.
 table unavailable        Retry; after a deadline, resign leadership.
+row locked, or refused   The other rows are settled. This one is retried apart;
+by a trigger             its record stays in flight and is not sent again.
+row unreadable           Poison: refused before it is produced.
 another cluster's rows   Overdue for their own relay: the sweep finds them, and
                          they go behind this cluster's own.
 =======================  ====================================================
