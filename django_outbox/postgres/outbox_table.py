@@ -102,12 +102,11 @@ class Table:
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
         return self._note("park", leader_id, failures)
 
+    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+        return self._ids("kept", records, **self._owner(leader_id, records))
+
     def locked(self, records: Sequence[Record]) -> set[int]:
-        ids = array_of([str(record.id) for record in records])
-        with self._session("locked") as connection:
-            statement = self._statements(connection)["locked"]
-            rows = connection.execute(statement, {"ids": ids}).fetchall()
-        return {row[0] for row in rows}
+        return self._ids("locked", records)
 
     def ping(self) -> None:
         with self._session("ping") as connection:
@@ -181,6 +180,13 @@ class Table:
             ],
             **self._owner(leader_id, [failure.record for failure in failures]),
         )
+
+    def _ids(self, name: str, records: Sequence[Record], **values: Any) -> set[int]:
+        values["ids"] = array_of([str(record.id) for record in records])
+        with self._session(name) as connection:
+            statement = self._statements(connection)[name]
+            rows = connection.execute(statement, values | self._constants).fetchall()
+        return {row[0] for row in rows}
 
     def _write(self, name: str, *, is_kept: bool = False, **values: Any) -> int:
         with self._session(name) as connection:

@@ -296,6 +296,12 @@ ORDER BY o.id
 DELETE FROM {table} AS o
 WHERE o.id = ANY(%(ids)s::bigint[]) AND {owned}
 
+-- name: kept
+-- Which of these rows are still there: a trigger, a rule or a policy may keep rows
+-- without an error.
+SELECT o.id FROM {table} AS o
+WHERE o.id = ANY(%(ids)s::bigint[]) AND {owned}
+
 -- name: locked
 -- Which of these rows another session has locked. This takes no lock for longer than
 -- the statement, and waits for none.

@@ -52,6 +52,9 @@ class SettledTable(Protocol):
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
         """Move these rows, with error and attempts, to the parked table."""
 
+    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+        """Return the ids of those rows that are the leader's, and still there."""
+
     def locked(self, records: Sequence[Record]) -> set[int]:
         """Return the ids of those rows that another session has locked; do not wait."""
 

@@ -132,7 +132,7 @@ class Settler:
         if not rows:
             return 0
         try:
-            return write(leader_id, rows)
+            return self._write_now(write, leader_id, rows, stuck)
         except DatabaseUnavailable:
             raise
         except DatabaseBusy:
@@ -144,15 +144,30 @@ class Settler:
             return self._write_parts(write, leader_id, rows, stuck)
         return self._write(write, leader_id, rows, stuck)
 
+    def _write_now(
+        self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
+    ) -> int:
+        """Write rows at once; move those that a trigger keeps without an error."""
+        count = write(leader_id, rows)
+        if count < len(rows):
+            kept = self._outbox.kept(leader_id, [_record_of(row) for row in rows])
+            if kept:
+                self._cause = "a trigger, a rule or a policy keeps it"
+                self._move(kept, rows, stuck)
+        return count
+
     def _move_locked(self, rows: list[Any], stuck: list[Any]) -> int:
         """Move rows that another session has locked; return how many."""
         locked = self._outbox.locked([_record_of(row) for row in rows]) if rows else ()
         if locked:
             self._expects_locks_until = self._clock() + 2 * LAST_PAUSE
             self._cause = "another session has locked it"
-            stuck += [row for row in rows if _record_of(row).id in locked]
-            rows[:] = [row for row in rows if _record_of(row).id not in locked]
+            self._move(locked, rows, stuck)
         return len(locked)
+
+    def _move(self, ids: set[int], rows: list[Any], stuck: list[Any]) -> None:
+        stuck += [row for row in rows if _record_of(row).id in ids]
+        rows[:] = [row for row in rows if _record_of(row).id not in ids]
 
     def _write_parts(
         self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
@@ -165,7 +180,7 @@ class Settler:
                 break
             part = parts.pop()
             try:
-                count += write(leader_id, part)
+                count += self._write_now(write, leader_id, part, refused)
                 written += part
             except DatabaseError as error:
                 self._cause = str(error)

@@ -64,6 +64,8 @@ class InMemoryOutbox:
         """Rows on which writes of a leader raise `DatabaseBusy`."""
         self.refused_ids: set[int] = set()
         """Rows that a trigger keeps as they are: writes raise `DatabaseError`."""
+        self.kept_ids: set[int] = set()
+        """Rows that a trigger keeps without an error."""
         self.parked: list[Failure] = []
         """Parked records with their errors; attempts are counted."""
         self.archived: list[Record] = []
@@ -204,6 +206,10 @@ class InMemoryOutbox:
                 self.parked.append(Failure(_tried_again(row.record), error))
             return len(rows)
 
+    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+        with self._reached():
+            return {row.record.id for row in self._owned(leader_id, records)}
+
     def locked(self, records: Sequence[Record]) -> set[int]:
         with self._reached():
             return self.locked_ids & {record.id for record in records}
@@ -245,7 +251,7 @@ class InMemoryOutbox:
             raise DatabaseBusy
         if refused := ids & self.refused_ids:
             raise DatabaseError(f"a trigger refuses {sorted(refused)}")
-        return rows
+        return [row for row in rows if row.record.id not in self.kept_ids]
 
     def _owned(self, leader_id: str, records: Iterable[Record]) -> list[Row]:
         """Return the rows of these records that the leader may write."""

@@ -65,12 +65,19 @@ def locked(database_url: str, row: int) -> Iterator[psycopg.Connection]:
         yield session
 
 
+REFUSALS: Final = {
+    "with an error": "RAISE EXCEPTION 'it is under audit'",
+    "silently": "RETURN NULL",
+}
+"""What a trigger does that keeps a row."""
+
+
 @contextmanager
-def refused(postgres: psycopg.Connection, row: int) -> Iterator[None]:
+def refused(postgres: psycopg.Connection, row: int, body: str) -> Iterator[None]:
     """Have a trigger that keeps a row in the table."""
     postgres.execute(
         "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS"
-        " $$ BEGIN RAISE EXCEPTION 'it is under audit'; END $$"
+        f" $$ BEGIN {body}; END $$"
     )
     try:
         postgres.execute(
@@ -147,12 +154,14 @@ def test_a_locked_row_does_not_delay_others(
         assert len(stuck_lines(caplog, row)) == 1
 
 
+@pytest.mark.parametrize("refusal", REFUSALS)
 @pytest.mark.parametrize("relay", RELAYS)
 def test_a_row_that_a_trigger_refuses_does_not_delay_others(
     postgres: psycopg.Connection,
     bootstrap_servers: str,
     topics: Topics,
     relay: str,
+    refusal: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -164,7 +173,7 @@ def test_a_row_that_a_trigger_refuses_does_not_delay_others(
     rest = set(ids[KEYS * 2 :: KEYS]) if is_serial else {row}
 
     with Harvester(name="one", options=options, observers=[witness]):
-        with refused(postgres, row):
+        with refused(postgres, row, REFUSALS[refusal]):
             eventually(lambda: set(waiting(postgres)) == rest)
             readings = len(witness.events)
             witness.wait_until(lambda events: len(events) >= readings + 6)
@@ -175,7 +184,7 @@ def test_a_row_that_a_trigger_refuses_does_not_delay_others(
     assert witness.kinds().count("leader_acquired") == 1
     assert "leader_refreshed" not in witness.kinds()
     (line,) = stuck_lines(caplog, row)
-    assert "it is under audit" in line
+    assert ("it is under audit" in line) == (refusal == "with an error")
 
 
 @pytest.mark.parametrize("relay", RELAYS)

@@ -57,6 +57,10 @@ class Connection:
         ids = [failure.record.id for failure in failures]
         return self._write("park", ids, lambda: self._table.park(leader_id, failures))
 
+    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+        ids = [record.id for record in records]
+        return self._execute("kept", lambda: self._table.kept(leader_id, ids))
+
     def locked(self, records: Sequence[Record]) -> set[int]:
         ids = [record.id for record in records]
         return self._execute("locked", lambda: self._world.row_trouble.locked(ids))

@@ -50,6 +50,9 @@ class LedgerConnection(UnmarkedConnection):
     def history(self) -> str:
         return self._execute("history", self._table.history)
 
+    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+        return self._execute("kept", lambda: self._table.kept(leader_id, records))
+
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         ids = [record.id for record in records]
         return self._write("purge", ids, lambda: self._table.purge(leader_id, records))

@@ -98,6 +98,9 @@ class Table:
             self.parked[row.record.id] = row
         return len(mine)
 
+    def kept(self, leader_id: str, ids: Sequence[int]) -> set[int]:
+        return {row.record.id for row in self._marked_by(leader_id, ids)}
+
     def _marked_by(self, leader_id: str, ids: Sequence[int]) -> list[Row]:
         rows = (self.rows.get(id) for id in ids)
         return [row for row in rows if row is not None and row.leader_id == leader_id]

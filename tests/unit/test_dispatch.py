@@ -104,6 +104,9 @@ class Table:
 
     park = fail
 
+    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+        raise AssertionError("the marking side does not purge")
+
     def locked(self, records: Sequence[Record]) -> set[int]:
         raise AssertionError("the marking side does not ask for locks")
 

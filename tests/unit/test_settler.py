@@ -130,6 +130,20 @@ def test_rows_that_a_trigger_refuses_are_found_by_halves(
     assert "record 17, 400: a trigger refuses" in line
 
 
+def test_a_row_that_a_trigger_keeps_silently_is_not_taken_for_purged(
+    bench: Bench,
+) -> None:
+    records = bench.records(5)
+    bench.table.kept_ids = {3}
+    settlement = Settlement(leader_id=LEADER, acknowledged=records)
+
+    rest = bench.settle(settlement)
+
+    assert rest is not None
+    assert [record.id for record in rest.acknowledged] == [3]
+    assert settlement.purged == len(settlement.acknowledged) == 4
+
+
 def test_a_table_that_refuses_everything_takes_a_bounded_number_of_statements(
     bench: Bench,
 ) -> None:
