@@ -59,6 +59,27 @@ def test_headers_fill_a_mark_as_values_do(table: Table) -> None:
     assert [record.id for record in outbox.mark(ME, limit=10)] == [c]
 
 
+def test_only_rows_of_the_leader_that_are_still_there_are_kept(table: Table) -> None:
+    a, b = table.insert("a"), table.insert("b")
+    outbox = table.open()
+    first, second = outbox.mark(ME, limit=2)
+
+    assert outbox.kept(ME, [first, second]) == {a, b}
+    assert outbox.kept(OTHER, [first, second]) == set()
+    outbox.purge(ME, [first])
+    assert outbox.kept(ME, [first, second]) == {b}
+    assert outbox.locked([first, second]) == set()
+
+
+def test_a_write_without_rows_changes_nothing(table: Table) -> None:
+    table.insert("a")
+    outbox = table.open()
+    outbox.mark(ME, limit=1)
+
+    assert outbox.purge(ME, []) == outbox.fail(ME, []) == outbox.park(ME, []) == 0
+    assert len(table.marks()) == 1
+
+
 def test_mark_passes_over_what_this_leader_has_marked(table: Table) -> None:
     first = table.insert()
     outbox = table.open()

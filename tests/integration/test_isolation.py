@@ -21,6 +21,9 @@ from psycopg.conninfo import make_conninfo
 
 from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
+from django_outbox.message.record import Held
+from django_outbox.postgres.connection import Database
+from django_outbox.postgres.unmarked_table import UnmarkedOutbox
 
 from ..services import Topics, text_of
 from ..waiting import eventually
@@ -296,3 +299,25 @@ def test_a_row_that_cannot_be_read_does_not_delay_others(
     assert any(f"record {row} to {topic}: ROW_UNREADABLE" in m for m in caplog.messages)
     assert witness.kinds().count("leader_acquired") == 1
     assert "leader_refreshed" not in witness.kinds()
+
+
+def test_a_key_that_cannot_be_read_is_shown_with_escapes(ascii_url: str) -> None:
+    table = UnmarkedOutbox(Database({"conninfo": ascii_url}))
+    with psycopg.connect(ascii_url, autocommit=True) as postgres:
+        ids = insert(postgres, "t")
+        postgres.execute("SET client_encoding = 'SQL_ASCII'")
+        bad = r"UPDATE outbox SET kafka_key = E'\xfe' WHERE id = ANY(%s)"
+        postgres.execute(bad, [[ids[0], ids[7]]])
+
+    records = table.page(0, (), limit=1000)
+    lanes = table.lanes([Held(("t", r"\376"), 0)], ids[-1], limit=1000)
+    purged = table.purge("", records)
+    table.close()
+
+    assert [record.id for record in records] == ids
+    assert {r.id: r.key for r in records if r.header_keys} == {
+        ids[0]: r"\376",
+        ids[7]: r"\376",
+    }
+    assert lanes == []
+    assert purged == len(ids)
