@@ -110,7 +110,9 @@ class Table:
 
     def ping(self) -> None:
         with self._session("ping") as connection:
-            row = connection.execute(self._statements(connection)["ping"]).fetchone()
+            # Without parameters, a % of the table's name would stay doubled.
+            statement = self._statements(connection)["ping"]
+            row = connection.execute(statement, {}).fetchone()
         is_standby, is_read_only = row or (False, False)
         if is_standby:
             raise DatabaseReadOnly("the database is a standby, which is read-only")
