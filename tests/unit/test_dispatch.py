@@ -117,6 +117,8 @@ class Producer:
     def __init__(self) -> None:
         self.sent: list[int] = []
         self.flying: list[tuple[Record, Settled]] = []
+        self.acknowledged: set[int] = set()
+        """Ids that the next poll acknowledges."""
         self.refuse: Exception | None = None
         self.waits: list[float] = []
         self.is_closed = False
@@ -136,7 +138,11 @@ class Producer:
 
     def poll(self, timeout: float) -> int:
         self.waits.append(timeout)
-        return 0
+        acknowledged = [(o, s) for o, s in self.flying if o.id in self.acknowledged]
+        self.flying = [(o, s) for o, s in self.flying if o.id not in self.acknowledged]
+        for one, settled in acknowledged:
+            settled(one, None)
+        return len(acknowledged)
 
     def purge(self) -> None:
         self.report(DeliveryFailed("given up", code="_PURGE_QUEUE"))
@@ -151,6 +157,7 @@ class Bench:
 
     now: float = 1.0
     marks_in_memory: bool = False
+    per_key: int = 1
     leadership: Leadership = field(default_factory=Leadership)
     table: Table = field(default_factory=Table)
     producers: list[Producer] = field(default_factory=list)
@@ -173,6 +180,8 @@ class Bench:
                 max_in_flight=100,
                 mark_batch=10,
                 marks_in_memory=self.marks_in_memory,
+                max_in_flight_per_key=self.per_key,
+                delivery_timeout=5.0,
                 busy_interval=0.01,
                 idle_interval=0.1,
                 database_deadline=5.0,
@@ -693,3 +702,55 @@ def test_a_nudge_that_finds_no_room_does_not_spin(bench: Bench) -> None:
 
     assert bench.dispatcher.step() > 0.0
     assert bench.claims == []
+
+
+@pytest.fixture
+def pipelined() -> Bench:
+    """Any number of records of a key may be in flight."""
+    return Bench(marks_in_memory=True, per_key=0)
+
+
+def last(bench: Bench) -> Producer:
+    """The producer in use."""
+    return bench.producers[-1]
+
+
+def test_when_kafka_is_silent_all_is_sent_again_and_nothing_has_failed(
+    pipelined: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipelined.leadership.term = Term(trusted_until=1000.0)
+    pipelined.stash(record(1, "a"), record(2, "b"))
+    pipelined.step()
+    assert [1, 2] == last(pipelined).sent
+
+    for _ in range(40):
+        pipelined.step(after=0.3)
+
+    assert len(pipelined.producers) > 2
+    assert all(producer.is_closed for producer in pipelined.producers[:-1])
+    assert [1, 2] == last(pipelined).sent
+    assert pipelined.dispatcher.relay.failed == 0
+    told = [line for line in caplog.messages if "has acknowledged nothing" in line]
+    assert len(told) == 1
+
+
+def test_only_what_is_late_has_failed_while_others_are_acknowledged(
+    pipelined: Bench,
+) -> None:
+    pipelined.leadership.term = Term(trusted_until=1000.0)
+    pipelined.stash(record(1, "late"))
+    pipelined.step()
+    first = last(pipelined)
+
+    for number in range(2, 22):
+        pipelined.stash(record(number, f"k{number}"))
+        pipelined.step(after=0.3)
+        if first.is_closed:
+            break
+        first.acknowledged.add(number)
+    pipelined.step(after=0.6)
+
+    assert first.is_closed
+    assert list(pipelined.dispatcher.relay.blocked) == [("t", "late")]
+    assert pipelined.dispatcher.relay.failed == 1
+    assert 1 not in last(pipelined).sent

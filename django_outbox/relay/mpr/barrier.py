@@ -111,6 +111,11 @@ class Relay:
         return len(self._flying.unreported) - len(self._delivered)
 
     @property
+    def delivered(self) -> int:
+        """Records that were acknowledged since the last settlement was handed out."""
+        return len(self._delivered)
+
+    @property
     def apart(self) -> Collection[int]:
         """Ids of the records that were taken to be produced apart from others."""
         return self._flying.apart

@@ -74,7 +74,9 @@ class Dispatcher(Handoff[Claim]):
         self._rebuild_at = 0.0
         """When another producer may be built. Boot-time seconds."""
         self._delivered_at = 0.0
-        """When the last report came, or the producer was built."""
+        """When the last acknowledgement came, or the producer was built."""
+        self._is_kafka_away = False
+        """Whether it was logged that nothing is acknowledged."""
         self._watch_at = 0.0
         """When to look next for records that are not acknowledged."""
 
@@ -247,10 +249,10 @@ class Dispatcher(Handoff[Claim]):
     def _serve_reports(self, *, has_more: bool) -> None:
         if self._producer is not None and self.relay.unreported:
             is_hurried = has_more or self._answers or self._is_asking
-            unreported = self.relay.unreported
+            delivered = self.relay.delivered
             self._producer.poll(0 if is_hurried else REPORT_WAIT)
             if self._is_pipelined:
-                self._watch_deliveries(has_news=self.relay.unreported < unreported)
+                self._watch_deliveries(has_news=self.relay.delivered > delivered)
         if self.relay.is_producer_broken:
             self._discard_producer()
             # What broke it may break the next one, too.
@@ -260,7 +262,7 @@ class Dispatcher(Handoff[Claim]):
         """Give up a producer whose records are not acknowledged in time."""
         now, timeout = self._clock(), self._settings.delivery_timeout
         if has_news:
-            self._delivered_at = now
+            self._delivered_at, self._is_kafka_away = now, False
         if now < self._watch_at:
             return
         self._watch_at = now + timeout / 20
@@ -272,7 +274,8 @@ class Dispatcher(Handoff[Claim]):
             # Others were acknowledged, so the broker is there.
             for record in overdue:
                 self.relay.reported(record, DeliveryFailed(text, code="_MSG_TIMED_OUT"))
-        else:
+        elif not self._is_kafka_away:
+            self._is_kafka_away = True
             logger.warning(
                 "Kafka has acknowledged nothing for %.0f s; %d records are sent again",
                 timeout,
