@@ -18,7 +18,6 @@ from django_outbox.relay.ledger.blocked_keys import Holds
 from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher, Stage
 from django_outbox.relay.ledger.ledger_relay import LedgerRelay
 from django_outbox.relay.ledger.ports import Fault, Ledger
-from django_outbox.relay.memory_marks import Shown
 from django_outbox.relay.ports import Term
 from django_outbox.relay.settler import Settler
 from django_outbox.relay.trust import Trust
@@ -104,11 +103,6 @@ def outcome_taken_for_aborted(
 def no_generation_in_the_transaction(self: SimulatedTransactions) -> bool:
     """Rely on the transactional id alone, which a zombie may take over again."""
     return True
-
-
-def gaps_of_held_keys_are_passed(self: Shown) -> int:
-    """Read on behind the last row of a held key, whatever may still be committed."""
-    return 2**63
 
 
 def old_epochs_are_taken(self: object, transactional_id: str, epoch: int) -> bool:
@@ -240,9 +234,6 @@ MUTANTS: Final = named(
             "zombie",
         ),
         Mutant(Transactor, "is_current", old_epochs_are_taken, "zombie"),
-        Mutant(
-            Shown, "unseen", gaps_of_held_keys_are_passed, "broker", is_property=True
-        ),
         Mutant(Trust, "__call__", leads_whatever_the_clock_says, "process"),
         Mutant(Gaps, "suspect", forget_gaps_at_once, "graceful"),
         Mutant(Gaps, "suspect", forget_gaps_of_prepared_writers, "graceful"),

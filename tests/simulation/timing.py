@@ -46,7 +46,7 @@ have reached the log: some lock time-outs, and a slice of a thread's time."""
 BUSY_INTERVAL: Final = 0.01
 IDLE_INTERVAL: Final = 0.05
 
-GRACEFUL_TTR: Final = 2 * HEARTBEAT_INTERVAL
+GRACEFUL_TTR: Final = 2.0 / SPEED
 """From LeaderRevoked, when the drain is over, to the next LeaderAcquired."""
 
 CRASH_TTR: Final = SESSION_TIMEOUT + 0.3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
-from django_outbox.message.record import Record, Settlement
+from django_outbox.message.record import Held, Record, Settlement
 from django_outbox.relay.ledger.ledger_relay import LedgerRelay
 from django_outbox.relay.ledger.ports import Fault, Look
 from django_outbox.relay.retry import RetryPolicy
@@ -299,6 +299,23 @@ def test_a_held_lane_is_probed_with_one_record_and_then_follows_in_order() -> No
     assert commit(relay, 11.0) == [5]
     read_held(relay, 11.0)
     assert not relay.blocked
+
+
+def test_a_held_lane_is_read_on_from_the_first_gap() -> None:
+    """A row may be committed there, before those that were read."""
+    relay = relay_with(record(1, "a"))
+    abort(relay, r1=LATE)
+    settle(relay, now=10.0)
+    read_held(relay, 11.0, record(1, "a", attempts=1))
+    assert commit(relay, 11.0) == [1]
+
+    held = relay.due(11.0)
+    found = [record(2, "a"), record(5, "a")]
+    relay.found(Look(run=1, held=held, found=found, unseen=3), 11.0)
+
+    assert relay.due(11.0) == [Held(("t", "a"), 3)]
+    relay.found(Look(run=1, held=held, found=[record(9, "a")], unseen=12), 11.0)
+    assert relay.due(11.0) == [Held(("t", "a"), 10)]
 
 
 def test_a_probe_that_fails_holds_its_lane_for_longer() -> None:
