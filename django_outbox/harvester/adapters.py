@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
+from ..clock import boottime
 from ..election.ports import Membership
 from ..election.solo import SoloMembership
 from ..kafka.membership import KafkaMembership
@@ -26,16 +27,27 @@ from ..postgres.outbox_identity import KnownOutbox
 from ..postgres.outbox_table import Table as PostgresTable
 from ..postgres.staged_tables import PostgresStaging
 from ..postgres.takeover_sql import Scope
-from ..postgres.unmarked_table import RememberedOutbox, UnmarkedOutbox
+from ..postgres.unmarked_table import UnmarkedOutbox
 from ..relay.ledger.ports import Transactions
-from ..relay.ports import Outbox, Producer, SettledTable, Staging, UnmarkedTable
+from ..relay.memory_marks import MemoryMarks
+from ..relay.ports import (
+    MarkedTable,
+    Producer,
+    SettledTable,
+    Staging,
+    UnmarkedTable,
+)
 from ..settings.options import OutboxSettings
 from .components import Table
-from .workers import Listening
+from .workers import Closable, Listening
 
 
-class HarvestedTable(Outbox, Table, Protocol):
-    """The outbox table, as MP/R and the harvester use it."""
+class HarvestedTable(SettledTable, Table, Protocol):
+    """The outbox table, as the harvester and every relay use it."""
+
+
+class MarkedHarvest(MarkedTable, Closable, Protocol):
+    """The outbox table, as MP/R marks it."""
 
 
 class UnmarkedHarvest(UnmarkedTable, SettledTable, Table, Protocol):
@@ -56,6 +68,8 @@ class Adapters:
 
     table: Callable[[str], HarvestedTable]
     """Takes the purpose, for the connection's application name."""
+    marks: Callable[[], MarkedHarvest]
+    """The same table, for MP/R and the default relay."""
     unmarked: Callable[[str, int], UnmarkedHarvest]
     """The same table, for the exactly-once relay. Takes also the cluster whose rows
     it reads; of another cluster, only the rows that may be taken over."""
@@ -145,12 +159,16 @@ class Adapters:
                 return None
             return Listener(connect("listen"), table=table)
 
+        def make_marks() -> MarkedHarvest:
+            if options.MARKS == "table":
+                return adapt(PostgresOutbox, "mark")
+            unmarked = adapt(UnmarkedOutbox, "mark")
+            return MemoryMarks(unmarked, clock=boottime, timeline=unmarked.timeline)
+
+        has_marks = options.MARKS == "table"
         return cls(
-            table=(
-                partial(adapt, RememberedOutbox)
-                if options.MARKS == "memory"
-                else partial(adapt, PostgresOutbox)
-            ),
+            table=partial(adapt, PostgresOutbox if has_marks else UnmarkedOutbox),
+            marks=make_marks,
             unmarked=partial(adapt, UnmarkedOutbox),
             staging=make_staging,
             listener=make_listener,

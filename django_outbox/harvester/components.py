@@ -27,7 +27,10 @@ class Election(Protocol):
 
 
 class Table(Gauge, Closable, Protocol):
-    """A table that can be measured and closed."""
+    """A table that can be asked about itself, and closed."""
+
+    def ping(self) -> None:
+        """Ask the table for nothing, to learn whether it can be reached."""
 
     def numbering(self) -> Numbering | None:
         """Read how rows and ids are numbered by cluster; None: they are not."""

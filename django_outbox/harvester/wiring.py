@@ -89,7 +89,7 @@ class _Wiring(NamedTuple):
 def _mpr_worker(wiring: _Wiring) -> RelayWorker:
     """Build MP/R's worker."""
     o, adapters, threads, leadership = wiring
-    marking, settling = adapters.table("mark"), adapters.table("settle")
+    marking, settling = adapters.marks(), adapters.table("settle")
     marker = Marker(
         outbox=marking, is_trusted=Trust(leadership, boottime), clock=boottime
     )

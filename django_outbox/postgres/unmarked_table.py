@@ -7,12 +7,10 @@ nothing; writes find their rows by id and message id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final, LiteralString
 
-from ..clock import boottime
 from ..message.record import Held, Record, Sweep
-from ..relay.memory_marks import MemoryMarks
 from .connection import Connection
 from .outbox_table import Table, array_of
 from .statements import IDENTIFIED, queries
@@ -81,32 +79,14 @@ class UnmarkedOutbox(Table):
             assert self._history is not None
             return self._history[1]
 
-    def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
-        return {"message_ids": array_of([record.message_id for record in records])}
-
-
-class RememberedOutbox(UnmarkedOutbox):
-    """The same rows behind the port `Outbox`, with marks in memory."""
-
-    def __init__(
-        self, *arguments: Any, clock: Callable[[], float] = boottime, **options: Any
-    ) -> None:
-        super().__init__(*arguments, **options)
-        self._marks = MemoryMarks(self, clock=clock, timeline=self._timeline)
-
-    def mark(
-        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
-    ) -> list[Record]:
-        return self._marks.mark(leader_id, limit=limit, sweep=sweep)
-
-    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
-        self._marks.reset(leader_id, lanes)
-
-    def _timeline(self) -> str:
-        """Name the timeline, where a pooler may change the server unnoticed."""
+    def timeline(self) -> str:
+        """Name the history, where a pooler may change the server unnoticed."""
         with self._database.session():
             is_pooled = self._database.is_pooled
         return self.history() if is_pooled else ""
+
+    def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
+        return {"message_ids": array_of([record.message_id for record in records])}
 
 
 def _key_parameters(held: Sequence[Held]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from ..exceptions import DatabaseUnavailable
 from ..message.record import Held, Lane, Record, Sweep
@@ -85,9 +85,19 @@ class Shown:
         return records
 
 
+class Connected(UnmarkedTable, Protocol):
+    """A table behind a connection of its own."""
+
+    def ping(self) -> None:
+        """Ask the table for nothing, to learn whether it can be reached."""
+
+    def close(self) -> None:
+        """Close the connection; the next call opens another one."""
+
+
 class MemoryMarks:
     """
-    The marks of one leader, as the port `Outbox` has them.
+    The marks of one leader, as the port `MarkedTable` has them.
 
     Args:
         clock: boot-time seconds.
@@ -97,7 +107,7 @@ class MemoryMarks:
 
     def __init__(
         self,
-        table: UnmarkedTable,
+        table: Connected,
         *,
         clock: Callable[[], float],
         timeline: Callable[[], str],
@@ -138,6 +148,14 @@ class MemoryMarks:
         self._follow(leader_id)
         for lane, low in lanes:
             self._again[lane] = min(low, self._again.get(lane, low))
+
+    def ping(self) -> None:
+        """Ask the table for nothing; see the port."""
+        self._table.ping()
+
+    def close(self) -> None:
+        """Close the table's connection; the next call opens another one."""
+        self._table.close()
 
     def _check(self, timeline: str) -> None:
         """Give the page up if it may be of another timeline than those before."""

@@ -59,11 +59,11 @@ class SettledTable(Protocol):
         """Return the ids of those rows that another session has locked; do not wait."""
 
 
-class Outbox(SettledTable, Protocol):
+class MarkedTable(Protocol):
     """
-    The table, as a leader marks it: every write carries the leader id.
+    The table, as a leader marks it; marks live in the table, or in its memory.
 
-    Marks live in the table, or in the memory of the leader.
+    Blocking and errors are those of `SettledTable`.
     """
 
     def mark(
@@ -87,6 +87,10 @@ class Outbox(SettledTable, Protocol):
 
     def ping(self) -> None:
         """Ask the table for nothing, to learn whether it can be reached."""
+
+
+class Outbox(MarkedTable, SettledTable, Protocol):
+    """The table with its marks, as MP/R in the reference has it."""
 
 
 class UnmarkedTable(Protocol):

@@ -18,9 +18,11 @@ from multiprocessing import get_context
 
 import psycopg
 
+from django_outbox.clock import boottime
 from django_outbox.harvester.process import rare_garbage_collection
 from django_outbox.postgres.connection import Database
-from django_outbox.postgres.unmarked_table import RememberedOutbox
+from django_outbox.postgres.unmarked_table import UnmarkedOutbox
+from django_outbox.relay.memory_marks import MemoryMarks
 
 from .backlog import drain
 from .readings import Book, percentile
@@ -77,18 +79,19 @@ def marks(book: Book, workload: Workload) -> None:
 
 def _mark_all(conninfo: str) -> tuple[list[float], float]:
     """Return the milliseconds of each mark, and the seconds of all with the purges."""
-    outbox = RememberedOutbox(Database({"conninfo": conninfo}))
+    table = UnmarkedOutbox(Database({"conninfo": conninfo}))
+    marks = MemoryMarks(table, clock=boottime, timeline=table.timeline)
     leader_id = "00000000-0000-4000-8000-000000000001"
     times: list[float] = []
     began = time.monotonic()
     with rare_garbage_collection():
         while True:
             asked = time.monotonic()
-            records = outbox.mark(leader_id, limit=PAGE)
+            records = marks.mark(leader_id, limit=PAGE)
             times.append(1000 * (time.monotonic() - asked))
             if not records:
                 break
-            assert outbox.purge(leader_id, records) == len(records)
+            assert table.purge(leader_id, records) == len(records)
     seconds = time.monotonic() - began
-    outbox.close()
+    table.close()
     return times, seconds

@@ -86,6 +86,7 @@ def test_a_fatal_error_breaks_the_producer_and_not_the_harvester(
         options=options,
         adapters=Adapters(
             table=lambda _: outbox,
+            marks=lambda: outbox,
             producer=produce,
             unmarked=not_in_use,
             transactions=not_in_use,

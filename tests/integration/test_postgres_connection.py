@@ -12,6 +12,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from django_outbox.clock import boottime
 from django_outbox.exceptions import ConfigurationError, DatabaseUnavailable
 from django_outbox.message.record import Sweep
 from django_outbox.postgres import connection as connection_module
@@ -19,8 +20,9 @@ from django_outbox.postgres import unmarked_table as unmarked_table_module
 from django_outbox.postgres.connection import Database, Limits
 from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.postgres.statements import queries
-from django_outbox.postgres.unmarked_table import RememberedOutbox, UnmarkedOutbox
+from django_outbox.postgres.unmarked_table import UnmarkedOutbox
 from django_outbox.relay.fibers import Fibers
+from django_outbox.relay.memory_marks import MemoryMarks
 from tests.unit.samples import record
 from tests.waiting import eventually
 
@@ -440,7 +442,8 @@ def test_behind_a_pooler_each_page_comes_with_its_timeline(
     """A direct connection does not outlive its timeline, and is not asked."""
     if is_pooled:
         request.getfixturevalue("pooler")
-    outbox = RememberedOutbox(database)
+    table = UnmarkedOutbox(database)
+    outbox = MemoryMarks(table, clock=boottime, timeline=table.timeline)
     outbox.mark(ME, limit=1)
     promoted = {**queries(), "history": "SELECT 'promoted'"}
     monkeypatch.setattr(unmarked_table_module, "queries", lambda: promoted)

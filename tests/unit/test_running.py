@@ -55,6 +55,7 @@ class Worker:
             options=options,
             adapters=Adapters(
                 table=lambda _concern: self.outbox,
+                marks=lambda: self.outbox,
                 producer=lambda: InMemoryProducer(self.log),
                 unmarked=_not_in_use,
                 transactions=_not_in_use,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from ...exceptions import DatabaseBusy, DatabaseError
 from ...message.record import Claim
 from ..availability import Availability
-from ..ports import Outbox
+from ..ports import MarkedTable
 from ..trust import Trust
 
 
@@ -30,7 +30,7 @@ class Marker:
     """
 
     def __init__(
-        self, *, outbox: Outbox, is_trusted: Trust, clock: Callable[[], float]
+        self, *, outbox: MarkedTable, is_trusted: Trust, clock: Callable[[], float]
     ) -> None:
         self.outage = Availability()
         self._outbox = outbox
