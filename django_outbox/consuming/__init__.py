@@ -21,9 +21,8 @@ The flow through the modules, from the command to Kafka:
   "database"; `stored_offsets.py` checks such offsets against their partitions.
 - `transforming.py`: the worker of handlers without a database. Their output
   (`output.py`) and their offsets are one Kafka transaction.
-- `consumer_context.py`: what both workers share; `consumer_retry.py`: when they
-  retry; `dead_letters.py` and `reasons.py`: what becomes of a message whose
-  attempts are spent.
+- `consumer_context.py`: what both workers share; `dead_letters.py` and
+  `reasons.py`: what becomes of a message whose attempts are spent.
 - `consumer_progress.py`: counts, events and the lag.
 - `ports.py`: what all of them need of Kafka; `django_outbox.kafka` implements it.
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from threading import Event as Flag
 
 from ..message.incoming import ConsumedMessage, OutgoingMessage
+from ..message.retry import RetryPolicy
 from .consumer_progress import Progress
-from .consumer_retry import RetryPolicy
 from .dead_letters import dead_letters
 from .handlers import Group
 from .ports import Membership

@@ -19,12 +19,12 @@ from ..kafka.consumer import KafkaSource
 from ..kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
 from ..kafka.partitions import KafkaPartitions
 from ..kafka.validation import check_properties
+from ..message.retry import RetryPolicy
 from ..observability.presentation import present_consumer
 from ..settings.options import OutboxSettings
 from ..shutdown import StopSignals, exit_at_once
 from .consumer_context import ConsumerContext
 from .consumer_progress import Observer, Progress
-from .consumer_retry import RetryPolicy
 from .effects import NoDatabase, TransactionalHandler
 from .handlers import Group
 from .output import Output
@@ -112,7 +112,11 @@ def _progress(
 def _consume(
     plan: Plan, options: OutboxSettings, progress: Progress, stop: threading.Event
 ) -> None:
-    retry = RetryPolicy.of(options)
+    retry = RetryPolicy(
+        attempts=options.CONSUMER_ATTEMPTS,
+        backoff=options.RETRY_BACKOFF,
+        backoff_max=options.RETRY_BACKOFF_MAX,
+    )
     effects = TransactionalHandler(
         plan.group,
         alias=plan.alias,

@@ -16,8 +16,8 @@ from django.db import Error, close_old_connections
 
 from ..exceptions import KafkaError, TableMissing
 from ..message.incoming import ConsumedMessage, TopicPartition
+from ..message.retry import RetryPolicy
 from .consumer_progress import Progress
-from .consumer_retry import RetryPolicy
 from .ports import MessageSource
 
 logger = logging.getLogger(__name__)

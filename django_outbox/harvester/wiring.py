@@ -15,6 +15,7 @@ from ..election.elector import Elector
 from ..election.ports import Membership
 from ..election.settings import ElectionSettings
 from ..exceptions import DatabaseBusy, DatabaseReadOnly, DatabaseUnavailable
+from ..message.retry import RetryPolicy
 from ..relay.availability import Availability
 from ..relay.ledger.ledger_dispatcher import LedgerDispatcher
 from ..relay.ledger.page_reader import Finder
@@ -25,7 +26,6 @@ from ..relay.mpr.dispatcher import Dispatcher
 from ..relay.mpr.marker import Marker
 from ..relay.ports import Leadership
 from ..relay.releaser import Releaser
-from ..relay.retry import RetryPolicy
 from ..relay.settings import DispatchSettings
 from ..relay.settler import Settler
 from ..relay.trust import Trust
@@ -183,8 +183,7 @@ def _of_either(o: OutboxSettings) -> dict[str, Any]:
         "retry": RetryPolicy(
             backoff=o.RETRY_BACKOFF,
             backoff_max=o.RETRY_BACKOFF_MAX,
-            parks_poison=o.POISON_POLICY == "park",
-            park_after=o.PARK_AFTER,
+            attempts=o.PARK_AFTER if o.POISON_POLICY == "park" else 0,
         ),
     }
 

@@ -50,7 +50,7 @@ memory_marks.py        marks in the memory of the leader, instead of the table
 takeover.py            which cluster relays whose records, and when
 takeovers.py           which takeovers are in progress
 trust.py               whether a leader id may act now
-retry.py               whether a failed record waits, or is parked
+poison.py              whether a failed record waits, or is parked
 polling.py             when to read the table next
 stuck_rows.py          acknowledged records that do not leave the table yet
 availability.py        how long the table has been unavailable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from .retry import RetryPolicy
+from ..message.retry import RetryPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django_outbox.election.settings import ElectionSettings
+from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.ledger.settings import LedgerSettings
-from django_outbox.relay.retry import RetryPolicy
 from django_outbox.relay.settings import DispatchSettings
 from django_outbox.settings.options import OutboxSettings
 
@@ -106,6 +106,5 @@ def _retry_policy(plan: Plan) -> RetryPolicy:
     return RetryPolicy(
         backoff=RETRY_BACKOFF,
         backoff_max=RETRY_BACKOFF_MAX,
-        parks_poison=plan.parks_poison,
-        park_after=2,
+        attempts=2 if plan.parks_poison else 0,
     )

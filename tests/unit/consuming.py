@@ -9,10 +9,10 @@ from typing import Any
 from django_outbox import ConsumedMessage
 from django_outbox.consuming.consumer_context import ConsumerContext
 from django_outbox.consuming.consumer_progress import Progress
-from django_outbox.consuming.consumer_retry import RetryPolicy
 from django_outbox.consuming.handlers import Group, Subscription
 from django_outbox.events import WorkerEvent
 from django_outbox.message.incoming import OutgoingMessage, TopicPartition
+from django_outbox.message.retry import RetryPolicy
 
 
 def messages(*texts: str) -> list[ConsumedMessage]:

@@ -11,11 +11,11 @@ from django.db import OperationalError
 
 from django_outbox import ConsumedMessage
 from django_outbox.consuming import working
-from django_outbox.consuming.consumer_retry import RetryPolicy
 from django_outbox.consuming.runner import StartOffsets, consume
 from django_outbox.consuming.working import EffectsWorker
 from django_outbox.events import ConsumerRead, DeadLettered
 from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned, StaleOffset
+from django_outbox.message.retry import RetryPolicy
 
 from .consuming import (
     FakeDeadLetters,

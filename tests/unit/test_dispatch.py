@@ -23,12 +23,12 @@ from django_outbox.message.record import (
     Settlement,
     Sweep,
 )
+from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.availability import Availability
 from django_outbox.relay.mpr.dispatcher import REPORT_WAIT, TABLE_WAIT, Dispatcher
 from django_outbox.relay.mpr.marker import Marker
 from django_outbox.relay.polling import SWEEP_INTERVAL
 from django_outbox.relay.ports import Settled
-from django_outbox.relay.retry import RetryPolicy
 from django_outbox.relay.settings import DispatchSettings
 from django_outbox.relay.trust import Trust
 from django_outbox.relay.work_queue import Post
@@ -166,9 +166,7 @@ class Bench:
     wakes: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        retry = RetryPolicy(
-            backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=3
-        )
+        retry = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=0)
         self.marker = Marker(
             outbox=self.table,
             is_trusted=Trust(self.leadership, self.clock),

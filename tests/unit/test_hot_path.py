@@ -20,6 +20,7 @@ import pytest
 from django_outbox.kafka import ledger_topic as ledgers
 from django_outbox.kafka import producer as kafka_producer
 from django_outbox.kafka import transactions as kafka_transactions
+from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.availability import Availability
 from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher
 from django_outbox.relay.ledger.page_reader import Finder
@@ -27,7 +28,6 @@ from django_outbox.relay.ledger.settings import LedgerSettings
 from django_outbox.relay.memory_marks import MemoryMarks
 from django_outbox.relay.mpr.dispatcher import Dispatcher
 from django_outbox.relay.mpr.marker import Marker
-from django_outbox.relay.retry import RetryPolicy
 from django_outbox.relay.settings import DispatchSettings
 from django_outbox.relay.settler import Settler
 from django_outbox.relay.trust import Trust
@@ -50,7 +50,7 @@ MAX_STATEMENTS = {"at-least-once": 7.0, "exactly-once": 2.0}
 takes its time is given more records at a time."""
 
 OPTIONS = OutboxSettings(LEADER_TOPIC="x", KAFKA={"bootstrap.servers": "nowhere:1"})
-RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=3)
+RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=0)
 
 
 class Term:

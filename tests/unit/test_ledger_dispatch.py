@@ -15,6 +15,7 @@ from django_outbox.exceptions import KafkaUnavailable, LedgerRefused
 from django_outbox.kafka import ledger_topic as ledgers
 from django_outbox.message.headers import texts
 from django_outbox.message.record import Record, Settlement
+from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.ledger.ledger_dispatcher import (
     ABORT_PAUSE,
     OPEN_INTERVAL,
@@ -25,7 +26,6 @@ from django_outbox.relay.ledger.ports import Ledger, Look
 from django_outbox.relay.ledger.settings import LedgerSettings
 from django_outbox.relay.ledger.stage import Stage
 from django_outbox.relay.polling import SWEEP_INTERVAL
-from django_outbox.relay.retry import RetryPolicy
 from django_outbox.relay.settler import Settler
 from django_outbox.relay.work_queue import Post
 from django_outbox.settings.options import OutboxSettings
@@ -125,9 +125,7 @@ class Bench:
                 busy_interval=0.01,
                 idle_interval=0.1,
                 database_deadline=10.0,
-                retry=RetryPolicy(
-                    backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=3
-                ),
+                retry=RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=0),
                 **settings,
             ),
             leadership=self.leadership,

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
 from django_outbox.message.record import Held, Record, Settlement
+from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.ledger.ledger_relay import LedgerRelay
 from django_outbox.relay.ledger.ports import Fault, Look
-from django_outbox.relay.retry import RetryPolicy
 from tests.unit.samples import record, with_headers
 
-RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=2)
-PARK = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=True, park_after=2)
+RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=0)
+PARK = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=2)
 POISON = RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
 SOMEBODY = RecordPoisoned("too large", code="MSG_SIZE", is_certain=False)
 LATE = DeliveryFailed("timed out", code="_MSG_TIMED_OUT")

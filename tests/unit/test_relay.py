@@ -6,12 +6,13 @@ import pytest
 
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.message.record import Held, Settlement
+from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.mpr.barrier import NEVER, READ_AHEAD, Relay
-from django_outbox.relay.retry import RetryPolicy
+from django_outbox.relay.poison import should_park
 from tests.unit.samples import record, with_headers
 
-RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=False, park_after=2)
-PARK = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=True, park_after=2)
+RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=0)
+PARK = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=2)
 POISON = RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
 
 
@@ -444,8 +445,8 @@ def test_negative_attempts_count_as_none() -> None:
     """Plain SQL may write any number."""
     poison = RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
     row = record(1)._replace(attempts=-32768)
-    at_once = RetryPolicy(backoff=1.0, backoff_max=8.0, parks_poison=True, park_after=1)
+    at_once = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=1)
 
     assert RETRY.delay(row.attempts + 1) == 1.0
-    assert at_once.should_park(row, poison)
-    assert not PARK.should_park(row, poison)
+    assert should_park(row, poison, at_once)
+    assert not should_park(row, poison, PARK)

@@ -13,7 +13,8 @@ from itertools import islice
 
 from ...exceptions import RecordPoisoned
 from ...message.record import Failure, Held, Lane, Record, Settlement, Sweep, size_of
-from ..retry import RetryPolicy
+from ...message.retry import RetryPolicy
+from ..poison import should_park
 from .blocked_keys import Hold, Holds
 from .ports import Fault, Look
 
@@ -181,7 +182,7 @@ class LedgerRelay:
                 continue
             self.failed += 1
             failure = Failure(record, f"{fault.error.code}: {fault.error}")
-            if self._retry.should_park(record, fault.error):
+            if should_park(record, fault.error, self._retry):
                 parked.add(record.id)
                 self._settlement(leader_id).poisoned.append(failure)
                 self.holds.gone([record], 0.0)

@@ -14,7 +14,8 @@ from typing import Final
 
 from ...exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from ...message.record import Failure, Held, Lane, Record, Settlement, Sweep
-from ..retry import RetryPolicy
+from ...message.retry import RetryPolicy
+from ..poison import should_park
 from ..stuck_rows import StuckRows
 from .inflight import InFlight
 
@@ -228,7 +229,7 @@ class Relay:
         if isinstance(error, RecordPoisoned):
             self._flying.suspects.add(record.id)
         failure = Failure(record, f"{error.code}: {error}")
-        if self._retry.should_park(record, error):
+        if should_park(record, error, self._retry):
             self._settlement().poisoned.append(failure)
             return
         self._settlement().failed.append(failure)
