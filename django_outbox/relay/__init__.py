@@ -51,6 +51,7 @@ takeover.py            which cluster relays whose records, and when
 takeovers.py           which takeovers are in progress
 trust.py               whether a leader id may act now
 poison.py              whether a failed record waits, or is parked
+blocked_key.py         a key that waits for a retry, and from which row on
 polling.py             when to read the table next
 stuck_rows.py          acknowledged records that do not leave the table yet
 availability.py        how long the table has been unavailable

@@ -7,7 +7,8 @@ import pytest
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.message.record import Held, Settlement
 from django_outbox.message.retry import RetryPolicy
-from django_outbox.relay.mpr.barrier import NEVER, READ_AHEAD, Relay
+from django_outbox.relay.blocked_key import NEVER
+from django_outbox.relay.mpr.barrier import READ_AHEAD, Relay
 from django_outbox.relay.poison import should_park
 from tests.unit.samples import record, with_headers
 

@@ -9,33 +9,18 @@ once it has been sent the rest follows, page by page.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Final
 
 from ...message.record import Held, Lane, Record
+from ..blocked_key import NEVER, BlockedKey
 from .ports import Look
-
-NEVER: Final = float("inf")
-
-
-@dataclass(slots=True)
-class Hold:
-    """Where a lane stands."""
-
-    low: int
-    """The lowest id of its rows that is still to be read."""
-    attempts: int
-    """How often its first row has failed; 0 when only the rest has to follow."""
-    until: float = NEVER
-    """Boot-time seconds to read it again at; NEVER while something is under way."""
 
 
 class Holds:
     """The held lanes of one run."""
 
     def __init__(self) -> None:
-        self.lanes: dict[Lane, Hold] = {}
-        self._asked: dict[Lane, Hold] = {}
+        self.lanes: dict[Lane, BlockedKey] = {}
+        self._asked: dict[Lane, BlockedKey] = {}
 
     def passes(self, record: Record) -> bool:
         """Whether a row stays in the table, because its lane is held."""
@@ -96,7 +81,7 @@ class Holds:
         """Hold a record's lane from this record on."""
         hold = self.lanes.get(record.lane)
         low = min(record.id, hold.low) if hold else record.id
-        self.lanes[record.lane] = Hold(low, record.attempts + 1)
+        self.lanes[record.lane] = BlockedKey(low, record.attempts + 1)
 
     def gone(self, records: Iterable[Record], now: float) -> None:
         """Let the rest follow where a lane's first row was tried and has gone."""

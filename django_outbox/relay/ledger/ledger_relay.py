@@ -14,8 +14,9 @@ from itertools import islice
 from ...exceptions import RecordPoisoned
 from ...message.record import Failure, Held, Lane, Record, Settlement, Sweep, size_of
 from ...message.retry import RetryPolicy
+from ..blocked_key import BlockedKey
 from ..poison import should_park
-from .blocked_keys import Hold, Holds
+from .blocked_keys import Holds
 from .ports import Fault, Look
 
 
@@ -62,7 +63,7 @@ class LedgerRelay:
         return sum(len(settlement) for settlement in self._unpurged)
 
     @property
-    def blocked(self) -> dict[Lane, Hold]:
+    def blocked(self) -> dict[Lane, BlockedKey]:
         """Lanes that wait for a retry."""
         return self.holds.lanes
 

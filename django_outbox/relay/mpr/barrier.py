@@ -9,12 +9,12 @@ those of the reference; `relay/__init__` tells the protocol as a whole.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from ...exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from ...message.record import Failure, Held, Lane, Record, Settlement, Sweep
 from ...message.retry import RetryPolicy
+from ..blocked_key import NEVER, BlockedKey
 from ..poison import should_park
 from ..stuck_rows import StuckRows
 from .inflight import InFlight
@@ -22,24 +22,11 @@ from .inflight import InFlight
 ABANDONED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 """Codes of records that we gave up ourselves: no fault of theirs."""
 
-NEVER = float("inf")
-
 RECHECK: Final = 0.05
 """Seconds until a key is looked at again whose earlier records are still under way."""
 
 READ_AHEAD: Final = 4
 """Pages of which records may wait here, most of them behind hot keys."""
-
-
-@dataclass(slots=True)
-class Blocked:
-    """A lane that waits for a retry; its rows keep their mark meanwhile."""
-
-    attempts: int
-    low: int
-    """The id from which on its rows are to be found again."""
-    until: float = NEVER
-    """Boot-time seconds; NEVER until the failure is noted in the table."""
 
 
 class Relay:
@@ -77,7 +64,7 @@ class Relay:
         """Records purged since this process started."""
         self.failed = 0
         """Deliveries that failed since this process started."""
-        self.blocked: dict[Lane, Blocked] = {}
+        self.blocked: dict[Lane, BlockedKey] = {}
         """Lanes that wait for a retry; their records stay marked in the table."""
         self.retry_at = NEVER
         """Boot-time seconds at which the first of them is due."""
@@ -237,7 +224,7 @@ class Relay:
         # another cluster there may be own ones, with lower ids.
         low = self._flying.lowest(record)
         self._flying.drop_followers(record.lane)
-        self.blocked[record.lane] = Blocked(record.attempts + 1, low)
+        self.blocked[record.lane] = BlockedKey(low, record.attempts + 1)
 
     def overdue(self, since: float) -> list[Record]:
         """Return what is under way since then, or longer (boot-time seconds)."""
