@@ -13,14 +13,22 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from select import select
+from typing import TYPE_CHECKING
 
 from .service import DevstackError
 from .waiting import StallDetector, Stalled, work_done
+
+if TYPE_CHECKING:
+    import psutil
+
+STOP_LIMIT = 10.0
+"""Seconds for a suspended process to stand still."""
 
 SUPERVISOR_TIMEOUT = 10.0
 """Seconds for the supervisor to end; it gives a server two of them."""
@@ -141,6 +149,7 @@ class SupervisedProcess:
                 command = psutil.Process(self._pid)
                 # So that it cannot start another child before it is killed.
                 command.suspend()
+                _wait_until_stopped(command)
                 children = command.children(recursive=True)
                 for process in (command, *children):
                     process.kill()
@@ -219,3 +228,13 @@ def _close_inherited_pipes() -> None:
 
 
 os.register_at_fork(after_in_child=_close_inherited_pipes)
+
+
+def _wait_until_stopped(command: psutil.Process) -> None:
+    """Wait until a suspended process does nothing more; it may run for a moment."""
+    import psutil
+
+    ended = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    deadline = time.monotonic() + STOP_LIMIT
+    while command.status() not in ended and time.monotonic() < deadline:
+        time.sleep(0.001)

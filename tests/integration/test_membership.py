@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -349,21 +350,38 @@ def test_a_newcomer_that_hears_another_outbox_never_joins(
         leader.leave()
 
 
+def _itself(outbox: Identity) -> Identity:
+    return outbox
+
+
+def join_at_once(servers: str) -> tuple[KafkaGroup, dict[KafkaMembership, Recorder]]:
+    """Join for two outboxes, both of which have found the group empty."""
+
+    def both_joined() -> tuple[KafkaGroup, dict[KafkaMembership, Recorder]] | None:
+        group = KafkaGroup(servers)
+        recorders = {
+            KafkaMembership(
+                group.options, name=name, identity=partial(_itself, outbox)
+            ): Recorder()
+            for name, outbox in zip("ab", outboxes(), strict=True)
+        }
+        with ThreadPoolExecutor() as pool:
+            joining = [pool.submit(m.join, r) for m, r in recorders.items()]
+        if not any(isinstance(joined.exception(), JoinLater) for joined in joining):
+            for joined in joining:
+                joined.result()
+            return group, recorders
+        # The first was in the group when the second looked.
+        for member in recorders:
+            member.leave()
+        return None
+
+    return eventually(both_joined)
+
+
 def test_a_standby_that_hears_another_outbox_refuses(config: dict[str, Any]) -> None:
     """Both found the group empty, so that neither waited."""
-    group = KafkaGroup(config["bootstrap.servers"])
-    here, there = outboxes()
-    one = KafkaMembership(group.options, name="a", identity=lambda: here)
-    other = KafkaMembership(group.options, name="b", identity=lambda: there)
-    recorders = {one: Recorder(), other: Recorder()}
-    joining = [
-        threading.Thread(target=member.join, args=(recorder,))
-        for member, recorder in recorders.items()
-    ]
-    for thread in joining:
-        thread.start()
-    for thread in joining:
-        thread.join()
+    group, recorders = join_at_once(config["bootstrap.servers"])
     refused: list[KafkaMembership] = []
 
     def one_refuses() -> bool:
@@ -381,5 +399,5 @@ def test_a_standby_that_hears_another_outbox_refuses(config: dict[str, Any]) -> 
         (standby,) = refused
         assert recorders[standby].told == []
     finally:
-        other.leave()
-        one.leave()
+        for member in recorders:
+            member.leave()
