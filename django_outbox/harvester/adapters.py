@@ -159,13 +159,14 @@ class Adapters:
                 return None
             return Listener(connect("listen"), table=table)
 
+        has_marks = options.MARKS == "table"
+
         def make_marks() -> MarkedHarvest:
-            if options.MARKS == "table":
+            if has_marks:
                 return adapt(PostgresOutbox, "mark")
             unmarked = adapt(UnmarkedOutbox, "mark")
             return MemoryMarks(unmarked, clock=boottime, timeline=unmarked.timeline)
 
-        has_marks = options.MARKS == "table"
         return cls(
             table=partial(adapt, PostgresOutbox if has_marks else UnmarkedOutbox),
             marks=make_marks,

@@ -58,8 +58,7 @@ def admin_config(options: OutboxSettings) -> KafkaConfig:
 
 def producer_config(options: OutboxSettings) -> KafkaConfig:
     """Return the properties of the producer of records."""
-    # Batches form while earlier requests are in flight.
-    return _producer_config(options, {"linger.ms": 0})
+    return _producer_config(options)
 
 
 def pipelined_config(options: OutboxSettings) -> KafkaConfig:
@@ -73,7 +72,9 @@ def pipelined_config(options: OutboxSettings) -> KafkaConfig:
     }
 
 
-def _producer_config(options: OutboxSettings, own: KafkaConfig) -> KafkaConfig:
+def _producer_config(
+    options: OutboxSettings, own: KafkaConfig | None = None
+) -> KafkaConfig:
     """Put a producer's own defaults below the project's properties."""
     return {
         **DEFAULTS,
@@ -81,7 +82,9 @@ def _producer_config(options: OutboxSettings, own: KafkaConfig) -> KafkaConfig:
         "topic.metadata.propagation.max.ms": milliseconds(
             min(UNKNOWN_TOPIC_TIMEOUT, options.DELIVERY_TIMEOUT / 2)
         ),
-        **own,
+        # Batches form while earlier requests are in flight.
+        "linger.ms": 0,
+        **(own or {}),
         **options.KAFKA,
         **options.PRODUCER_KAFKA,
         "acks": "all",
@@ -96,12 +99,8 @@ def transactional_config(
 ) -> KafkaConfig:
     """Return the properties of the transactional producer of one shard."""
     origin = options.CLUSTER_ID if origin is None else origin
-    own = {
-        # Batches form while the client registers the partitions of a transaction.
-        "linger.ms": 0,
-        # The broker refuses requests while it still ends the last transaction.
-        "retry.backoff.ms": 5,
-    }
+    # The broker refuses requests while it still ends the last transaction.
+    own = {"retry.backoff.ms": 5}
     return {
         **_producer_config(options, own),
         # One id for all clusters on this Kafka: each fences the one before it.

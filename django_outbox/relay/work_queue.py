@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class Post(Generic[ClaimT]):
     """Ends the dispatcher's rest; called on any thread."""
 
 
-class Handoff(Generic[ClaimT]):
+class Handoff(ABC, Generic[ClaimT]):
     """
     The side of one dispatching thread.
 
@@ -169,9 +170,9 @@ class Handoff(Generic[ClaimT]):
         if self._rests and self._rests[0].retry_at <= now:
             self._post.submit(self._rests.popleft())
 
+    @abstractmethod
     def _take_answer(self, settlement: Settlement, now: float) -> None:
         """Take one settlement that has come back."""
-        raise NotImplementedError
 
     def _submit(self, settlement: Settlement) -> None:
         self._outstanding += 1

@@ -108,6 +108,26 @@ def read_only(postgres: psycopg.Connection) -> Iterator[None]:
         postgres.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
 
 
+def wait_while_stuck(
+    postgres: psycopg.Connection, witness: Witness, rest: set[int]
+) -> None:
+    """Wait until only these rows are left, and then for several meter readings."""
+    eventually(lambda: set(waiting(postgres)) == rest)
+    # More than the deadline after which a leader without a database resigns.
+    readings = len(witness.events)
+    witness.wait_until(lambda events: len(events) >= readings + 6)
+
+
+def assert_led_once(witness: Witness) -> None:
+    assert witness.kinds().count("leader_acquired") == 1
+    assert "leader_refreshed" not in witness.kinds()
+
+
+def is_serial(relay: str) -> bool:
+    """Whether a key waits for a row of its own that cannot be settled."""
+    return relay in {"one-per-key", "marks-in-table"}
+
+
 def stuck_lines(caplog: pytest.LogCaptureFixture, row: int) -> list[str]:
     """Return the lines of the log that name a row which cannot be settled."""
     return [
@@ -132,27 +152,22 @@ def test_a_locked_row_does_not_delay_others(
     options = fast_options(bootstrap_servers, **RELAYS[relay], DATABASE_DEADLINE=2.0)
     ids = insert(postgres, topic)
     row = ids[KEYS * 2]
-    is_serial = relay in {"one-per-key", "marks-in-table"}
-    rest = set(ids[KEYS * 2 :: KEYS]) if is_serial else {row}
+    rest = set(ids[KEYS * 2 :: KEYS]) if is_serial(relay) else {row}
     if relay == "marks-in-table":
         # The lock is there before any row of this key is marked.
         rest = set(ids[::KEYS])
 
     with Harvester(name="one", options=options, observers=[witness]):
         with locked(database_url, row):
-            eventually(lambda: set(waiting(postgres)) == rest)
-            # More than the deadline after which a leader without a database resigns.
-            readings = len(witness.events)
-            witness.wait_until(lambda events: len(events) >= readings + 6)
+            wait_while_stuck(postgres, witness, rest)
             later = insert(postgres, topic)
-            if is_serial:
+            if is_serial(relay):
                 rest |= set(later[::KEYS])
             eventually(lambda: set(waiting(postgres)) == rest)
         eventually(lambda: not waiting(postgres))
 
     assert sorted(sent(topics, topic)) == [*ids, *later]
-    assert witness.kinds().count("leader_acquired") == 1
-    assert "leader_refreshed" not in witness.kinds()
+    assert_led_once(witness)
     if relay != "marks-in-table":
         assert len(stuck_lines(caplog, row)) == 1
 
@@ -172,20 +187,16 @@ def test_a_row_that_a_trigger_refuses_does_not_delay_others(
     options = fast_options(bootstrap_servers, **RELAYS[relay], DATABASE_DEADLINE=2.0)
     ids = insert(postgres, topic)
     row = ids[KEYS * 2]
-    is_serial = relay in {"one-per-key", "marks-in-table"}
-    rest = set(ids[KEYS * 2 :: KEYS]) if is_serial else {row}
+    rest = set(ids[KEYS * 2 :: KEYS]) if is_serial(relay) else {row}
 
     with Harvester(name="one", options=options, observers=[witness]):
         with refused(postgres, row, REFUSALS[refusal]):
-            eventually(lambda: set(waiting(postgres)) == rest)
-            readings = len(witness.events)
-            witness.wait_until(lambda events: len(events) >= readings + 6)
+            wait_while_stuck(postgres, witness, rest)
             assert set(waiting(postgres)) == rest
         eventually(lambda: not waiting(postgres))
 
     assert sorted(sent(topics, topic)) == ids
-    assert witness.kinds().count("leader_acquired") == 1
-    assert "leader_refreshed" not in witness.kinds()
+    assert_led_once(witness)
     (line,) = stuck_lines(caplog, row)
     assert ("it is under audit" in line) == (refusal == "with an error")
 
@@ -297,8 +308,7 @@ def test_a_row_that_cannot_be_read_does_not_delay_others(
     assert sorted(sent(topics, topic)) == sorted(expected)
     assert [number for number, _ in parked] == ([row] if policy == "park" else [])
     assert any(f"record {row} to {topic}: ROW_UNREADABLE" in m for m in caplog.messages)
-    assert witness.kinds().count("leader_acquired") == 1
-    assert "leader_refreshed" not in witness.kinds()
+    assert_led_once(witness)
 
 
 def test_a_key_that_cannot_be_read_is_shown_with_escapes(ascii_url: str) -> None:

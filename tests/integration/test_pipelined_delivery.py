@@ -86,8 +86,8 @@ def test_nothing_of_its_key_passes_a_record_that_the_broker_refuses(
             assert len(firsts(ids[b"b"])) == RECORDS
             assert len(firsts(ids[b"a"])) == REFUSED - 1
             assert max(ids[b"a"]) < refused
-            mended = "UPDATE outbox SET kafka_value = 'v' WHERE id = %s"
-            postgres.execute(mended, [refused])
+            shorten = "UPDATE outbox SET kafka_value = 'v' WHERE id = %s"
+            postgres.execute(shorten, [refused])
         eventually(lambda: waiting(postgres) == 0)
 
     ids = ids_by_key(topics.read(topic))

@@ -7,11 +7,10 @@ connection breaks. The log and the table are compared by message ids.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from django_outbox.exceptions import DeliveryFailed
-from django_outbox.message.record import Held, Record, Sweep
+from django_outbox.message.record import Record
 from django_outbox.relay.memory_marks import MemoryMarks
 
 from .broker import Broker, Request
@@ -20,27 +19,19 @@ from .ledger_promises import LedgerPromises
 from .ledger_table import LedgerTable
 from .ledger_writers import LedgerWriters
 from .process import Process
+from .remembered import MarkedInMemory
 from .world import World
 
 if TYPE_CHECKING:
     from .node import Node
 
 
-class FailoverConnection(LedgerConnection):
-    """One thread's view of the table; the marks of a leader are kept behind it."""
+class FailoverConnection(MarkedInMemory, LedgerConnection):
+    """One thread's view of a table whose timeline may change."""
 
     def __init__(self, process: Process) -> None:
         super().__init__(process)
         self._marks = MemoryMarks(self, clock=process.clock, timeline=self.history)
-
-    def mark(
-        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
-    ) -> list[Record]:
-        self._world.promises.on_act(self._process, leader_id, "marks")
-        return self._marks.mark(leader_id, limit=limit, sweep=sweep)
-
-    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
-        self._marks.reset(leader_id, lanes)
 
 
 class FailoverPromises(LedgerPromises):

@@ -26,7 +26,7 @@ class Weather:
     row_locked: float = 0.0
     """A row that it writes is locked for a while, by a session of somebody."""
     row_refused: float = 0.0
-    """A trigger refuses one of its rows until all is mended."""
+    """A trigger refuses one of its rows until all trouble ends."""
     request_slow: float = 0.0
     """It is under way about as long as the delivery time-out."""
     request_lost: float = 0.0

@@ -113,12 +113,12 @@ class RememberedTable(Table):
         """No row is anybody's own."""
 
 
-class RememberedConnection(UnmarkedConnection):
-    """One thread's view of the table; the marks of a leader are kept behind it."""
+class MarkedInMemory:
+    """Adds the marks of a leader to one thread's view of the table."""
 
-    def __init__(self, process: Process) -> None:
-        super().__init__(process)
-        self._marks = MemoryMarks(self, clock=process.clock, timeline=lambda: "")
+    _world: World
+    _process: Process
+    _marks: MemoryMarks
 
     def mark(
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None
@@ -128,6 +128,14 @@ class RememberedConnection(UnmarkedConnection):
 
     def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
         self._marks.reset(leader_id, lanes)
+
+
+class RememberedConnection(MarkedInMemory, UnmarkedConnection):
+    """The same on a database that never fails over."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process)
+        self._marks = MemoryMarks(self, clock=process.clock, timeline=lambda: "")
 
 
 class RememberedPromises(Promises):

@@ -1,5 +1,5 @@
 """
-Single rows that cannot be written: locked for a while, or refused until all is mended.
+Single rows that cannot be written: locked for a while, or refused until trouble ends.
 
 A write that meets such a row has no effect on any row.
 """

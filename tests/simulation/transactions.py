@@ -96,7 +96,7 @@ class SimulatedTransactions:
             return faults
         world.promises.on_act(self._process, leader_id, "commits")
         self._end(epoch, is_commit=True)
-        # Whoever opens later fences this client, whatever the group says.
+        # A client that opens later fences this one, also if the group has not noticed.
         self._is_known_member = True
         return None
 
