@@ -65,6 +65,9 @@ class Topics:
         """
         Return all messages of these topics, in order for each partition.
 
+        The end of a partition is its last record, and not the first record of
+        a transaction: one that has just ended is still open for a moment.
+
         Args:
             at_least: Read past the present end until there are so many.
             isolation_level: What to take of unfinished transactions.
@@ -83,7 +86,12 @@ class Topics:
                     at_end.discard(place)
                     messages.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    at_end.add(place)
+                    # From the answer in which the partition came to its end.
+                    _, end = consumer.get_watermark_offsets(
+                        TopicPartition(*place), cached=True
+                    )
+                    if (message.offset() or 0) >= end:
+                        at_end.add(place)
                 else:
                     raise KafkaException(error)
 
