@@ -22,10 +22,11 @@ RETRY_BACKOFF: Final = 0.5
 
 _Value = TypeVar("_Value")
 
-# Not DELTA_CONCURRENT_TRANSACTION: that means two pipelines on one lake.
+# Not DELTA_CONCURRENT_TRANSACTION: that means two pipelines on one lake. A table
+# that another one is about to create has files, and no log of them yet.
 _CONFLICT: Final = re.compile(
     r"DELTA_(CONCURRENT_(APPEND|WRITE|DELETE_READ|DELETE_DELETE)"
-    r"|PROTOCOL_CHANGED|METADATA_CHANGED)"
+    r"|PROTOCOL_CHANGED|METADATA_CHANGED|CREATE_TABLE_WITH_NON_EMPTY_LOCATION)"
 )
 
 
