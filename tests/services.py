@@ -61,6 +61,7 @@ class Topics:
         *topics: str,
         at_least: int = 0,
         isolation_level: str = "read_committed",
+        is_in_transaction: bool = False,
     ) -> list[Message]:
         """
         Return all messages of these topics, in order for each partition.
@@ -71,6 +72,8 @@ class Topics:
         Args:
             at_least: Read past the present end until there are so many.
             isolation_level: What to take of unfinished transactions.
+            is_in_transaction: The caller has a transaction open, so the end is
+                its first record.
         """
         messages: list[Message] = []
         at_end: set[tuple[str, int]] = set()
@@ -90,7 +93,7 @@ class Topics:
                     _, end = consumer.get_watermark_offsets(
                         TopicPartition(*place), cached=True
                     )
-                    if (message.offset() or 0) >= end:
+                    if is_in_transaction or (message.offset() or 0) >= end:
                         at_end.add(place)
                 else:
                     raise KafkaException(error)

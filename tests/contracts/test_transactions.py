@@ -69,7 +69,7 @@ def test_what_is_committed_is_seen(cluster: Cluster) -> None:
     seen: list[Sequence[bytes | None]] = []
 
     def look() -> bool:
-        seen.append(cluster.read(topic))
+        seen.append(cluster.read(topic, is_in_transaction=True))
         return True
 
     one, two = record(1, topic=topic, value="a"), record(2, topic=topic, value="b")

@@ -70,7 +70,9 @@ class MemoryTransactions:
 
         return group, transactions
 
-    def read(self, topic: str) -> Sequence[bytes | None]:
+    def read(
+        self, topic: str, *, is_in_transaction: bool = False
+    ) -> Sequence[bytes | None]:
         """Return the values that a reader of committed records sees."""
         return [message.value for message in self.log.of(topic)]
 
@@ -132,8 +134,11 @@ class KafkaCluster:
         self._opened.append(transactions)
         return transactions
 
-    def read(self, topic: str) -> Sequence[bytes | None]:
-        return [message.value() for message in self._topics.read(topic)]
+    def read(
+        self, topic: str, *, is_in_transaction: bool = False
+    ) -> Sequence[bytes | None]:
+        messages = self._topics.read(topic, is_in_transaction=is_in_transaction)
+        return [message.value() for message in messages]
 
     def close(self) -> None:
         for transactions in self._opened:
