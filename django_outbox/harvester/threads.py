@@ -134,12 +134,11 @@ class HarvesterThreads:
         """Settle the records in flight before leadership is given up (elect)."""
         now = boottime()
         timeout = min(self._budget.drain, self._drain_ends_at - now)
-        dispatchers = [worker.dispatcher for worker in self._workers]
-        for dispatcher in dispatchers:
-            dispatcher.begin_drain(term)
+        queues = [worker.queue for worker in self._workers]
+        for queue in queues:
+            queue.begin_drain(term)
         is_drained = [
-            dispatcher.wait_drained(max(now + timeout - boottime(), 0.0))
-            for dispatcher in dispatchers
+            queue.wait_drained(max(now + timeout - boottime(), 0.0)) for queue in queues
         ]
         if not all(is_drained):
             logger.warning(
@@ -163,7 +162,7 @@ class HarvesterThreads:
         self._notifier.put(event)
         if isinstance(event, LeaderAcquired):
             for worker in self._workers:
-                worker.dispatcher.wake()
+                worker.queue.wake()
 
     def parked(self, leader_id: str, failure: Failure) -> None:
         """Publish that a record was moved to the parked table (dispatch)."""
@@ -193,9 +192,10 @@ class HarvesterThreads:
         )
 
     def _on_commit(self) -> None:
-        """Let every dispatcher read the table (the first worker listens)."""
-        for worker in self._workers:
-            worker.dispatcher.nudge()
+        """Have the table read at once: this cluster's rows, by the first worker."""
+        # A process that does not lead reads as soon as it does.
+        if self._parts.leadership.term is not None:
+            self._workers[0].queue.read_now()
 
     def _on_takeover(self, change: TakeoverChange) -> None:
         """Publish that a takeover began or ended (dispatch)."""

@@ -17,8 +17,9 @@ from ..election.settings import ElectionSettings
 from ..exceptions import DatabaseBusy, DatabaseReadOnly, DatabaseUnavailable
 from ..message.retry import RetryPolicy
 from ..relay.availability import Availability
+from ..relay.lease import Lease, Trust
 from ..relay.ledger.ledger_dispatcher import LedgerDispatcher
-from ..relay.ledger.page_reader import Finder
+from ..relay.ledger.page_reader import PageReader
 from ..relay.ledger.settings import LedgerSettings
 from ..relay.ledger.takeover_dispatcher import TakeoverDispatcher
 from ..relay.meter import Meter, Totals
@@ -28,7 +29,6 @@ from ..relay.ports import Leadership
 from ..relay.releaser import Releaser
 from ..relay.settings import DispatchSettings
 from ..relay.settler import Settler
-from ..relay.trust import Trust
 from ..settings.options import OutboxSettings
 from .adapters import Adapters, HarvestedTable
 from .components import Components, Learn
@@ -59,7 +59,7 @@ def assemble(
         if o.is_exactly_once
         else [_mpr_worker(wiring)]
     )
-    counters = Totals([worker.dispatcher.relay for worker in workers])
+    counters = Totals([worker.counters for worker in workers])
     return Components(
         election=elector,
         leadership=elector.leadership,
@@ -103,15 +103,14 @@ def _mpr_worker(wiring: _Wiring) -> RelayWorker:
         **_of_either(o),
     )
     return RelayWorker(
-        lambda post: Dispatcher(
+        lambda queue: Dispatcher(
             settings,
-            leadership=leadership,
+            lease=_lease(wiring, marker.outage, settler.outage),
             make_producer=adapters.producer,
-            post=post,
-            outages=(marker.outage, settler.outage),
+            queue=queue,
             clock=boottime,
         ),
-        marker=marker,
+        reader=marker,
         settler=settler,
         tables=(marking, settling),
     )
@@ -128,13 +127,15 @@ def _ledger_worker(
     wiring: _Wiring, membership: Membership, cluster: int
 ) -> RelayWorker:
     """Build the worker for the records of one cluster."""
-    o, adapters, threads, leadership = wiring
+    o, adapters, threads, _ = wiring
     is_own = cluster == o.CLUSTER_ID
     name = "" if is_own else f"-{cluster}"
     finding = adapters.unmarked(f"find{name}", cluster)
     settling = adapters.unmarked(f"settle{name}", o.CLUSTER_ID)
-    finder = Finder(table=finding, clock=boottime)
+    reader = PageReader(table=finding, clock=boottime)
     settler = Settler(outbox=settling, on_parked=threads.parked, clock=boottime)
+    # A slow search for other clusters' records is not an outage.
+    outages = (reader.outage, settler.outage) if is_own else (settler.outage,)
     make_dispatcher = LedgerDispatcher if is_own else TakeoverDispatcher
     settings = LedgerSettings(
         batch=o.TRANSACTION_BATCH,
@@ -143,20 +144,27 @@ def _ledger_worker(
         **_of_either(o),
     )
     return RelayWorker(
-        lambda post: make_dispatcher(
+        lambda queue: make_dispatcher(
             settings,
-            leadership=leadership,
+            lease=_lease(wiring, *outages),
             transactions=adapters.transactions(membership, cluster),
-            post=post,
-            # A slow search for other clusters' records is not an outage.
-            outages=(finder.outage, settler.outage) if is_own else (settler.outage,),
+            queue=queue,
             clock=boottime,
         ),
-        marker=finder,
+        reader=reader,
         settler=settler,
         tables=(finding, settling),
         is_apart=True,
         name=name,
+    )
+
+
+def _lease(wiring: _Wiring, *outages: Availability) -> Lease:
+    return Lease(
+        wiring.leadership,
+        clock=boottime,
+        outages=outages,
+        deadline=wiring.options.DATABASE_DEADLINE,
     )
 
 
@@ -175,11 +183,10 @@ def _of_either(o: OutboxSettings) -> dict[str, Any]:
     """Return the fields of `RelaySettings`, which both relays share."""
     return {
         "page_bytes": o.page_bytes,
-        "here": o.CLUSTER_ID,
+        "this_cluster": o.CLUSTER_ID,
         "quiet": o.MAXIMUM_DELAY,
         "busy_interval": o.MIN_POLL_INTERVAL,
         "idle_interval": o.POLL_INTERVAL,
-        "database_deadline": o.DATABASE_DEADLINE,
         "retry": RetryPolicy(
             backoff=o.RETRY_BACKOFF,
             backoff_max=o.RETRY_BACKOFF_MAX,

@@ -1,7 +1,7 @@
 """
 One relay worker: moves rows from the table to Kafka, on one thread or two.
 
-A worker is a dispatcher and two fibers that access the table for it: one claims
+A worker is a dispatcher and two fibers that access the table for it: one marks
 or reads rows, the other settles them, each over its own connection. MP/R has one
 worker, with everything on one thread. The ledger relay has one worker for each
 cluster whose records this process may have to relay, so that none of them waits
@@ -15,13 +15,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..message.record import Settlement
 from ..relay.fibers import Fibers, this
 from ..relay.meter import Counters
-from ..relay.ports import Term
-from ..relay.settler import Settler
+from ..relay.settlement import Settlement
+from ..relay.settler import Attempt, Settler
 from ..relay.takeovers import TakeoverChange, Takeovers
-from ..relay.work_queue import Post
+from ..relay.work_queue import WorkQueue
 
 
 class Closable(Protocol):
@@ -31,53 +30,27 @@ class Closable(Protocol):
         """Close the connection; the next call opens another one."""
 
 
-class Marking(Protocol):
+class PageReading(Protocol):
     """Marks rows (MP/R) or reads pages (the ledger relay)."""
 
-    def carry_out(self, claim: Any) -> None:
-        """Do one round trip to the table; the outcome goes into the claim."""
+    def carry_out(self, request: Any) -> Any:
+        """Do one round trip to the table; return the page."""
 
 
-class DispatchLoop(Protocol):
-    """A dispatcher, as its own thread and the fibers of its worker run it."""
+class Dispatching(Protocol):
+    """A dispatcher, as its own thread runs it."""
+
+    @property
+    def relay(self) -> Counters:
+        """What it counts."""
 
     takeovers: Takeovers
 
     def step(self) -> float:
         """Do one round; return for how many seconds there is nothing to do."""
 
-    def claimed(self, claim: Any) -> None:
-        """Accept a claim that was carried out."""
-
-    def answer(self, settlement: Settlement) -> None:
-        """Accept a settlement that the table now holds."""
-
     def close(self) -> None:
         """Close the Kafka client; the last call."""
-
-
-class DispatchControl(Protocol):
-    """A dispatcher, as other threads control it; thread-safe."""
-
-    @property
-    def relay(self) -> Counters:
-        """What it counts."""
-
-    def begin_drain(self, term: Term) -> None:
-        """Stop producing in this term."""
-
-    def wait_drained(self, timeout: float) -> bool:
-        """Wait until everything in flight is settled; False after `timeout` seconds."""
-
-    def wake(self) -> None:
-        """End a rest: something changed."""
-
-    def nudge(self) -> None:
-        """Read the table at once, or once more: rows have just been committed."""
-
-
-class Dispatching(DispatchLoop, DispatchControl, Protocol):
-    """A dispatcher of either relay: both of its sides."""
 
 
 class Listening(Protocol):
@@ -92,38 +65,41 @@ class RelayWorker:
     The thread bodies of one worker.
 
     Args:
-        make_dispatcher: gets the queues that carry claims and settlements to the
-            fibers.
-        tables: those of the marker and the settler, closed at the end.
+        make_dispatcher: gets the queue between it and the fibers.
+        reader: reads pages, in a fiber.
+        tables: those of the reader and the settler, closed at the end.
         is_apart: whether the fibers have a thread of their own.
         name: distinguishes the threads of several workers.
     """
 
     def __init__(
         self,
-        make_dispatcher: Callable[[Post[Any]], Dispatching],
+        make_dispatcher: Callable[[WorkQueue[Any, Any]], Dispatching],
         *,
-        marker: Marking,
+        reader: PageReading,
         settler: Settler,
         tables: Sequence[Closable],
         is_apart: bool = False,
         name: str = "",
     ) -> None:
         self.name = name
-        self._marker = marker
+        self._reader = reader
         self._settler = settler
         self._tables = tables
         self._fibers = Fibers()
         self._table_fibers = Fibers() if is_apart else self._fibers
-        dispatcher = make_dispatcher(
-            Post(
-                claim=self._table_fibers.serve(self._mark),
-                submit=self._table_fibers.serve(self._settle),
-                wake=self._fibers.wake,
-            )
+        self.queue: WorkQueue[Any, Any] = WorkQueue(
+            read=self._table_fibers.serve(self._read),
+            settle=self._table_fibers.serve(self._settle),
+            wake=self._fibers.wake,
         )
-        self.dispatcher: DispatchControl = dispatcher
-        self._loop: DispatchLoop = dispatcher
+        """For other threads: to wake its dispatcher, and to have it drained."""
+        self._dispatcher = make_dispatcher(self.queue)
+
+    @property
+    def counters(self) -> Counters:
+        """What its relay counts."""
+        return self._dispatcher.relay
 
     def bodies(
         self,
@@ -165,13 +141,13 @@ class RelayWorker:
     ) -> None:
         try:
             while not is_over.is_set():
-                idle = self._loop.step()
-                for change in self._loop.takeovers.news():
+                idle = self._dispatcher.step()
+                for change in self._dispatcher.takeovers.news():
                     on_takeover(change)
                 self._fibers.run(idle)
         finally:
             self._end(self._fibers)
-            self._loop.close()
+            self._dispatcher.close()
 
     def _access_table(self, is_over: threading.Event) -> None:
         try:
@@ -188,11 +164,11 @@ class RelayWorker:
 
     # In the fibers.
 
-    def _mark(self, claim: Any) -> None:
-        self._marker.carry_out(claim)
-        self._loop.claimed(claim)
+    def _read(self, request: Any) -> None:
+        self.queue.put_page(self._reader.carry_out(request))
 
     def _settle(self, settlement: Settlement) -> None:
-        while (retry_at := self._settler.settle(settlement)) is not None:
+        attempt = Attempt(settlement)
+        while (retry_at := self._settler.advance(attempt)) is not None:
             this().sleep_until(retry_at)
-        self._loop.answer(settlement)
+        self.queue.put_settled(attempt.settled())

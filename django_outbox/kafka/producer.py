@@ -35,7 +35,7 @@ from ..exceptions import (
 )
 from ..message.headers import Envelope
 from ..message.record import Record
-from ..relay.ports import Settled
+from ..relay.ports import Report
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
 from .clients import RAISED, driver_error, make
@@ -82,7 +82,7 @@ class KafkaProducer:
         _producers.add(self)
 
     def produce(
-        self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
+        self, record: Record, leader_id: str, settled: Report, *, alone: bool = False
     ) -> None:
         headers = self._envelope.headers(record, leader_id)
         kind: ClientKind = "apart" if alone else "common"
@@ -164,7 +164,7 @@ class KafkaProducer:
     def _report(
         self,
         record: Record,
-        settled: Settled,
+        settled: Report,
         kind: ClientKind,
         error: DriverError | None,
         message: Message,

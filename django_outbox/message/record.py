@@ -7,12 +7,11 @@ Independent of Django, of drivers and of clocks.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
-Lane: TypeAlias = tuple[str, str]
+OrderingKey: TypeAlias = tuple[str, str]
 """(topic, key): the unit of order."""
 
 
@@ -58,7 +57,7 @@ class Record(NamedTuple):
     def unreadable(
         cls,
         id: int,  # noqa: A002
-        lane: Lane,
+        ordering_key: OrderingKey,
         message_id: str,
         *,
         attempts: int,
@@ -66,10 +65,12 @@ class Record(NamedTuple):
     ) -> Record:
         """Make a record whose row cannot be read: poison, and its header says why."""
         headers = [UNREADABLE, reason]
-        return cls(id, *lane, None, headers, [], None, message_id, "", 0, attempts)
+        return cls(
+            id, *ordering_key, None, headers, [], None, message_id, "", 0, attempts
+        )
 
     @property
-    def lane(self) -> Lane:
+    def ordering_key(self) -> OrderingKey:
         return (self.topic, self.key)
 
     @property
@@ -109,10 +110,10 @@ class Failure(NamedTuple):
     """Code and text, without the payload or the key."""
 
 
-class Held(NamedTuple):
+class KeyToRead(NamedTuple):
     """A key whose rows have to be read again, from an id on."""
 
-    lane: Lane
+    ordering_key: OrderingKey
     low: int
     """The lowest id."""
 
@@ -122,76 +123,8 @@ class Sweep(NamedTuple):
 
     known: Collection[int]
     """Ids that were read and are not settled."""
-    passed: Collection[Lane]
+    passed: Collection[OrderingKey]
     """Keys that wait for a retry."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Claim:
-    """
-    A request for a page of the table, and its answer.
-
-    Without keys and limit it only checks whether the table can be reached.
-    """
-
-    leader_id: str
-    """UUID as text: for whom rows are marked and reset."""
-    lanes: list[Held] = field(default_factory=list)
-    """Keys to reset before rows are marked."""
-    limit: int = 0
-    """Most rows to mark; 0 marks none."""
-    sweep: Sweep | None = None
-    """Mark the rows that a repair scan finds, instead of the next ones."""
-    records: list[Record] = field(default_factory=list)
-    """The marked rows, in the order of their ids."""
-    retry_at: float | None = None
-    """Monotonic time (CLOCK_BOOTTIME) of the retry, if this attempt failed."""
-    is_uncertain: bool = False
-    """Whether the marks of this leader id are unknown after a failed attempt."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Settlement:
-    """
-    Acknowledged and failed records, for one round trip to the table.
-
-    All were produced under one leader id, which limits every write.
-    """
-
-    leader_id: str
-    """UUID as text."""
-    acknowledged: list[Record] = field(default_factory=list)
-    """Records that Kafka has: to purge."""
-    failed: list[Failure] = field(default_factory=list)
-    """Failures to store in the rows; their keys stay blocked until they are reset."""
-    poisoned: list[Failure] = field(default_factory=list)
-    """Records to move to the parked table."""
-    purged: int | None = None
-    """Rows that the purge deleted; None until the table has answered."""
-    parked: int | None = None
-    """Rows moved to the parked table; None until the table has answered."""
-    is_uncertain: bool = False
-    """An attempt ended without an answer, and may have removed rows."""
-    rest: Settlement | None = None
-    """Rows that the table did not let go; they are retried apart from all others."""
-    is_apart: bool = False
-    """Whether this is the rest of another settlement."""
-    tries: int = 0
-    """Attempts so far at a rest."""
-    retry_at: float = 0.0
-    """Boot-time seconds of the next attempt at a rest."""
-
-    def divide(self) -> None:
-        """Take the rows of the rest out, which keeps them."""
-        if (rest := self.rest) is None:
-            return
-        ids = {record.id for record in rest.acknowledged}
-        self.acknowledged = [r for r in self.acknowledged if r.id not in ids]
-        ids = {record.id for record, _ in rest.poisoned}
-        self.poisoned = [f for f in self.poisoned if f.record.id not in ids]
-
-    def __len__(self) -> int:
-        return len(self.acknowledged) + len(self.failed) + len(self.poisoned)
 
 
 class Backlog(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ..exceptions import DatabaseBusy
-from ..message.record import Held, Lane, Record, Sweep
+from ..message.record import KeyToRead, OrderingKey, Record, Sweep
 from .outbox_table import Table
 
 _HIGHEST_ID: Final = 2**63 - 1
@@ -58,9 +58,9 @@ class PostgresOutbox(Table):
         self._expects_locks = True
         return self._read("mark_others", **values, **_arrays_of(locked))
 
-    def _locked_keys(self, leader_id: str, limit: int) -> list[Lane]:
+    def _locked_keys(self, leader_id: str, limit: int) -> list[OrderingKey]:
         """Find the keys that the next page has to pass over."""
-        locked: list[Lane] = []
+        locked: list[OrderingKey] = []
         values = {"leader_id": leader_id, "limit": limit}
         while True:
             with self._session("locked_keys") as connection:
@@ -72,7 +72,7 @@ class PostgresOutbox(Table):
             # Without these the page reaches further, where more may be locked.
             locked += keys
 
-    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
+    def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
         # Rows with lower ids than the one that failed may have been committed since.
         # Without an upper bound, the statement would read the whole backlog.
         highest = self._reach_of(leader_id, unseen=_HIGHEST_ID)
@@ -80,8 +80,8 @@ class PostgresOutbox(Table):
             "reset",
             leader_id=leader_id,
             highest=highest,
-            **_arrays_of([lane for lane, _ in lanes]),
-            lows=[low for _, low in lanes],
+            **_arrays_of([key for key, _ in keys]),
+            lows=[low for _, low in keys],
         )
 
     def _reach_of(self, leader_id: str, *, unseen: int) -> int:
@@ -90,7 +90,7 @@ class PostgresOutbox(Table):
         return highest if known == leader_id else unseen
 
 
-def _arrays_of(keys: Sequence[Lane]) -> dict[str, Any]:
+def _arrays_of(keys: Sequence[OrderingKey]) -> dict[str, Any]:
     """Return the parameters for these keys."""
     return {
         "topics": [topic for topic, _ in keys],

@@ -241,8 +241,10 @@ class Table:
                     row_id, (topic, key), message_id, attempts=attempts, reason=reason
                 )
             ]
-        lane = ("", f"row {row_id}")
-        return [Record.unreadable(row_id, lane, _NIL, attempts=0, reason=reason)]
+        ordering_key = ("", f"row {row_id}")
+        return [
+            Record.unreadable(row_id, ordering_key, _NIL, attempts=0, reason=reason)
+        ]
 
     def _fetch(self, name: str, **values: Any) -> list[Record]:
         """Fetch the records that a statement returns, in the server's order."""

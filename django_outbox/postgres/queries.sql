@@ -272,7 +272,7 @@ FROM (
 WHERE {fits}
 ORDER BY o.id
 
--- name: lanes
+-- name: rows_of_keys
 -- Read the first rows of some keys, in one pass for any number of keys.
 SELECT {fields}
 FROM (

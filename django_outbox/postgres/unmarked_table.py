@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, LiteralString
 
-from ..message.record import Held, Record, Sweep
+from ..message.record import KeyToRead, Record, Sweep
 from .connection import Connection
 from .outbox_table import Table, array_of
 from .statements import IDENTIFIED, queries
@@ -26,25 +26,25 @@ class UnmarkedOutbox(Table):
     _history: tuple[Connection, str] | None = None
 
     @property
-    def stride(self) -> int:
+    def id_increment(self) -> int:
         return self._scope.clusters if self._scope else 1
 
     def page(
         self,
         position: int,
         gaps: Sequence[tuple[int, int]],
-        held: Sequence[Held] = (),
+        keys_to_read: Sequence[KeyToRead] = (),
         *,
         limit: int,
     ) -> list[Record]:
-        if not gaps and not held:
+        if not gaps and not keys_to_read:
             return self._read("page_after", position=position, limit=limit)
         return self._read(
             "page",
             position=position,
             lows=[low for low, _ in gaps],
             highs=[high for _, high in gaps],
-            **_key_parameters(held),
+            **_key_parameters(keys_to_read),
             limit=limit,
         )
 
@@ -64,9 +64,14 @@ class UnmarkedOutbox(Table):
             limit=limit,
         )
 
-    def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
+    def rows_of_keys(
+        self, keys: Sequence[KeyToRead], position: int, *, limit: int
+    ) -> list[Record]:
         return self._read(
-            "lanes", position=position, **_key_parameters(held), limit=limit
+            "rows_of_keys",
+            position=position,
+            **_key_parameters(keys),
+            limit=limit,
         )
 
     def history(self) -> str:
@@ -89,10 +94,10 @@ class UnmarkedOutbox(Table):
         return {"message_ids": array_of([record.message_id for record in records])}
 
 
-def _key_parameters(held: Sequence[Held]) -> dict[str, Any]:
+def _key_parameters(keys_to_read: Sequence[KeyToRead]) -> dict[str, Any]:
     """Return the parameters for these keys; without any, ids that no row has."""
     return {
-        "low": min((low for _, low in held), default=_HIGHEST_ID),
+        "low": min((low for _, low in keys_to_read), default=_HIGHEST_ID),
         # The name of a topic contains no line break.
-        "ordering_keys": [f"{topic}\n{key}" for (topic, key), _ in held],
+        "ordering_keys": [f"{topic}\n{key}" for (topic, key), _ in keys_to_read],
     }

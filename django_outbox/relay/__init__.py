@@ -14,14 +14,14 @@ The flow of MP/R
 
 ::
 
-    table ── mark ──▶ queue by lane ── take ──▶ produce ──▶ Kafka
+    table ── mark ──▶ queue by key ── take ──▶ produce ──▶ Kafka
       ▲              (mpr/inflight.py)                        │
       │                                                 delivery report
       └── purge / fail / park ◀── settlement ◀───────────────┘
             (settler.py)        (mpr/barrier.py)
 
-A *lane* is an ordering key: (topic, key). A record is marked (claimed in the table
-for this leader id), taken (counted in flight, its lane's barrier raised), produced,
+A *key* is an ordering key: (topic, key). A record is marked (claimed in the table
+for this leader id), taken (counted in flight, its key's barrier raised), produced,
 reported, and settled (the table holds the outcome, the barrier is lowered).
 
 Three parts share one thread. The marker and the settler run in fibers, so that each
@@ -29,27 +29,28 @@ part waits for its own server only:
 
 =====================  ======================================================
 mpr/dispatcher.py      A1 check leadership · A2 clear force-remark · A4
-(decides, produces)    throttle on all in flight · A5 barrier of the lane ·
+(decides, produces)    throttle on all in flight · A5 barrier of the key ·
                        A6, A7 count it in · A8 produce · A9 take a new leader
                        id
-mpr/marker.py          B2 reset the lanes that are due · A3 mark from the head
+mpr/marker.py          B2 reset the keys that are due · A3 mark from the head
 (marks, resets)
 settler.py             B1 purge what is acknowledged · note or park what
-(purges, fails, parks) failed (B3: its lane is blocked) · then the dispatcher
+(purges, fails, parks) failed (B3: its key is blocked) · then the dispatcher
                        lowers the counters and barriers (B4, B5)
 =====================  ======================================================
 
 What else both relays use:
 
 =====================  ======================================================
-work_queue.py          what other threads ask of a dispatcher, and what it asks
-                       of the table
+work_queue.py          the queues between a dispatcher, the fibers that access the
+                       table, and other threads
+settlement.py          what became of records, and what the table made of it
 fibers.py              several bodies on one thread, each waiting for a socket
 gaps.py                which rows a reader without marks has not read yet
 memory_marks.py        marks in the memory of the leader, instead of the table
 takeover.py            which cluster relays whose records, and when
 takeovers.py           which takeovers are in progress
-trust.py               whether a leader id may act now
+lease.py               whether a leader id may act now, or may be used again
 poison.py              whether a failed record waits, or is parked
 blocked_key.py         a key that waits for a retry, and from which row on
 polling.py             when to read the table next
@@ -63,9 +64,9 @@ releaser.py            moves staged messages that are due into the outbox
 What holds
 ==========
 
-*First deliveries of a lane are in order.* With one record of a lane in flight, the
+*First deliveries of a key are in order.* With one record of a key in flight, the
 barrier is lowered after the purge is committed, not at the acknowledgement: after any
-crash only the last record of a lane can be sent again. With any number in flight (the
+crash only the last record of a key can be sent again. With any number in flight (the
 default), the producer sends nothing behind a failure, and what was not acknowledged is
 sent again in order by the next producer.
 
@@ -91,12 +92,12 @@ What a failure does
 ===================
 
 =======================  ====================================================
-delivery failed          The lane is blocked: its marked followers are
+delivery failed          The key is blocked: its marked followers are
                          forgotten here and stay marked in the table. Its row
                          gets the attempt and the error. When its back-off is
-                         over, all the lane's rows are reset, and the next
-                         mark finds them in order. Other lanes continue.
-poison, policy `park`    The row moves to the parked table; the lane continues.
+                         over, all the key's rows are reset, and the next
+                         mark finds them in order. Other keys continue.
+poison, policy `park`    The row moves to the parked table; the key continues.
 outcome of a mark or     The table may hold marks that this leader does not
 reset unknown            know: *force-remark*. Nothing more is produced, records
                          in flight settle, and a new leader id (LeaderRefreshed)
@@ -105,7 +106,7 @@ purge or park affects    Another leader has marked these rows, or a statement of
 too few rows, or a mark  a former leader id took effect late: force-remark.
 returns rows that are
 queued here already
-producer broken          It is discarded. With any number of a lane in flight, what
+producer broken          It is discarded. With any number of a key in flight, what
                          was not acknowledged is queued again; otherwise
                          force-remark. Then the next one is built.
 lease over               Stand down: forget the queue, discard the producer.
@@ -119,8 +120,8 @@ another cluster's rows   Overdue for their own relay: the sweep finds them, and
 =======================  ====================================================
 
 Two differences from the reference are deliberate. There, every failed
-delivery refreshes the leader id and so stops all lanes; here it resets only its
-own lane, because marks and resets share one fiber and so cannot race.
+delivery refreshes the leader id and so stops all keys; here it resets only its
+own key, because marks and resets share one fiber and so cannot race.
 And there a busy key stops the marker; here its followers wait in their own
 queue.
 """

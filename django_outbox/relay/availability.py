@@ -33,7 +33,7 @@ class Availability:
     def __init__(self, what: str = "The outbox table") -> None:
         self._what = what
         self.since: float | None = None
-        """Boot-time seconds since when nothing answers; None: reached, or locked."""
+        """Monotonic seconds since when nothing answers; None: reached, or locked."""
         self._failed_at: float | None = None
         """Of the first failure in a row, locks included."""
         self._backoff = FIRST_BACKOFF

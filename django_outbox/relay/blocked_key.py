@@ -18,4 +18,4 @@ class BlockedKey:
     attempts: int
     """How often its first record has failed; 0: only the others have to follow."""
     until: float = NEVER
-    """Boot-time seconds to read it again at; NEVER while something is under way."""
+    """Monotonic seconds to read it again at; NEVER while something is under way."""

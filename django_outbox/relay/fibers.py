@@ -47,7 +47,7 @@ class Fiber(greenlet):
         self._condition: Callable[[], object] = inbox.__len__
         """What lets it go on, but for a socket and a time."""
         self.due_at = inf
-        """Boot-time seconds at which it goes on, whatever else it waits for."""
+        """Monotonic seconds at which it goes on, whatever else it waits for."""
 
     def is_due(self, now: float) -> bool:
         """Whether it can go on; `Fibers` resumes one that waits for a socket."""
@@ -57,7 +57,7 @@ class Fiber(greenlet):
         """
         Wait until a socket is `READABLE` or `WRITABLE`; return what it is.
 
-        0: it was neither until then, in boot-time seconds.
+        0: it was neither until then, in monotonic seconds.
         """
         self._fibers.expect(self, socket, events)
         if ready := self._rest(_never, until=until):
@@ -66,11 +66,11 @@ class Fiber(greenlet):
         return 0
 
     def sleep_until(self, at: float) -> None:
-        """Go on at so many boot-time seconds."""
+        """Go on at so many monotonic seconds."""
         self._rest(_never, until=at)
 
     def wait_until_done(self, outcome: Future[Any], *, until: float) -> None:
-        """Wait for what another thread does, at most until then (boot-time seconds)."""
+        """Wait for what another thread does, at most until then (monotonic seconds)."""
         outcome.add_done_callback(lambda _: self._fibers.wake())
         self._rest(outcome.done, until=until)
 

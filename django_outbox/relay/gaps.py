@@ -6,7 +6,7 @@ seen there are ids that nobody has seen: rolled back, or not committed yet.
 Which it is, neither time nor a horizon of transaction ids tells: an id is
 drawn before its transaction has one. But an INSERT locks the table (ROW
 EXCLUSIVE) before it draws its id and keeps the lock to its end. So each gap
-has its *suspects*, the transactions that held the lock after a page had shown
+has its *open writers*, the transactions that held the lock after a page had shown
 the gap. When the last of them is gone, one more page decides: the gap's row
 is there, or it never will be.
 """
@@ -29,10 +29,10 @@ class Gap:
 
     low: int
     high: int
-    suspects: frozenset[str] | None = None
+    open_writers: frozenset[str] | None = None
     """None until somebody has asked who writes."""
     is_last_look: bool = False
-    """All suspects are gone: the next page decides."""
+    """All of them have ended: the next page decides."""
 
 
 class Gaps:
@@ -40,11 +40,11 @@ class Gaps:
     The position and the gaps of one run, which starts before all ids.
 
     Args:
-        stride: how far apart two ids are that are drawn one after the other.
+        id_increment: how far apart two ids are that are drawn one after the other.
     """
 
-    def __init__(self, *, stride: int = 1) -> None:
-        self._stride = stride
+    def __init__(self, *, id_increment: int = 1) -> None:
+        self._id_increment = id_increment
         self.position = 0
         """The highest id that a page has shown."""
         self._gaps: list[Gap] = []
@@ -74,7 +74,7 @@ class Gaps:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether some gap waits for its suspects, or has none yet."""
+        """Whether some gap waits for its open writers, or has none yet."""
         return any(not gap.is_last_look for gap in self._gaps)
 
     def shown(self, ids: Sequence[int]) -> None:
@@ -89,9 +89,9 @@ class Gaps:
         new = ids[bisect_right(ids, self.position) :]
         if not new:
             return
-        if new[-1] - self.position != len(new) * self._stride:
+        if new[-1] - self.position != len(new) * self._id_increment:
             for before, after in pairwise((self.position, *new)):
-                if after - before > self._stride:
+                if after - before > self._id_increment:
                     self._gaps.append(Gap(before + 1, after - 1))
         self.position = new[-1]
 
@@ -103,15 +103,15 @@ class Gaps:
         left of a gap may hold an id of this cluster, however narrow it is.
         """
         self._gaps = [
-            rest for gap in self._gaps for rest in self._split(gap, ids, stride=1)
+            rest for gap in self._gaps for rest in self._split(gap, ids, id_increment=1)
         ]
 
-    def suspect(self, writers: frozenset[str], *, is_one_prepared: bool) -> None:
+    def note_writers(self, writers: frozenset[str], *, is_one_prepared: bool) -> None:
         """Take who writes now, as read after the last page."""
         for gap in self._gaps:
-            if gap.suspects is None:
-                gap.suspects = writers
-            elif not is_one_prepared and gap.suspects.isdisjoint(writers):
+            if gap.open_writers is None:
+                gap.open_writers = writers
+            elif not is_one_prepared and gap.open_writers.isdisjoint(writers):
                 gap.is_last_look = True
 
     def _left(self, gap: Gap, ids: Sequence[int], end: int | None) -> list[Gap]:
@@ -119,13 +119,13 @@ class Gaps:
         if end is not None and end < gap.low:
             return [gap]
         if not gap.is_last_look:
-            return self._split(gap, ids, stride=self._stride)
+            return self._split(gap, ids, id_increment=self._id_increment)
         # What the page could show and did not will never be there.
         seen_to = gap.high if end is None else min(end, gap.high)
         return [replace(gap, low=seen_to + 1)] if seen_to < gap.high else []
 
-    def _split(self, gap: Gap, ids: Sequence[int], *, stride: int) -> list[Gap]:
-        """Take these ids out of a gap; keep what is as wide as a stride."""
+    def _split(self, gap: Gap, ids: Sequence[int], *, id_increment: int) -> list[Gap]:
+        """Take these ids out of a gap; keep what is as wide as an increment."""
         inside = ids[bisect_left(ids, gap.low) : bisect_right(ids, gap.high)]
         if not inside:
             return [gap]
@@ -133,5 +133,5 @@ class Gaps:
         return [
             replace(gap, low=before + 1, high=after - 1)
             for before, after in pairwise(edges)
-            if after - before > stride
+            if after - before > id_increment
         ]

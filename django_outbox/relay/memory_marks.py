@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from ..exceptions import DatabaseUnavailable
-from ..message.record import Held, Lane, Record, Sweep
+from ..message.record import KeyToRead, OrderingKey, Record, Sweep
 from .gaps import Gaps
 from .ports import UnmarkedTable
 
@@ -26,18 +26,18 @@ WRITERS_INTERVAL: Final = 0.05
 gaps."""
 
 
-class Shown:
+class Cursor:
     """
     What one leader, or one run, was shown of a table that nobody marks.
 
     Args:
-        clock: boot-time seconds.
+        clock: monotonic seconds.
     """
 
     def __init__(self, table: UnmarkedTable, clock: Callable[[], float]) -> None:
         self._table = table
         self._clock = clock
-        self._gaps = Gaps(stride=table.stride)
+        self._gaps = Gaps(id_increment=table.id_increment)
         self._asked_at = 0.0
         self._was_full = False
 
@@ -51,10 +51,14 @@ class Shown:
         """The lowest id that was not shown and may still be committed."""
         return self._gaps.first
 
-    def next(self, held: Sequence[Held] = (), *, limit: int) -> list[Record]:
-        """Read the next page, and what of these lanes lies up to the position."""
+    def advance(
+        self, keys_to_read: Sequence[KeyToRead] = (), *, limit: int
+    ) -> list[Record]:
+        """Read the next page, and what of these keys lies up to the position."""
         gaps = self._gaps
-        records = self._table.page(gaps.position, gaps.ranges, held, limit=limit)
+        records = self._table.page(
+            gaps.position, gaps.ranges, keys_to_read, limit=limit
+        )
         if self._is_waiting():
             records = [record for record in records if record.id <= gaps.position]
         gaps.shown([record.id for record in records])
@@ -62,7 +66,7 @@ class Shown:
         if gaps.are_waiting and now >= self._asked_at + WRITERS_INTERVAL:
             self._asked_at = now
             writers, is_one_prepared = self._table.writers()
-            gaps.suspect(writers, is_one_prepared=is_one_prepared)
+            gaps.note_writers(writers, is_one_prepared=is_one_prepared)
         return records
 
     def _is_waiting(self) -> bool:
@@ -100,7 +104,7 @@ class MemoryMarks:
     The marks of one leader, as the port `MarkedTable` has them.
 
     Args:
-        clock: boot-time seconds.
+        clock: monotonic seconds.
         timeline: names the timeline of the database behind the connection. Another
             one may assign ids again, which says nothing of what was shown.
     """
@@ -132,22 +136,24 @@ class MemoryMarks:
 
     def _read(self, limit: int, sweep: Sweep | None) -> list[Record]:
         if sweep is not None:
-            # What lies of reset lanes comes with the next page.
+            # What lies of reset keys comes with the next page.
             passed = (*sweep.passed, *self._again)
-            return self._shown.swept(sweep._replace(passed=passed), limit=limit)
+            return self._cursor.swept(sweep._replace(passed=passed), limit=limit)
         if not self._again:
-            return self._shown.next(limit=limit)
-        position = self._shown.position
-        held = [Held(lane, low) for lane, low in self._again.items()]
-        records = self._shown.next(held, limit=limit)
+            return self._cursor.advance(limit=limit)
+        position = self._cursor.position
+        keys_to_read = [
+            KeyToRead(ordering_key, low) for ordering_key, low in self._again.items()
+        ]
+        records = self._cursor.advance(keys_to_read, limit=limit)
         self._advance(records[-1].id if records else position, position)
         return _once_each(records)
 
-    def reset(self, leader_id: str, lanes: Iterable[Held]) -> None:
-        """Show what lies of these lanes up to the position again; see the port."""
+    def reset(self, leader_id: str, keys: Iterable[KeyToRead]) -> None:
+        """Show what lies of these keys up to the position again; see the port."""
         self._follow(leader_id)
-        for lane, low in lanes:
-            self._again[lane] = min(low, self._again.get(lane, low))
+        for ordering_key, low in keys:
+            self._again[ordering_key] = min(low, self._again.get(ordering_key, low))
 
     def ping(self) -> None:
         """Ask the table for nothing; see the port."""
@@ -176,17 +182,17 @@ class MemoryMarks:
 
     def _begin(self, leader_id: str) -> None:
         self._leader_id = leader_id
-        self._shown = Shown(self._table, self._clock)
-        self._again: dict[Lane, int] = {}
+        self._cursor = Cursor(self._table, self._clock)
+        self._again: dict[OrderingKey, int] = {}
         self._timeline = None
 
     def _advance(self, end: int, position: int) -> None:
-        """Note that reset lanes were shown up to `end`."""
+        """Note that reset keys were shown up to `end`."""
         if end >= position:
             self._again.clear()
             return
-        for lane, low in self._again.items():
-            self._again[lane] = max(low, end + 1)
+        for ordering_key, low in self._again.items():
+            self._again[ordering_key] = max(low, end + 1)
 
 
 def _once_each(records: Iterable[Record]) -> list[Record]:

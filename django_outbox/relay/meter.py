@@ -31,7 +31,7 @@ class Counters(Protocol):
 
     @property
     def blocked(self) -> Sized:
-        """Lanes that wait for a retry."""
+        """Keys that wait for a retry."""
 
 
 class Totals:
@@ -88,7 +88,7 @@ class Meter:
         Make a reading of what was done since the last one.
 
         Args:
-            now: boot-time seconds at which the leader was proven, before its table was
+            now: monotonic seconds at which the leader was proven, before its table was
                 asked for the backlog: the process may have been frozen meanwhile, and
                 who takes a reading for a sign of leadership counts from then.
         """

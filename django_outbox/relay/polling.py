@@ -1,12 +1,15 @@
 """
-When to look at the table: often while it is busy, rarely while it is quiet.
+When to read the table: often while it is busy, rarely while it is quiet.
 
-Both dispatchers plan by it: MP/R's marks, and the ledger relay's looks.
+Both dispatchers plan by it: MP/R's marks, and the pages of the ledger relay.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Final
+
+logger = logging.getLogger(__name__)
 
 SLOWER: Final = 1.25
 """Times as long as the last is each pause at an empty table: a writer that writes again
@@ -21,46 +24,56 @@ SWEEP_INTERVAL: Final = 1.0
 
 class PollSchedule:
     """
-    Times in boot-time seconds, intervals in seconds.
+    Times in monotonic seconds, intervals in seconds.
 
     Args:
-        busy_interval: after a look that found rows but not a full page.
-        idle_interval: between two looks at an empty table, at most.
+        busy_interval: after a page that had rows but not a full page.
+        idle_interval: between two pages of an empty table, at most.
     """
 
     def __init__(self, *, busy_interval: float, idle_interval: float) -> None:
         self._busy = self._interval = busy_interval
         self._idle = idle_interval
-        self.look_at = 0.0
-        """When to look next."""
+        self.read_at = 0.0
+        """When to read next."""
         self.lost_until = 0.0
         """When to try again, after the table could not be read."""
         self.began_at = 0.0
-        """When the last look began."""
+        """When the last page was requested."""
         self._sweep_at = 0.0
         self._is_more_left = False
 
     def restart(self) -> None:
-        """Look, and sweep, at once, as at a busy table."""
-        self._interval, self.look_at = self._busy, 0.0
+        """Read, and sweep, at once, as at a busy table."""
+        self._interval, self.read_at = self._busy, 0.0
         self._sweep_at = 0.0
 
     def begins(self, now: float) -> bool:
-        """Note that a look begins; return whether it is time that it sweeps."""
+        """Note a request; return whether it is time to sweep."""
         self.began_at = now
         return now >= self._sweep_at
 
     def found(self, rows: int, *, limit: int, since: float) -> None:
-        """Plan the next look: at once after a full page, ever later after none."""
+        """Plan the next page: at once after a full page, ever later after none."""
         quieter = min(self._interval * SLOWER, self._idle)
         self._interval = self._busy if rows else quieter
-        self.look_at = 0.0 if rows == limit else since + self._interval
+        self.read_at = 0.0 if rows == limit else since + self._interval
         if self._is_more_left and rows < limit:
             # What was left behind comes after all that is next, and at once.
-            self.look_at = self._sweep_at = 0.0
+            self.read_at = self._sweep_at = 0.0
 
     def swept(self, rows: int, *, now: float) -> None:
         """Plan the next sweep by what this one took: it may pass many dead rows."""
         took = now - self.began_at
         self._sweep_at = now + max(SWEEP_INTERVAL, took * SWEEP_SHARE)
         self._is_more_left = bool(rows)
+
+
+def report_sweep(found: int) -> None:
+    """Log that a repair scan has found rows which nothing else had shown."""
+    if found:
+        logger.info(
+            "A sweep found %d rows that had come in behind",
+            found,
+            extra={"action": "swept", "records": found},
+        )

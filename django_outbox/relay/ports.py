@@ -15,13 +15,13 @@ from ..message.record import (
     Backlog,
     ExpiredSeries,
     Failure,
-    Held,
+    KeyToRead,
     Record,
     StagingDeadlines,
     Sweep,
 )
 
-Settled: TypeAlias = Callable[[Record, DeliveryFailed | None], None]
+Report: TypeAlias = Callable[[Record, DeliveryFailed | None], None]
 """Called once for each record produced: None is proof that it is in the log."""
 
 
@@ -77,9 +77,9 @@ class MarkedTable(Protocol):
         has passed and nobody looks after; marks in the table leave none.
         """
 
-    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
+    def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
         """
-        Let all rows of these lanes that `leader_id` has marked be marked again.
+        Let all rows of these keys that `leader_id` has marked be marked again.
 
         And the rows that they are held from, even if their topic or key was
         corrected.
@@ -104,14 +104,14 @@ class UnmarkedTable(Protocol):
     """
 
     @property
-    def stride(self) -> int:
+    def id_increment(self) -> int:
         """How far apart two ids are that are drawn one after the other."""
 
     def page(
         self,
         position: int,
         gaps: Sequence[tuple[int, int]],
-        held: Sequence[Held] = (),
+        keys_to_read: Sequence[KeyToRead] = (),
         *,
         limit: int,
     ) -> list[Record]:
@@ -119,9 +119,9 @@ class UnmarkedTable(Protocol):
         Read, in one snapshot, the first `limit` rows that are to be shown.
 
         Those are the rows of the gaps (first and last id) and all after the
-        position, none of which was ever shown; and of the held lanes what lies
+        position, none of which was ever shown; and of the held keys what lies
         up to the position, from the lowest id that is asked for, whatever the
-        lane. In id order; a row of a held lane in a gap comes twice.
+        key. In id order; a row of a held key in a gap comes twice.
         """
 
     def writers(self) -> tuple[frozenset[str], bool]:
@@ -135,11 +135,13 @@ class UnmarkedTable(Protocol):
     def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
         """Read rows up to the position, from the head, but for what is known."""
 
-    def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
+    def rows_of_keys(
+        self, keys: Sequence[KeyToRead], position: int, *, limit: int
+    ) -> list[Record]:
         """
-        Read the first rows of these lanes, up to the position, in id order.
+        Read the first rows of these keys, up to the position, in id order.
 
-        Begins at the lowest id that is asked for, whatever the lane.
+        Begins at the lowest id that is asked for, whatever the key.
         """
 
     def history(self) -> str:
@@ -191,7 +193,7 @@ class Producer(Protocol):
     """
 
     def produce(
-        self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
+        self, record: Record, leader_id: str, settled: Report, *, alone: bool = False
     ) -> None:
         """
         Queue the record; do not wait.
@@ -223,7 +225,7 @@ class Term(Protocol):
 
     @property
     def acquired_at(self) -> float:
-        """Boot-time seconds of the first proof; a refresh keeps it."""
+        """Monotonic seconds of the first proof; a refresh keeps it."""
 
     def remaining(self, now: float) -> float:
         """Seconds for which leadership is proven; zero or less: do not act."""

@@ -48,7 +48,7 @@ class Releaser:
         interval: seconds between two steps, at least.
         on_expired: told the leader id and each series whose time was up, when
             its messages are gone.
-        clock: boot-time seconds.
+        clock: monotonic seconds.
     """
 
     def __init__(

@@ -13,16 +13,14 @@ class RelaySettings:
     """How often and how long, for either relay. Durations are seconds."""
 
     busy_interval: float
-    """After a look at the table that found rows but not a full page."""
+    """After a page that had rows but was not full."""
     idle_interval: float
-    """Between two looks at an empty table, at most."""
-    database_deadline: float
-    """A leader without its table for this long resigns."""
+    """Between two pages of an empty table, at most."""
     retry: RetryPolicy
     page_bytes: int
     """Values of one page of the table, but for its last record; while more than that
     is read and not settled, no further page is read."""
-    here: int = 0
+    this_cluster: int = 0
     """This cluster, whose records go first."""
     quiet: float = 0.0
     """A takeover is over when it has found nothing for so long; for so long the ledger

@@ -1,9 +1,9 @@
 """
 The settling side of MP/R: purge what is acknowledged, note what failed, park.
 
-`settle()` is one round trip, made in a fiber and repeated if necessary. No settlement
+`advance()` is one round trip, made in a fiber and repeated if necessary. No settlement
 is given up while its process harvests: to purge an acknowledged record is right at
-any time, since the leader id scopes it.
+any time, since the leader id limits it.
 
 No row stops the others: rows that another session has locked, and rows that a trigger
 or a foreign key does not release, become the `rest` of their settlement. The
@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from ..exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
-from ..message.record import Failure, Record, Settlement
+from ..message.record import Failure, Record
 from .availability import Availability
 from .ports import SettledTable
+from .settlement import Settled, Settlement
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +43,51 @@ Write: TypeAlias = Callable[[str, Sequence[Any]], int]
 """One kind of write, for a leader id and rows; returns how many rows there were."""
 
 
+class Attempt:
+    """How far one settlement was carried out; the settler's own until it is done."""
+
+    def __init__(self, settlement: Settlement) -> None:
+        self.settlement = settlement
+        self.has_begun = False
+        self.purged: int | None = None
+        """Rows that the purge deleted; None until the table has answered."""
+        self.parked = 0
+        """Rows that were moved to the parked table."""
+        self.rest = Settlement(
+            leader_id=settlement.leader_id, tries=settlement.tries + 1
+        )
+        """Rows that the table does not release."""
+
+    @property
+    def purged_records(self) -> list[Record]:
+        """Acknowledged records but those of the rest."""
+        return _others(self.settlement.acknowledged, self.rest.acknowledged)
+
+    @property
+    def parked_failures(self) -> list[Failure]:
+        """Poisoned records but those of the rest."""
+        return _others(self.settlement.poisoned, self.rest.poisoned)
+
+    def settled(self) -> Settled:
+        """Return the outcome."""
+        assert self.purged is not None, "the table has not answered"
+        return Settled(
+            settlement=self.settlement,
+            acknowledged=self.purged_records,
+            poisoned=self.parked_failures,
+            purged=self.purged,
+            parked=self.parked,
+            rest=self.rest if len(self.rest) else None,
+        )
+
+
 class Settler:
     """
     Carries settlements to the table.
 
     Args:
         on_parked: told of each record that now lies in the parked table.
-        clock: boot-time seconds.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -62,66 +102,65 @@ class Settler:
         self._on_parked = on_parked
         self._clock = clock
         self._expects_locks_until = 0.0
-        """Boot-time seconds until which each write looks for locked rows first,
+        """Monotonic seconds until which each write looks for locked rows first,
         instead of waiting for one until the time-out."""
         self._cause = ""
         """Why the last row was left to a rest."""
 
-    def settle(self, settlement: Settlement) -> float | None:
+    def advance(self, attempt: Attempt) -> float | None:
         """
         Try once to bring the table in line with a settlement.
 
-        Returns None when that is done for all rows but the `rest`, or, while the
-        table is out of reach, the time (boot-time seconds) of the next attempt.
+        Returns None when that is done for all rows but the rest, or, while the table
+        is out of reach, the time (monotonic seconds) of the next try.
         """
-        if not settlement.is_uncertain:
-            _log_failures(settlement)
         try:
-            self._carry_out(settlement)
+            self._carry_out(attempt)
         except DatabaseError as error:
-            settlement.is_uncertain = True
             return self.outage.lost(error, self._clock())
         self.outage.reached(self._clock())
-        for failure in _others(settlement.poisoned, settlement.rest):
-            self._on_parked(settlement.leader_id, failure)
+        for failure in attempt.parked_failures:
+            self._on_parked(attempt.settlement.leader_id, failure)
         return None
 
-    def _carry_out(self, settlement: Settlement) -> None:
-        outbox, leader_id = self._outbox, settlement.leader_id
-        rest = settlement.rest
-        if rest is None:
-            rest = settlement.rest = Settlement(leader_id=leader_id, is_apart=True)
-        if settlement.purged is None:
+    def _carry_out(self, attempt: Attempt) -> None:
+        outbox, settlement = self._outbox, attempt.settlement
+        leader_id, rest = settlement.leader_id, attempt.rest
+        if not attempt.has_begun:
+            attempt.has_begun = True
+            _log_failures(settlement)
+        if attempt.purged is None:
             # B1: the records are in the log, so their rows go.
-            settlement.purged = self._purge(settlement, rest)
+            attempt.purged = self._purge(attempt)
         if settlement.failed:
             # A failure that cannot be noted delays nothing: the record is retried.
             unnoted: list[Failure] = []
             self._write(outbox.fail, leader_id, [*settlement.failed], unnoted)
             _warn(unnoted, "Cannot note a failed delivery", self._cause)
         if settlement.poisoned:
-            rows = _others(settlement.poisoned, rest)
-            settlement.parked = self._write(outbox.park, leader_id, rows, rest.poisoned)
-        self._finish(settlement, rest)
+            rows = attempt.parked_failures
+            attempt.parked = self._write(outbox.park, leader_id, rows, rest.poisoned)
+        self._plan_rest(attempt)
 
-    def _purge(self, settlement: Settlement, rest: Settlement) -> int:
+    def _purge(self, attempt: Attempt) -> int:
         # After a try without an answer, missing rows may be its work, or rows
         # that somebody else has marked: only a new mark can tell.
-        rows = _others(settlement.acknowledged, rest)
-        purge, leader_id = self._outbox.purge, settlement.leader_id
-        return self._write(purge, leader_id, rows, rest.acknowledged)
+        purge, leader_id = self._outbox.purge, attempt.settlement.leader_id
+        return self._write(
+            purge, leader_id, attempt.purged_records, attempt.rest.acknowledged
+        )
 
-    def _finish(self, settlement: Settlement, rest: Settlement) -> None:
+    def _plan_rest(self, attempt: Attempt) -> None:
         """Plan the next attempt at what was left, and log it at the first one."""
-        rows: list[Row] = [*rest.acknowledged, *rest.poisoned]
-        if not rows:
-            settlement.rest = None
+        settlement, rest = attempt.settlement, attempt.rest
+        if not len(rest):
             return
-        if not settlement.is_apart:
+        if not settlement.is_rest:
+            rows: list[Row] = [*rest.acknowledged, *rest.poisoned]
             _warn(rows, "Cannot settle a row, retrying it apart", self._cause)
         pause = FIRST_PAUSE * 2.0 ** min(settlement.tries, 32)
-        rest.tries = settlement.tries + 1
-        rest.retry_at = self._clock() + min(pause, LAST_PAUSE)
+        retry_at = self._clock() + min(pause, LAST_PAUSE)
+        attempt.rest = replace(rest, retry_at=retry_at)
 
     def _write(
         self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
@@ -204,9 +243,8 @@ def _record_of(row: Row) -> Record:
     return row.record if isinstance(row, Failure) else row
 
 
-def _others(rows: Sequence[Any], rest: Settlement | None) -> list[Any]:
-    """Return the rows that are not left to the rest."""
-    stuck: list[Row] = [*rest.acknowledged, *rest.poisoned] if rest else []
+def _others(rows: Sequence[Any], stuck: Sequence[Any]) -> list[Any]:
+    """Return the rows that are not stuck."""
     if not stuck:
         return [*rows]
     ids = {_record_of(row).id for row in stuck}
@@ -215,7 +253,7 @@ def _others(rows: Sequence[Any], rest: Settlement | None) -> list[Any]:
 
 def _log_failures(settlement: Settlement) -> None:
     """Say once for each settlement what was not delivered: an outage is many."""
-    if settlement.is_apart:
+    if settlement.is_rest:
         return
     if failures := settlement.failed + settlement.poisoned:
         record, error = failures[0]

@@ -8,36 +8,45 @@ leader id either, which finds their rows in the table once more.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ..message.record import Record, Settlement
+from ..message.record import Record
+from .settlement import Settled, Settlement
 
 
 class StuckRows:
-    """Which records are in the rest of a settlement."""
+    """Which records are in the rest of a settlement, and under which leader id."""
 
     def __init__(self) -> None:
-        self._rests: dict[int, Settlement] = {}
+        self._leader_ids: dict[int, str] = {}
 
     def __len__(self) -> int:
-        return len(self._rests)
+        return len(self._leader_ids)
 
-    def settled(self, settlement: Settlement) -> None:
+    def settled(self, settled: Settled) -> None:
         """Note what has left the table, and what was left in it."""
-        if self._rests:
-            for record in settlement.acknowledged:
-                self._rests.pop(record.id, None)
-        if (rest := settlement.rest) is not None:
-            rest.leader_id = settlement.leader_id
-            self._rests.update({record.id: rest for record in rest.acknowledged})
+        for record in settled.acknowledged if self._leader_ids else ():
+            self._leader_ids.pop(record.id, None)
+        if (rest := settled.rest) is not None:
+            leader_id = settled.settlement.leader_id
+            for record in rest.acknowledged:
+                self._leader_ids.setdefault(record.id, leader_id)
 
     def without(self, records: Sequence[Record], leader_id: str) -> Sequence[Record]:
         """Drop these rows from what was read; where it counts, they are remarked."""
-        if not self._rests:
+        if not self._leader_ids:
             return records
         others: list[Record] = []
         for record in records:
-            if rest := self._rests.get(record.id):
-                rest.leader_id = leader_id
+            if record.id in self._leader_ids:
+                self._leader_ids[record.id] = leader_id
             else:
                 others.append(record)
         return others
+
+    def remarked(self, rest: Settlement) -> Settlement:
+        """Return a rest under the leader id that its rows have now."""
+        for record in rest.acknowledged[:1]:
+            leader_id = self._leader_ids.get(record.id, rest.leader_id)
+            return replace(rest, leader_id=leader_id)
+        return rest

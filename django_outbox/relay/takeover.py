@@ -38,7 +38,7 @@ from collections.abc import Iterable
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from ..message.record import Lane
+from ..message.record import OrderingKey
 
 
 class Aged(NamedTuple):
@@ -47,29 +47,29 @@ class Aged(NamedTuple):
     id: int
     origin: int
     """The record's cluster."""
-    lane: Lane
+    ordering_key: OrderingKey
     age: float
     """Seconds by the clock of the database that answers."""
 
 
-def distance(origin: int, here: int, count: int) -> int:
-    """Return how many steps round the ring it is from a record's origin to here."""
-    return (here - origin) % count
+def distance(origin: int, this_cluster: int, count: int) -> int:
+    """Return how many steps round the ring this cluster is from a record's origin."""
+    return (this_cluster - origin) % count
 
 
-def rank(origin: int, here: int, count: int) -> int:
+def rank(origin: int, this_cluster: int, count: int) -> int:
     """Return how many delays this cluster waits: 0 for its own, then 1, 2, …."""
     is_unknown = not 0 <= origin < count
-    return distance(origin, here, count) + is_unknown
+    return distance(origin, this_cluster, count) + is_unknown
 
 
-def delay(origin: int, *, here: int, count: int, maximum_delay: float) -> float:
+def delay(origin: int, *, this_cluster: int, count: int, maximum_delay: float) -> float:
     """Return the age in seconds from which this cluster relays such a record."""
-    return rank(origin, here, count) * maximum_delay
+    return rank(origin, this_cluster, count) * maximum_delay
 
 
 def is_due(
-    age: float, origin: int, *, here: int, count: int, maximum_delay: float
+    age: float, origin: int, *, this_cluster: int, count: int, maximum_delay: float
 ) -> bool:
     """
     Whether this cluster may relay a record now, as far as its own time says.
@@ -78,19 +78,21 @@ def is_due(
         age: seconds by the clock of the database that answers; negative when
             the origin's clock is ahead, not finite when the row has no time.
         origin: the record's cluster.
-        here: this cluster.
+        this_cluster: this cluster.
         count: clusters in all.
         maximum_delay: seconds that each rank waits longer than the one before.
     """
-    if origin == here:
+    if origin == this_cluster:
         return True
     if not math.isfinite(age):
-        return distance(origin, here, count) == 0
-    return age >= delay(origin, here=here, count=count, maximum_delay=maximum_delay)
+        return distance(origin, this_cluster, count) == 0
+    return age >= delay(
+        origin, this_cluster=this_cluster, count=count, maximum_delay=maximum_delay
+    )
 
 
 def eligible(
-    records: Iterable[Aged], *, here: int, count: int, maximum_delay: float
+    records: Iterable[Aged], *, this_cluster: int, count: int, maximum_delay: float
 ) -> list[Aged]:
     """
     Return the records that this cluster may relay now, in the order of their ids.
@@ -99,15 +101,15 @@ def eligible(
     key: a time is that of the start of a transaction and does not grow with the id.
     """
     found: list[Aged] = []
-    waiting: set[tuple[int, Lane]] = set()
+    waiting: set[tuple[int, OrderingKey]] = set()
     for record in sorted(records, key=attrgetter("id")):
-        source = (record.origin, record.lane)
+        source = (record.origin, record.ordering_key)
         if source in waiting:
             continue
         if is_due(
             record.age,
             record.origin,
-            here=here,
+            this_cluster=this_cluster,
             count=count,
             maximum_delay=maximum_delay,
         ):
@@ -117,11 +119,21 @@ def eligible(
     return found
 
 
-def delays(here: int, count: int, maximum_delay: float) -> list[tuple[int, float]]:
+def delays(
+    this_cluster: int, count: int, maximum_delay: float
+) -> list[tuple[int, float]]:
     """Return each origin with its delay in seconds, in the order of the delays."""
-    origins = [(here - steps) % count for steps in range(count)]
+    origins = [(this_cluster - steps) % count for steps in range(count)]
     return [
-        (origin, delay(origin, here=here, count=count, maximum_delay=maximum_delay))
+        (
+            origin,
+            delay(
+                origin,
+                this_cluster=this_cluster,
+                count=count,
+                maximum_delay=maximum_delay,
+            ),
+        )
         for origin in origins
     ]
 
@@ -131,8 +143,13 @@ def successors(
 ) -> list[tuple[int, float]]:
     """Return who else would relay an origin's records, with its delay, in turn."""
     turns = [
-        (here, delay(origin, here=here, count=count, maximum_delay=maximum_delay))
-        for here in range(count)
-        if here != origin
+        (
+            cluster,
+            delay(
+                origin, this_cluster=cluster, count=count, maximum_delay=maximum_delay
+            ),
+        )
+        for cluster in range(count)
+        if cluster != origin
     ]
     return sorted(turns, key=itemgetter(1))

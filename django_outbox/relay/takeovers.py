@@ -30,12 +30,12 @@ class Takeovers:
     The takeovers of one leader; owned by its dispatching thread.
 
     Args:
-        here: this cluster.
+        this_cluster: its id.
         quiet: seconds without a record after which a takeover is over.
     """
 
-    def __init__(self, *, here: int = 0, quiet: float = 0.0) -> None:
-        self._here = here
+    def __init__(self, *, this_cluster: int = 0, quiet: float = 0.0) -> None:
+        self._this_cluster = this_cluster
         self._quiet = quiet
         self._leader_id = ""
         self._records: Counter[int] = Counter()
@@ -43,10 +43,10 @@ class Takeovers:
         self._news: list[TakeoverChange] = []
 
     def found(self, leader_id: str, records: Iterable[Record], now: float) -> None:
-        """Take note of what a look at the table has found; boot-time seconds."""
+        """Take note of the rows of a page; monotonic seconds."""
         self._leader_id = leader_id
         origins = Counter(record.cluster_id for record in records)
-        del origins[self._here]
+        del origins[self._this_cluster]
         for origin, count in origins.items():
             if origin not in self._last_at:
                 self._news.append(

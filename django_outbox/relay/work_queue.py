@@ -1,99 +1,74 @@
 """
-What comes to the thread "dispatch" from elsewhere, and what goes out from it.
+The queues between one dispatching thread and all others.
 
-Both dispatchers build on it, MP/R's and the ledger relay's. Claims and settlements
-come back in the order in which they were carried out; the elector asks for a drain
-and waits.
+Requests for a page and settlements go to the fibers that access the table; pages and
+outcomes come back, each in the order of the requests. Other threads wake the
+dispatcher, or ask it to drain and wait.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
-from ..message.record import Settlement, Sweep
-from .availability import Availability
-from .polling import PollSchedule
-from .ports import Leadership, Term
-from .settings import RelaySettings
-from .takeovers import Takeovers
-from .trust import Trust
+from ..message.record import Sweep
+from .ports import Term
+from .settlement import Settled, Settlement
 
 MAX_OUTSTANDING: Final = 2
 """Settlements handed over and not answered: one at work, one ready."""
 
-logger = logging.getLogger(__name__)
+
+class PageRequested(Protocol):
+    """What every request for a page has."""
+
+    @property
+    def limit(self) -> int:
+        """Most rows of the next page; 0: none are wanted."""
+
+    @property
+    def sweep(self) -> Sweep | None:
+        """A repair scan in place of the next page."""
 
 
-class Asked(Protocol):
-    """What either dispatcher asks of the table."""
-
-    limit: int
-    sweep: Sweep | None
+RequestT = TypeVar("RequestT", bound=PageRequested)
+PageT = TypeVar("PageT")
 
 
-ClaimT = TypeVar("ClaimT", bound=Asked)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Post(Generic[ClaimT]):
-    """What a dispatcher calls to have something done; none of it may block."""
-
-    claim: Callable[[ClaimT], None]
-    """Takes a claim to the table; `claimed` brings it back."""
-    submit: Callable[[Settlement], None]
-    """Takes a settlement to the table; `answer` brings it back."""
-    wake: Callable[[], None]
-    """Ends the dispatcher's rest; called on any thread."""
-
-
-class Handoff(ABC, Generic[ClaimT]):
+class WorkQueue(Generic[RequestT, PageT]):
     """
-    The side of one dispatching thread.
+    What comes to one dispatcher, and what goes out from it.
 
     Args:
-        leadership: asked and told by this thread.
-        outages: how both sides see the table.
-        clock: boot-time seconds.
+        read: takes a request to the table; `put_page` brings the page.
+        settle: takes a settlement to the table; `put_settled` brings the outcome.
+        wake: ends the dispatcher's rest. None of the three may block.
     """
 
     def __init__(
         self,
-        settings: RelaySettings,
         *,
-        leadership: Leadership,
-        post: Post[ClaimT],
-        outages: Sequence[Availability],
-        clock: Callable[[], float],
+        read: Callable[[RequestT], None],
+        settle: Callable[[Settlement], None],
+        wake: Callable[[], None],
     ) -> None:
-        self._clock = clock
-        self._is_trusted = Trust(leadership, clock)
-        self._leadership = leadership
-        self._post = post
-        self._outages = outages
-        self._deadline = settings.database_deadline
-        self._pace = PollSchedule(
-            busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
-        )
-        self._is_claiming = False
-        self._is_nudged = False
-        """A claim of what is next has to be asked, whatever the pace says."""
-        self._claimed: deque[ClaimT] = deque()
+        self.wake = wake
+        """Ends a rest: something changed. Called on any thread."""
+        self.is_reading = False
+        """Whether a page was requested that has not come back."""
+        self.is_urgent = False
+        """Whether the next page has to be requested, whatever the schedule says."""
+        self._read = read
+        self._settle = settle
+        self._pages: deque[PageT] = deque()
         self._outstanding = 0
-        self._answers: deque[Settlement] = deque()
+        self._settled: deque[Settled] = deque()
         self._rests: deque[Settlement] = deque()
-        """What settlements have left in the table, to be submitted again."""
+        """What settlements have left in the table, the first of them due first."""
         self._draining: float | None = None
         self._drained = threading.Event()
-        self._stood_down_from = ""
-        """The leader id whose work was given up last."""
-        self.takeovers = Takeovers(here=settings.here, quiet=settings.quiet)
-        """What it relays of other clusters."""
 
     # Called on other threads.
 
@@ -116,98 +91,87 @@ class Handoff(ABC, Generic[ClaimT]):
         """Whether all that was in flight when the drain began is settled."""
         return self._drained.is_set()
 
-    def claimed(self, claim: ClaimT) -> None:
-        """Take back a claim that was carried out, or could not be."""
-        self._claimed.append(claim)
+    def put_page(self, page: PageT) -> None:
+        """Bring the answer to a request."""
+        self._pages.append(page)
         self.wake()
 
-    def answer(self, settlement: Settlement) -> None:
-        """Take back a settlement that the table now holds."""
-        self._answers.append(settlement)
+    def put_settled(self, settled: Settled) -> None:
+        """Bring the outcome of a settlement that the table now holds."""
+        self._settled.append(settled)
         self.wake()
 
-    def wake(self) -> None:
-        """End a rest: something changed."""
-        self._post.wake()
-
-    def nudge(self) -> None:
-        """Look at the table at once, or once more: rows were committed just now."""
-        # A process that does not lead looks as soon as it does.
-        if self._leadership.term is not None:
-            self._is_nudged = True
-            self.wake()
+    def read_now(self) -> None:
+        """Read the table at once, or once more: rows were committed just now."""
+        self.is_urgent = True
+        self.wake()
 
     # Called on the thread "dispatch".
 
     @property
-    def _is_asking(self) -> bool:
-        """Whether something that was asked of the table has not come back."""
-        return self._is_claiming or self._outstanding > 0
+    def has_answers(self) -> bool:
+        """Whether something has come back."""
+        return bool(self._pages or self._settled)
 
     @property
-    def _look_at(self) -> float:
-        """When to look for what is next: by the pace, or at once after a nudge."""
-        return 0.0 if self._is_nudged else self._pace.look_at
+    def has_room(self) -> bool:
+        """Whether another settlement may be submitted."""
+        return self._outstanding < MAX_OUTSTANDING
 
-    def _ask(self, claim: ClaimT) -> None:
-        self._is_claiming = True
-        if claim.limit and claim.sweep is None:
-            # Before the look: it may miss what is committed after it has begun.
-            self._is_nudged = False
-        self._post.claim(claim)
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something that went to the table has not come back."""
+        return self.is_reading or self._outstanding > 0
 
-    def _take_answers(self, now: float) -> None:
-        """Take settlements that have come back, and submit a rest that is due."""
-        while self._answers:
-            settlement = self._answers.popleft()
-            if not settlement.is_apart:
-                # A row that stays in the table does not delay later settlements.
+    @property
+    def is_settling(self) -> bool:
+        """Whether a settlement has not come back, but for what was left of one."""
+        return self._outstanding > 0
+
+    def read(self, request: RequestT) -> None:
+        """Request a page; one at a time."""
+        self.is_reading = True
+        if request.limit and request.sweep is None:
+            # Before the table is read: it may miss what is committed after that.
+            self.is_urgent = False
+        self._read(request)
+
+    def pages(self) -> Iterator[PageT]:
+        """Yield the pages that have come."""
+        while self._pages:
+            self.is_reading = False
+            yield self._pages.popleft()
+
+    def submit(self, settlement: Settlement) -> None:
+        """Have a settlement carried out."""
+        if not settlement.is_rest:
+            # A row that stays in the table does not delay later settlements.
+            self._outstanding += 1
+        self._settle(settlement)
+
+    def settled(self) -> Iterator[Settled]:
+        """Yield the outcomes that have come."""
+        while self._settled:
+            settled = self._settled.popleft()
+            if not settled.settlement.is_rest:
                 self._outstanding -= 1
-            settlement.divide()
-            self._take_answer(settlement, now)
-            if settlement.rest is not None:
-                self._rests.append(settlement.rest)
+            yield settled
+
+    def keep(self, rest: Settlement) -> None:
+        """Keep what a settlement has left in the table."""
+        self._rests.append(rest)
+
+    def due_rest(self, now: float) -> Settlement | None:
+        """Take out a rest that is due, to submit it again (monotonic seconds)."""
         if self._rests and self._rests[0].retry_at <= now:
-            self._post.submit(self._rests.popleft())
+            return self._rests.popleft()
+        return None
 
-    @abstractmethod
-    def _take_answer(self, settlement: Settlement, now: float) -> None:
-        """Take one settlement that has come back."""
+    def is_draining(self, term: Term) -> bool:
+        """Whether nothing more may be produced in this term."""
+        return term.acquired_at == self._draining
 
-    def _submit(self, settlement: Settlement) -> None:
-        self._outstanding += 1
-        self._post.submit(settlement)
-
-    def _unused(self, term: Term, now: float) -> Term | None:
-        """
-        Return the term under a leader id that this dispatcher never stood down from.
-
-        The elector may extend a lease a moment after it has ended: then this thread has
-        forgotten what it did under the id, and takes a new one. None: the term ended.
-        """
-        if term.leader_id != self._stood_down_from:
-            return term
-        reason = "the lease had ended before it was extended"
-        return self._leadership.refresh(term.leader_id, reason=reason, now=now)
-
-    def _tell_drained(self) -> None:
+    def tell_drained(self) -> None:
+        """Let `wait_drained` return."""
         if self._draining is not None:
             self._drained.set()
-
-    def _resign_when_overdue(self, term: Term, now: float) -> None:
-        lost = max(outage.lasts(now) for outage in self._outages)
-        # What was lost before this term, nobody has tried again since.
-        lost = min(lost, now - term.acquired_at)
-        if lost >= self._deadline:
-            reason = f"no database for {lost:.1f} s"
-            self._leadership.resign(term.leader_id, reason=reason)
-
-
-def report_sweep(found: int) -> None:
-    """Log that a sweep has found rows which nothing else had shown."""
-    if found:
-        logger.info(
-            "A sweep found %d rows that had come in behind",
-            found,
-            extra={"action": "swept", "records": found},
-        )

@@ -19,7 +19,7 @@ from ..conf import serializer, settings
 from ..exceptions import NotInTransaction
 from ..message.channel import channel_of
 from ..message.outgoing import Row, Rows
-from ..message.record import Lane
+from ..message.record import OrderingKey
 from ..settings.options import OutboxSettings
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ VALUES: Final = "%s, %s, %s, %s, %s::text[], %s::text[], %s, %s"
 _LOCK: Final = """\
 -- outbox: order
 SELECT pg_advisory_xact_lock(hashtextextended(key, hashtextextended(topic, 0)))
-FROM unnest(%s::text[], %s::text[]) AS lane(topic, key)"""
+FROM unnest(%s::text[], %s::text[]) AS key(topic, key)"""
 
 
 class Writer:
@@ -103,7 +103,7 @@ def current_writer() -> Writer:
     return writer
 
 
-def lock_keys(connection: BaseDatabaseWrapper, keys: Iterable[Lane]) -> None:
+def lock_keys(connection: BaseDatabaseWrapper, keys: Iterable[OrderingKey]) -> None:
     """
     Wait until no other transaction holds the locks of these topics and keys.
 

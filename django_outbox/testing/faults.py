@@ -14,8 +14,8 @@ from functools import partial
 from typing import TypeVar
 
 from ..exceptions import DatabaseUnavailable, DeliveryFailed
-from ..message.record import Failure, Held, Record, Sweep
-from ..relay.ports import Outbox, Producer, Settled
+from ..message.record import Failure, KeyToRead, Record, Sweep
+from ..relay.ports import Outbox, Producer, Report
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class FaultyProducer:
         self._random = random.Random(seed)  # noqa: S311  # faults, no secrets
 
     def produce(
-        self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
+        self, record: Record, leader_id: str, settled: Report, *, alone: bool = False
     ) -> None:
         if self._random.random() < self._produce_rate:
             self.faults += 1
@@ -66,7 +66,7 @@ class FaultyProducer:
         self._real.close()
 
     def _settle(
-        self, settled: Settled, record: Record, error: DeliveryFailed | None
+        self, settled: Report, record: Record, error: DeliveryFailed | None
     ) -> None:
         if error is None and self._random.random() < self._delivery_rate:
             self.faults += 1
@@ -105,8 +105,8 @@ class FaultyOutbox:
     ) -> list[Record]:
         return self._call(lambda: self._real.mark(leader_id, limit=limit, sweep=sweep))
 
-    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
-        self._call(lambda: self._real.reset(leader_id, lanes))
+    def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
+        self._call(lambda: self._real.reset(leader_id, keys))
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         return self._call(lambda: self._real.purge(leader_id, records))

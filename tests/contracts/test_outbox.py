@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.message.record import Failure, Held
+from django_outbox.message.record import Failure, KeyToRead
 
 from .tables import PAGE_BYTES, MemoryTable, PostgresTable, Table
 
@@ -206,7 +206,7 @@ def test_reset_lets_the_rows_of_a_lane_be_marked_again_in_order(table: Table) ->
     outbox.mark(ME, limit=10)
     d = table.insert("x")
 
-    outbox.reset(ME, [Held(("t", "x"), a)])
+    outbox.reset(ME, [KeyToRead(("t", "x"), a)])
     assert table.marks() == {a: None, b: ME, c: None, d: None}
     assert [record.id for record in outbox.mark(ME, limit=10)] == [a, c, d]
 
@@ -217,7 +217,7 @@ def test_reset_tells_the_same_key_of_two_topics_apart(table: Table) -> None:
     outbox = table.open()
     outbox.mark(ME, limit=10)
 
-    outbox.reset(ME, [Held(("u", "x"), b), Held(("t", "y"), c)])
+    outbox.reset(ME, [KeyToRead(("u", "x"), b), KeyToRead(("t", "y"), c)])
     assert table.marks() == {a: ME, b: None, c: None, d: ME}
 
 
@@ -227,10 +227,10 @@ def test_reset_finds_a_failed_row_whose_topic_and_key_were_mended(table: Table) 
     outbox.mark(ME, limit=10)
     table.mend(a, topic="u", key="z")
 
-    outbox.reset(ME, [Held(("t", "x"), a)])
+    outbox.reset(ME, [KeyToRead(("t", "x"), a)])
     assert table.marks() == {a: None, b: ME}
     (mended,) = outbox.mark(ME, limit=10)
-    assert (mended.id, mended.lane) == (a, ("u", "z"))
+    assert (mended.id, mended.ordering_key) == (a, ("u", "z"))
 
 
 def test_reset_by_a_leader_of_the_past_touches_nothing(table: Table) -> None:
@@ -239,7 +239,7 @@ def test_reset_by_a_leader_of_the_past_touches_nothing(table: Table) -> None:
     stale.mark(OTHER, limit=10)
     table.open().mark(ME, limit=10)
 
-    stale.reset(OTHER, [Held(("t", "x"), number)])
+    stale.reset(OTHER, [KeyToRead(("t", "x"), number)])
     assert table.marks() == {number: ME}
 
 
@@ -249,7 +249,9 @@ def test_reset_by_a_leader_that_has_marked_nothing_here_finds_its_rows(
     number = table.insert("x")
     table.open().mark(ME, limit=10)
 
-    table.open().reset(ME, [Held(("t", "x"), number), Held(("t", "z"), number)])
+    table.open().reset(
+        ME, [KeyToRead(("t", "x"), number), KeyToRead(("t", "z"), number)]
+    )
     assert table.marks() == {number: None}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.message.record import Held, Sweep
+from django_outbox.message.record import KeyToRead, Sweep
 from django_outbox.relay.memory_marks import MemoryMarks
 
 from .unmarked import MemoryUnmarked, PostgresUnmarked
@@ -92,7 +92,7 @@ def test_a_reset_lane_is_marked_again_before_what_is_new(table: Unmarked) -> Non
     marks.ids()
     d = table.insert("x")
 
-    marks.reset(ME, [Held(("t", "x"), a)])
+    marks.reset(ME, [KeyToRead(("t", "x"), a)])
 
     assert marks.ids() == [a, c, d]
     assert marks.ids() == []
@@ -105,7 +105,7 @@ def test_a_sweep_leaves_a_reset_lane_to_the_next_page(table: Unmarked) -> None:
     marks = Marks(table)
     assert marks.ids() == [a, b]
 
-    marks.reset(ME, [Held(("t", "x"), a)])
+    marks.reset(ME, [KeyToRead(("t", "x"), a)])
     assert marks.ids(sweep=Sweep(frozenset([b]), ())) == []
 
     assert marks.ids() == [a]
@@ -117,7 +117,7 @@ def test_a_reset_lane_is_marked_page_by_page(table: Unmarked) -> None:
     marks.ids()
     f = table.insert("x")
 
-    marks.reset(ME, [Held(("t", "x"), a)])
+    marks.reset(ME, [KeyToRead(("t", "x"), a)])
 
     assert marks.ids(limit=2) == [a, c]
     assert marks.ids(limit=2) == [e, f]
@@ -133,7 +133,7 @@ def test_a_late_row_of_a_reset_lane_is_marked_once(table: Unmarked) -> None:
     marks.ids()
     writer.commit()
 
-    marks.reset(ME, [Held(("t", "x"), first)])
+    marks.reset(ME, [KeyToRead(("t", "x"), first)])
 
     assert marks.ids() == [first, late, last]
     assert marks.ids() == []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.message.record import Failure, Held, Record, Sweep
+from django_outbox.message.record import Failure, KeyToRead, Record, Sweep
 
 from .tables import PAGE_BYTES
 from .unmarked import Adapter, MemoryUnmarked, PostgresUnmarked, Unmarked
@@ -105,7 +105,7 @@ def test_a_page_ends_where_its_values_fill_it(table: Unmarked) -> None:
     assert paged(outbox, b) == [c]
     assert paged(outbox, c) == [d]
     assert paged(outbox, d, (a, b), (c, c)) == [a, b]
-    assert ids(outbox.lanes([Held(("t", "x"), b)], d, limit=10)) == [b, c]
+    assert ids(outbox.rows_of_keys([KeyToRead(("t", "x"), b)], d, limit=10)) == [b, c]
     assert ids(outbox.sweep(d, Sweep({a}, ()), limit=10)) == [b, c]
 
 
@@ -118,7 +118,7 @@ def test_headers_fill_a_page_as_values_do(table: Unmarked) -> None:
     assert paged(outbox) == [a, b]
     assert paged(outbox, b) == [c]
     assert paged(outbox, c, (a, c)) == [a, b]
-    assert ids(outbox.lanes([Held(("t", "x"), a)], c, limit=10)) == [a, b]
+    assert ids(outbox.rows_of_keys([KeyToRead(("t", "x"), a)], c, limit=10)) == [a, b]
     assert ids(outbox.sweep(c, Sweep((), ()), limit=10)) == [a, b]
 
 
@@ -216,10 +216,12 @@ def test_lanes_are_read_each_from_its_id_on(table: Unmarked) -> None:
     outbox = table.open()
     x, y = ("t", "x"), ("t", "y")
 
-    assert ids(outbox.lanes([Held(x, a)], other, limit=9)) == [a, c, e]
-    assert ids(outbox.lanes([Held(x, c), Held(y, b)], other, limit=2)) == [b, c]
-    assert ids(outbox.lanes([Held(x, a)], d, limit=9)) == [a, c]
-    assert ids(outbox.lanes([Held(("u", "y"), 1)], other, limit=9)) == []
+    assert ids(outbox.rows_of_keys([KeyToRead(x, a)], other, limit=9)) == [a, c, e]
+    assert ids(
+        outbox.rows_of_keys([KeyToRead(x, c), KeyToRead(y, b)], other, limit=2)
+    ) == [b, c]
+    assert ids(outbox.rows_of_keys([KeyToRead(x, a)], d, limit=9)) == [a, c]
+    assert ids(outbox.rows_of_keys([KeyToRead(("u", "y"), 1)], other, limit=9)) == []
 
 
 def test_a_purge_needs_no_mark(table: Unmarked) -> None:

@@ -19,8 +19,8 @@ from django_outbox.exceptions import DatabaseBusy, DatabaseError, DatabaseUnavai
 from django_outbox.message.record import (
     Backlog,
     Failure,
-    Held,
     Identity,
+    KeyToRead,
     Numbering,
     Record,
     Sweep,
@@ -166,14 +166,14 @@ class InMemoryOutbox:
             room -= size_of([record])
         return page
 
-    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
-        wanted, lows = {lane for lane, _ in lanes}, {low for _, low in lanes}
+    def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
+        wanted, lows = {key for key, _ in keys}, {low for _, low in keys}
         with self._reached():
             rows = [
                 row
                 for row in self._rows.values()
                 if row.leader_id == leader_id
-                and (row.record.lane in wanted or row.record.id in lows)
+                and (row.record.ordering_key in wanted or row.record.id in lows)
             ]
             for row in rows:
                 row.leader_id = None

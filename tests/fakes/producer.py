@@ -16,7 +16,7 @@ from typing import NamedTuple
 from django_outbox.exceptions import DeliveryFailed, ProducerQueueFull, RecordPoisoned
 from django_outbox.message.headers import Envelope, Headers
 from django_outbox.message.record import Record
-from django_outbox.relay.ports import Settled
+from django_outbox.relay.ports import Report
 from django_outbox.settings.options import SHARED_NAME, OutboxSettings
 
 
@@ -114,7 +114,7 @@ class InMemoryProducer:
         self._queue: deque[Queued] = deque()
 
     def produce(
-        self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
+        self, record: Record, leader_id: str, settled: Report, *, alone: bool = False
     ) -> None:
         headers = self._envelope.headers(record, leader_id)
         if len(self._queue) >= self._max_queued:
@@ -167,7 +167,7 @@ class Queued(NamedTuple):
 
     record: Record
     headers: Headers
-    settled: Settled = lambda *_: None
+    settled: Report = lambda *_: None
     alone: bool = False
 
     @property

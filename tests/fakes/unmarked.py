@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.message.record import Failure, Held, Record, Sweep
+from django_outbox.message.record import Failure, KeyToRead, Record, Sweep
 
 from .outbox import InMemoryOutbox, Row
 
@@ -32,7 +32,7 @@ class InMemoryStandby:
 class InMemoryUnmarked(InMemoryOutbox):
     """A table that any number of writers, leaders and threads may share."""
 
-    stride = 1
+    id_increment = 1
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -88,17 +88,17 @@ class InMemoryUnmarked(InMemoryOutbox):
         self,
         position: int,
         gaps: Sequence[tuple[int, int]],
-        held: Sequence[Held] = (),
+        keys_to_read: Sequence[KeyToRead] = (),
         *,
         limit: int,
     ) -> list[Record]:
-        is_held = _in_lanes(held, position)
+        is_of_keys = _of_keys(keys_to_read, position)
 
         def is_wanted(record: Record) -> bool:
             return (
                 record.id > position
                 or any(low <= record.id <= high for low, high in gaps)
-                or is_held(record)
+                or is_of_keys(record)
             )
 
         return self._read(is_wanted, limit)
@@ -112,13 +112,15 @@ class InMemoryUnmarked(InMemoryOutbox):
             return (
                 record.id <= position
                 and record.id not in sweep.known
-                and record.lane not in sweep.passed
+                and record.ordering_key not in sweep.passed
             )
 
         return self._read(is_left, limit)
 
-    def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
-        return self._read(_in_lanes(held, position), limit)
+    def rows_of_keys(
+        self, keys: Sequence[KeyToRead], position: int, *, limit: int
+    ) -> list[Record]:
+        return self._read(_of_keys(keys, position), limit)
 
     def history(self) -> str:
         with self._reached():
@@ -140,10 +142,14 @@ class InMemoryUnmarked(InMemoryOutbox):
         ]
 
 
-def _in_lanes(held: Sequence[Held], position: int) -> Callable[[Record], bool]:
-    low = min((low for _, low in held), default=0)
-    lanes = {lane for lane, _ in held}
-    return lambda record: low <= record.id <= position and record.lane in lanes
+def _of_keys(
+    keys_to_read: Sequence[KeyToRead], position: int
+) -> Callable[[Record], bool]:
+    low = min((low for _, low in keys_to_read), default=0)
+    ordering_keys = {key for key, _ in keys_to_read}
+    return lambda record: (
+        low <= record.id <= position and record.ordering_key in ordering_keys
+    )
 
 
 class InMemoryTransaction:

@@ -21,7 +21,7 @@ from psycopg.conninfo import make_conninfo
 
 from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
-from django_outbox.message.record import Held
+from django_outbox.message.record import KeyToRead
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
 
@@ -320,7 +320,9 @@ def test_a_key_that_cannot_be_read_is_shown_with_escapes(ascii_url: str) -> None
         postgres.execute(bad, [[ids[0], ids[7]]])
 
     records = table.page(0, (), limit=1000)
-    lanes = table.lanes([Held(("t", r"\376"), 0)], ids[-1], limit=1000)
+    ordering_keys = table.rows_of_keys(
+        [KeyToRead(("t", r"\376"), 0)], ids[-1], limit=1000
+    )
     purged = table.purge("", records)
     table.close()
 
@@ -329,5 +331,5 @@ def test_a_key_that_cannot_be_read_is_shown_with_escapes(ascii_url: str) -> None
         ids[0]: r"\376",
         ids[7]: r"\376",
     }
-    assert lanes == []
+    assert ordering_keys == []
     assert purged == len(ids)

@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from django_outbox.exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
-from django_outbox.message.record import Failure, Held
+from django_outbox.message.record import Failure, KeyToRead
 from django_outbox.postgres.connection import Database, Limits
 from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.postgres.outbox_table import Table
@@ -91,7 +91,7 @@ def plans_of(outbox: Table, name: str, *, position: int = 0) -> Iterator[str]:
 
 
 def values_of(outbox: Table, position: int) -> dict[str, Any]:
-    """Parameters of a page of all kinds (gaps, a lane held back), and of a purge."""
+    """Parameters of a page of all kinds (gaps, a key held back), and of a purge."""
     return {
         "leader_id": ME,
         "position": position,
@@ -465,9 +465,9 @@ class TestRows:
         beyond = "UPDATE outbox SET leader_id = %s WHERE leader_id IS NULL"
         postgres.execute(beyond, [ME])
 
-        outbox.reset(ME, [Held(r.lane, 1) for r in records])
+        outbox.reset(ME, [KeyToRead(r.ordering_key, 1) for r in records])
         assert free_rows(postgres) == 2
-        outbox.reset(ME, [Held(("t", "k3"), 1)])
+        outbox.reset(ME, [KeyToRead(("t", "k3"), 1)])
         assert free_rows(postgres) == 2
 
     def test_reset_has_no_bound_after_a_mark_of_unknown_outcome(
@@ -488,7 +488,7 @@ class TestRows:
         postgres.execute("UPDATE outbox SET leader_id = %s", [ME])
 
         assert outbox.mark(ME, limit=1) == []
-        outbox.reset(ME, [Held(("t", "k3"), 1)])
+        outbox.reset(ME, [KeyToRead(("t", "k3"), 1)])
         outbox.close()
         assert free_rows(postgres) == 1
 
@@ -504,7 +504,7 @@ class TestRows:
         beyond = "UPDATE outbox SET leader_id = %s WHERE leader_id IS NULL"
         postgres.execute(beyond, [ME])
 
-        outbox.reset(ME, [Held(("t", "k3"), 0)])
+        outbox.reset(ME, [KeyToRead(("t", "k3"), 0)])
         assert free_rows(postgres) == 0
 
 
@@ -540,7 +540,7 @@ class TestOtherTables:
         assert (one.partition, one.cluster_id, one.attempts) == (None, 0, 0)
         assert outbox.fail(ME, [Failure(one, "CODE"), Failure(two, "CODE")]) == 2
         assert outbox.fail(OTHER, [Failure(one, "CODE")]) == 0
-        outbox.reset(ME, [Held(one.lane, 1)])
+        outbox.reset(ME, [KeyToRead(one.ordering_key, 1)])
         assert outbox.purge(ME, [one, two]) == 1
         assert outbox.backlog().records == 1
         with pytest.raises(DatabaseError, match="goharvest_outbox_parked"):
@@ -573,7 +573,7 @@ class TestOtherTables:
 
         outbox.ping()
         records = outbox.mark(ME, limit=10)
-        outbox.reset(ME, [Held(records[0].lane, 1)])
+        outbox.reset(ME, [KeyToRead(records[0].ordering_key, 1)])
         assert outbox.purge(ME, records) == 1
         assert outbox.backlog().records == 1
         postgres.execute(sql.SQL("DROP TABLE {}").format(table))

@@ -39,10 +39,10 @@ def answers(fragment: str, case: Case) -> list[Any]:
     write(Aged(1, case.origin, ("t", "k"), case.age))
     found = []
     with connection.cursor() as cursor:
-        for here in range(case.count):
+        for this_cluster in range(case.count):
             cursor.execute(
                 f"SELECT {fragment} FROM outbox AS o",
-                parameters(here, case.count, 10.0),
+                parameters(this_cluster, case.count, 10.0),
             )
             found += [value for (value,) in cursor.fetchall()]
     return found
@@ -59,7 +59,8 @@ def test_each_case_of_the_table(case: Case) -> None:
 @pytest.mark.parametrize("origin", [-1, 0, 1, 2, 3, 4])
 def test_the_delay_is_the_same_on_both_sides(origin: int) -> None:
     assert answers(DELAY, Case(3, origin, 0.0, set())) == [
-        delay(origin, here=here, count=3, maximum_delay=10.0) for here in range(3)
+        delay(origin, this_cluster=this_cluster, count=3, maximum_delay=10.0)
+        for this_cluster in range(3)
     ]
 
 

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 
 from django_outbox import once, stash
 from django_outbox.exceptions import DatabaseError
-from django_outbox.message.record import Failure, Held
+from django_outbox.message.record import Failure, KeyToRead
 from django_outbox.models import (
     ArchivedRecord,
     ConsumerOffset,
@@ -159,7 +159,7 @@ def test_the_harvester_needs_no_more_than_its_grants(
     first, second, third, fourth = table.mark(LEADER, limit=10)
     assert table.purge(LEADER, [first]) == 1
     assert table.fail(LEADER, [Failure(second, "NOT_ENOUGH_REPLICAS")]) == 1
-    table.reset(LEADER, [Held(second.lane, 1)])
+    table.reset(LEADER, [KeyToRead(second.ordering_key, 1)])
     assert table.park(LEADER, [Failure(third, "MSG_SIZE_TOO_LARGE")]) == 1
     assert table.backlog().records == 2
     assert table.numbering().increment == 1

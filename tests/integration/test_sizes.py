@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from django_outbox.message.record import Held, Sweep, size_of
+from django_outbox.message.record import KeyToRead, Sweep, size_of
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
@@ -145,11 +145,11 @@ class TestAnyTable:
         self, database: Database, large: str
     ) -> None:
         table = UnmarkedOutbox(database, table=large, page_bytes=PAGE_BYTES)
-        lanes = [Held(("t", str(n)), 1) for n in range(1, ROWS + 1)]
+        ordering_keys = [KeyToRead(("t", str(n)), 1) for n in range(1, ROWS + 1)]
         reads = {
             "page_after": table.page(0, [], limit=1000),
             "page": table.page(0, [(1, ROWS)], limit=1000),
-            "lanes": table.lanes(lanes, ROWS, limit=1000),
+            "keys": table.rows_of_keys(ordering_keys, ROWS, limit=1000),
             "sweep": table.sweep(ROWS, Sweep((), ()), limit=1000),
         }
 

@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
-from django_outbox.message.record import Lane, Record
+from django_outbox.message.record import OrderingKey, Record
 
 from .timing import DELIVERY_TIMEOUT
 
@@ -58,12 +58,12 @@ class Broker:
     """All partitions, as if each key had its own."""
 
     def __init__(self, world: World) -> None:
-        self.log: dict[Lane, list[Request]] = {}
+        self.log: dict[OrderingKey, list[Request]] = {}
         self.in_transit = 0
         """Requests on their way."""
         self._world = world
         self._serials = 0
-        self._newest: dict[tuple[int, Lane], int] = {}
+        self._newest: dict[tuple[int, OrderingKey], int] = {}
 
     def next_serial(self) -> int:
         self._serials += 1
@@ -102,7 +102,9 @@ class Broker:
     def _decide(self, request: Request) -> None:
         """Append the record, refuse it, or lose it."""
         world, weather = self._world, self._world.weather
-        newest = self._newest.get((request.producer.serial, request.record.lane), 0)
+        newest = self._newest.get(
+            (request.producer.serial, request.record.ordering_key), 0
+        )
         is_late = world.time() > request.lands_by or request.serial < newest
         if is_late or _is_cut(request):
             world.trace("broker", f"drops {_name(request)}")
@@ -148,9 +150,9 @@ class Broker:
         record = request.record
         request.is_appended = True
         # Within one producer's sequence nothing older is taken any more.
-        self._newest[request.producer.serial, record.lane] = request.serial
+        self._newest[request.producer.serial, record.ordering_key] = request.serial
         self._world.promises.on_append(request)
-        self.log.setdefault(record.lane, []).append(request)
+        self.log.setdefault(record.ordering_key, []).append(request)
         if self._world.is_tracing:
             stale = ", stale" if request.is_stale else ""
             self._world.trace("broker", f"appends {_name(request)}{stale}")

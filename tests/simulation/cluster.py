@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from django_outbox.message.record import Lane
+from django_outbox.message.record import OrderingKey
 from django_outbox.relay.settings import DispatchSettings
 
 from .cluster_promises import ClusterPromises
@@ -35,7 +35,7 @@ EARLIEST = 2.0
 class ClusterWriters(LedgerWriters):
     """Their rows name the cluster, and the time by its database."""
 
-    def _insert(self, lanes: list[Lane]) -> Row:
+    def _insert(self, ordering_keys: list[OrderingKey]) -> Row:
         cluster = self._world
         time = cluster.table.clock()
         if cluster.weather.by_hand and self._dice.random() < TIMELESS:
@@ -44,7 +44,7 @@ class ClusterWriters(LedgerWriters):
         elif self._dice.random() < cluster.weather.begun_early:
             cluster.count("row of an old transaction")
             time -= self._dice.uniform(0.0, EARLIEST)
-        row = super()._insert(lanes)
+        row = super()._insert(ordering_keys)
         row.record = row.record._replace(
             cluster_id=cluster.number, created_at=str(time)
         )
@@ -65,7 +65,7 @@ class ClusterProcess(RememberedProcess):
         cluster = self.world
         return replace(
             super()._settings(),
-            here=cluster.number,
+            this_cluster=cluster.number,
             quiet=cluster.plan.maximum_delay,
         )
 

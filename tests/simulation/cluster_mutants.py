@@ -24,9 +24,9 @@ _may_take = ClusterTable.may_take
 # Whose turn it is.
 
 
-def rank_is_ignored(origin: int, here: int, count: int) -> int:
+def rank_is_ignored(origin: int, this_cluster: int, count: int) -> int:
     """Let all others take over at once after one delay."""
-    return int(origin != here)
+    return int(origin != this_cluster)
 
 
 def only_the_next_one_takes_over(self: ClusterTable, record: Record) -> bool:
@@ -83,17 +83,17 @@ def foreign_ids_close_gaps(self: Gaps, ids: Sequence[int]) -> None:
     self._gaps = [
         rest
         for gap in self._gaps
-        for rest in self._split(gap, ids, stride=self._stride)
+        for rest in self._split(gap, ids, id_increment=self._id_increment)
     ]
 
 
 def foreign_failure_hides_own_rows(self: InFlight, record: Record) -> int:
-    """Look for a lane's rows from the failed id on, although it is another's."""
+    """Look for a key's rows from the failed id on, although it is another's."""
     return record.id
 
 
 def rows_shown_meanwhile_are_forgotten(self: Relay, record: Record) -> bool:
-    """Pass over what is shown of a blocked lane, and do not look for it again."""
+    """Pass over what is shown of a blocked key, and do not look for it again."""
     return (record.topic, record.key) in self.blocked
 
 
@@ -127,7 +127,7 @@ MUTANTS: Final = named(
         Mutant(Relay, "sweep", sweep_finds_what_is_known, "graceful"),
         Mutant(
             ClusterConnection,
-            "stride",
+            "id_increment",
             ids_in_strides_of_another_ring,
             "graceful",
             is_property=True,

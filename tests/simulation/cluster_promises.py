@@ -18,7 +18,7 @@ from django_outbox.events import (
     LeaderRefreshed,
     LeaderRevoked,
 )
-from django_outbox.message.record import Lane, Record
+from django_outbox.message.record import OrderingKey, Record
 
 from .promises import Promises
 from .remembered import RememberedPromises
@@ -95,11 +95,11 @@ class ClusterPromises(RememberedPromises):
         if self._world.plan.is_pipelined:
             self.check_earlier(process, record)
             return
-        first = table.first_of_origin(record.lane, origin)
+        first = table.first_of_origin(record.ordering_key, origin)
         if not self._may_go(record, first):
             self._break(
                 "P-BARRIER",
-                f"{process.name} produces {record.id} of {record.lane} "
+                f"{process.name} produces {record.id} of {record.ordering_key} "
                 f"while cluster {origin}'s first row there is {first}",
             )
 
@@ -161,12 +161,12 @@ class ClusterPromises(RememberedPromises):
         since = cluster.time() - TAKEN
         if table.left_at > since:
             return
-        waiting: set[tuple[int, Lane]] = set()
+        waiting: set[tuple[int, OrderingKey]] = set()
         for id, row in sorted(table.rows.items()):
             record, age = row.record, table.clock() - float(row.record.created_at)
             rank = (cluster.number - record.cluster_id) % cluster.plan.clusters
             is_due = age > rank * cluster.plan.maximum_delay + TAKEN
-            source = record.cluster_id, record.lane
+            source = record.cluster_id, record.ordering_key
             if not is_due or source in waiting:
                 waiting.add(source)
             elif rank and table.arrived_at[id] < since:
@@ -202,7 +202,7 @@ class ClustersPromises(Promises):
             self._break("P-PHANTOM", f"row {record.id} was never committed")
         sent = [
             earlier.record.id
-            for earlier in self._world.broker.log.get(record.lane, ())
+            for earlier in self._world.broker.log.get(record.ordering_key, ())
             if earlier.record.cluster_id == record.cluster_id
             and earlier.producer.process.world is sender
         ]
@@ -211,13 +211,14 @@ class ClustersPromises(Promises):
         if record.id < newest and not is_repeat:
             if not request.is_stale:
                 self._break(
-                    "P-REWIND", f"{record.id} of {record.lane} comes after {newest}"
+                    "P-REWIND",
+                    f"{record.id} of {record.ordering_key} comes after {newest}",
                 )
             self._figure("stale duplicates")
 
     def _check_order(self) -> None:
         """P-ORDER: within each origin."""
-        for lane, requests in self._world.broker.log.items():
+        for ordering_key, requests in self._world.broker.log.items():
             for cluster in self._world.clusters:
                 firsts = list(
                     dict.fromkeys(
@@ -227,7 +228,7 @@ class ClustersPromises(Promises):
                     )
                 )
                 if firsts != sorted(firsts):
-                    what = f"{lane} of cluster {cluster.number}: {firsts}"
+                    what = f"{ordering_key} of cluster {cluster.number}: {firsts}"
                     self._break("P-ORDER", f"first deliveries of {what}")
 
     def check_duplicates(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from django_outbox.message.record import Held, Lane, Record, Sweep
+from django_outbox.message.record import KeyToRead, OrderingKey, Record, Sweep
 from django_outbox.relay import takeover
 
 from .remembered import RememberedConnection, RememberedTable
@@ -84,22 +84,23 @@ class ClusterTable(RememberedTable):
         rows = (self.rows[id].record for id in self._order if id <= record.id)
         eligible = takeover.eligible(
             (
-                takeover.Aged(row.id, row.cluster_id, row.lane, self.age(row))
+                takeover.Aged(row.id, row.cluster_id, row.ordering_key, self.age(row))
                 for row in rows
-                if row.lane == record.lane and row.cluster_id == record.cluster_id
+                if row.ordering_key == record.ordering_key
+                and row.cluster_id == record.cluster_id
             ),
-            here=self._cluster.number,
+            this_cluster=self._cluster.number,
             count=plan.clusters,
             maximum_delay=plan.maximum_delay,
         )
         return bool(eligible) and eligible[-1].id == record.id
 
-    def first_of_origin(self, lane: Lane, origin: int) -> int | None:
+    def first_of_origin(self, ordering_key: OrderingKey, origin: int) -> int | None:
         """Return the lowest id of a key, of those that one cluster has written."""
         ids = (
             id
             for id in self._order
-            if (record := self.rows[id].record).lane == lane
+            if (record := self.rows[id].record).ordering_key == ordering_key
             and record.cluster_id == origin
         )
         return next(ids, None)
@@ -119,19 +120,19 @@ class ClusterConnection(RememberedConnection):
     """One thread's view of the table; it tells the judge what was read when."""
 
     @property
-    def stride(self) -> int:  # type: ignore[override]
+    def id_increment(self) -> int:  # type: ignore[override]
         return self._world.plan.clusters
 
     def page(
         self,
         position: int,
         gaps: Sequence[tuple[int, int]],
-        held: Sequence[Held] = (),
+        keys_to_read: Sequence[KeyToRead] = (),
         *,
         limit: int,
     ) -> list[Record]:
         asked_at = self._world.time()
-        records = super().page(position, gaps, held, limit=limit)
+        records = super().page(position, gaps, keys_to_read, limit=limit)
         self._world.promises.on_read(self._process, records, asked_at)
         return records
 

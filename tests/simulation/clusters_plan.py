@@ -75,7 +75,7 @@ def make_clusters_plan(seed: int, delivery: str) -> ClustersPlan:
         "faults": faults,
         "nodes": dice.choice((1, 2, 2)),
         "writers": min(plan.writers, 2),
-        "lanes": min(plan.lanes, 4),
+        "keys": min(plan.keys, 4),
         "rows": max(5, plan.rows // clusters),
         "backlog": plan.backlog // clusters,
         "trouble": max(plan.trouble, *(f.at + f.duration for f in faults)),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from django_outbox.exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
-from django_outbox.message.record import Failure, Held, Record, Sweep
+from django_outbox.message.record import Failure, KeyToRead, Record, Sweep
 
 from .timing import LOCK_TIMEOUT, STATEMENT_TIMEOUT
 
@@ -41,8 +41,8 @@ class Connection:
             self._process.sleep(self._world.dice.uniform(0.0, 0.03))
         return records
 
-    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
-        names = [lane for lane, _ in lanes]
+    def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
+        names = [key for key, _ in keys]
         self._execute("reset", lambda: self._table.reset(leader_id, names))
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:

@@ -28,7 +28,7 @@ def _freeze(world: World, node: Node, seconds: float) -> None:
 def _stall(world: World, node: Node, seconds: float) -> None:
     """Starve one thread of a process."""
     if (process := node.process) is not None:
-        threads = (process.elect, process.mark, process.dispatch, process.settle)
+        threads = (process.elect, process.read, process.dispatch, process.settle)
         world.dice.choice(threads).stall(seconds)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django_outbox.message.record import Held, Record, Sweep
+from django_outbox.message.record import KeyToRead, Record, Sweep
 
 from .connection import Connection
 
@@ -12,18 +12,18 @@ from .connection import Connection
 class UnmarkedConnection(Connection):
     """One thread's view of the table; it blocks that thread only."""
 
-    stride = 1
+    id_increment = 1
 
     def page(
         self,
         position: int,
         gaps: Sequence[tuple[int, int]],
-        held: Sequence[Held] = (),
+        keys_to_read: Sequence[KeyToRead] = (),
         *,
         limit: int,
     ) -> list[Record]:
         records = self._execute(
-            "page", lambda: self._table.page(position, gaps, held, limit=limit)
+            "page", lambda: self._table.page(position, gaps, keys_to_read, limit=limit)
         )
         if records and self._world.dice.random() < 0.5:
             # They take their time to arrive, and much goes on meanwhile.
@@ -42,9 +42,12 @@ class UnmarkedConnection(Connection):
 class LedgerConnection(UnmarkedConnection):
     """What the ledger relay asks of it."""
 
-    def lanes(self, held: Sequence[Held], position: int, *, limit: int) -> list[Record]:
+    def rows_of_keys(
+        self, keys: Sequence[KeyToRead], position: int, *, limit: int
+    ) -> list[Record]:
         return self._execute(
-            "lanes", lambda: self._table.lanes(held, position, limit=limit)
+            "rows_of_keys",
+            lambda: self._table.rows_of_keys(keys, position, limit=limit),
         )
 
     def history(self) -> str:

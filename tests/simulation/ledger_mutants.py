@@ -11,17 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from django_outbox.exceptions import ProducerBroken
-from django_outbox.message.record import Held, Record, Settlement
+from django_outbox.message.record import KeyToRead, Record
 from django_outbox.relay.gaps import Gaps
+from django_outbox.relay.lease import Trust
 from django_outbox.relay.ledger import ledger_relay
-from django_outbox.relay.ledger.blocked_keys import Holds
+from django_outbox.relay.ledger.blocked_keys import BlockedKeys
 from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher, Stage
 from django_outbox.relay.ledger.ledger_relay import LedgerRelay
 from django_outbox.relay.ledger.ports import Fault, Ledger
 from django_outbox.relay.ports import Term
-from django_outbox.relay.settler import Settler
-from django_outbox.relay.trust import Trust
-from django_outbox.relay.work_queue import MAX_OUTSTANDING
+from django_outbox.relay.settler import Attempt, Settler
 from tests.fakes.outbox import Row
 from tests.fakes.transactor import Transactor
 
@@ -36,7 +35,7 @@ _carry = SimulatedTransactions.send
 _compare = LedgerDispatcher._compare
 _page = UnmarkedConnection.page
 _set_aside = LedgerRelay._set_aside
-_settle = Settler.settle
+_advance = Settler.advance
 
 
 # The ledger.
@@ -45,7 +44,7 @@ _settle = Settler.settle
 def purge_before_the_commit(self: LedgerDispatcher, term: Term, now: float) -> bool:
     """Purge what is about to be sent."""
     batch, _ = self.relay.next_batch()
-    if batch and now >= self._send_at and self._outstanding < MAX_OUTSTANDING:
+    if batch and now >= self._send_at and self._queue.has_room:
         self.relay.inherit(batch, term.leader_id)
         self._hand_over()
     return _send(self, term, now)
@@ -131,9 +130,9 @@ def forget_gaps_of_prepared_writers(
 ) -> None:
     """Take a transaction that changes its name for one that has ended."""
     for gap in self._gaps:
-        if gap.suspects is None:
-            gap.suspects = writers
-        elif gap.suspects.isdisjoint(writers):
+        if gap.open_writers is None:
+            gap.open_writers = writers
+        elif gap.open_writers.isdisjoint(writers):
             gap.is_last_look = True
 
 
@@ -146,14 +145,14 @@ def gaps_and_page_in_two_snapshots(
     self: UnmarkedConnection,
     position: int,
     gaps: Sequence[tuple[int, int]],
-    held: Sequence[Held] = (),
+    keys_to_read: Sequence[KeyToRead] = (),
     *,
     limit: int,
 ) -> list[Record]:
     """Read the gaps first, then what lies behind the position."""
     late = _page(self, 2**62, gaps, limit=limit) if gaps else []
     self._process.sleep(0.002)
-    return (late + _page(self, position, [], held, limit=limit))[:limit]
+    return (late + _page(self, position, [], keys_to_read, limit=limit))[:limit]
 
 
 def purged_rows_come_back(self: LedgerRelay, record: Record) -> bool:
@@ -161,16 +160,16 @@ def purged_rows_come_back(self: LedgerRelay, record: Record) -> bool:
     return record.id in self._known
 
 
-def purge_given_up(self: Settler, settlement: Settlement) -> None:
+def purge_given_up(self: Settler, attempt: Attempt) -> None:
     """Take a purge for done when the table does not answer."""
-    _settle(self, settlement)
-    settlement.purged = len(settlement.acknowledged)
+    _advance(self, attempt)
+    attempt.purged = len(attempt.settlement.acknowledged)
 
 
 # Records that fail.
 
 
-def followers_overtake(self: Holds, record: Record) -> bool:
+def followers_overtake(self: BlockedKeys, record: Record) -> bool:
     """Send what follows a record that could not be sent."""
     return False
 
@@ -180,14 +179,19 @@ def neighbours_are_guilty(fault: Fault) -> bool:
     return True
 
 
-def lane_is_held_from_the_failed_record_on(
-    self: LedgerRelay, parked: set[int], held: Mapping[Any, int]
+def key_is_blocked_from_the_failed_record_on(
+    self: LedgerRelay, parked: set[int], keys_to_read: Mapping[Any, int]
 ) -> None:
-    """Drop what stands before a failed record in its lane, too."""
-    lows = {lane: self.holds.lanes[lane].low for lane in held}
-    _set_aside(self, parked, held)
-    for lane in held:
-        self.holds.lanes[lane].low = max(lows[lane], held[lane])
+    """Drop what stands before a failed record in its key, too."""
+    lows = {
+        ordering_key: self.blocked_keys.by_key[ordering_key].low
+        for ordering_key in keys_to_read
+    }
+    _set_aside(self, parked, keys_to_read)
+    for ordering_key in keys_to_read:
+        self.blocked_keys.by_key[ordering_key].low = max(
+            lows[ordering_key], keys_to_read[ordering_key]
+        )
 
 
 # Failovers.
@@ -235,16 +239,19 @@ MUTANTS: Final = named(
         ),
         Mutant(Transactor, "is_current", old_epochs_are_taken, "zombie"),
         Mutant(Trust, "__call__", leads_whatever_the_clock_says, "process"),
-        Mutant(Gaps, "suspect", forget_gaps_at_once, "graceful"),
-        Mutant(Gaps, "suspect", forget_gaps_of_prepared_writers, "graceful"),
+        Mutant(Gaps, "note_writers", forget_gaps_at_once, "graceful"),
+        Mutant(Gaps, "note_writers", forget_gaps_of_prepared_writers, "graceful"),
         Mutant(Gaps, "shown", bare_cursor, "graceful"),
         Mutant(UnmarkedConnection, "page", gaps_and_page_in_two_snapshots, "graceful"),
         Mutant(LedgerRelay, "_is_known", purged_rows_come_back, "database"),
-        Mutant(Settler, "settle", purge_given_up, "database"),
-        Mutant(Holds, "passes", followers_overtake, "poison"),
+        Mutant(Settler, "advance", purge_given_up, "database"),
+        Mutant(BlockedKeys, "passes", followers_overtake, "poison"),
         Mutant(ledger_relay, "_is_certain", neighbours_are_guilty, "poison"),
         Mutant(
-            LedgerRelay, "_set_aside", lane_is_held_from_the_failed_record_on, "poison"
+            LedgerRelay,
+            "_set_aside",
+            key_is_blocked_from_the_failed_record_on,
+            "poison",
         ),
         Mutant(LedgerTable, "_owned", rows_known_by_their_ids, "failover"),
         Mutant(LedgerConnection, "history", timelines_are_the_same, "failover"),

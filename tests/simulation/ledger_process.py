@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher
-from django_outbox.relay.ledger.page_reader import Finder
+from django_outbox.relay.ledger.page_reader import PageReader
 from django_outbox.relay.settler import Settler
 
 from . import timing
@@ -19,13 +19,12 @@ class LedgerProcess(Process):
         self.settler = Settler(
             outbox=LedgerConnection(self), on_parked=lambda *_: None, clock=self.clock
         )
-        self.marker = Finder(table=LedgerConnection(self), clock=self.clock)
+        self.reader = PageReader(table=LedgerConnection(self), clock=self.clock)
         self.producer = SimulatedTransactions(self)
         self.dispatcher = LedgerDispatcher(
             timing.ledger_settings(self.world.plan),
-            leadership=self.leadership,
+            lease=self._lease(self.reader.outage, self.settler.outage),
             transactions=self.producer,
-            post=self._post(),
-            outages=(self.marker.outage, self.settler.outage),
+            queue=self.queue,
             clock=self.preempted_clock,
         )

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from django_outbox.events import Event, LeaderAcquired, LeaderRefreshed
-from django_outbox.message.record import Lane, Record
+from django_outbox.message.record import OrderingKey, Record
 
 from .promises import Promises
 
@@ -31,7 +31,7 @@ class LedgerPromises(Promises):
         super().__init__(world)
         self._seen: Counter[str] = Counter()
         """How often the log shows each message id."""
-        self._newest: dict[Lane, int] = {}
+        self._newest: dict[OrderingKey, int] = {}
         """The last message id of each key that was shown for the first time."""
         self._terms: dict[str | None, int] = {}
         """Leader ids in the order of their terms."""
@@ -65,10 +65,10 @@ class LedgerPromises(Promises):
             self._figure("came back after a failover")
             return
         self._logged_at[record.id] = self._world.time()
-        newest = self._newest.get(record.lane, 0)
+        newest = self._newest.get(record.ordering_key, 0)
         if int(message_id) < newest:
             self._break("P-ORDER", f"{_name(record)} comes after {newest}")
-        self._newest[record.lane] = int(message_id)
+        self._newest[record.ordering_key] = int(message_id)
 
     def on_purge(self, leader_id: str, record: Record) -> None:
         """P-PURGE: what is purged is in the log."""

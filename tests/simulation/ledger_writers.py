@@ -7,7 +7,7 @@ in two phases; and somebody inserts rows with ids of his own.
 
 from __future__ import annotations
 
-from django_outbox.message.record import Lane
+from django_outbox.message.record import OrderingKey
 
 from .table import Row
 from .writers import Writers
@@ -30,7 +30,7 @@ class LedgerWriters(Writers):
     def _draw_id(self) -> int:
         return self._world.table.draw_id()
 
-    def _end(self, lanes: list[Lane], rows: list[Row]) -> None:
+    def _end(self, ordering_keys: list[OrderingKey], rows: list[Row]) -> None:
         world = self._world
         assert isinstance(rows, _Rows), "from _begin_rows"
         names, _ = world.table.writers()
@@ -40,9 +40,9 @@ class LedgerWriters(Writers):
             former, rows.name = rows.name, world.table.lock(is_prepared=True)
             world.table.roll_back(former)
             pause = self._dice.uniform(0.05, 0.4)
-            world.time.after(pause, lambda: self._end(lanes, rows))
+            world.time.after(pause, lambda: self._end(ordering_keys, rows))
             return
-        super()._end(lanes, rows)
+        super()._end(ordering_keys, rows)
         if self._dice.random() < world.weather.by_hand:
             self._insert_by_hand()
 

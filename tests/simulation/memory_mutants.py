@@ -27,16 +27,16 @@ def remember_across_leader_ids(self: MemoryMarks, leader_id: str) -> None:
     """Go on where the former leader id has been."""
 
 
-def blocked_lanes_are_forgotten(
-    self: MemoryMarks, leader_id: str, lanes: object
+def blocked_keys_are_forgotten(
+    self: MemoryMarks, leader_id: str, ordering_keys: object
 ) -> None:
-    """Leave the rows of a lane that failed to the next leader id."""
+    """Leave the rows of a key that failed to the next leader id."""
 
 
-def reset_lanes_end_with_their_first_page(
+def reset_keys_end_with_their_first_page(
     self: MemoryMarks, end: int, position: int
 ) -> None:
-    """Take a lane for shown although the page was cut before its end."""
+    """Take a key for shown although the page was cut before its end."""
     self._again.clear()
 
 
@@ -64,17 +64,15 @@ def _of_memory(mutants: Iterable[Mutant]) -> Iterable[Mutant]:
 _OWN: Final = _of_memory(
     (
         Mutant(MemoryMarks, "_follow", remember_across_leader_ids, "database"),
-        Mutant(MemoryMarks, "reset", blocked_lanes_are_forgotten, "broker"),
-        Mutant(
-            MemoryMarks, "_advance", reset_lanes_end_with_their_first_page, "poison"
-        ),
+        Mutant(MemoryMarks, "reset", blocked_keys_are_forgotten, "broker"),
+        Mutant(MemoryMarks, "_advance", reset_keys_end_with_their_first_page, "poison"),
         Mutant(MemoryMarks, "mark", nothing_is_swept, "graceful"),
     )
 )
 _SHARED: Final = _of_memory(
     (
-        Mutant(Gaps, "suspect", forget_gaps_at_once, "graceful"),
-        Mutant(Gaps, "suspect", forget_gaps_of_prepared_writers, "graceful"),
+        Mutant(Gaps, "note_writers", forget_gaps_at_once, "graceful"),
+        Mutant(Gaps, "note_writers", forget_gaps_of_prepared_writers, "graceful"),
         Mutant(Gaps, "shown", bare_cursor, "graceful"),
         Mutant(Gaps, "shown", oldest_gaps_are_dropped, "database"),
         Mutant(UnmarkedConnection, "page", gaps_and_page_in_two_snapshots, "graceful"),

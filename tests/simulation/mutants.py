@@ -15,22 +15,26 @@ from django_outbox.election.neli import Neli
 from django_outbox.election.ports import Heartbeat
 from django_outbox.election.term import LeaderTerm
 from django_outbox.exceptions import DeliveryFailed
-from django_outbox.message.record import Lane, Record, Settlement
+from django_outbox.message.record import OrderingKey, Record
+from django_outbox.relay.lease import Trust
 from django_outbox.relay.mpr.barrier import Relay
 from django_outbox.relay.mpr.dispatcher import Dispatcher
 from django_outbox.relay.mpr.inflight import InFlight
 from django_outbox.relay.ports import Term
-from django_outbox.relay.settler import Settler, Write
-from django_outbox.relay.trust import Trust
+from django_outbox.relay.settlement import Settled, Settlement
+from django_outbox.relay.settler import Attempt, Settler, Write
+from django_outbox.relay.work_queue import WorkQueue
 
 from .mutant import Mutant, named
 from .table import Row, Table
 
 _heard = Neli.heard
 _confirmed = Neli.confirmed
-_begin_drain = Dispatcher.begin_drain
+_begin_drain = WorkQueue.begin_drain
+_follow = Dispatcher._follow
 _reported = Relay.reported
-_settle = Settler.settle
+_advance = Settler.advance
+_outcome = Attempt.settled
 _settled = Relay.settled
 
 
@@ -78,7 +82,9 @@ def mark_by_bare_cursor(self: Table, leader_id: str, limit: int) -> list[Record]
     return [self.rows[id].record for id in page]
 
 
-def keys_not_reset(self: Table, leader_id: str, lanes: Sequence[Lane]) -> int:
+def keys_not_reset(
+    self: Table, leader_id: str, ordering_keys: Sequence[OrderingKey]
+) -> int:
     """Leave the marks of a failed key in the table."""
     return 0
 
@@ -90,7 +96,7 @@ def barrier_down_at_the_ack(self: InFlight, records: Sequence[Record]) -> None:
     """Let the next record of a key go before the last one is purged."""
     for record in records:
         del self.unreported[record.id]
-        key = self._keys[record.lane]
+        key = self._keys[record.ordering_key]
         if key.waiting:
             key.unsettled += 1
             self._ready.append(key.waiting.popleft())
@@ -112,18 +118,22 @@ def blocked_keys_are_produced(self: Relay, records: Sequence[Record]) -> None:
     self._flying.enqueue(records)
 
 
-def followers_stay(self: InFlight, lane: Lane) -> int:
+def followers_stay(self: InFlight, ordering_key: OrderingKey) -> int:
     """Keep the marked followers of a failed record."""
     return 0
 
 
-def led_again_after_a_stand_down(self: Dispatcher, term: Term, now: float) -> Term:
+def led_again_after_a_stand_down(
+    self: Dispatcher, term: Term | None, now: float
+) -> Term | None:
     """Go on under an id whose lease is extended just after its end."""
-    self.relay._flying_id = ""
-    return term
+    self._lease.stood_down("")
+    if self.relay.leader_id is None:
+        self.relay._flying_id = ""
+    return _follow(self, term, now)
 
 
-def no_drain(self: Dispatcher, term: Term) -> None:
+def no_drain(self: WorkQueue[Any, Any], term: Term) -> None:
     """Hand over without waiting for what is in flight, as goharvest does."""
     _begin_drain(self, term)
     self._drained.set()
@@ -133,10 +143,10 @@ def producer_outlives_its_term(self: Dispatcher) -> None:
     """Keep a producer that should be discarded."""
 
 
-def settled_without_the_table(self: Settler, settlement: Settlement) -> None:
+def settled_without_the_table(self: Settler, attempt: Attempt) -> None:
     """Give a settlement up when the table does not answer."""
-    _settle(self, settlement)
-    settlement.purged = len(settlement.acknowledged)
+    _advance(self, attempt)
+    attempt.purged = len(attempt.settlement.acknowledged)
 
 
 def acts_without_a_look(self: Trust, leader_id: str) -> bool:
@@ -149,27 +159,27 @@ def rows_taken_twice(self: InFlight, records: Sequence[Record]) -> bool:
     return False
 
 
-def purged_rows_return(self: Relay, settlement: Settlement, *, now: float) -> None:
+def purged_rows_return(
+    self: Relay, settled: Settled, *, now: float
+) -> Settlement | None:
     """Forget what was purged while a mark was under way."""
-    _settled(self, settlement, now=now)
+    rest = _settled(self, settled, now=now)
     self._gone.clear()
+    return rest
 
 
-def unanswered_purge_is_trusted(
-    self: Settler, settlement: Settlement, rest: Settlement
-) -> int:
+def unanswered_purge_is_trusted(self: Settler, attempt: Attempt) -> int:
     """Take rows that a repeated purge misses for the first try's work."""
-    asked = settlement.acknowledged
-    purged = self._outbox.purge(settlement.leader_id, asked) if asked else 0
-    return len(asked) if settlement.is_uncertain else purged
+    asked, is_repeated = attempt.settlement.acknowledged, hasattr(attempt, "tried")
+    attempt.tried = True  # type: ignore[attr-defined]
+    purged = self._outbox.purge(attempt.settlement.leader_id, asked) if asked else 0
+    return len(asked) if is_repeated else purged
 
 
-def unparked_rows_are_passed(self: Settler, settlement: Settlement) -> float | None:
+def unparked_rows_are_passed(self: Attempt) -> Settled:
     """Take every row that was to be parked for parked."""
-    retry_at = _settle(self, settlement)
-    if settlement.parked is not None:
-        settlement.parked = len(settlement.poisoned)
-    return retry_at
+    self.parked = len(self.parked_failures)
+    return _outcome(self)
 
 
 def locked_rows_delay_their_settlement(
@@ -204,15 +214,15 @@ MUTANTS: Final = named(
         Mutant(Relay, "force_remark", no_force_remark, "database"),
         Mutant(Relay, "marked", blocked_keys_are_produced, "broker"),
         Mutant(InFlight, "drop_followers", followers_stay, "broker"),
-        Mutant(Dispatcher, "_unused", led_again_after_a_stand_down, "group"),
-        Mutant(Dispatcher, "begin_drain", no_drain, "graceful"),
+        Mutant(Dispatcher, "_follow", led_again_after_a_stand_down, "group"),
+        Mutant(WorkQueue, "begin_drain", no_drain, "graceful"),
         Mutant(Dispatcher, "_discard_producer", producer_outlives_its_term, "broker"),
-        Mutant(Settler, "settle", settled_without_the_table, "database"),
+        Mutant(Settler, "advance", settled_without_the_table, "database"),
         Mutant(Trust, "__call__", acts_without_a_look, "process"),
         Mutant(InFlight, "holds_any", rows_taken_twice, "database"),
         Mutant(Relay, "settled", purged_rows_return, "database"),
         Mutant(Settler, "_purge", unanswered_purge_is_trusted, "database"),
-        Mutant(Settler, "settle", unparked_rows_are_passed, "poison"),
+        Mutant(Attempt, "settled", unparked_rows_are_passed, "poison"),
         Mutant(Settler, "_move_locked", locked_rows_delay_their_settlement, "rows"),
         Mutant(Settler, "_write_parts", refused_rows_count_as_an_outage, "rows"),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from django_outbox.exceptions import DeliveryFailed
-from django_outbox.message.record import Lane, Record
+from django_outbox.message.record import OrderingKey, Record
 from django_outbox.relay.mpr.barrier import Relay
 from django_outbox.relay.mpr.dispatcher import Dispatcher
 from django_outbox.relay.mpr.inflight import InFlight
@@ -19,7 +19,7 @@ _recall = InFlight.recall
 
 
 def keys_go_before_their_partition_is_proven(
-    self: InFlight, record: Record, lane: Lane, key: object
+    self: InFlight, record: Record, ordering_key: OrderingKey, key: object
 ) -> bool:
     """Send all records of a key at once to a partition that is coming up."""
     return not self._is_apart(record)
@@ -75,7 +75,7 @@ MUTANTS: Final = {
             Mutant(InFlight, "recall", recalled_in_reverse, "broker"),
             Mutant(InFlight, "recall", recalled_without_what_was_under_way, "broker"),
             Mutant(Relay, "restart", blocked_keys_are_recalled, "poison"),
-            Mutant(Dispatcher, "_unused", led_again_after_a_stand_down, "process"),
+            Mutant(Dispatcher, "_follow", led_again_after_a_stand_down, "process"),
         )
     ).items()
 }

@@ -280,7 +280,7 @@ class Plan:
     weather: Weather
     faults: tuple[Fault, ...]
     nodes: int
-    lanes: int
+    keys: int
     writers: int
     rows: int
     backlog: int
@@ -305,7 +305,7 @@ class Plan:
         head = (
             f"seed {self.seed}, {self.delivery}, profile {self.profile}: "
             f"{self.nodes} nodes, "
-            f"{self.writers} writers, {self.rows} rows on {self.lanes} keys, "
+            f"{self.writers} writers, {self.rows} rows on {self.keys} keys, "
             f"W {self.max_in_flight}, batch {self.mark_batch}, "
             f"poison {'parks' if self.parks_poison else 'blocks its key'}"
         )
@@ -340,7 +340,7 @@ def make_plan(seed: int, delivery: str) -> Plan:
         weather=profile.weather,
         faults=tuple(faults),
         nodes=nodes,
-        lanes=dice.randint(1, 6),
+        keys=dice.randint(1, 6),
         writers=dice.randint(1, 4),
         rows=rows,
         backlog=dice.choice((0, rows // 3, rows // 2)),

@@ -18,14 +18,15 @@ from django_outbox.election.neli import State
 from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event
 from django_outbox.exceptions import DatabaseError
-from django_outbox.message.record import Claim, Settlement
+from django_outbox.relay.availability import Availability
+from django_outbox.relay.lease import Lease, Trust
 from django_outbox.relay.mpr.dispatcher import TABLE_WAIT, Dispatcher
 from django_outbox.relay.mpr.marker import Marker
 from django_outbox.relay.ports import Producer, Term
 from django_outbox.relay.settings import DispatchSettings
-from django_outbox.relay.settler import Settler
-from django_outbox.relay.trust import Trust
-from django_outbox.relay.work_queue import Post
+from django_outbox.relay.settlement import Settlement
+from django_outbox.relay.settler import Attempt, Settler
+from django_outbox.relay.work_queue import WorkQueue
 
 from . import timing
 from .connection import Connection
@@ -73,11 +74,11 @@ class Process:
         self.producer: SimulatedProducer | None = None
         self._stop_by = inf
         self._is_abandoned = False
-        self._claims: deque[Claim] = deque()
+        self._requests: deque[Any] = deque()
         self._inbox: deque[Settlement] = deque()
         self._assemble()
         self.elect = Loop(self, self._elect)
-        self.mark = Loop(self, self._mark)
+        self.read = Loop(self, self._read)
         self.dispatch = Loop(self, self._dispatch)
         self.settle = Loop(self, self._settle)
         for loop in (self.settle, self.dispatch, self.elect):
@@ -99,27 +100,37 @@ class Process:
         self.leadership = Preempted(self.elector.leadership, self)
         self._extend = self.elector.leadership.extend
         vars(self.elector.leadership)["extend"] = self._preempted_extend
+        self.queue: WorkQueue[Any, Any] = WorkQueue(
+            read=self._request, settle=self._submit, wake=self._wake
+        )
         self._assemble_relay()
         # A pause between this look and the act is what a freeze is for.
         trust = Trust(self.elector.leadership, self.clock)
-        self.dispatcher._is_trusted = trust
+        self.dispatcher._lease.is_trusted = trust
 
     def _assemble_relay(self) -> None:
         self.settler = Settler(
             outbox=self.connect(), on_parked=lambda *_: None, clock=self.clock
         )
-        self.marker = Marker(
+        self.reader = Marker(
             outbox=self.connect(),
             is_trusted=Trust(self.elector.leadership, self.clock),
             clock=self.clock,
         )
         self.dispatcher = Dispatcher(
             self._settings(),
-            leadership=self.leadership,
+            lease=self._lease(self.reader.outage, self.settler.outage),
             make_producer=self._make_producer,
-            post=self._post(),
-            outages=(self.marker.outage, self.settler.outage),
+            queue=self.queue,
             clock=self.preempted_clock,
+        )
+
+    def _lease(self, *outages: Availability) -> Lease:
+        return Lease(
+            self.leadership,
+            clock=self.preempted_clock,
+            outages=outages,
+            deadline=timing.DATABASE_DEADLINE,
         )
 
     def _settings(self) -> DispatchSettings:
@@ -237,32 +248,28 @@ class Process:
 
     def _settle(self) -> float:
         while self._inbox:
-            settlement = self._inbox.popleft()
-            while (retry_at := self.settler.settle(settlement)) is not None:
+            attempt = Attempt(self._inbox.popleft())
+            while (retry_at := self.settler.advance(attempt)) is not None:
                 self.sleep(retry_at - self.clock())
                 if self._is_abandoned:
                     return inf
-            self.dispatcher.answer(settlement)
+            self.queue.put_settled(attempt.settled())
         return inf
 
-    def _mark(self) -> float:
-        while self._claims:
-            claim = self._claims.popleft()
-            self.marker.carry_out(claim)
-            self.dispatcher.claimed(claim)
+    def _read(self) -> float:
+        while self._requests:
+            request = self._requests.popleft()
+            self.queue.put_page(self.reader.carry_out(request))
         return inf
 
     # What the parts call back, as in `HarvesterThreads`.
 
-    def _post(self) -> Post[Any]:
-        return Post(claim=self._claim, submit=self._submit, wake=self._wake)
-
     def _wake(self) -> None:
         self.dispatch.wake()
 
-    def _claim(self, claim: Claim) -> None:
-        self._claims.append(claim)
-        self.mark.wake()
+    def _request(self, request: Any) -> None:
+        self._requests.append(request)
+        self.read.wake()
 
     def _submit(self, settlement: Settlement) -> None:
         self._inbox.append(settlement)
@@ -271,10 +278,10 @@ class Process:
     def _barrier(self, term: Term) -> None:
         time = self.world.time
         deadline = time() + min(timing.DRAIN_TIMEOUT, self._stop_by - time())
-        self.dispatcher.begin_drain(term)
-        while not self.dispatcher.is_drained and time() < deadline:
+        self.queue.begin_drain(term)
+        while not self.queue.is_drained and time() < deadline:
             self.sleep(0.004)
-        self.world.promises.on_drain(self, is_drained=self.dispatcher.is_drained)
+        self.world.promises.on_drain(self, is_drained=self.queue.is_drained)
 
     def _publish(self, event: Event) -> None:
         if not self.is_dead:

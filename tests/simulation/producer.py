@@ -18,8 +18,8 @@ from django_outbox.exceptions import (
     ProducerQueueFull,
     RecordPoisoned,
 )
-from django_outbox.message.record import Lane, Record
-from django_outbox.relay.ports import Settled
+from django_outbox.message.record import OrderingKey, Record
+from django_outbox.relay.ports import Report
 
 from .broker import Request
 from .timing import DELIVERY_TIMEOUT, SPEED
@@ -38,16 +38,16 @@ class SimulatedProducer:
         self.process = process
         self.serial = process.world.broker.next_serial()
         self._world = process.world
-        self._waiting: dict[Request, Settled] = {}
+        self._waiting: dict[Request, Report] = {}
         self._ready: list[tuple[Request, DeliveryFailed | None]] = []
         self._fault: ProducerBroken | None = None
         self._is_pipelined = process.world.plan.is_pipelined
-        self._last: dict[Lane, Request] = {}
+        self._last: dict[OrderingKey, Request] = {}
 
     # The port.
 
     def produce(
-        self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
+        self, record: Record, leader_id: str, settled: Report, *, alone: bool = False
     ) -> None:
         world, weather = self._world, self._world.weather
         world.promises.on_act(self.process, leader_id, f"produces {record.id}")
@@ -69,9 +69,9 @@ class SimulatedProducer:
             is_alone=alone,
         )
         if self._is_pipelined and not alone:
-            request.follows = self._last.get(record.lane)
+            request.follows = self._last.get(record.ordering_key)
             request.is_ordered = True
-            self._last[record.lane] = request
+            self._last[record.ordering_key] = request
         if world.is_tracing:
             world.trace(self.process.name, f"produces {record.id} of {record.key}")
         self._waiting[request] = settled

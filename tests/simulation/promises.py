@@ -99,11 +99,11 @@ class Promises:
 
     def on_produce(self, process: Process, record: Record) -> None:
         """P-BARRIER: its row is the first of its key in the table."""
-        first = self._world.table.first_of(record.lane)
+        first = self._world.table.first_of(record.ordering_key)
         if not self._may_go(record, first):
             self._break(
                 "P-BARRIER",
-                f"{process.name} produces {record.id} of {record.lane} "
+                f"{process.name} produces {record.id} of {record.ordering_key} "
                 f"while the first row there is {first}",
             )
 
@@ -116,12 +116,13 @@ class Promises:
         self._logged_at.setdefault(record.id, self._world.time())
         if record.id not in self._world.table.committed:
             self._break("P-PHANTOM", f"row {record.id} was never committed")
-        log = self._world.broker.log.get(record.lane, ())
+        log = self._world.broker.log.get(record.ordering_key, ())
         newest = max((earlier.record.id for earlier in log), default=record.id)
         if record.id < newest:
             if not request.is_stale:
                 self._break(
-                    "P-REWIND", f"{record.id} of {record.lane} comes after {newest}"
+                    "P-REWIND",
+                    f"{record.id} of {record.ordering_key} comes after {newest}",
                 )
             self._figure("stale duplicates")
 
@@ -204,10 +205,10 @@ class Promises:
         self.check_isolation()
 
     def _check_order(self) -> None:
-        for lane, requests in self._world.broker.log.items():
+        for ordering_key, requests in self._world.broker.log.items():
             firsts = list(dict.fromkeys(r.record.id for r in requests))
             if firsts != sorted(firsts):
-                self._break("P-ORDER", f"first deliveries of {lane}: {firsts}")
+                self._break("P-ORDER", f"first deliveries of {ordering_key}: {firsts}")
 
     def _sent(self) -> Iterable[Request]:
         """Return all that is in the log."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from django_outbox.message.record import Held, Record, Sweep
+from django_outbox.message.record import KeyToRead, Record, Sweep
 from django_outbox.relay.memory_marks import MemoryMarks
 
 from .broker import Broker, Request
@@ -63,19 +63,19 @@ class RememberedTable(Table):
         self,
         position: int,
         gaps: Sequence[tuple[int, int]],
-        held: Sequence[Held],
+        keys_to_read: Sequence[KeyToRead],
         *,
         limit: int,
     ) -> list[Record]:
-        low = min((low for _, low in held), default=0)
-        lanes = {lane for lane, _ in held}
+        low = min((low for _, low in keys_to_read), default=0)
+        ordering_keys = {key for key, _ in keys_to_read}
         return self._first(
             lambda record: (
                 self.is_mine(record)
                 and (
                     record.id > position
                     or any(first <= record.id <= last for first, last in gaps)
-                    or (record.id >= low and record.lane in lanes)
+                    or (record.id >= low and record.ordering_key in ordering_keys)
                 )
             ),
             limit,
@@ -86,7 +86,7 @@ class RememberedTable(Table):
             lambda record: (
                 self.is_left(record, position)
                 and record.id not in sweep.known
-                and record.lane not in sweep.passed
+                and record.ordering_key not in sweep.passed
             ),
             limit,
         )
@@ -126,8 +126,8 @@ class MarkedInMemory:
         self._world.promises.on_act(self._process, leader_id, "marks")
         return self._marks.mark(leader_id, limit=limit, sweep=sweep)
 
-    def reset(self, leader_id: str, lanes: Sequence[Held]) -> None:
-        self._marks.reset(leader_id, lanes)
+    def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
+        self._marks.reset(leader_id, keys)
 
 
 class RememberedConnection(MarkedInMemory, UnmarkedConnection):
@@ -149,19 +149,20 @@ class RememberedPromises(Promises):
     def check_earlier(self, process: Process, record: Record) -> None:
         """Check that all earlier rows of its key are logged, or under way."""
         world = self._world
-        logged = {r.record.id for r in world.broker.log.get(record.lane, ())}
+        logged = {r.record.id for r in world.broker.log.get(record.ordering_key, ())}
         assert process.producer is not None
         under_way = process.producer.under_way()
         for id, row in world.table.rows.items():
             is_earlier = (
                 id < record.id
-                and row.record.lane == record.lane
+                and row.record.ordering_key == record.ordering_key
                 and row.record.cluster_id == record.cluster_id
             )
             if is_earlier and id not in logged and id not in under_way:
                 self._break(
                     "P-BARRIER",
-                    f"{process.name} produces {record.id} of {record.lane} before {id}",
+                    f"{process.name} produces {record.id} of {record.ordering_key}"
+                    f" before {id}",
                 )
 
 
@@ -174,19 +175,21 @@ class PipelinedPromises(RememberedPromises):
 
     def on_append(self, request: Request) -> None:
         """P-PHANTOM and P-REWIND: what comes after a later record is a repeat."""
-        log = self._world.broker.log.get(request.record.lane, ())
+        log = self._world.broker.log.get(request.record.ordering_key, ())
         if all(earlier.record.id != request.record.id for earlier in log):
             super().on_append(request)
 
     def at_end(self) -> None:
         super().at_end()
-        for lane, requests in self._world.broker.log.items():
+        for ordering_key, requests in self._world.broker.log.items():
             last: dict[int, int] = {}
             """Of each producer, the last record of this key."""
             for request in requests:
                 producer, id = request.producer.serial, request.record.id
                 if id < last.get(producer, id):
-                    self._break("P-REWIND", f"repeats of {lane} are not in order")
+                    self._break(
+                        "P-REWIND", f"repeats of {ordering_key} are not in order"
+                    )
                 last[producer] = id
 
 

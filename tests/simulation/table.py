@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django_outbox.message.record import Failure, Lane, Record
+from django_outbox.message.record import Failure, OrderingKey, Record
 
 
 @dataclass(slots=True)
@@ -48,10 +48,10 @@ class Table:
             self.rows[id] = self.committed[id] = row
             insort(self._order, id)
 
-    def first_of(self, lane: Lane) -> int | None:
+    def first_of(self, ordering_key: OrderingKey) -> int | None:
         """Return the lowest id of a key that is still in the table."""
         for id in self._order:
-            if self.rows[id].record.lane == lane:
+            if self.rows[id].record.ordering_key == ordering_key:
                 return id
         return None
 
@@ -70,8 +70,12 @@ class Table:
                     break
         return page
 
-    def reset(self, leader_id: str, lanes: Sequence[Lane]) -> int:
-        ids = [i for i, row in self.rows.items() if row.record.lane in lanes]
+    def reset(self, leader_id: str, ordering_keys: Sequence[OrderingKey]) -> int:
+        ids = [
+            i
+            for i, row in self.rows.items()
+            if row.record.ordering_key in ordering_keys
+        ]
         mine = self._marked_by(leader_id, ids)
         for row in mine:
             self._touch(row, leader_id)

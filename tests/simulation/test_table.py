@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from django_outbox.message.record import Failure, Held, Record
+from django_outbox.message.record import Failure, KeyToRead, Record
 from tests.fakes.outbox import InMemoryOutbox
 
 from .table import Row, Table
@@ -38,9 +38,9 @@ def test_the_simulated_table_agrees_with_the_contract(seed: int) -> None:
         assert table.mark(leader, limit) == reference.mark(leader, limit=limit)
 
     def reset(leader: str) -> None:
-        lane = ("t", dice.choice("xyz"))
-        table.reset(leader, [lane])
-        reference.reset(leader, [Held(lane, 0)])
+        ordering_key = ("t", dice.choice("xyz"))
+        table.reset(leader, [ordering_key])
+        reference.reset(leader, [KeyToRead(ordering_key, 0)])
 
     def purge(leader: str) -> None:
         records = some()

@@ -84,7 +84,6 @@ def dispatch_settings(plan: Plan) -> DispatchSettings:
         delivery_timeout=DELIVERY_TIMEOUT,
         busy_interval=BUSY_INTERVAL,
         idle_interval=IDLE_INTERVAL,
-        database_deadline=DATABASE_DEADLINE,
         retry=_retry_policy(plan),
     )
 
@@ -97,7 +96,6 @@ def ledger_settings(plan: Plan) -> LedgerSettings:
         delivery_timeout=DELIVERY_TIMEOUT,
         busy_interval=BUSY_INTERVAL,
         idle_interval=IDLE_INTERVAL,
-        database_deadline=DATABASE_DEADLINE,
         retry=_retry_policy(plan),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django_outbox.message.record import Lane, Record
+from django_outbox.message.record import OrderingKey, Record
 
 from .table import Row
 
@@ -33,9 +33,9 @@ class Writers:
         self._last_id = 0
         self._serial = 0
         """Counts rows, which never ends; ids may be given again."""
-        self._locked: set[Lane] = set()
+        self._locked: set[OrderingKey] = set()
         # One topic with poison leaves the keys of the other alone.
-        self._lanes = [(f"t{n % 2}", f"k{n}") for n in range(plan.lanes)]
+        self._ordering_keys = [(f"t{n % 2}", f"k{n}") for n in range(plan.keys)]
         self._pause = plan.trouble / max(1, plan.rows - plan.backlog)
 
     @property
@@ -46,7 +46,9 @@ class Writers:
     def start(self) -> None:
         """Write the backlog at once, the rest while the trouble lasts."""
         self.left -= self._world.plan.backlog
-        backlog = (self._insert(self._lanes) for _ in range(self._world.plan.backlog))
+        backlog = (
+            self._insert(self._ordering_keys) for _ in range(self._world.plan.backlog)
+        )
         self._world.table.commit(backlog)
         for _ in range(self._world.plan.writers):
             self._world.time.after(self._dice.uniform(0.0, 0.3), self._begin)
@@ -55,42 +57,52 @@ class Writers:
         """Start a transaction on one or two keys that nobody writes to."""
         if self.left <= 0:
             return
-        free = [lane for lane in self._lanes if lane not in self._locked]
+        free = [
+            ordering_key
+            for ordering_key in self._ordering_keys
+            if ordering_key not in self._locked
+        ]
         if not free:
             self._world.time.after(self._dice.uniform(0.005, 0.02), self._begin)
             return
-        lanes = self._dice.sample(free, min(len(free), self._dice.choice((1, 1, 2))))
-        self._locked.update(lanes)
+        ordering_keys = self._dice.sample(
+            free, min(len(free), self._dice.choice((1, 1, 2)))
+        )
+        self._locked.update(ordering_keys)
         self.open += 1
-        self._insert_one(lanes, self._begin_rows(), self._dice.choice((1, 1, 2, 3, 6)))
+        self._insert_one(
+            ordering_keys, self._begin_rows(), self._dice.choice((1, 1, 2, 3, 6))
+        )
 
-    def _insert_one(self, lanes: list[Lane], rows: list[Row], more: int) -> None:
+    def _insert_one(
+        self, ordering_keys: list[OrderingKey], rows: list[Row], more: int
+    ) -> None:
         if more and self.left > 0:
             self.left -= 1
-            row = self._insert(lanes)
+            row = self._insert(ordering_keys)
             if self._dice.random() < 0.1:
                 # A savepoint that is rolled back takes its row along.
                 self.rolled_back.add(row.record.id)
                 self._world.count("savepoint rolled back")
             else:
                 rows.append(row)
-            self._later(lambda: self._insert_one(lanes, rows, more - 1))
+            self._later(lambda: self._insert_one(ordering_keys, rows, more - 1))
         else:
-            self._later(lambda: self._end(lanes, rows))
+            self._later(lambda: self._end(ordering_keys, rows))
 
     def _begin_rows(self) -> list[Row]:
         """Return where a transaction keeps its rows."""
         return []
 
-    def _end(self, lanes: list[Lane], rows: list[Row]) -> None:
+    def _end(self, ordering_keys: list[OrderingKey], rows: list[Row]) -> None:
         is_committed = not self._world.is_table_away and self._dice.random() >= 0.1
         if not self._commit(rows, is_committed=is_committed):
             self.rolled_back.update(row.record.id for row in rows)
             self._world.count("transaction rolled back")
         else:
             ids = [row.record.id for row in rows]
-            self._world.trace("writer", f"commits {ids} of {lanes}")
-        self._locked.difference_update(lanes)
+            self._world.trace("writer", f"commits {ids} of {ordering_keys}")
+        self._locked.difference_update(ordering_keys)
         self.open -= 1
         self._later(self._begin)
 
@@ -104,10 +116,10 @@ class Writers:
         self._last_id += 1
         return self._last_id
 
-    def _insert(self, lanes: list[Lane]) -> Row:
+    def _insert(self, ordering_keys: list[OrderingKey]) -> Row:
         """Draw an id."""
         self._serial += 1
-        topic, key = self._dice.choice(lanes)
+        topic, key = self._dice.choice(ordering_keys)
         poison = ""
         if self._dice.random() < self._world.weather.poison:
             poison = self._dice.choice(("topic", "size"))

@@ -55,9 +55,11 @@ def test_alone_a_topic_may_be_called_like_that_of_a_second_cluster() -> None:
     Topics(ALONE).check("shop-1")
 
 
-@pytest.mark.parametrize("here", [0, 1, 2])
-def test_a_record_says_where_it_was_written_whoever_relays_it(here: int) -> None:
-    envelope = Envelope(cluster(here))
+@pytest.mark.parametrize("this_cluster", [0, 1, 2])
+def test_a_record_says_where_it_was_written_whoever_relays_it(
+    this_cluster: int,
+) -> None:
+    envelope = Envelope(cluster(this_cluster))
     said = [
         dict(envelope.headers(record(1)._replace(cluster_id=origin), "leader"))
         for origin in (0, 1, 2, 7)

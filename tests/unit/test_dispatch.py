@@ -15,23 +15,24 @@ from django_outbox.exceptions import (
     ProducerQueueFull,
 )
 from django_outbox.message.record import (
-    Claim,
     Failure,
-    Held,
-    Lane,
+    KeyToRead,
+    OrderingKey,
     Record,
-    Settlement,
     Sweep,
 )
 from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.availability import Availability
+from django_outbox.relay.lease import Lease, Trust
 from django_outbox.relay.mpr.dispatcher import REPORT_WAIT, TABLE_WAIT, Dispatcher
+from django_outbox.relay.mpr.mark_request import MarkedPage, MarkRequest
 from django_outbox.relay.mpr.marker import Marker
 from django_outbox.relay.polling import SWEEP_INTERVAL
-from django_outbox.relay.ports import Settled
+from django_outbox.relay.ports import Report
 from django_outbox.relay.settings import DispatchSettings
-from django_outbox.relay.trust import Trust
-from django_outbox.relay.work_queue import Post
+from django_outbox.relay.settlement import Settlement
+from django_outbox.relay.work_queue import WorkQueue
+from tests.fakes.settling import settled
 from tests.unit.samples import record
 
 
@@ -66,7 +67,7 @@ class Table:
     def __init__(self) -> None:
         self.rows: dict[int, Record] = {}
         self.marks: dict[int, str] = {}
-        self.resets: list[Lane] = []
+        self.resets: list[OrderingKey] = []
         self.sweeps: list[Sweep] = []
         self.is_away = False
         self.is_locked = False
@@ -82,12 +83,12 @@ class Table:
         self.marks.update(dict.fromkeys(mine, leader_id))
         return [self.rows[i] for i in mine]
 
-    def reset(self, leader_id: str, held: Sequence[Held]) -> None:
+    def reset(self, leader_id: str, keys_to_read: Sequence[KeyToRead]) -> None:
         self.ping()
-        lanes = [lane for lane, _ in held]
-        self.resets += lanes
+        ordering_keys = [key for key, _ in keys_to_read]
+        self.resets += ordering_keys
         for i, row in self.rows.items():
-            if row.lane in lanes and self.marks.get(i) == leader_id:
+            if row.ordering_key in ordering_keys and self.marks.get(i) == leader_id:
                 del self.marks[i]
 
     def ping(self) -> None:
@@ -116,7 +117,7 @@ class Producer:
 
     def __init__(self) -> None:
         self.sent: list[int] = []
-        self.flying: list[tuple[Record, Settled]] = []
+        self.flying: list[tuple[Record, Report]] = []
         self.acknowledged: set[int] = set()
         """Ids that the next poll acknowledges."""
         self.refuse: Exception | None = None
@@ -124,7 +125,7 @@ class Producer:
         self.is_closed = False
 
     def produce(
-        self, record: Record, leader_id: str, settled: Settled, *, alone: bool = False
+        self, record: Record, leader_id: str, settled: Report, *, alone: bool = False
     ) -> None:
         if self.refuse is not None:
             raise self.refuse
@@ -133,15 +134,15 @@ class Producer:
 
     def report(self, error: DeliveryFailed | None = None) -> None:
         flying, self.flying = self.flying, []
-        for one, settled in flying:
-            settled(one, error)
+        for one, report in flying:
+            report(one, error)
 
     def poll(self, timeout: float) -> int:
         self.waits.append(timeout)
         acknowledged = [(o, s) for o, s in self.flying if o.id in self.acknowledged]
         self.flying = [(o, s) for o, s in self.flying if o.id not in self.acknowledged]
-        for one, settled in acknowledged:
-            settled(one, None)
+        for one, report in acknowledged:
+            report(one, None)
         return len(acknowledged)
 
     def purge(self) -> None:
@@ -162,7 +163,7 @@ class Bench:
     table: Table = field(default_factory=Table)
     producers: list[Producer] = field(default_factory=list)
     submitted: list[Settlement] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
+    requests: list[MarkRequest] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -171,6 +172,11 @@ class Bench:
             outbox=self.table,
             is_trusted=Trust(self.leadership, self.clock),
             clock=self.clock,
+        )
+        self.queue = WorkQueue[MarkRequest, MarkedPage](
+            read=self.requests.append,
+            settle=self.submitted.append,
+            wake=lambda: self.wakes.append(self.now),
         )
         self.dispatcher = Dispatcher(
             DispatchSettings(
@@ -182,17 +188,16 @@ class Bench:
                 delivery_timeout=5.0,
                 busy_interval=0.01,
                 idle_interval=0.1,
-                database_deadline=5.0,
                 retry=retry,
             ),
-            leadership=self.leadership,
-            make_producer=self.make_producer,
-            post=Post(
-                claim=self.claims.append,
-                submit=self.submitted.append,
-                wake=lambda: self.wakes.append(self.now),
+            lease=Lease(
+                self.leadership,
+                clock=self.clock,
+                outages=(self.marker.outage, Availability()),
+                deadline=5.0,
             ),
-            outages=(self.marker.outage, Availability()),
+            make_producer=self.make_producer,
+            queue=self.queue,
             clock=self.clock,
         )
 
@@ -207,27 +212,24 @@ class Bench:
         self.table.rows.update({row.id: row for row in rows})
 
     def step(self, *, after: float = 0.2) -> None:
-        """Do a round, and another one for each claim that it makes."""
+        """Do a round, and another one for each request that it makes."""
         self.now += after
         self.dispatcher.step()
-        while self.claims:
+        while self.requests:
             self.carry_out()
             self.dispatcher.step()
 
     def carry_out(self) -> None:
-        claim = self.claims.pop()
-        self.marker.carry_out(claim)
-        self.dispatcher.claimed(claim)
+        self.queue.put_page(self.marker.carry_out(self.requests.pop()))
 
     def settle(self) -> None:
         """Carry out all settlements, as a table without faults would."""
         submitted = self.submitted.copy()
         self.submitted.clear()
         for settlement in submitted:
-            settlement.purged = len(settlement.acknowledged)
             for row in settlement.acknowledged:
                 del self.table.rows[row.id]
-            self.dispatcher.answer(settlement)
+            self.queue.put_settled(settled(settlement))
 
 
 @pytest.fixture
@@ -320,8 +322,8 @@ def test_keys_whose_reset_found_the_lease_over_are_found_under_a_new_id(
     bench.dispatcher.step()
     bench.now += 1.0
     bench.dispatcher.step()
-    (claim,) = bench.claims
-    assert [("t", "a")] == [lane for lane, _ in claim.lanes]
+    (request,) = bench.requests
+    assert [("t", "a")] == [key for key, _ in request.keys]
 
     term = bench.leadership.term
     bench.leadership.term = Term(trusted_until=bench.now)
@@ -340,14 +342,14 @@ def test_a_drain_produces_no_more_and_ends_when_all_is_settled(bench: Bench) -> 
     bench.step()
     assert bench.leadership.term is not None
 
-    bench.dispatcher.begin_drain(bench.leadership.term)
+    bench.queue.begin_drain(bench.leadership.term)
     bench.producers[0].report()
     bench.step()
-    assert not bench.dispatcher.is_drained
+    assert not bench.queue.is_drained
     bench.settle()
     bench.step()
 
-    assert bench.dispatcher.is_drained
+    assert bench.queue.is_drained
     assert [1] == bench.producers[0].sent
     assert not bench.producers[0].is_closed
 
@@ -355,13 +357,13 @@ def test_a_drain_produces_no_more_and_ends_when_all_is_settled(bench: Bench) -> 
 def test_a_drain_holds_when_the_leader_id_is_refreshed_meanwhile(bench: Bench) -> None:
     bench.step()
     assert bench.leadership.term is not None
-    bench.dispatcher.begin_drain(bench.leadership.term)
+    bench.queue.begin_drain(bench.leadership.term)
     bench.leadership.refresh("id-1", reason="a race", now=bench.now)
     bench.stash(record(1))
 
     bench.step()
 
-    assert bench.dispatcher.is_drained
+    assert bench.queue.is_drained
     assert [] == bench.producers
 
 
@@ -507,29 +509,29 @@ def test_behind_a_producer_that_breaks_nothing_more_is_produced(bench: Bench) ->
     assert bench.dispatcher.relay.queued == 0
 
 
-def test_no_second_claim_is_made_while_one_is_out(bench: Bench) -> None:
+def test_no_second_request_is_made_while_one_is_out(bench: Bench) -> None:
     bench.dispatcher.step()
     bench.now += 1.0
     bench.dispatcher.step()
 
-    assert 1 == len(bench.claims)
+    assert 1 == len(bench.requests)
 
 
 def test_marks_for_an_id_that_has_ended_are_not_produced(bench: Bench) -> None:
     bench.stash(record(1))
     bench.dispatcher.step()
-    claim = bench.claims.pop()
-    bench.marker.carry_out(claim)
+    request = bench.requests.pop()
+    page = bench.marker.carry_out(request)
     bench.leadership.term = Term(leader_id="id-9", acquired_at=2.0)
 
-    bench.dispatcher.claimed(claim)
+    bench.queue.put_page(page)
     bench.step()
 
     assert {1: "id-9"} == bench.table.marks
     assert [1] == bench.producers[0].sent
 
 
-def test_a_claim_that_comes_too_late_writes_nothing(bench: Bench) -> None:
+def test_a_request_that_comes_too_late_writes_nothing(bench: Bench) -> None:
     bench.stash(record(1))
     bench.dispatcher.step()
     bench.now = 11.0
@@ -539,7 +541,7 @@ def test_a_claim_that_comes_too_late_writes_nothing(bench: Bench) -> None:
     assert {} == bench.table.marks
 
 
-def test_while_a_claim_is_out_it_is_waited_for_and_not_a_report(bench: Bench) -> None:
+def test_while_a_request_is_out_it_is_waited_for_and_not_a_report(bench: Bench) -> None:
     bench.stash(record(1))
     bench.step()
     (producer,) = bench.producers
@@ -548,22 +550,22 @@ def test_while_a_claim_is_out_it_is_waited_for_and_not_a_report(bench: Bench) ->
 
     bench.now += 0.2
     bench.dispatcher.step()
-    assert len(bench.claims) == 1
+    assert len(bench.requests) == 1
     assert bench.dispatcher.step() == TABLE_WAIT
     assert producer.waits[-1] == 0
 
 
-def test_a_drain_waits_for_a_claim_that_is_out(bench: Bench) -> None:
+def test_a_drain_waits_for_a_request_that_is_out(bench: Bench) -> None:
     bench.dispatcher.step()
     assert bench.leadership.term is not None
-    bench.dispatcher.begin_drain(bench.leadership.term)
+    bench.queue.begin_drain(bench.leadership.term)
     bench.dispatcher.step()
-    assert not bench.dispatcher.is_drained
+    assert not bench.queue.is_drained
 
     bench.carry_out()
     bench.dispatcher.step()
 
-    assert bench.dispatcher.is_drained
+    assert bench.queue.is_drained
 
 
 def test_marks_in_memory_are_swept_but_for_what_is_in_hand() -> None:
@@ -598,21 +600,21 @@ def test_marks_in_the_table_are_not_swept() -> None:
 # Nudges.
 
 
-def test_a_nudge_looks_at_once_whatever_the_pace_says(bench: Bench) -> None:
+def test_a_commit_looks_at_once_whatever_the_pace_says(bench: Bench) -> None:
     bench.step()
     bench.stash(record(1, "a"))
     bench.step(after=0.0)
     assert bench.producers == []
 
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
     bench.step(after=0.0)
 
     assert [1] == bench.producers[0].sent
 
 
-def test_a_nudge_is_one_look_and_the_pace_goes_on(bench: Bench) -> None:
+def test_a_commit_is_one_look_and_the_pace_goes_on(bench: Bench) -> None:
     bench.step()
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
     bench.step(after=0.0)
     bench.stash(record(1, "a"))
 
@@ -623,83 +625,74 @@ def test_a_nudge_is_one_look_and_the_pace_goes_on(bench: Bench) -> None:
     assert [1] == bench.producers[0].sent
 
 
-def test_a_nudge_while_a_claim_is_out_makes_one_more(bench: Bench) -> None:
+def test_a_commit_while_a_request_is_out_makes_one_more(bench: Bench) -> None:
     bench.now += 0.2
     bench.dispatcher.step()
-    claim = bench.claims.pop()
-    bench.marker.carry_out(claim)
+    request = bench.requests.pop()
+    page = bench.marker.carry_out(request)
 
     bench.stash(record(1, "a"))
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
     bench.dispatcher.step()
-    assert bench.claims == []
-    bench.dispatcher.claimed(claim)
+    assert bench.requests == []
+    bench.queue.put_page(page)
     bench.step(after=0.0)
 
     assert [1] == bench.producers[0].sent
 
 
-def test_a_nudge_is_not_used_up_by_a_sweep() -> None:
+def test_a_commit_is_not_used_up_by_a_sweep() -> None:
     bench = Bench(marks_in_memory=True)
     bench.step()
     bench.now += 2 * SWEEP_INTERVAL
-    bench.dispatcher._pace.look_at = bench.now + 1.0
+    bench.dispatcher._schedule.read_at = bench.now + 1.0
     bench.stash(record(1, "a"))
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
     bench.step(after=0.0)
 
     assert len(bench.table.sweeps) == 2
     assert [1] == bench.producers[0].sent
 
 
-def test_a_nudge_ends_a_rest(bench: Bench) -> None:
+def test_a_commit_ends_a_rest(bench: Bench) -> None:
     bench.step()
     bench.wakes.clear()
 
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
 
     assert bench.wakes == [bench.now]
 
 
-def test_a_nudge_is_for_the_leader_only(bench: Bench) -> None:
-    bench.leadership.term = None
-    bench.dispatcher.nudge()
-    bench.step()
-
-    assert bench.claims == []
-    assert bench.wakes == []
-
-
-def test_a_nudge_during_a_drain_looks_at_nothing(bench: Bench) -> None:
+def test_a_commit_during_a_drain_looks_at_nothing(bench: Bench) -> None:
     bench.step()
     assert bench.leadership.term is not None
-    bench.dispatcher.begin_drain(bench.leadership.term)
-    bench.dispatcher.nudge()
+    bench.queue.begin_drain(bench.leadership.term)
+    bench.queue.read_now()
 
     assert bench.dispatcher.step() == pytest.approx(0.1)
-    assert bench.claims == []
+    assert bench.requests == []
 
 
-def test_a_nudge_does_not_shorten_the_pause_after_an_error(bench: Bench) -> None:
+def test_a_commit_does_not_shorten_the_pause_after_an_error(bench: Bench) -> None:
     bench.table.is_away = True
     bench.step()
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
 
     assert bench.dispatcher.step() > 0.0
-    assert bench.claims == []
+    assert bench.requests == []
 
 
-def test_a_nudge_that_finds_no_room_does_not_spin(bench: Bench) -> None:
+def test_a_commit_that_finds_no_room_does_not_spin(bench: Bench) -> None:
     bench.stash(*(record(n, "a") for n in range(1, 200)))
     for _ in range(20):
         bench.step()
     assert not bench.dispatcher.relay.has_room(10)
     bench.producers[0].report()
     bench.dispatcher.step()
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
 
     assert bench.dispatcher.step() > 0.0
-    assert bench.claims == []
+    assert bench.requests == []
 
 
 @pytest.fixture

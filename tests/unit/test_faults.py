@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable, DeliveryFailed
-from django_outbox.message.record import Held
+from django_outbox.message.record import KeyToRead
 from django_outbox.testing.faults import FaultyOutbox, FaultyProducer
 from tests.fakes.outbox import InMemoryOutbox
 from tests.fakes.producer import InMemoryLog, InMemoryProducer
@@ -90,6 +90,6 @@ def test_a_table_without_faults_is_the_real_one() -> None:
     records = outbox.mark("me", limit=10)
     assert outbox.fail("me", []) == 0
     assert outbox.park("me", []) == 0
-    outbox.reset("me", [Held(("t", "k"), 1)])
+    outbox.reset("me", [KeyToRead(("t", "k"), 1)])
     assert outbox.purge("me", records) == 0
     assert outbox.faults == 0

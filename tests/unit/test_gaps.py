@@ -1,8 +1,8 @@
 """
-Rows that commit in any order are each found once, and in the order of a lane.
+Rows that commit in any order are each found once, and in the order of a key.
 
 A seeded application draws ids, commits late, prepares and rolls back; the real
-finder looks at the shipped fake of the table. A finder that forgets a gap too
+reader reads the shipped fake of the table. A reader that forgets a gap too
 soon fails the same check.
 """
 
@@ -14,8 +14,8 @@ from random import Random
 import pytest
 
 from django_outbox.relay.gaps import MAX_GAPS, Gaps
-from django_outbox.relay.ledger.page_reader import Finder
-from django_outbox.relay.ledger.ports import Look
+from django_outbox.relay.ledger.page_reader import PageReader
+from django_outbox.relay.ledger.page_request import PageRequest
 from tests.fakes.unmarked import InMemoryTransaction, InMemoryUnmarked
 
 
@@ -45,15 +45,15 @@ def test_a_row_that_shows_in_a_gap_splits_it() -> None:
     assert gaps.position == 9
 
 
-def test_a_gap_waits_for_each_of_its_suspects() -> None:
+def test_a_gap_waits_for_each_of_its_open_writers() -> None:
     gaps = Gaps()
     gaps.shown([2])
-    gaps.suspect(frozenset({"a", "b"}), is_one_prepared=False)
-    gaps.suspect(frozenset({"b", "c"}), is_one_prepared=False)
+    gaps.note_writers(frozenset({"a", "b"}), is_one_prepared=False)
+    gaps.note_writers(frozenset({"b", "c"}), is_one_prepared=False)
     gaps.shown([])
     assert gaps.ranges == [(1, 1)]
 
-    gaps.suspect(frozenset({"c"}), is_one_prepared=False)
+    gaps.note_writers(frozenset({"c"}), is_one_prepared=False)
     assert gaps.ranges == [(1, 1)]
     assert not gaps.are_waiting
     gaps.shown([])
@@ -61,16 +61,16 @@ def test_a_gap_waits_for_each_of_its_suspects() -> None:
     assert gaps.ranges == []
 
 
-def test_whoever_writes_when_a_gap_is_first_asked_about_is_a_suspect() -> None:
+def test_a_transaction_open_when_a_gap_is_first_checked_is_a_writer() -> None:
     gaps = Gaps()
     gaps.shown([2])
     gaps.shown([])
 
     assert gaps.ranges == [(1, 1)]
-    gaps.suspect(frozenset(), is_one_prepared=False)
+    gaps.note_writers(frozenset(), is_one_prepared=False)
     gaps.shown([])
     assert gaps.ranges == [(1, 1)]
-    gaps.suspect(frozenset(), is_one_prepared=False)
+    gaps.note_writers(frozenset(), is_one_prepared=False)
     gaps.shown([])
     assert gaps.ranges == []
 
@@ -79,12 +79,12 @@ def test_no_gap_is_given_up_while_somebody_is_prepared() -> None:
     """Such a transaction may have gone by another name before."""
     gaps = Gaps()
     gaps.shown([2])
-    gaps.suspect(frozenset({"3/1"}), is_one_prepared=False)
-    gaps.suspect(frozenset({"-1/7"}), is_one_prepared=True)
+    gaps.note_writers(frozenset({"3/1"}), is_one_prepared=False)
+    gaps.note_writers(frozenset({"-1/7"}), is_one_prepared=True)
     gaps.shown([])
     assert gaps.ranges == [(1, 1)]
 
-    gaps.suspect(frozenset(), is_one_prepared=False)
+    gaps.note_writers(frozenset(), is_one_prepared=False)
     gaps.shown([1])
     assert gaps.ranges == []
 
@@ -92,8 +92,8 @@ def test_no_gap_is_given_up_while_somebody_is_prepared() -> None:
 def test_a_page_decides_only_what_it_has_seen() -> None:
     gaps = Gaps()
     gaps.shown([2, 9, 20])
-    gaps.suspect(frozenset(), is_one_prepared=False)
-    gaps.suspect(frozenset(), is_one_prepared=False)
+    gaps.note_writers(frozenset(), is_one_prepared=False)
+    gaps.note_writers(frozenset(), is_one_prepared=False)
     gaps.shown([5])
 
     assert gaps.ranges == [(6, 8), (10, 19)]
@@ -105,7 +105,7 @@ def test_a_page_decides_only_what_it_has_seen() -> None:
 
 def test_ids_of_other_clusters_leave_the_own_ones_between_them_in_the_gap() -> None:
     """Of three clusters, this one draws 1, 4, 7 and 10; 7 is not there yet."""
-    gaps = Gaps(stride=3)
+    gaps = Gaps(id_increment=3)
     gaps.shown([1, 4, 10])
     assert gaps.ranges == [(5, 9)]
 
@@ -145,7 +145,7 @@ def test_with_too_many_gaps_the_position_waits_for_the_open_transactions(
         found = []
         for _ in range(looks):
             reader.now += 0.06
-            found += reader.look(10)
+            found += reader.read(10)
         return found
 
     assert ids() == [3, 5]
@@ -160,12 +160,12 @@ def test_with_too_many_gaps_the_position_waits_for_the_open_transactions(
 
 
 class Application:
-    """Writers of a few lanes; one lane has one writer at a time."""
+    """Writers of a few keys; one key has one writer at a time."""
 
     def __init__(self, dice: Random) -> None:
         self.table = InMemoryUnmarked()
         self.committed: list[tuple[str, int]] = []
-        """Lane and id of each row, in the order of the commits."""
+        """Key and id of each row, in the order of the commits."""
         self._dice = dice
         self._open: dict[str, InMemoryTransaction] = {}
         self._rows: dict[str, list[int]] = {}
@@ -198,18 +198,17 @@ class Application:
 
 
 class Reader:
-    """A finder that only reads pages, so that it has to rely on its gaps."""
+    """A reader that only reads pages, so that it has to rely on its gaps."""
 
     def __init__(self, table: InMemoryUnmarked) -> None:
         self.now = 0.0
         self.found: list[tuple[str, int]] = []
-        self._finder = Finder(table=table, clock=lambda: self.now)
+        self._reader = PageReader(table=table, clock=lambda: self.now)
 
-    def look(self, limit: int) -> list[int]:
-        look = Look(run=1, limit=limit)
-        self._finder.carry_out(look)
-        self.found += [(record.key, record.id) for record in look.records]
-        return [record.id for record in look.records]
+    def read(self, limit: int) -> list[int]:
+        page = self._reader.carry_out(PageRequest(run=1, limit=limit))
+        self.found += [(record.key, record.id) for record in page.records]
+        return [record.id for record in page.records]
 
 
 def missed(seed: int) -> tuple[set[tuple[str, int]], Sequence[tuple[str, int]]]:
@@ -221,14 +220,14 @@ def missed(seed: int) -> tuple[set[tuple[str, int]], Sequence[tuple[str, int]]]:
         for _ in range(dice.randrange(4)):
             application.do_something()
         reader.now += dice.choice((0.001, 0.06))
-        reader.look(dice.choice((1, 3, 50)))
+        reader.read(dice.choice((1, 3, 50)))
     application.end()
     for _ in range(500):
         reader.now += 0.06
-        reader.look(3)
+        reader.read(3)
     found, committed = reader.found, application.committed
     for key in "abcdefgh":
-        mine = [number for lane, number in found if lane == key]
+        mine = [number for ordering_key, number in found if ordering_key == key]
         assert mine == sorted(mine), f"seed {seed}: {key} is out of order"
     return set(committed) - set(found), found
 
@@ -242,7 +241,7 @@ def test_each_row_is_found_once_in_the_order_of_its_lane(seed: int) -> None:
     assert len(found) > 50
 
 
-def test_a_finder_that_forgets_a_gap_at_once_loses_rows(
+def test_a_reader_that_forgets_a_gap_at_once_loses_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The check above can fail."""
@@ -251,26 +250,26 @@ def test_a_finder_that_forgets_a_gap_at_once_loses_rows(
         for gap in self._gaps:
             gap.is_last_look = True
 
-    monkeypatch.setattr(Gaps, "suspect", forget)
+    monkeypatch.setattr(Gaps, "note_writers", forget)
 
     assert any(missed(seed)[0] for seed in range(5))
 
 
-def test_a_finder_that_takes_prepared_for_ended_loses_rows(
+def test_a_reader_that_takes_prepared_for_ended_loses_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    suspect = Gaps.suspect
+    note_writers = Gaps.note_writers
 
     def mistake(self: Gaps, writers: frozenset[str], *, is_one_prepared: bool) -> None:
-        suspect(self, writers, is_one_prepared=False)
+        note_writers(self, writers, is_one_prepared=False)
 
-    monkeypatch.setattr(Gaps, "suspect", mistake)
+    monkeypatch.setattr(Gaps, "note_writers", mistake)
 
     assert any(missed(seed)[0] for seed in range(20))
 
 
 def test_ids_of_one_of_several_clusters_lie_apart_without_gaps() -> None:
-    gaps = Gaps(stride=3)
+    gaps = Gaps(id_increment=3)
     gaps.shown([2, 5, 8])
     assert (gaps.position, gaps.ranges) == (8, [])
 

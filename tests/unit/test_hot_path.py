@@ -2,7 +2,7 @@
 How much Python one record costs, in counts and not in seconds.
 
 At tens of thousands of records a second each function call on a record's way
-is a percent. The whole of it is real (marks in memory or the finder, dispatcher,
+is a percent. The whole of it is real (marks in memory or the page reader, dispatcher,
 relay, envelope, producer, settler); only the database and the Kafka client are
 not, and what they do is not counted. A bound that is broken says that the way
 has become longer: shorten it, or raise the bound and say why.
@@ -22,16 +22,16 @@ from django_outbox.kafka import producer as kafka_producer
 from django_outbox.kafka import transactions as kafka_transactions
 from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.availability import Availability
+from django_outbox.relay.lease import Lease, Trust
 from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher
-from django_outbox.relay.ledger.page_reader import Finder
+from django_outbox.relay.ledger.page_reader import PageReader
 from django_outbox.relay.ledger.settings import LedgerSettings
 from django_outbox.relay.memory_marks import MemoryMarks
 from django_outbox.relay.mpr.dispatcher import Dispatcher
 from django_outbox.relay.mpr.marker import Marker
 from django_outbox.relay.settings import DispatchSettings
-from django_outbox.relay.settler import Settler
-from django_outbox.relay.trust import Trust
-from django_outbox.relay.work_queue import Post
+from django_outbox.relay.settler import Attempt, Settler
+from django_outbox.relay.work_queue import WorkQueue
 from django_outbox.settings.options import OutboxSettings
 from tests.fakes.unmarked import InMemoryUnmarked
 
@@ -107,7 +107,7 @@ class Client:
 class Worker(Protocol):
     """What looks into the table."""
 
-    def carry_out(self, claim: Any) -> None: ...
+    def carry_out(self, request: Any) -> Any: ...
 
 
 class Harvest:
@@ -120,11 +120,11 @@ class Harvest:
             key = f"key-{number % KEYS}"
             self._rows.insert("t", key, "x" * 200, headers=[("kind", "test")])
         self._now = 1.0
-        self._claims: deque[Any] = deque()
+        self._requests: deque[Any] = deque()
         self._settlements: deque[Any] = deque()
-        self._post: Post[Any] = Post(
-            claim=self._claims.append,
-            submit=self._settlements.append,
+        self._queue = WorkQueue[Any, Any](
+            read=self._requests.append,
+            settle=self._settlements.append,
             wake=lambda: None,
         )
         self._table: Any = Counted(self._rows, self.statements)
@@ -143,14 +143,13 @@ class Harvest:
         while self._rows.records():
             self._now += 0.001
             self._dispatcher.step()
-            while self._claims:
-                claim = self._claims.popleft()
-                self._worker.carry_out(claim)
-                self._dispatcher.claimed(claim)
+            while self._requests:
+                request = self._requests.popleft()
+                self._queue.put_page(self._worker.carry_out(request))
             while self._settlements:
-                settlement = self._settlements.popleft()
-                self._settler.settle(settlement)
-                self._dispatcher.answer(settlement)
+                attempt = Attempt(self._settlements.popleft())
+                self._settler.advance(attempt)
+                self._queue.put_settled(attempt.settled())
 
     def _at_least_once(self) -> tuple[Worker, Dispatcher]:
         leadership: Any = Leadership()
@@ -169,37 +168,36 @@ class Harvest:
                 marks_in_memory=True,
                 busy_interval=0.01,
                 idle_interval=0.1,
-                database_deadline=5.0,
                 retry=RETRY,
             ),
-            leadership=leadership,
+            lease=self._lease(leadership, marker.outage),
             make_producer=lambda: kafka_producer.KafkaProducer(OPTIONS),
-            post=self._post,
-            outages=(marker.outage, Availability()),
+            queue=self._queue,
             clock=self._clock,
         )
 
     def _exactly_once(self) -> tuple[Worker, LedgerDispatcher]:
         leadership: Any = Leadership()
-        finder = Finder(table=self._table, clock=self._clock)
-        return finder, LedgerDispatcher(
+        reader = PageReader(table=self._table, clock=self._clock)
+        return reader, LedgerDispatcher(
             LedgerSettings(
                 page_bytes=OPTIONS.page_bytes,
                 batch=OPTIONS.TRANSACTION_BATCH,
                 delivery_timeout=5.0,
                 busy_interval=0.01,
                 idle_interval=0.1,
-                database_deadline=5.0,
                 retry=RETRY,
             ),
-            leadership=leadership,
+            lease=self._lease(leadership, reader.outage),
             transactions=kafka_transactions.KafkaTransactions(
                 OPTIONS, fencing_token=None
             ),
-            post=self._post,
-            outages=(finder.outage, Availability()),
+            queue=self._queue,
             clock=self._clock,
         )
+
+    def _lease(self, leadership: Any, outage: Availability) -> Lease:
+        return Lease(leadership, clock=self._clock, outages=(outage,), deadline=5.0)
 
     def _clock(self) -> float:
         return self._now

@@ -1,4 +1,4 @@
-"""The scoreboard: one record in flight for each lane, all others in order."""
+"""The scoreboard: one record in flight for each key, all others in order."""
 
 from __future__ import annotations
 

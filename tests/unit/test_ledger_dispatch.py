@@ -14,20 +14,23 @@ import pytest
 from django_outbox.exceptions import KafkaUnavailable, LedgerRefused
 from django_outbox.kafka import ledger_topic as ledgers
 from django_outbox.message.headers import texts
-from django_outbox.message.record import Record, Settlement
+from django_outbox.message.record import Record
 from django_outbox.message.retry import RetryPolicy
+from django_outbox.relay.lease import Lease
 from django_outbox.relay.ledger.ledger_dispatcher import (
     ABORT_PAUSE,
     OPEN_INTERVAL,
     LedgerDispatcher,
 )
-from django_outbox.relay.ledger.page_reader import Finder
-from django_outbox.relay.ledger.ports import Ledger, Look
+from django_outbox.relay.ledger.page_reader import PageReader
+from django_outbox.relay.ledger.page_request import Page, PageRequest
+from django_outbox.relay.ledger.ports import Ledger
 from django_outbox.relay.ledger.settings import LedgerSettings
 from django_outbox.relay.ledger.stage import Stage
 from django_outbox.relay.polling import SWEEP_INTERVAL
-from django_outbox.relay.settler import Settler
-from django_outbox.relay.work_queue import Post
+from django_outbox.relay.settlement import Settlement
+from django_outbox.relay.settler import Attempt, Settler
+from django_outbox.relay.work_queue import WorkQueue
 from django_outbox.settings.options import OutboxSettings
 from tests.fakes.producer import InMemoryLog, named
 from tests.fakes.transactions import InMemoryTransactions
@@ -94,7 +97,7 @@ class Cluster:
 
 
 class Bench:
-    """One process: a dispatcher with its finder and settler, which a test may hold."""
+    """A dispatcher, its page reader, and a settler that a test may stop."""
 
     def __init__(
         self,
@@ -108,14 +111,20 @@ class Bench:
         self.cluster = cluster
         self.leadership = Leadership()
         self.transactions = cluster.transactions()
-        self.looks: deque[Look] = deque()
+        self.requests: deque[PageRequest] = deque()
         self.settlements: deque[Settlement] = deque()
         self.wakes: list[float] = []
-        self.asked: list[Look] = []
+        self.asked: list[PageRequest] = []
         self.is_settling = True
-        self.finder = Finder(table=cluster.table, clock=self.clock)
+        self.reader = PageReader(table=cluster.table, clock=self.clock)
         self.settler = Settler(
             outbox=cluster.table, on_parked=lambda *_: None, clock=self.clock
+        )
+        self.attempt: Attempt | None = None
+        self.queue = WorkQueue[PageRequest, Page](
+            read=self.requests.append,
+            settle=self.settlements.append,
+            wake=lambda: self.wakes.append(self.now),
         )
         self.dispatcher = kind(
             LedgerSettings(
@@ -124,18 +133,17 @@ class Bench:
                 delivery_timeout=5.0,
                 busy_interval=0.01,
                 idle_interval=0.1,
-                database_deadline=10.0,
                 retry=RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=0),
                 **settings,
             ),
-            leadership=self.leadership,
-            transactions=self.transactions,
-            post=Post(
-                claim=self.looks.append,
-                submit=self.settlements.append,
-                wake=lambda: self.wakes.append(self.now),
+            lease=Lease(
+                self.leadership,
+                clock=self.clock,
+                outages=(self.reader.outage, self.settler.outage),
+                deadline=10.0,
             ),
-            outages=(self.finder.outage, self.settler.outage),
+            transactions=self.transactions,
+            queue=self.queue,
             clock=self.clock,
         )
 
@@ -145,16 +153,18 @@ class Bench:
     def round(self) -> float:
         """Let each thread do what there is."""
         rest = self.dispatcher.step()
-        while self.looks:
-            look = self.looks.popleft()
-            self.asked.append(look)
-            self.finder.carry_out(look)
-            self.dispatcher.claimed(look)
+        while self.requests:
+            request = self.requests.popleft()
+            self.asked.append(request)
+            self.queue.put_page(self.reader.carry_out(request))
         while self.is_settling and self.settlements:
-            settlement = self.settlements[0]
-            if self.settler.settle(settlement) is not None:
+            attempt = self.attempt or Attempt(self.settlements[0])
+            self.attempt = attempt
+            if self.settler.advance(attempt) is not None:
                 break
-            self.dispatcher.answer(self.settlements.popleft())
+            self.attempt = None
+            self.settlements.popleft()
+            self.queue.put_settled(attempt.settled())
         return rest
 
     def run(self, rounds: int = 30) -> None:
@@ -416,15 +426,15 @@ def test_a_drain_is_over_when_everything_is_purged(
     cluster.insert("a")
     bench.run()
     assert bench.leadership.term is not None
-    bench.dispatcher.begin_drain(bench.leadership.term)
+    bench.queue.begin_drain(bench.leadership.term)
     cluster.insert("b")
     bench.run()
-    assert not bench.dispatcher.is_drained
+    assert not bench.queue.is_drained
 
     bench.is_settling = True
     bench.run()
 
-    assert bench.dispatcher.is_drained
+    assert bench.queue.is_drained
     assert cluster.seen == ["a"]
     assert cluster.left == [2]
 
@@ -433,7 +443,7 @@ def test_after_a_drain_another_term_goes_on(cluster: Cluster, bench: Bench) -> N
     bench.run()
     term = bench.leadership.term
     assert term is not None
-    bench.dispatcher.begin_drain(term)
+    bench.queue.begin_drain(term)
     cluster.insert("a")
     bench.run()
     assert cluster.seen == []
@@ -534,7 +544,7 @@ def test_a_ledger_that_is_refused_is_told_once_and_tried_with_fewer_records(
     assert "the topic 'ledger' refused it" in caplog.text
 
 
-def test_a_nudge_looks_at_once_whatever_the_pace_says(
+def test_a_commit_looks_at_once_whatever_the_pace_says(
     cluster: Cluster, bench: Bench
 ) -> None:
     bench.run()
@@ -544,7 +554,7 @@ def test_a_nudge_looks_at_once_whatever_the_pace_says(
     bench.round()
     assert len(bench.asked) == looks
 
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
     bench.round()
     bench.round()
 
@@ -552,33 +562,32 @@ def test_a_nudge_looks_at_once_whatever_the_pace_says(
     assert cluster.seen == ["a"]
 
 
-def test_a_nudge_while_a_look_is_out_makes_one_more(
+def test_a_commit_while_a_request_is_out_makes_one_more(
     cluster: Cluster, bench: Bench
 ) -> None:
     bench.run()
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
     bench.dispatcher.step()
-    look = bench.looks.popleft()
-    bench.finder.carry_out(look)
+    page = bench.reader.carry_out(bench.requests.popleft())
 
     cluster.insert("a")
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
     bench.dispatcher.step()
-    assert not bench.looks
-    bench.dispatcher.claimed(look)
+    assert not bench.requests
+    bench.queue.put_page(page)
     bench.round()
     bench.round()
 
     assert cluster.seen == ["a"]
 
 
-def test_a_nudge_is_not_used_up_by_a_sweep(cluster: Cluster, bench: Bench) -> None:
+def test_a_commit_is_not_used_up_by_a_sweep(cluster: Cluster, bench: Bench) -> None:
     bench.run()
     looks = len(bench.asked)
     bench.now += 2 * SWEEP_INTERVAL
-    bench.dispatcher._pace.look_at = bench.now + 1.0
+    bench.dispatcher._schedule.read_at = bench.now + 1.0
     cluster.insert("a")
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
     for _ in range(3):
         bench.round()
 
@@ -586,16 +595,7 @@ def test_a_nudge_is_not_used_up_by_a_sweep(cluster: Cluster, bench: Bench) -> No
     assert cluster.seen == ["a"]
 
 
-def test_a_nudge_is_for_the_leader_only(bench: Bench) -> None:
-    bench.leadership.term = None
-    bench.dispatcher.nudge()
-
-    assert bench.round() == 0.1
-    assert bench.asked == []
-    assert bench.wakes == []
-
-
-def test_a_nudge_does_not_shorten_the_pause_after_an_error(
+def test_a_commit_does_not_shorten_the_pause_after_an_error(
     cluster: Cluster, bench: Bench
 ) -> None:
     bench.run()
@@ -603,7 +603,7 @@ def test_a_nudge_does_not_shorten_the_pause_after_an_error(
     bench.now += 1.0
     bench.round()
     looks = len(bench.asked)
-    bench.dispatcher.nudge()
+    bench.queue.read_now()
 
     assert bench.round() > 0.0
     assert len(bench.asked) == looks

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
-from django_outbox.message.record import Held, Record, Settlement
+from django_outbox.message.record import KeyToRead, Record
 from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.ledger.ledger_relay import LedgerRelay
-from django_outbox.relay.ledger.ports import Fault, Look
+from django_outbox.relay.ledger.page_request import Page, PageRequest
+from django_outbox.relay.ledger.ports import Fault
+from django_outbox.relay.settlement import Settlement
+from tests.fakes.settling import settled
 from tests.unit.samples import record, with_headers
 
 RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=0)
@@ -30,17 +33,30 @@ def relay_with(
     return relay
 
 
+def page(
+    records: Sequence[Record] = (),
+    *,
+    limit: int = 9,
+    keys: Sequence[KeyToRead] = (),
+    of_keys: Sequence[Record] = (),
+    unseen: int = 0,
+) -> Page:
+    """The answer to a request, without keys for the next rows."""
+    request = PageRequest(run=1, limit=0 if keys else limit, keys=keys)
+    return Page(request=request, records=records, of_keys=of_keys, unseen=unseen)
+
+
 def read(relay: LedgerRelay, *records: Record, limit: int = 100) -> None:
-    relay.begin_look()
-    relay.found(Look(run=1, limit=limit, records=list(records)), 0.0)
+    relay.begin_read()
+    relay.found(page(records, limit=limit), 0.0)
 
 
 def read_held(relay: LedgerRelay, now: float, *records: Record) -> list[int]:
-    """Look at the lanes that are due; return from which ids on."""
-    held = relay.due(now)
-    relay.begin_look()
-    relay.found(Look(run=1, held=held, found=list(records)), now)
-    return [low for _, low in held]
+    """Look at the keys that are due; return from which ids on."""
+    keys_to_read = relay.due(now)
+    relay.begin_read()
+    relay.found(page(keys=keys_to_read, of_keys=records), now)
+    return [low for _, low in keys_to_read]
 
 
 def batch_of(relay: LedgerRelay) -> list[int]:
@@ -66,8 +82,7 @@ def settle(relay: LedgerRelay, now: float = 0.0) -> Settlement:
     """Carry out what was decided."""
     settlement = relay.settlement()
     assert settlement is not None
-    settlement.purged = len(settlement.acknowledged)
-    relay.settled(settlement, now)
+    relay.settled(settled(settlement), now)
     return settlement
 
 
@@ -156,10 +171,10 @@ def test_a_row_that_is_read_twice_is_sent_once() -> None:
 def test_a_row_that_is_purged_while_a_look_is_under_way_is_not_sent_again() -> None:
     relay = relay_with(record(1))
     commit(relay)
-    relay.begin_look()
+    relay.begin_read()
     settle(relay)
 
-    relay.found(Look(run=1, limit=9, records=[record(1), record(2)]), 0.0)
+    relay.found(page([record(1), record(2)]), 0.0)
 
     assert batch_of(relay) == [2]
 
@@ -175,7 +190,7 @@ def test_what_is_committed_is_unpurged_until_the_table_says_so() -> None:
     commit(relay)
     assert ids(relay.unpurged) == [1, 2]
 
-    relay.settled(first, 0.0)
+    relay.settled(settled(first), 0.0)
     assert ids(relay.unpurged) == [2]
     settle(relay)
     assert relay.unpurged == []
@@ -207,7 +222,7 @@ def test_a_new_run_forgets_all_but_what_waits_to_be_purged() -> None:
     read(relay, *(record(n) for n in (1, 2, 3)))
     # 2 has failed, and the table has not noted it yet.
     assert batch_of(relay) == []
-    relay.settled(settlement, 0.0)
+    relay.settled(settled(settlement), 0.0)
     assert relay.in_flight == 0
 
 
@@ -281,7 +296,7 @@ def test_a_held_lane_is_due_after_its_backoff_counted_from_the_note() -> None:
 
     assert relay.due(11.9) == []
     assert [low for _, low in relay.due(12.0)] == [1]
-    assert relay.holds.retry_at == 12.0
+    assert relay.blocked_keys.retry_at == 12.0
 
 
 def test_a_held_lane_is_probed_with_one_record_and_then_follows_in_order() -> None:
@@ -309,13 +324,13 @@ def test_a_held_lane_is_read_on_from_the_first_gap() -> None:
     read_held(relay, 11.0, record(1, "a", attempts=1))
     assert commit(relay, 11.0) == [1]
 
-    held = relay.due(11.0)
+    keys_to_read = relay.due(11.0)
     found = [record(2, "a"), record(5, "a")]
-    relay.found(Look(run=1, held=held, found=found, unseen=3), 11.0)
+    relay.found(page(keys=keys_to_read, of_keys=found, unseen=3), 11.0)
 
-    assert relay.due(11.0) == [Held(("t", "a"), 3)]
-    relay.found(Look(run=1, held=held, found=[record(9, "a")], unseen=12), 11.0)
-    assert relay.due(11.0) == [Held(("t", "a"), 10)]
+    assert relay.due(11.0) == [KeyToRead(("t", "a"), 3)]
+    relay.found(page(keys=keys_to_read, of_keys=[record(9, "a")], unseen=12), 11.0)
+    assert relay.due(11.0) == [KeyToRead(("t", "a"), 10)]
 
 
 def test_a_probe_that_fails_holds_its_lane_for_longer() -> None:

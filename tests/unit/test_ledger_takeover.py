@@ -64,7 +64,9 @@ class Process(Bench):
         self.news: list[TakeoverChange] = []
         is_origin = site.number == ORIGIN
         kind = LedgerDispatcher if is_origin else TakeoverDispatcher
-        super().__init__(site, kind=kind, here=site.number, clusters=3, quiet=QUIET)
+        super().__init__(
+            site, kind=kind, this_cluster=site.number, clusters=3, quiet=QUIET
+        )
 
     def round(self) -> float:
         rest = super().round()
@@ -120,20 +122,6 @@ def test_what_is_found_is_relayed_and_purged_here(
     assert taker.news[0]._replace(leader_id="") == TakeoverChange(
         "", ORIGIN, 3, has_ended=False
     )
-
-
-def test_what_was_committed_here_is_no_reason_to_look_for_anothers(
-    other: Site, taker: Process, origin: Site
-) -> None:
-    origin.write(3, to=(other,))
-    taker.run()
-    assert taker.dispatcher.stage is Stage.RELAYING
-    taker.round()
-    looks = len(taker.asked)
-    taker.dispatcher.nudge()
-    taker.round()
-
-    assert len(taker.asked) == looks
 
 
 def test_a_takeover_ends_when_nothing_was_found_for_long(
@@ -341,14 +329,14 @@ def test_a_drain_waits_for_what_was_relayed(
     origin.write(3, to=(other,))
     taker.run()
     assert taker.leadership.term is not None
-    taker.dispatcher.begin_drain(taker.leadership.term)
+    taker.queue.begin_drain(taker.leadership.term)
     taker.run()
-    assert not taker.dispatcher.is_drained
+    assert not taker.queue.is_drained
 
     taker.is_settling = True
     taker.run()
 
-    assert taker.dispatcher.is_drained
+    assert taker.queue.is_drained
     assert other.left == []
 
 

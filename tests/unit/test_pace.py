@@ -30,7 +30,7 @@ def test_the_first_look_of_a_run_is_a_sweep() -> None:
     pace = PollSchedule(busy_interval=0.01, idle_interval=0.1)
     pace.restart()
 
-    assert pace.look_at == 0.0
+    assert pace.read_at == 0.0
     assert looked(pace, 100.0, 0)
     assert not looked(pace, 100.0, 0)
 
@@ -38,25 +38,25 @@ def test_the_first_look_of_a_run_is_a_sweep() -> None:
 def test_a_full_page_is_followed_by_the_next_at_once(pace: PollSchedule) -> None:
     looked(pace, 100.5, 10)
 
-    assert pace.look_at == 0.0
+    assert pace.read_at == 0.0
 
 
 def test_a_page_that_found_something_is_followed_soon(pace: PollSchedule) -> None:
     looked(pace, 100.5, 3, took=0.004)
 
-    assert pace.look_at == pytest.approx(100.51)
+    assert pace.read_at == pytest.approx(100.51)
 
 
 def test_an_empty_table_is_looked_at_less_and_less_often(pace: PollSchedule) -> None:
     waits = []
     for _ in range(12):
         looked(pace, 100.5, 0)
-        waits.append(round(pace.look_at - 100.5, 4))
+        waits.append(round(pace.read_at - 100.5, 4))
 
     assert waits[:3] == [0.0125, 0.0156, 0.0195]
     assert waits[-2:] == [0.1, 0.1]
     looked(pace, 100.5, 1)
-    assert pace.look_at == pytest.approx(100.51)
+    assert pace.read_at == pytest.approx(100.51)
 
 
 def test_a_sweep_follows_after_its_interval(pace: PollSchedule) -> None:
@@ -80,6 +80,6 @@ def test_after_a_sweep_that_found_some_what_is_next_comes_first_and_then_the_res
 
     assert not looked(pace, 102.0, 10)
     assert not looked(pace, 102.0, 3)
-    assert pace.look_at == 0.0
+    assert pace.read_at == 0.0
     assert looked(pace, 102.0, 0)
     assert not looked(pace, 102.0, 0)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
-from django_outbox.message.record import Held, Settlement
+from django_outbox.message.record import KeyToRead
 from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.blocked_key import NEVER
 from django_outbox.relay.mpr.barrier import READ_AHEAD, Relay
 from django_outbox.relay.poison import should_park
+from django_outbox.relay.settlement import Settlement
+from tests.fakes.settling import settled
 from tests.unit.samples import record, with_headers
 
 RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=0)
@@ -36,8 +38,7 @@ def settle(relay: Relay, *, purged: int | None = None, now: float = 0.0) -> Sett
     """Carry the pending settlement out, as a table without faults would."""
     settlement = relay.settlement()
     assert settlement is not None
-    settlement.purged = len(settlement.acknowledged) if purged is None else purged
-    relay.settled(settlement, now=now)
+    relay.settled(settled(settlement, purged=purged), now=now)
     return settlement
 
 
@@ -124,7 +125,7 @@ def test_own_records_behind_a_failed_one_of_another_cluster_are_found_again() ->
     relay.reported(foreign, POISON)
     settle(relay, now=0.0)
 
-    assert [Held(("t", "a"), 7)] == relay.due(now=1.0)
+    assert [KeyToRead(("t", "a"), 7)] == relay.due(now=1.0)
 
 
 def test_what_is_shown_of_a_blocked_lane_is_found_again() -> None:
@@ -138,7 +139,7 @@ def test_what_is_shown_of_a_blocked_lane_is_found_again() -> None:
     relay.marked([record(7, "a")])
 
     assert [] == taken(relay)
-    assert [Held(("t", "a"), 7)] == relay.due(now=1.0)
+    assert [KeyToRead(("t", "a"), 7)] == relay.due(now=1.0)
 
 
 def test_block_key_never_parks() -> None:
@@ -273,9 +274,8 @@ def test_with_marks_in_memory_a_row_that_was_gone_leads_to_no_new_leader_id() ->
     relay.reported(one, None)
     settlement = relay.settlement()
     assert settlement is not None
-    settlement.purged = 0
 
-    relay.settled(settlement, now=1.0)
+    relay.settled(settled(settlement, purged=0), now=1.0)
 
     assert not relay.must_remark
     assert relay.in_flight == 0
@@ -381,7 +381,7 @@ def test_what_lies_behind_a_failure_is_not_sent_again_before_its_retry() -> None
     assert [3] == taken(relay)
     assert relay.failed == 1
     settle(relay, now=0.0)
-    assert [Held(("t", "a"), 1)] == relay.due(now=1.0)
+    assert [KeyToRead(("t", "a"), 1)] == relay.due(now=1.0)
 
 
 def test_a_retry_waits_for_earlier_records_of_its_key() -> None:
@@ -395,7 +395,7 @@ def test_a_retry_waits_for_earlier_records_of_its_key() -> None:
     relay.reported(record(1, "a"), None)
     settle(relay)
 
-    assert [Held(("t", "a"), 2)] == relay.due(now=2.0)
+    assert [KeyToRead(("t", "a"), 2)] == relay.due(now=2.0)
 
 
 def test_a_topic_that_refuses_is_tried_apart_until_it_takes_a_record() -> None:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.message.record import Failure, Record, Settlement
-from django_outbox.relay.settler import LAST_PAUSE, MAX_PARTS, Settler
+from django_outbox.message.record import Failure, Record
+from django_outbox.relay.settlement import Settled, Settlement
+from django_outbox.relay.settler import LAST_PAUSE, MAX_PARTS, Attempt, Settler
 from django_outbox.relay.stuck_rows import StuckRows
 from tests.fakes.outbox import InMemoryOutbox
 
@@ -47,11 +48,11 @@ class Bench:
         self.table.mark(LEADER, limit=count)
         return made
 
-    def settle(self, settlement: Settlement) -> Settlement | None:
-        """Settle what the table releases; return the rest."""
-        assert self.settler.settle(settlement) is None
-        settlement.divide()
-        return settlement.rest
+    def settle(self, settlement: Settlement) -> Settled:
+        """Settle what the table releases."""
+        attempt = Attempt(settlement)
+        assert self.settler.advance(attempt) is None
+        return attempt.settled()
 
     def left(self) -> list[int]:
         return [record.id for record in self.table.records()]
@@ -69,17 +70,18 @@ def test_all_rows_but_a_locked_one_are_purged(
     bench.table.locked_ids = {4}
     settlement = Settlement(leader_id=LEADER, acknowledged=records)
 
-    rest = bench.settle(settlement)
+    outcome = bench.settle(settlement)
 
+    rest = outcome.rest
     assert rest is not None
     assert bench.left() == [4]
-    assert settlement.purged == 9
+    assert outcome.purged == 9
     assert [record.id for record in rest.acknowledged] == [4]
     for _ in range(3):
-        rest = bench.settle(rest)
+        rest = bench.settle(rest).rest
         assert rest is not None
     bench.table.locked_ids.clear()
-    assert bench.settle(rest) is None
+    assert bench.settle(rest).rest is None
     assert bench.left() == []
     assert caplog.messages == [
         "Cannot settle a row, retrying it apart: record 4: another session has "
@@ -103,12 +105,12 @@ def test_the_next_settlement_does_not_wait_for_a_lock(bench: Bench) -> None:
 def test_the_attempts_at_a_rest_are_rarer_and_rarer(bench: Bench) -> None:
     (record,) = bench.records(1)
     bench.table.refused_ids = {1}
-    rest = bench.settle(Settlement(leader_id=LEADER, acknowledged=[record]))
+    rest = bench.settle(Settlement(leader_id=LEADER, acknowledged=[record])).rest
     pauses = []
     for _ in range(8):
         assert rest is not None
         pauses.append(rest.retry_at - bench.now)
-        rest = bench.settle(rest)
+        rest = bench.settle(rest).rest
 
     assert pauses == sorted(pauses)
     assert pauses[0] < pauses[-1] == LAST_PAUSE
@@ -120,7 +122,7 @@ def test_rows_that_a_trigger_refuses_are_found_by_halves(
     records = bench.records(500)
     bench.table.refused_ids = {17, 400}
 
-    rest = bench.settle(Settlement(leader_id=LEADER, acknowledged=records))
+    rest = bench.settle(Settlement(leader_id=LEADER, acknowledged=records)).rest
 
     assert rest is not None
     assert bench.left() == [17, 400]
@@ -137,11 +139,11 @@ def test_a_row_that_a_trigger_keeps_silently_is_not_taken_for_purged(
     bench.table.kept_ids = {3}
     settlement = Settlement(leader_id=LEADER, acknowledged=records)
 
-    rest = bench.settle(settlement)
+    outcome = bench.settle(settlement)
 
-    assert rest is not None
-    assert [record.id for record in rest.acknowledged] == [3]
-    assert settlement.purged == len(settlement.acknowledged) == 4
+    assert outcome.rest is not None
+    assert [record.id for record in outcome.rest.acknowledged] == [3]
+    assert outcome.purged == len(outcome.acknowledged) == 4
 
 
 def test_a_table_that_refuses_everything_takes_a_bounded_number_of_statements(
@@ -149,23 +151,25 @@ def test_a_table_that_refuses_everything_takes_a_bounded_number_of_statements(
 ) -> None:
     records = bench.records(1000)
     bench.table.refused_ids = set(range(1, 1000))
-    rest = bench.settle(Settlement(leader_id=LEADER, acknowledged=records))
+    rest = bench.settle(Settlement(leader_id=LEADER, acknowledged=records)).rest
 
     assert len(bench.table.purges) <= MAX_PARTS + 2
     tries = 0
     while rest is not None and 1000 in bench.left():
-        rest, tries = bench.settle(rest), tries + 1
+        rest, tries = bench.settle(rest).rest, tries + 1
     assert tries < 20, "the attempts begin with the rows that were not reached"
 
 
 def test_a_table_that_is_no_longer_there_is_an_outage(bench: Bench) -> None:
     settlement = Settlement(leader_id=LEADER, acknowledged=bench.records(2))
+    attempt = Attempt(settlement)
     bench.table.is_down = True
 
-    assert bench.settler.settle(settlement) is not None
+    assert bench.settler.advance(attempt) is not None
     assert bench.settler.outage.since is not None
     bench.table.is_down = False
-    assert bench.settle(settlement) is None
+    assert bench.settler.advance(attempt) is None
+    assert attempt.settled().rest is None
     assert bench.left() == []
 
 
@@ -176,25 +180,26 @@ def test_rows_that_were_not_reached_before_an_outage_are_settled_later(
     bench.table.refused_ids = {8}
     bench.table.lost_after = 4
     settlement = Settlement(leader_id=LEADER, acknowledged=records)
-    rest = bench.settle(settlement)
+    outcome = bench.settle(settlement)
+    rest = outcome.rest
     assert rest is not None
-    assert len(settlement) + len(rest) == 8
+    assert len(outcome.acknowledged) + len(rest) == 8
     bench.table.lost_after = 10**9
     bench.table.refused_ids.clear()
 
-    assert bench.settle(rest) is None
+    assert bench.settle(rest).rest is None
     assert bench.left() == []
 
 
 def test_a_row_that_cannot_be_parked_yet_is_announced_when_it_is(bench: Bench) -> None:
     failures = [Failure(record, "CODE: poison") for record in bench.records(3)]
     bench.table.locked_ids = {2}
-    rest = bench.settle(Settlement(leader_id=LEADER, poisoned=failures))
+    rest = bench.settle(Settlement(leader_id=LEADER, poisoned=failures)).rest
     assert rest is not None
     assert bench.parked == [1, 3]
     bench.table.locked_ids.clear()
 
-    assert bench.settle(rest) is None
+    assert bench.settle(rest).rest is None
     assert bench.parked == [1, 3, 2]
 
 
@@ -202,7 +207,7 @@ def test_a_failure_that_cannot_be_noted_leaves_no_rest(bench: Bench) -> None:
     failures = [Failure(record, "CODE: not now") for record in bench.records(3)]
     bench.table.locked_ids = {2}
 
-    assert bench.settle(Settlement(leader_id=LEADER, failed=failures)) is None
+    assert bench.settle(Settlement(leader_id=LEADER, failed=failures)).rest is None
     assert [r.attempts for r in bench.table.records()] == [1, 0, 1]
 
 
@@ -212,17 +217,17 @@ def test_a_stuck_record_is_not_sent_again_under_the_next_leader_id(
     records = bench.records(3)
     bench.table.locked_ids = {2}
     settlement = Settlement(leader_id=LEADER, acknowledged=records)
-    rest = bench.settle(settlement)
-    assert rest is not None
+    outcome = bench.settle(settlement)
     stuck = StuckRows()
-    stuck.settled(settlement)
+    stuck.settled(outcome)
 
     assert [r.id for r in stuck.without(records, "next")] == [1, 3]
     assert len(stuck) == 1
+    assert outcome.rest is not None
+    rest = stuck.remarked(outcome.rest)
     assert rest.leader_id == "next"
     bench.table.locked_ids.clear()
-    bench.settle(rest)
-    stuck.settled(rest)
+    stuck.settled(bench.settle(rest))
     assert len(stuck) == 0
 
 

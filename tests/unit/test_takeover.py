@@ -19,10 +19,14 @@ from tests.unit.takeovers import CASES, IN_ORDER, Case
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_each_case_of_the_table(case: Case) -> None:
     eligible = {
-        here
-        for here in range(case.count)
+        this_cluster
+        for this_cluster in range(case.count)
         if is_due(
-            case.age, case.origin, here=here, count=case.count, maximum_delay=10.0
+            case.age,
+            case.origin,
+            this_cluster=this_cluster,
+            count=case.count,
+            maximum_delay=10.0,
         )
     }
     assert eligible == case.relayed_by
@@ -32,13 +36,13 @@ def test_each_case_of_the_table(case: Case) -> None:
 def test_a_record_waits_for_all_earlier_ones_of_its_key(
     records: list[Aged], found: list[int]
 ) -> None:
-    may_go = eligible(reversed(records), here=1, count=3, maximum_delay=10.0)
+    may_go = eligible(reversed(records), this_cluster=1, count=3, maximum_delay=10.0)
 
     assert [record.id for record in may_go] == found
 
 
 @pytest.mark.parametrize(
-    ("origin", "here", "count", "steps"),
+    ("origin", "this_cluster", "count", "steps"),
     [
         (0, 0, 1, 0),
         (0, 1, 3, 1),
@@ -49,9 +53,9 @@ def test_a_record_waits_for_all_earlier_ones_of_its_key(
     ],
 )
 def test_the_distance_goes_one_way_round(
-    origin: int, here: int, count: int, steps: int
+    origin: int, this_cluster: int, count: int, steps: int
 ) -> None:
-    assert distance(origin, here, count) == steps
+    assert distance(origin, this_cluster, count) == steps
 
 
 def test_own_records_come_first_and_then_those_that_are_waited_for_least() -> None:
@@ -80,8 +84,8 @@ def test_no_two_clusters_ever_have_the_same_delay(count: int) -> None:
     """So that one takes over, not all of the others at once."""
     for origin in (*range(count), count, count + 1, -1):
         waits = [
-            delay(origin, here=here, count=count, maximum_delay=10.0)
-            for here in range(count)
+            delay(origin, this_cluster=this_cluster, count=count, maximum_delay=10.0)
+            for this_cluster in range(count)
         ]
         assert len(set(waits)) == count
 
@@ -91,6 +95,12 @@ def test_every_record_has_somebody_who_relays_it_in_the_end(count: int) -> None:
     for origin in range(-40, 40):
         for age in (1e12, float("inf"), float("-inf")):
             assert any(
-                is_due(age, origin, here=here, count=count, maximum_delay=10.0)
-                for here in range(count)
+                is_due(
+                    age,
+                    origin,
+                    this_cluster=this_cluster,
+                    count=count,
+                    maximum_delay=10.0,
+                )
+                for this_cluster in range(count)
             )

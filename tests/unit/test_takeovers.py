@@ -14,7 +14,7 @@ def foreign(number: int, key: str = "k", *, cluster_id: int = 2) -> Record:
 
 
 def test_a_takeover_begins_with_the_first_record_of_another_cluster() -> None:
-    takeovers = Takeovers(here=0, quiet=10.0)
+    takeovers = Takeovers(this_cluster=0, quiet=10.0)
 
     takeovers.found("id", [record(1), foreign(2), foreign(5)], 100.0)
     takeovers.found("id", [foreign(8)], 101.0)
@@ -24,7 +24,7 @@ def test_a_takeover_begins_with_the_first_record_of_another_cluster() -> None:
 
 
 def test_a_takeover_ends_when_nothing_was_found_for_a_while() -> None:
-    takeovers = Takeovers(here=0, quiet=10.0)
+    takeovers = Takeovers(this_cluster=0, quiet=10.0)
     takeovers.found("id", [foreign(2)], 100.0)
     takeovers.found("id", [foreign(5)], 105.0)
     takeovers.news()
@@ -36,7 +36,7 @@ def test_a_takeover_ends_when_nothing_was_found_for_a_while() -> None:
 
 
 def test_takeovers_end_with_the_leadership() -> None:
-    takeovers = Takeovers(here=0, quiet=10.0)
+    takeovers = Takeovers(this_cluster=0, quiet=10.0)
     takeovers.found("id", [foreign(2), foreign(1, cluster_id=1)], 100.0)
     takeovers.news()
 
@@ -48,9 +48,9 @@ def test_takeovers_end_with_the_leadership() -> None:
 
 
 def test_own_records_go_before_those_of_other_clusters() -> None:
-    flying = InFlight(here=0)
+    flying = InFlight(this_cluster=0)
     flying.enqueue([foreign(2, "a"), foreign(5, "b"), record(4, "c")])
-    assert flying.foreign == 2
+    assert flying.of_others == 2
 
     taken = [*flying.take(3), *flying.take(3)]
 
@@ -58,7 +58,7 @@ def test_own_records_go_before_those_of_other_clusters() -> None:
 
 
 def test_a_follower_goes_with_the_records_of_its_own_cluster() -> None:
-    flying = InFlight(here=0)
+    flying = InFlight(this_cluster=0)
     flying.enqueue([foreign(2, "a"), record(4, "a"), foreign(5, "b")])
     (first,) = flying.take(1)
     flying.settle([first])
@@ -66,13 +66,13 @@ def test_a_follower_goes_with_the_records_of_its_own_cluster() -> None:
     (follower,) = flying.take(1)
 
     assert (first.id, follower.id) == (2, 4)
-    assert flying.foreign == 1
+    assert flying.of_others == 1
 
 
 def test_what_is_forgotten_counts_no_more() -> None:
-    flying = InFlight(here=0)
+    flying = InFlight(this_cluster=0)
     flying.enqueue([foreign(2, "a"), foreign(5, "a"), foreign(8, "b")])
 
     flying.drop_queue()
 
-    assert (flying.foreign, flying.queued) == (0, 0)
+    assert (flying.of_others, flying.queued) == (0, 0)

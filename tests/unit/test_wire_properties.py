@@ -165,7 +165,7 @@ def test_every_row_is_shown_once_in_whatever_order_rows_are_committed(
         page = [id_ for id_ in sorted(table) if any(a <= id_ <= b for a, b in ranges)]
         gaps.shown(page[:limit])
         shown += page[:limit]
-        gaps.suspect(frozenset({"a writer"}), is_one_prepared=False)
+        gaps.note_writers(frozenset({"a writer"}), is_one_prepared=False)
 
     assert sorted(shown) == sorted(order)
 

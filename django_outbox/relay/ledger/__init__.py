@@ -17,7 +17,7 @@ last committed ledger, purges the rows that it lists, and only then reads the ta
 
 ::
 
-    table ── look ──▶ buffer ── batch ──▶ one Kafka transaction ──▶ commit
+    table ── page ──▶ buffer ── batch ──▶ one Kafka transaction ──▶ commit
       ▲ (page_reader.py) (ledger_relay.py)  records + ledger           │
       │                                     first: + generation        │
       └── purge (id and message id) ◀── settlement ◀───────────────────┘
@@ -27,7 +27,7 @@ transactions:
 
 =====================  ======================================================
 ledger_dispatcher.py   checks leadership · opens (fences, reads the ledger) ·
-                       asks for rows · one transaction at a time
+                       requests pages · one transaction at a time
 page_reader.py         reads the next rows without marking them
                        (`relay/memory_marks.py`, `relay/gaps.py`)
 relay/settler.py       purges what is committed, notes and parks what failed

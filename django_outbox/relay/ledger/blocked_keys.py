@@ -1,8 +1,8 @@
 """
-Lanes that are held: a record of theirs cannot be sent, and none may overtake it.
+Blocked keys: a record of theirs cannot be sent, and none may overtake it.
 
-A lane is held when its record has failed. Its followers are skipped and stay in the
-table; when the back-off is over, the lane's first row is read and sent alone, and
+A key is blocked when its record has failed. Its followers are skipped and stay in the
+table; when the back-off is over, the key's first row is read and sent alone, and
 once it has been sent the rest follows, page by page.
 """
 
@@ -10,82 +10,89 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ...message.record import Held, Lane, Record
+from ...message.record import KeyToRead, OrderingKey, Record
 from ..blocked_key import NEVER, BlockedKey
-from .ports import Look
+from .page_request import Page
 
 
-class Holds:
-    """The held lanes of one run."""
+class BlockedKeys:
+    """The blocked keys of one run."""
 
     def __init__(self) -> None:
-        self.lanes: dict[Lane, BlockedKey] = {}
-        self._asked: dict[Lane, BlockedKey] = {}
+        self.by_key: dict[OrderingKey, BlockedKey] = {}
+        self._asked: dict[OrderingKey, BlockedKey] = {}
 
     def passes(self, record: Record) -> bool:
-        """Whether a row stays in the table, because its lane is held."""
-        hold = self.lanes.get(record.lane)
-        if hold is None:
+        """Whether a row stays in the table, because its key is blocked."""
+        blocked = self.by_key.get(record.ordering_key)
+        if blocked is None:
             return False
-        hold.low = min(hold.low, record.id)
+        blocked.low = min(blocked.low, record.id)
         return True
 
-    def due(self, now: float, *, has_room: bool) -> list[Held]:
-        """Return the lanes to read; the next look answers for them."""
+    def due(self, now: float, *, has_room: bool) -> list[KeyToRead]:
+        """Return the keys to read; the next page answers for them."""
         self._asked = {
-            lane: hold
-            for lane, hold in self.lanes.items()
-            if hold.until <= now and (hold.attempts or has_room)
+            ordering_key: blocked
+            for ordering_key, blocked in self.by_key.items()
+            if blocked.until <= now and (blocked.attempts or has_room)
         }
-        return [Held(lane, hold.low) for lane, hold in self._asked.items()]
+        return [
+            KeyToRead(ordering_key, blocked.low)
+            for ordering_key, blocked in self._asked.items()
+        ]
 
     @property
     def retry_at(self) -> float:
-        """Boot-time seconds at which the first lane is due."""
-        return min((hold.until for hold in self.lanes.values()), default=NEVER)
+        """Monotonic seconds at which the first key is due."""
+        return min((blocked.until for blocked in self.by_key.values()), default=NEVER)
 
     def found(
-        self, look: Look, now: float, is_known: Callable[[Record], bool]
+        self, page: Page, now: float, is_known: Callable[[Record], bool]
     ) -> tuple[list[Record], list[Record]]:
         """
-        Take the rows of a look that answers for held lanes.
+        Take the rows of a page that answers for blocked keys.
 
-        Returns those to try alone, and those that may follow. A lane without
-        any more is held no longer.
+        Returns those to try alone, and those that may follow. A key without
+        any more is no longer blocked.
         """
         asked, self._asked = self._asked, {}
-        rows: dict[Lane, list[Record]] = {}
-        for record in look.found:
-            rows.setdefault(record.lane, []).append(record)
+        rows: dict[OrderingKey, list[Record]] = {}
+        for record in page.of_keys:
+            rows.setdefault(record.ordering_key, []).append(record)
         probes: list[Record] = []
         followers: list[Record] = []
-        for lane, hold in asked.items():
-            # A lane that has failed since then waits for another look.
-            if self.lanes.get(lane) is not hold:
+        for ordering_key, blocked in asked.items():
+            # A key that has failed since then waits for another page.
+            if self.by_key.get(ordering_key) is not blocked:
                 continue
-            found = [record for record in rows.get(lane, ()) if record.id >= hold.low]
-            if not look.found:
-                del self.lanes[lane]
+            found = [
+                record
+                for record in rows.get(ordering_key, ())
+                if record.id >= blocked.low
+            ]
+            if not page.of_keys:
+                del self.by_key[ordering_key]
                 continue
             fresh = [record for record in found if not is_known(record)]
-            if hold.attempts and fresh:
+            if blocked.attempts and fresh:
                 probes.append(fresh[0])
-                hold.low, hold.until = fresh[0].id + 1, NEVER
+                blocked.low, blocked.until = fresh[0].id + 1, NEVER
                 continue
             followers += fresh
             # There may be more behind the last row that was read, and in gaps before.
-            hold.low, hold.until = min(look.found[-1].id + 1, look.unseen), now
+            blocked.low, blocked.until = min(page.of_keys[-1].id + 1, page.unseen), now
         return probes, followers
 
     def failed(self, record: Record) -> None:
-        """Hold a record's lane from this record on."""
-        hold = self.lanes.get(record.lane)
-        low = min(record.id, hold.low) if hold else record.id
-        self.lanes[record.lane] = BlockedKey(low, record.attempts + 1)
+        """Block a record's key from this record on."""
+        blocked = self.by_key.get(record.ordering_key)
+        low = min(record.id, blocked.low) if blocked else record.id
+        self.by_key[record.ordering_key] = BlockedKey(low, record.attempts + 1)
 
     def gone(self, records: Iterable[Record], now: float) -> None:
-        """Let the rest follow where a lane's first row was tried and has gone."""
+        """Let the rest follow where a key's first row was tried and has gone."""
         for record in records:
-            hold = self.lanes.get(record.lane)
-            if hold is not None and hold.attempts:
-                hold.attempts, hold.until = 0, now
+            blocked = self.by_key.get(record.ordering_key)
+            if blocked is not None and blocked.attempts:
+                blocked.attempts, blocked.until = 0, now

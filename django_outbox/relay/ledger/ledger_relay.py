@@ -9,15 +9,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from ...exceptions import RecordPoisoned
-from ...message.record import Failure, Held, Lane, Record, Settlement, Sweep, size_of
+from ...message.record import (
+    Failure,
+    KeyToRead,
+    OrderingKey,
+    Record,
+    Sweep,
+    size_of,
+)
 from ...message.retry import RetryPolicy
 from ..blocked_key import BlockedKey
 from ..poison import should_park
-from .blocked_keys import Holds
-from .ports import Fault, Look
+from ..settlement import Settled, Settlement
+from .blocked_keys import BlockedKeys
+from .page_request import Page
+from .ports import Fault
 
 
 class LedgerRelay:
@@ -45,11 +55,11 @@ class LedgerRelay:
 
     def forget(self) -> None:
         """Begin a run: only what waits to be purged is kept."""
-        self.holds = Holds()
-        """Lanes whose rows stay in the table for now."""
+        self.blocked_keys = BlockedKeys()
+        """Keys whose rows stay in the table for now."""
         self._buffer: deque[Record] = deque()
         self._probes: list[Record] = []
-        unpurged = [r for s in self._unpurged for r in _settled_by(s)]
+        unpurged = [r for s in self._unpurged for r in _records_of(s)]
         self._known = {record.id for record in unpurged}
         self._bytes = size_of(unpurged)
         self._seen &= self._known
@@ -63,42 +73,42 @@ class LedgerRelay:
         return sum(len(settlement) for settlement in self._unpurged)
 
     @property
-    def blocked(self) -> dict[Lane, BlockedKey]:
-        """Lanes that wait for a retry."""
-        return self.holds.lanes
+    def blocked(self) -> dict[OrderingKey, BlockedKey]:
+        """Keys that wait for a retry."""
+        return self.blocked_keys.by_key
 
     @property
     def has_room(self) -> bool:
         """Whether more rows should be read: one batch is sent, the next is read."""
         rows = len(self._buffer) + len(self._seen)
         # Each ledger lists the rows that do not leave the table.
-        rows += sum([len(s) for s in self._unpurged if s.is_apart])
+        rows += sum([len(s) for s in self._unpurged if s.is_rest])
         return rows < 2 * self._batch and self._bytes <= self._page_bytes
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is to be sent, settled or tried again."""
         at_work = self.has_work or self._unpurged or len(self._pending)
-        return not at_work and not self.holds.lanes
+        return not at_work and not self.blocked_keys.by_key
 
     # What was found.
 
-    def begin_look(self) -> None:
-        """Note what leaves the table from here on: the look may still see it."""
+    def begin_read(self) -> None:
+        """Note what leaves the table from here on: the page may still show it."""
         self._gone.clear()
 
-    def found(self, look: Look, now: float) -> None:
-        """Take the rows of a look, in the order in which they were read."""
-        probes, followers = self.holds.found(look, now, self._is_known)
+    def found(self, page: Page, now: float) -> None:
+        """Take the rows of a page, in the order in which they were read."""
+        probes, followers = self.blocked_keys.found(page, now, self._is_known)
         self._know([*probes, *followers])
         self._probes += probes
         self._buffer.extend(followers)
-        records = look.records
+        records = page.records
         known, ids = self._known, [record.id for record in records]
         if not (known.isdisjoint(ids) and self._gone.isdisjoint(ids)):
             records = [record for record in records if not self._is_known(record)]
-        if self.holds.lanes:
-            passes = self.holds.passes
+        if self.blocked_keys.by_key:
+            passes = self.blocked_keys.passes
             records = [record for record in records if not passes(record)]
         self._know(records)
         self._buffer.extend(records)
@@ -111,13 +121,13 @@ class LedgerRelay:
         """Whether this row has been read before, and was or will be settled."""
         return record.id in self._known or record.id in self._gone
 
-    def due(self, now: float) -> list[Held]:
-        """Return the held lanes to read; the next look answers for them."""
-        return self.holds.due(now, has_room=self.has_room)
+    def due(self, now: float) -> list[KeyToRead]:
+        """Return the blocked keys to read; the next page answers for them."""
+        return self.blocked_keys.due(now, has_room=self.has_room)
 
     def sweep(self) -> Sweep:
         """Tell what a sweep passes over."""
-        return Sweep(frozenset(self._known), tuple(self.holds.lanes))
+        return Sweep(frozenset(self._known), tuple(self.blocked_keys.by_key))
 
     # What to send, and what came of it.
 
@@ -160,8 +170,8 @@ class LedgerRelay:
         self._drop(len(batch))
         self._size = min(self._size * 2, self._batch)
         self._settlement(leader_id).acknowledged.extend(batch)
-        if self.holds.lanes:
-            self.holds.gone(batch, now)
+        if self.blocked_keys.by_key:
+            self.blocked_keys.gone(batch, now)
 
     def aborted(
         self, batch: Sequence[Record], faults: Sequence[Fault], leader_id: str
@@ -175,23 +185,23 @@ class LedgerRelay:
             return
         self._size = min(self._size * 2, self._batch)
         parked: set[int] = set()
-        held: dict[Lane, int] = {}
+        keys_to_read: dict[OrderingKey, int] = {}
         for fault in certain:
             record = fault.record
-            # Behind a record that holds its lane, a fault says nothing more.
-            if record.lane in held:
+            # Behind a record that holds its key, a fault says nothing more.
+            if record.ordering_key in keys_to_read:
                 continue
             self.failed += 1
             failure = Failure(record, f"{fault.error.code}: {fault.error}")
             if should_park(record, fault.error, self._retry):
                 parked.add(record.id)
                 self._settlement(leader_id).poisoned.append(failure)
-                self.holds.gone([record], 0.0)
+                self.blocked_keys.gone([record], 0.0)
             else:
-                held[record.lane] = record.id
+                keys_to_read[record.ordering_key] = record.id
                 self._settlement(leader_id).failed.append(failure)
-                self.holds.failed(record)
-        self._set_aside(parked, held)
+                self.blocked_keys.failed(record)
+        self._set_aside(parked, keys_to_read)
 
     def halve(self, batch: Sequence[Record]) -> None:
         """Take fewer records than this batch has for the next one."""
@@ -218,29 +228,31 @@ class LedgerRelay:
         self._seen.update(record.id for record in fresh)
         self._settlement(leader_id).acknowledged.extend(fresh)
 
-    def settled(self, settlement: Settlement, now: float) -> None:
-        """Take note that the table holds this settlement."""
+    def settled(self, settled: Settled, now: float) -> None:
+        """Take note that the table holds a settlement, but for its rest."""
+        settlement, rest = settled.settlement, settled.rest
         self._unpurged = [s for s in self._unpurged if s is not settlement]
-        records = list(_settled_by(settlement))
+        records = list(_records_of(settled))
         ids = [record.id for record in records]
         self._bytes -= size_of(records)
         self._known.difference_update(ids)
         self._seen.difference_update(ids)
         # A row that failed stays in the table and has to be read again.
         self._gone.update(ids)
-        self._gone.difference_update(f.record.id for f in settlement.failed)
-        if settlement.rest is not None:
+        self._gone.difference_update(f.record.id for f in settled.failed)
+        if rest is not None:
             # These rows are found again until they leave the table.
-            self._unpurged.append(settlement.rest)
-            left = _settled_by(settlement.rest)
+            self._unpurged.append(rest)
+            left = _records_of(rest)
             self._know([record for record in left if record.id not in self._known])
-        self.purged += settlement.purged or 0
-        for record, _ in settlement.failed:
-            if hold := self.holds.lanes.get(record.lane):
-                hold.until = now + self._retry.delay(hold.attempts)
+        self.purged += settled.purged
+        for record, _ in settled.failed:
+            if blocked := self.blocked_keys.by_key.get(record.ordering_key):
+                blocked.until = now + self._retry.delay(blocked.attempts)
 
     def _settlement(self, leader_id: str) -> Settlement:
-        self._pending.leader_id = leader_id
+        if self._pending.leader_id != leader_id:
+            self._pending = replace(self._pending, leader_id=leader_id)
         return self._pending
 
     def _drop(self, count: int) -> None:
@@ -251,15 +263,17 @@ class LedgerRelay:
         for _ in range(count):
             self._buffer.popleft()
 
-    def _set_aside(self, parked: set[int], held: Mapping[Lane, int]) -> None:
-        """Take parked records, and all of held lanes, out of what is to be sent."""
+    def _set_aside(
+        self, parked: set[int], keys_to_read: Mapping[OrderingKey, int]
+    ) -> None:
+        """Take parked records, and all of held keys, out of what is to be sent."""
 
         def stays(record: Record) -> bool:
             if record.id in parked:
                 return False
-            if (failed := held.get(record.lane)) is None:
+            if (failed := keys_to_read.get(record.ordering_key)) is None:
                 return True
-            self.holds.passes(record)
+            self.blocked_keys.passes(record)
             if record.id != failed:
                 # It will be read again.
                 self._known.discard(record.id)
@@ -275,9 +289,9 @@ def _is_certain(fault: Fault) -> bool:
     return not isinstance(fault.error, RecordPoisoned) or fault.error.is_certain
 
 
-def _settled_by(settlement: Settlement) -> Iterable[Record]:
-    yield from settlement.acknowledged
-    for record, _ in settlement.poisoned:
+def _records_of(settled: Settlement | Settled) -> Iterable[Record]:
+    yield from settled.acknowledged
+    for record, _ in settled.poisoned:
         yield record
-    for record, _ in settlement.failed:
+    for record, _ in settled.failed:
         yield record

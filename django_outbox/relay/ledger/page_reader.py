@@ -1,30 +1,31 @@
 """
 Finds rows without marking them: each page once, what commits late, what is left.
 
-`carry_out()` is one look, made in a fiber. What was shown is remembered for one run.
+`carry_out()` is made in a fiber. What was shown is remembered for one run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...exceptions import DatabaseBusy, DatabaseError
+from ...message.record import Record
 from ..availability import Availability
-from ..memory_marks import Shown
+from ..memory_marks import Cursor
 from ..ports import UnmarkedTable
-from .ports import Look
+from .page_request import Page, PageRequest
 
-HELD_LIMIT: Final = 1000
-"""Rows of held lanes in one look."""
+KEYS_LIMIT: Final = 1000
+"""Rows of blocked keys in one page."""
 
 
-class Finder:
+class PageReader:
     """
-    Carries looks to the table.
+    Carries requests to the table.
 
     Args:
-        clock: boot-time seconds.
+        clock: monotonic seconds.
     """
 
     def __init__(self, *, table: UnmarkedTable, clock: Callable[[], float]) -> None:
@@ -32,25 +33,37 @@ class Finder:
         self._table = table
         self._clock = clock
         self._run: int | None = None
-        self._shown = Shown(table, clock)
+        self._cursor = Cursor(table, clock)
 
-    def carry_out(self, look: Look) -> None:
-        """Try once; fill in what was found, or when to try again."""
-        if look.run != self._run:
-            self._run, self._shown = look.run, Shown(self._table, self._clock)
+    def carry_out(self, request: PageRequest) -> Page:
+        """Try once; return what was found, or when to try again."""
+        if request.run != self._run:
+            self._run, self._cursor = request.run, Cursor(self._table, self._clock)
+        cursor = self._cursor
+        unseen = cursor.unseen
+        of_keys: Sequence[Record] = ()
+        records: Sequence[Record] = ()
         try:
-            if look.held:
-                position, look.unseen = self._shown.position, self._shown.unseen
-                look.found = self._table.lanes(look.held, position, limit=HELD_LIMIT)
-            if look.sweep is not None:
-                look.records = self._shown.swept(look.sweep, limit=look.limit)
-            elif look.limit:
-                look.records = self._shown.next(limit=look.limit)
-            look.history = self._table.history()
+            if request.keys:
+                of_keys = self._table.rows_of_keys(
+                    request.keys, cursor.position, limit=KEYS_LIMIT
+                )
+            if request.sweep is not None:
+                records = cursor.swept(request.sweep, limit=request.limit)
+            elif request.limit:
+                records = cursor.advance(limit=request.limit)
+            history = self._table.history()
         except DatabaseError as error:
-            look.retry_at = self.outage.lost(error, self._clock())
-            if not isinstance(error, DatabaseBusy) or look.records:
-                # Part of it may have been shown and is lost with the look.
+            if not isinstance(error, DatabaseBusy) or records:
+                # Part of the page may have been shown and is lost with it.
                 self._run = None
-            return
+            retry_at = self.outage.lost(error, self._clock())
+            return Page(request=request, retry_at=retry_at)
         self.outage.reached(self._clock())
+        return Page(
+            request=request,
+            of_keys=of_keys,
+            unseen=unseen,
+            records=records,
+            history=history,
+        )

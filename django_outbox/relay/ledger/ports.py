@@ -8,11 +8,11 @@ passes the scenarios in `tests/contracts`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ...exceptions import DeliveryFailed
-from ...message.record import Held, Record, Sweep
+from ...message.record import Record
 from .committed_ids import IdRange, extended
 
 
@@ -52,35 +52,6 @@ class Ledger:
             records=[*batch, *unpurged],
             relayed=extended(self.relayed, batch, step=clusters) if is_shared else (),
         )
-
-
-@dataclass(slots=True, kw_only=True)
-class Look:
-    """
-    What the dispatcher wants to be found in the table, and what was.
-
-    Without a limit, and nothing held, it only asks which history the table has.
-    """
-
-    run: int
-    """Positions and gaps are kept for one run, which starts from the head."""
-    limit: int = 0
-    """Rows to read at most; 0 reads none."""
-    held: list[Held] = field(default_factory=list)
-    """Lanes whose rows to read, before the rest."""
-    sweep: Sweep | None = None
-    """To look for what was shown already and is still there."""
-    unseen: int = 0
-    """The lowest id that may be committed later."""
-    found: list[Record] = field(default_factory=list)
-    """Rows of the held lanes, in id order; of the lanes that have none here there
-    may be some behind the last one."""
-    records: list[Record] = field(default_factory=list)
-    """The rest, in id order."""
-    history: str = ""
-    """Which history of the database the rows are of."""
-    retry_at: float | None = None
-    """Boot-time seconds to try again at, when the table could not be read."""
 
 
 class Transactions(Protocol):

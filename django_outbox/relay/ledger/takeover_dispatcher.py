@@ -14,13 +14,15 @@ cluster that is fenced by that keeps away for as long as a rank waits.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from ...exceptions import KafkaError, ProducerBroken
 from ...message.record import Record
 from ..ports import Term
 from .committed_ids import CommittedIds
 from .ledger_dispatcher import LedgerDispatcher
-from .ports import Ledger, Look
+from .page_request import Page, PageRequest
+from .ports import Ledger
 from .stage import Stage
 
 logger = logging.getLogger(__name__)
@@ -38,10 +40,7 @@ class TakeoverDispatcher(LedgerDispatcher):
     """Whether there is, or was a moment ago, something to take over."""
     _found_at = 0.0
     _away_until = 0.0
-    """Somebody else relays these records: do not look before."""
-
-    def nudge(self) -> None:
-        """Do nothing: what was committed here just now is not another's."""
+    """Somebody else relays these records: do not read before."""
 
     def step(self) -> float:
         rest = super().step()
@@ -62,48 +61,48 @@ class TakeoverDispatcher(LedgerDispatcher):
         self._begin_anew()
         self.takeovers.stop()
 
-    # Looking, before anything is opened.
+    # Reading, before anything is opened.
 
     def _open(self, term: Term, now: float) -> None:
         self._hand_over()
         if self._is_on:
             super()._open(term, now)
         elif self._may_probe(now):
-            self._ask(Look(run=self._run, limit=self._settings.batch))
+            self._queue.read(PageRequest(run=self._run, limit=self._settings.batch))
 
     def _may_probe(self, now: float) -> bool:
-        is_early = now < max(self._away_until, self._pace.lost_until)
-        if is_early or self._is_asking:
+        is_early = now < max(self._away_until, self._schedule.lost_until)
+        if is_early or self._queue.is_waiting:
             return False
-        return self._pace.begins(now)
+        return self._schedule.begins(now)
 
-    def _take(self, look: Look, now: float) -> None:
+    def _take(self, page: Page, now: float) -> None:
         if self.stage is not Stage.CLOSED:
-            super()._take(look, now)
+            super()._take(page, now)
             return
         # The next one begins at the head again.
         self._run += 1
-        if look.retry_at is not None:
-            self._take_failed_look(look)
+        if page.retry_at is not None:
+            self._take_failure(page.retry_at)
             return
-        self._pace.swept(len(look.records), now=now)
-        if look.records:
-            self._judge(look, now)
+        self._schedule.swept(len(page.records), now=now)
+        if page.records:
+            self._judge(page, now)
 
-    def _judge(self, look: Look, now: float) -> None:
+    def _judge(self, page: Page, now: float) -> None:
         """Purge what was found and is in the log; take over if there is more."""
         try:
             ledger = self._transactions.read()
         except KafkaError as error:
             self._report("Nothing can be taken over yet: %s", error)
             return
-        relayed = _known_to(ledger, look.records)
+        relayed = _known_to(ledger, page.records)
         self.relay.seen(relayed, self._leader_id)
-        if len(relayed) < len(look.records):
+        if len(relayed) < len(page.records):
             self._is_on, self._found_at = True, now
         else:
             # Behind these there may be more.
-            self._pace.restart()
+            self._schedule.restart()
 
     # What is different while it is on.
 
@@ -111,12 +110,12 @@ class TakeoverDispatcher(LedgerDispatcher):
         """Go on from any ledger: the history is that of the origin's database."""
         return ledger or Ledger(history="", records=[])
 
-    def _take_look(self, look: Look, now: float) -> None:
-        if look.records or look.found:
+    def _take_page(self, page: Page, now: float) -> None:
+        if page.records or page.of_keys:
             self._found_at = now
-        super()._take_look(look, now)
-        if look.sweep is None:
-            self.takeovers.found(self._leader_id, look.records, now)
+        super()._take_page(page, now)
+        if page.request.sweep is None:
+            self.takeovers.found(self._leader_id, page.records, now)
 
     def _break_off(self, error: ProducerBroken) -> None:
         if not error.is_fenced:
@@ -131,7 +130,7 @@ class TakeoverDispatcher(LedgerDispatcher):
         self._end()
 
 
-def _known_to(ledger: Ledger | None, records: list[Record]) -> list[Record]:
+def _known_to(ledger: Ledger | None, records: Sequence[Record]) -> list[Record]:
     """Return those of the records that a ledger says are in the log."""
     if ledger is None:
         return []

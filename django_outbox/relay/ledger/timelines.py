@@ -2,7 +2,7 @@
 What holds of a ledger under the history that the table has now.
 
 Ids are unique under one history of a database: its system identifier and
-timeline. It is checked when a ledger was read, and at each look.
+timeline. It is checked when a ledger was read, and with each page.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def believed(ledger: Ledger | None, history: str, *, clusters: int) -> Ledger:
 
 
 def is_same(history: str, *, was: str) -> bool:
-    """Whether a look shows rows of the same history as those before; tell if not."""
+    """Whether a page shows rows of the same history as those before; log if not."""
     if history != was:
         logger.warning(
             "The database has begun another history (%s, was %s): all that "

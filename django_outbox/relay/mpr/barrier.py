@@ -9,13 +9,15 @@ those of the reference; `relay/__init__` tells the protocol as a whole.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ...exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
-from ...message.record import Failure, Held, Lane, Record, Settlement, Sweep
+from ...message.record import Failure, KeyToRead, OrderingKey, Record, Sweep
 from ...message.retry import RetryPolicy
 from ..blocked_key import NEVER, BlockedKey
 from ..poison import should_park
+from ..settlement import Settled, Settlement
 from ..stuck_rows import StuckRows
 from .inflight import InFlight
 
@@ -26,7 +28,7 @@ RECHECK: Final = 0.05
 """Seconds until a key is looked at again whose earlier records are still under way."""
 
 READ_AHEAD: Final = 4
-"""Pages of which records may wait here, most of them behind hot keys."""
+"""Pages of which records may wait this_cluster, most of them behind hot keys."""
 
 
 class Relay:
@@ -52,7 +54,7 @@ class Relay:
         retry: RetryPolicy,
         marks_in_memory: bool = False,
         per_key: int = 1,
-        here: int = 0,
+        this_cluster: int = 0,
     ) -> None:
         self.leader_id: str | None = None
         """The id under which records are marked, or None: stand by."""
@@ -64,10 +66,10 @@ class Relay:
         """Records purged since this process started."""
         self.failed = 0
         """Deliveries that failed since this process started."""
-        self.blocked: dict[Lane, BlockedKey] = {}
-        """Lanes that wait for a retry; their records stay marked in the table."""
+        self.blocked: dict[OrderingKey, BlockedKey] = {}
+        """Keys that wait for a retry; their records stay marked in the table."""
         self.retry_at = NEVER
-        """Boot-time seconds at which the first of them is due."""
+        """Monotonic seconds at which the first of them is due."""
         self.is_producer_broken = False
         """Whether the next record needs a new producer; who makes one resets this."""
         self._max_in_flight = max_in_flight
@@ -75,7 +77,7 @@ class Relay:
         self._marks_in_memory = marks_in_memory
         self._retry = retry
         self._is_pipelined = per_key != 1
-        self._flying = InFlight(here=here, per_key=per_key)
+        self._flying = InFlight(this_cluster=this_cluster, per_key=per_key)
         self._delivered: list[Record] = []
         """Acknowledged since they were last counted."""
         self._pending: Settlement | None = None
@@ -114,9 +116,9 @@ class Relay:
         return self._flying.queued
 
     @property
-    def foreign(self) -> int:
+    def of_others(self) -> int:
         """Records of other clusters, marked or produced and not settled."""
-        return self._flying.foreign
+        return self._flying.of_others
 
     def has_room(self, rows: int) -> bool:
         """
@@ -128,7 +130,7 @@ class Relay:
         flying = self._flying
         return (
             flying.ready < rows
-            and flying.queued - flying.foreign < READ_AHEAD * rows
+            and flying.queued - flying.of_others < READ_AHEAD * rows
             and flying.bytes <= self._page_bytes
         )
 
@@ -156,7 +158,7 @@ class Relay:
             self.remark_reason = reason
             self._forget_queue()
 
-    def begin_claim(self) -> None:
+    def begin_mark(self) -> None:
         """Note what leaves the table from here on: the mark may still see it."""
         self._gone.clear()
 
@@ -164,8 +166,8 @@ class Relay:
         """Take what a mark returned (A3), in id order."""
         records = self._stuck.without(records, self._flying_id)
         if self.blocked:
-            # A blocked lane's records stay marked and are found again, in order,
-            # after the lane's reset.
+            # A blocked key's records stay marked and are found again, in order,
+            # after the key's reset.
             records = [record for record in records if not self._waits(record)]
         ids = [record.id for record in records]
         if not self._gone.isdisjoint(ids) or self._flying.holds_any(ids):
@@ -183,7 +185,7 @@ class Relay:
         """
         Return some of the next records to produce; none: nothing may go now.
 
-        A4 throttle on all that is in flight, A5 the barriers of their lanes, A6
+        A4 throttle on all that is in flight, A5 the barriers of their keys, A6
         and A7 count them in; A8 (produce) is the caller's.
         """
         room = self._max_in_flight - self._flying.count
@@ -220,14 +222,14 @@ class Relay:
             self._settlement().poisoned.append(failure)
             return
         self._settlement().failed.append(failure)
-        # B3: later records of this lane may not overtake it. Behind a record of
+        # B3: later records of this key may not overtake it. Behind a record of
         # another cluster there may be own ones, with lower ids.
         low = self._flying.lowest(record)
-        self._flying.drop_followers(record.lane)
-        self.blocked[record.lane] = BlockedKey(low, record.attempts + 1)
+        self._flying.drop_followers(record.ordering_key)
+        self.blocked[record.ordering_key] = BlockedKey(low, record.attempts + 1)
 
     def overdue(self, since: float) -> list[Record]:
-        """Return what is under way since then, or longer (boot-time seconds)."""
+        """Return what is under way since then, or longer (monotonic seconds)."""
         self._count_delivered()
         overdue: list[Record] = []
         for record, at in self._flying.unreported.values():
@@ -256,7 +258,7 @@ class Relay:
         if delivered := self._delivered:
             self._delivered = []
             self._flying.acknowledged(delivered)
-            self._settlement().acknowledged += delivered
+            self._settlement().acknowledged.extend(delivered)
 
     def _abandoned(self, record: Record, error: DeliveryFailed) -> None:
         """No fault of the record, and nobody knows whether it is in the log."""
@@ -279,7 +281,7 @@ class Relay:
                 return
             # Only a topic is refused for sure in a batch of several records.
             self._flying.refused_topics.add(record.topic)
-        if record.lane not in self.blocked:
+        if record.ordering_key not in self.blocked:
             self.refused(record, error)
 
     def settlement(self) -> Settlement | None:
@@ -288,65 +290,71 @@ class Relay:
         pending, self._pending = self._pending, None
         return pending
 
-    def settled(self, settlement: Settlement, *, now: float) -> None:
-        """Lower the barriers of a settlement that the table holds (B4, B5)."""
-        self._stuck.settled(settlement)
-        self._give_up_parking(settlement)
-        gone = settlement.acknowledged
-        if settlement.poisoned:
-            gone = gone + [record for record, _ in settlement.poisoned]
+    def settled(self, settled: Settled, *, now: float) -> Settlement | None:
+        """
+        Lower the barriers of a settlement that the table holds (B4, B5).
+
+        Returns what it has left in the table, to be submitted again.
+        """
+        self._stuck.settled(settled)
+        rest = self._rest_of(settled)
+        gone = [*settled.acknowledged, *[record for record, _ in settled.poisoned]]
         self._flying.settle(gone)
         ids = [record.id for record in gone]
         self._gone.update(ids)
         self._flying.suspects.difference_update(ids)
-        for record, _ in settlement.failed:
+        for record, _ in settled.failed:
             self._flying.settle([record])
-            if lane := self.blocked.get(record.lane):
-                lane.until = now + self._retry.delay(lane.attempts)
-                self.retry_at = min(self.retry_at, lane.until)
-        purged = settlement.purged or 0
-        self.purged += purged
-        if self._marks_in_memory:
-            # A row that was not there is another's work, and no mark of ours is lost.
-            return
-        if purged < len(settlement.acknowledged):
-            missing = len(settlement.acknowledged) - purged
-            self.force_remark(f"{missing} purged rows were no longer marked by us")
-        if settlement.parked is not None:
+            if blocked := self.blocked.get(record.ordering_key):
+                blocked.until = now + self._retry.delay(blocked.attempts)
+                self.retry_at = min(self.retry_at, blocked.until)
+        self.purged += settled.purged
+        # With marks in memory, a row that was not there is another's work, and no
+        # mark of ours is lost.
+        if not self._marks_in_memory:
+            missing = len(settled.acknowledged) - settled.purged
+            if missing > 0:
+                self.force_remark(f"{missing} purged rows were no longer marked by us")
             # A row that somebody else has marked stays, and comes first again.
-            missing = len(settlement.poisoned) - settlement.parked
+            missing = len(settled.poisoned) - settled.parked
             if missing > 0:
                 self.force_remark(f"{missing} parked rows were no longer marked by us")
+        return rest
 
-    def _give_up_parking(self, settlement: Settlement) -> None:
-        """Leave rows that cannot be parked now to the next leader id."""
-        rest = settlement.rest
-        is_over = self.must_remark or self.leader_id != settlement.leader_id
+    def _rest_of(self, settled: Settled) -> Settlement | None:
+        """Return the rest; rows that cannot be parked now go to the next leader id."""
+        rest = settled.rest
+        is_over = self.must_remark or self.leader_id != settled.settlement.leader_id
         if rest is not None and is_over:
             self._flying.settle([record for record, _ in rest.poisoned])
-            rest.poisoned.clear()
+            rest = replace(rest, poisoned=[])
+        return rest if rest is not None and len(rest) else None
 
-    def due(self, now: float) -> list[Held]:
-        """Return the lanes whose rows are to be reset (B2) and retried."""
+    def remarked(self, rest: Settlement) -> Settlement:
+        """Return a rest under the leader id that its rows have now."""
+        return self._stuck.remarked(rest)
+
+    def due(self, now: float) -> list[KeyToRead]:
+        """Return the keys whose rows are to be reset (B2) and retried."""
         if now < self.retry_at:
             return []
-        due: list[Held] = []
-        for lane, wait in self.blocked.items():
+        due: list[KeyToRead] = []
+        for ordering_key, wait in self.blocked.items():
             if wait.until > now:
                 continue
-            if self._flying.has_unsettled(lane):
+            if self._flying.has_unsettled(ordering_key):
                 # Earlier records of the key are under way: they go first.
                 wait.until = now + RECHECK
             else:
-                due.append(Held(lane, wait.low))
+                due.append(KeyToRead(ordering_key, wait.low))
         if not due:
             self._plan_retry()
         return due
 
-    def unblock(self, lanes: Iterable[Lane]) -> None:
-        """Let these lanes be marked again; their rows have been reset."""
-        for lane in lanes:
-            self.blocked.pop(lane, None)
+    def unblock(self, ordering_keys: Iterable[OrderingKey]) -> None:
+        """Let these keys be marked again; their rows have been reset."""
+        for ordering_key in ordering_keys:
+            self.blocked.pop(ordering_key, None)
         self._plan_retry()
 
     def _plan_retry(self) -> None:
@@ -354,7 +362,7 @@ class Relay:
         self.retry_at = min(waits, default=NEVER)
 
     def _waits(self, record: Record) -> bool:
-        """Whether its lane is blocked; then it is to be found again."""
+        """Whether its key is blocked; then it is to be found again."""
         wait = self.blocked.get((record.topic, record.key))
         if wait is None:
             return False

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from ...message.record import Lane, Record, size_of
+from ...message.record import OrderingKey, Record, size_of
 
 MAX_PROVEN: Final = 10_000
 """Keys whose partition is known to work; beyond that, all of them are proven again."""
@@ -39,38 +39,38 @@ class InFlight:
     Counts records produced and not settled, and holds the ones behind them.
 
     Args:
-        here: the cluster whose records go first.
+        this_cluster: the cluster whose records go first.
         per_key: records of one key in flight at most; 0: any number.
     """
 
-    def __init__(self, *, here: int = 0, per_key: int = 1) -> None:
+    def __init__(self, *, this_cluster: int = 0, per_key: int = 1) -> None:
         self.count = 0
         """Records produced and not settled (the reference's inFlightRecords)."""
         self.queued = 0
         """Records marked and not produced."""
-        self.foreign = 0
+        self.of_others = 0
         """Of both, records that other clusters have left."""
         self.bytes = 0
         """Of both, their values."""
         self.unreported: dict[int, tuple[Record, float]] = {}
         """By id, records of which the producer has not told yet, and since when they
-        are under way (boot-time seconds); the oldest first."""
+        are under way (monotonic seconds); the oldest first."""
         self.apart: set[int] = set()
         """Ids of the records, ready or under way, that are sent apart."""
         self.suspects: set[int] = set()
         """Ids to be sent apart: they, or a neighbour in their batch, were refused."""
         self.refused_topics: set[str] = set()
         """Topics that took none of the last records: theirs are sent apart, too."""
-        self._here = here
+        self._this_cluster = this_cluster
         self._is_pipelined = per_key != 1
         self._ids: set[int] = set()
         """Of all records queued or in flight."""
         self._ready: deque[Record] = deque()
-        self._ready_foreign: deque[Record] = deque()
-        self._keys: dict[Lane, _Key] = {}
-        self._proven: set[Lane] = set()
+        self._ready_of_others: deque[Record] = deque()
+        self._keys: dict[OrderingKey, _Key] = {}
+        self._proven: set[OrderingKey] = set()
         """Keys of which this producer has delivered a record."""
-        self._dropped: set[Lane] = set()
+        self._dropped: set[OrderingKey] = set()
         """Keys of which no ready record may go any more."""
 
     @property
@@ -84,9 +84,9 @@ class InFlight:
         """Of this cluster's records, those that wait for nothing but their turn."""
         return len(self._ready)
 
-    def has_unsettled(self, lane: Lane) -> bool:
+    def has_unsettled(self, ordering_key: OrderingKey) -> bool:
         """Whether a record of this key is ready, or produced and not settled."""
-        return (key := self._keys.get(lane)) is not None and key.unsettled > 0
+        return (key := self._keys.get(ordering_key)) is not None and key.unsettled > 0
 
     def holds_any(self, ids: Collection[int]) -> bool:
         """Whether one of these is queued or in flight already."""
@@ -95,37 +95,43 @@ class InFlight:
 
     def enqueue(self, records: Sequence[Record]) -> None:
         """Queue marked records: ready when their key lets them, else behind it."""
-        keys, here, proven = self._keys, self._here, self._proven
-        ready, foreign = self._ready, self._ready_foreign
+        keys, this_cluster, proven = self._keys, self._this_cluster, self._proven
+        ready, of_others = self._ready, self._ready_of_others
         may_be_refused = self.suspects or self.refused_topics
         for record in records:
-            lane = (record.topic, record.key)
-            key = keys.get(lane)
+            ordering_key = (record.topic, record.key)
+            key = keys.get(ordering_key)
             if key is None:
-                key = keys[lane] = _Key()
+                key = keys[ordering_key] = _Key()
             if key.waiting:
                 may_go = False
             elif record.attempts or may_be_refused:
-                may_go = self._may_go(record, lane, key)
+                may_go = self._may_go(record, ordering_key, key)
             else:
-                may_go = not key.unsettled or (lane in proven and not key.is_single)
+                may_go = not key.unsettled or (
+                    ordering_key in proven and not key.is_single
+                )
             if may_go:
                 key.unsettled += 1
-                (ready if record.cluster_id == here else foreign).append(record)
+                (ready if record.cluster_id == this_cluster else of_others).append(
+                    record
+                )
             elif key.waiting:
                 key.waiting.append(record)
             else:
                 key.waiting = deque((record,))
         self._ids.update([record.id for record in records])
-        self.foreign += len(records) - [r.cluster_id for r in records].count(here)
+        self.of_others += len(records) - [r.cluster_id for r in records].count(
+            this_cluster
+        )
         self.queued += len(records)
         self.bytes += size_of(records)
 
     def take(self, most: int, now: float = 0.0) -> list[Record]:
-        """Count the next ready records as produced, at boot-time seconds."""
+        """Count the next ready records as produced, at monotonic seconds."""
         self._drop_ready()
         taken: list[Record] = []
-        for ready in (self._ready, self._ready_foreign):
+        for ready in (self._ready, self._ready_of_others):
             count = min(most - len(taken), len(ready))
             taken += [ready.popleft() for _ in range(count)]
         self.unreported.update([(record.id, (record, now)) for record in taken])
@@ -139,8 +145,8 @@ class InFlight:
         self.count -= len(records)
         for record in reversed(records):
             del self.unreported[record.id]
-            is_own = record.cluster_id == self._here
-            (self._ready if is_own else self._ready_foreign).appendleft(record)
+            is_own = record.cluster_id == self._this_cluster
+            (self._ready if is_own else self._ready_of_others).appendleft(record)
 
     def acknowledged(self, records: Sequence[Record]) -> None:
         """Note deliveries: now more records of these keys may go, if any number may."""
@@ -154,15 +160,15 @@ class InFlight:
         if apart := self.apart:
             # They went by another client, and prove nothing of this one.
             records = [record for record in records if record.id not in apart]
-        lanes = {(record.topic, record.key): None for record in records}
-        if lanes.keys() <= self._proven:
+        ordering_keys = {(record.topic, record.key): None for record in records}
+        if ordering_keys.keys() <= self._proven:
             return
         if len(self._proven) >= MAX_PROVEN:
             self._proven.clear()
-        for lane in lanes:
-            if lane not in self._proven:
-                self._proven.add(lane)
-                self._release(lane, self._keys[lane])
+        for ordering_key in ordering_keys:
+            if ordering_key not in self._proven:
+                self._proven.add(ordering_key)
+                self._release(ordering_key, self._keys[ordering_key])
 
     def reported(self, record: Record) -> None:
         """Note that the producer has told of a failure; it is settled later."""
@@ -172,47 +178,47 @@ class InFlight:
         """Count records out, and let the next ones of their keys go."""
         keys = self._keys
         for record in records:
-            lane = (record.topic, record.key)
-            key = keys[lane]
+            ordering_key = (record.topic, record.key)
+            key = keys[ordering_key]
             if key.unsettled > 1:
                 key.unsettled -= 1
             elif key.waiting:
                 key.unsettled = 0
                 key.is_single = False
-                self._release(lane, key)
+                self._release(ordering_key, key)
             else:
-                del keys[lane]
+                del keys[ordering_key]
         self.count -= len(records)
         self._forget(records)
 
     def lowest(self, record: Record) -> int:
         """Return the lowest id of a record in flight and of who waits behind it."""
-        key = self._keys.get(record.lane)
+        key = self._keys.get(record.ordering_key)
         followers = key.waiting if key else ()
         return min([record.id, *[follower.id for follower in followers]])
 
-    def drop_followers(self, lane: Lane) -> int:
+    def drop_followers(self, ordering_key: OrderingKey) -> int:
         """Forget who waits behind the records in flight; return how many."""
-        key = self._keys.get(lane)
+        key = self._keys.get(ordering_key)
         if key is None:
             return 0
         if self._is_pipelined:
-            self._dropped.add(lane)
+            self._dropped.add(ordering_key)
         followers, key.waiting = key.waiting, ()
         if not key.unsettled:
-            del self._keys[lane]
+            del self._keys[ordering_key]
         self._forget(followers)
         self.queued -= len(followers)
         return len(followers)
 
     def drop_queue(self) -> None:
         """Forget all that is marked and not produced; what is in flight stays."""
-        for ready in (self._ready, self._ready_foreign):
+        for ready in (self._ready, self._ready_of_others):
             self._drop(ready)
             ready.clear()
         self._dropped.clear()
-        for lane in list(self._keys):
-            self.drop_followers(lane)
+        for ordering_key in list(self._keys):
+            self.drop_followers(ordering_key)
         self._dropped.clear()
         self.queued = 0
 
@@ -224,7 +230,7 @@ class InFlight:
         count as never queued.
         """
         under_way = [record for record, _ in self.unreported.values()]
-        ready = [*self._ready, *self._ready_foreign]
+        ready = [*self._ready, *self._ready_of_others]
         waiting = [record for key in self._keys.values() for record in key.waiting]
         self.drop_queue()
         self.unreported.clear()
@@ -239,7 +245,7 @@ class InFlight:
         has_failed = record.attempts > 0 or record.topic in self.refused_topics
         return self._is_pipelined and has_failed
 
-    def _may_go(self, record: Record, lane: Lane, key: _Key) -> bool:
+    def _may_go(self, record: Record, ordering_key: OrderingKey, key: _Key) -> bool:
         """Decide whether the next record of a key may go now, and whether apart."""
         is_apart = self._is_apart(record)
         if not key.unsettled:
@@ -247,27 +253,29 @@ class InFlight:
                 key.is_single = self._is_pipelined
                 self.apart.add(record.id)
             return True
-        return not is_apart and not key.is_single and lane in self._proven
+        return not is_apart and not key.is_single and ordering_key in self._proven
 
-    def _release(self, lane: Lane, key: _Key) -> None:
+    def _release(self, ordering_key: OrderingKey, key: _Key) -> None:
         """Let the next records of a key go."""
-        here, waiting = self._here, key.waiting
+        this_cluster, waiting = self._this_cluster, key.waiting
         if not waiting:
             return
-        while waiting and self._may_go(waiting[0], lane, key):
+        while waiting and self._may_go(waiting[0], ordering_key, key):
             record = waiting.popleft()
             key.unsettled += 1
-            is_own = record.cluster_id == here
-            (self._ready if is_own else self._ready_foreign).append(record)
+            is_own = record.cluster_id == this_cluster
+            (self._ready if is_own else self._ready_of_others).append(record)
 
     def _drop_ready(self) -> None:
         """Forget the ready records of the keys that were dropped."""
         if not (dropped := self._dropped):
             return
-        for ready in (self._ready, self._ready_foreign):
-            gone = [record for record in ready if record.lane in dropped]
+        for ready in (self._ready, self._ready_of_others):
+            gone = [record for record in ready if record.ordering_key in dropped]
             if gone:
-                kept = [record for record in ready if record.lane not in dropped]
+                kept = [
+                    record for record in ready if record.ordering_key not in dropped
+                ]
                 self._drop(gone)
                 self.queued -= len(gone)
                 ready.clear()
@@ -278,10 +286,10 @@ class InFlight:
         """Forget records that were ready."""
         self._forget(records)
         for record in records:
-            key = self._keys[record.lane]
+            key = self._keys[record.ordering_key]
             key.unsettled -= 1
             if not key.unsettled and not key.waiting:
-                del self._keys[record.lane]
+                del self._keys[record.ordering_key]
 
     def _forget(self, records: Collection[Record]) -> None:
         ids = [record.id for record in records]
@@ -289,6 +297,8 @@ class InFlight:
         if self.apart:
             self.apart.difference_update(ids)
         self.bytes -= size_of(records)
-        if self.foreign:
-            here = self._here
-            self.foreign -= sum(record.cluster_id != here for record in records)
+        if self.of_others:
+            this_cluster = self._this_cluster
+            self.of_others -= sum(
+                record.cluster_id != this_cluster for record in records
+            )
