@@ -95,16 +95,17 @@ def _producer_config(
 
 
 def transactional_config(
-    options: OutboxSettings, shard: int, origin: int | None = None
+    options: OutboxSettings, shard: int, origin: int | None = None, *, turn: int = 0
 ) -> KafkaConfig:
-    """Return the properties of the transactional producer of one shard."""
+    """Return the properties of one of the transactional producers of a shard."""
     origin = options.CLUSTER_ID if origin is None else origin
+    name = f"{options.leader_group_of(origin)}.{shard}"
     # The broker refuses requests while it still ends the last transaction.
     own = {"retry.backoff.ms": 5}
     return {
         **_producer_config(options, own),
-        # One id for all clusters on this Kafka: each fences the one before it.
-        "transactional.id": f"{options.leader_group_of(origin)}.{shard}",
+        # The same ids in all clusters on this Kafka: each fences the one before it.
+        "transactional.id": f"{name}.{turn + 1}" if turn else name,
         # An open transaction of a dead leader hides later records from consumers
         # that read committed ones, until its successor opens or this time is over.
         "transaction.timeout.ms": milliseconds(2 * options.DELIVERY_TIMEOUT),

@@ -1,22 +1,29 @@
 """
 Sends records to Kafka, exactly once: the adapter of the port `Transactions`.
 
-One transaction has a batch of records and their ledger. The first one after `open()`
-also has an offset of the leader topic under the leader's group generation: the broker
-refuses a leader that the group has replaced (KIP-447), which could otherwise fence its
-successor by opening late. In later transactions this would be two more round trips for
-nothing: a successor that opens fences this client by its `transactional.id`.
+One transaction has a batch of records and their ledger. Two clients take turns, each
+with a `transactional.id` of its own: when a commit returns, it is decided, but the
+broker still writes the markers and refuses the next transaction of this id. librdkafka
+would repeat it after 20 ms; the other client begins at once.
+
+The first transaction of each client also has an offset of the leader topic under the
+leader's group generation: the broker refuses a leader that the group has replaced
+(KIP-447), which could otherwise fence its successor by opening late. In later
+transactions this would be two more round trips for nothing: a successor that opens
+fences both clients by their `transactional.id`.
 
 librdkafka repeats a request to end a transaction, and the broker cannot tell a
 repeated one from the next one (KIP-890 is not in librdkafka:
-confluentinc/librdkafka#5423). Therefore the client is dropped after any doubt.
+confluentinc/librdkafka#5423). Therefore both clients are dropped after any doubt.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from confluent_kafka import KafkaError as DriverError
@@ -35,7 +42,13 @@ from ..settings.options import OutboxSettings
 from . import ledger_topic as ledgers
 from .client_errors import ClientErrors
 from .clients import RAISED, driver_error, drop, make, serve
-from .config import admin_config, ledger_consumer_config, redacted, transactional_config
+from .config import (
+    KafkaConfig,
+    admin_config,
+    ledger_consumer_config,
+    redacted,
+    transactional_config,
+)
 from .delivery_reports import Reports
 from .destinations import Destinations
 from .failures import failure, never_fits
@@ -44,9 +57,8 @@ from .topics import ensure_topic, ledger_topic
 
 logger = logging.getLogger(__name__)
 
-MARKERS_WAIT: Final = 0.003
-"""Seconds from the end of a transaction to the next one. The broker still writes its
-markers; librdkafka would be refused, and try again only after 20 milliseconds."""
+TURNS: Final = 2
+"""Clients that take turns."""
 
 QUEUE_WAIT: Final = 0.05
 """Seconds to wait for room in the producer's queue."""
@@ -58,11 +70,20 @@ _LOST: Final = ("The Kafka client lost the error.", "_FAIL")
 """Text and code of an error that the driver lost."""
 
 
+@dataclass(slots=True)
+class Turn:
+    """One of the clients that take turns."""
+
+    client: Client
+    is_known_leader: bool = False
+    """Whether a transaction of it was committed under the leader's generation."""
+
+
 class KafkaTransactions:
     """
     The transactional producer of one shard; one object serves one thread.
 
-    `open()` creates the client, so that nothing exists when a process forks.
+    `open()` creates the clients, so that nothing exists when a process forks.
 
     Args:
         options: the settings of the outbox.
@@ -84,7 +105,10 @@ class KafkaTransactions:
         origin: int | None = None,
     ) -> None:
         client_id = {"client.id": name} if name else {}
-        self._config = transactional_config(options, shard, origin) | client_id
+        self._configs = [
+            transactional_config(options, shard, origin, turn=turn) | client_id
+            for turn in range(TURNS)
+        ]
         self._admin_config = admin_config(options) | client_id
         self._ledger_topic = ledger_topic(options, shard, origin)
         self._may_create = options.CREATE_LEADER_TOPIC
@@ -94,14 +118,11 @@ class KafkaTransactions:
         self._shard = shard
         self._timeout = options.DELIVERY_TIMEOUT
         self._envelope = Envelope(options)
-        self._client: Client | None = None
-        self._is_known_leader = False
-        """Whether a transaction of this client was committed under its generation."""
-        self._begin_at = 0.0
-        """When the broker has probably ended the last one. Monotonic seconds."""
+        self._turns: deque[Turn] = deque()
+        """The next one first; empty while closed."""
         self._destinations: Destinations | None = None
         self._errors = ClientErrors(
-            "transactional producer", action="transaction", config=self._config
+            "transactional producer", action="transaction", config=self._configs[0]
         )
         # Of the current transaction:
         self._reports = Reports()
@@ -110,19 +131,10 @@ class KafkaTransactions:
     def open(self) -> Ledger | None:
         self.close()
         self._ensure_topic()
-        logger.debug("Opening transactions with %s", redacted(self._config))
-        self._client = client = make(Client, self._config | self._errors.callbacks)
-        self._destinations = Destinations(client)
-        try:
-            # A client that knows no broker yet would look up its coordinator only
-            # after half a second.
-            client.list_topics(self._topic, timeout=self._timeout)
-            client.init_transactions(2 * self._timeout)
-        except KafkaException as error:
-            serve(client)
-            raise self._errors.unavailable(
-                "Cannot start transactions", error
-            ) from error
+        for config in self._configs:
+            self._turns.append(Turn(self._connect(config)))
+        self._destinations = Destinations(self._turns[0].client)
+        # After both: a former leader can commit nothing more.
         return self._read_ledger()
 
     def read(self) -> Ledger | None:
@@ -138,9 +150,10 @@ class KafkaTransactions:
         patience: float,
         may_commit: Callable[[], bool],
     ) -> Sequence[Fault] | None:
-        client, destinations = self._client, self._destinations
-        if client is None or destinations is None:
+        if not self._turns or (destinations := self._destinations) is None:
             raise ProducerBroken("The producer is not open.", code="_STATE")
+        turn = self._turns[0]
+        client = turn.client
         headers, faults = self._check(destinations, records, leader_id)
         if faults:
             # Nothing has begun yet.
@@ -149,15 +162,13 @@ class KafkaTransactions:
         error_count = self._errors.count
         is_committed = False
         try:
-            time.sleep(max(0.0, self._begin_at - time.monotonic()))
             client.begin_transaction()
-            is_complete = self._carry(client, records, headers, ledger, patience)
+            is_complete = self._carry(turn, records, headers, ledger, patience)
             if is_complete and may_commit():
                 is_committed = True
                 client.commit_transaction(self._timeout)
             else:
                 client.abort_transaction(self._timeout)
-            self._begin_at = time.monotonic() + MARKERS_WAIT
             # Serve the callbacks of errors during the transaction.
             client.poll(0)
         except RAISED as error:
@@ -169,8 +180,9 @@ class KafkaTransactions:
             raise ProducerBroken(
                 "a connection broke during a transaction", code="_TRANSPORT"
             )
+        self._turns.rotate()
         if is_committed:
-            self._is_known_leader = True
+            turn.is_known_leader = True
             self._errors.recovered()
             return None
         faults = self._reports.faults(records, was_late=self._is_late)
@@ -181,20 +193,34 @@ class KafkaTransactions:
         return faults
 
     def serve(self) -> None:
-        if self._client is not None:
+        for turn in self._turns:
             try:
-                self._client.poll(0)
+                turn.client.poll(0)
             except RAISED as error:
-                # The next transaction fails and has the client replaced.
+                # The next transaction fails and has the clients replaced.
                 logger.debug("Client unusable: %s", error)
 
     def close(self) -> None:
-        client, self._client = self._client, None
         self._destinations = None
-        self._is_known_leader = False
-        if client is not None:
+        while self._turns:
             # The queued records belong to a transaction that will not be committed.
-            drop(client)
+            drop(self._turns.popleft().client)
+
+    def _connect(self, config: KafkaConfig) -> Client:
+        """Make a client; its transactional id is then this process's."""
+        logger.debug("Opening transactions with %s", redacted(config))
+        client = make(Client, config | self._errors.callbacks)
+        try:
+            # A client that knows no broker yet would look up its coordinator only
+            # after half a second.
+            client.list_topics(self._topic, timeout=self._timeout)
+            client.init_transactions(2 * self._timeout)
+        except KafkaException as error:
+            serve(client)
+            raise self._errors.unavailable(
+                "Cannot start transactions", error
+            ) from error
+        return client
 
     def _ensure_topic(self) -> None:
         ensure_topic(
@@ -228,19 +254,19 @@ class KafkaTransactions:
 
     def _carry(
         self,
-        client: Client,
+        turn: Turn,
         records: Sequence[Record],
         headers: Sequence[Headers],
         ledger: Ledger,
         patience: float,
     ) -> bool:
         """Send records, ledger and offset; return whether all are in the log."""
-        until = time.monotonic() + patience
+        client, until = turn.client, time.monotonic() + patience
         if not self._queue_records(client, records, headers, until):
             return False
         if not self._queue_ledger(client, ledger, until):
             return False
-        if self._fencing_token is not None and not self._is_known_leader:
+        if self._fencing_token is not None and not turn.is_known_leader:
             if (fencing_token := self._fencing_token()) is None:
                 return False
             position, group = fencing_token

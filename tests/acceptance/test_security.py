@@ -177,14 +177,17 @@ def test_nobody_else_joins_the_leader_group(user: str, kafka: GuardedKafka) -> N
         consumer.close()
 
 
+@pytest.mark.parametrize("name", ["shop-outbox.0", "shop-outbox.0.2"])
 @pytest.mark.parametrize("user", ["billing", "order-totals", "shop-app"])
-def test_nobody_else_fences_the_producer(user: str, kafka: GuardedKafka) -> None:
-    transactional = {"transactional.id": "shop-outbox.0", "log_level": 0}
+def test_nobody_else_fences_the_producer(
+    user: str, name: str, kafka: GuardedKafka
+) -> None:
+    transactional = {"transactional.id": name, "log_level": 0}
     producer = Producer({**kafka.signed_in(user), **transactional})
     with pytest.raises(KafkaException) as caught:
         producer.init_transactions(30)
-    name = caught.value.args[0].name()
-    assert name == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+    refusal = caught.value.args[0].name()
+    assert refusal == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
 
 def test_the_page_gives_no_right_to_all() -> None:

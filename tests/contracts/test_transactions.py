@@ -237,16 +237,22 @@ def test_clusters_share_what_belongs_to_an_origin(cluster: Cluster) -> None:
     assert cluster.read(topic) == [b"2", b"6"]
 
 
-def test_whoever_opens_fences_whoever_was_here_before(cluster: Cluster) -> None:
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_successor_fences_each_client_of_the_former_leader(
+    cluster: Cluster, before: int
+) -> None:
     topic, first = cluster.create(), opened(cluster)
-    sent(first, record(1, topic=topic, value="1"))
+    for number in range(before):
+        assert sent(first, record(number, topic=topic, value=str(number))) is None
     second = opened(cluster)
 
-    with pytest.raises(ProducerBroken):
-        sent(first, record(2, topic=topic, value="2"))
+    with pytest.raises(ProducerBroken) as caught:
+        sent(first, record(8, topic=topic, value="8"))
 
-    assert sent(second, record(3, topic=topic, value="3")) is None
-    assert cluster.read(topic) == [b"1", b"3"]
+    assert caught.value.is_fenced
+    assert sent(second, record(9, topic=topic, value="9")) is None
+    values = [*range(before), 9]
+    assert cluster.read(topic) == [str(value).encode() for value in values]
 
 
 def test_a_successor_aborts_what_was_left_open(cluster: Cluster) -> None:

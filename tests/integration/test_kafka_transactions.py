@@ -107,7 +107,8 @@ def cluster(bootstrap_servers: str) -> Iterator[KafkaCluster]:
 def forgetful(cluster: KafkaCluster) -> KafkaTransactions:
     transactions = opened(cluster)
     assert isinstance(transactions, KafkaTransactions)
-    transactions._client = Forgetful(transactions._client)  # type: ignore[assignment]
+    turn = transactions._turns[0]
+    turn.client = Forgetful(turn.client)  # type: ignore[assignment]
     return transactions
 
 
@@ -133,9 +134,8 @@ def test_a_connection_that_breaks_during_a_commit_breaks_the_client(
     assert sent(transactions, record(1, topic=topic)) is None
     ours = connections(bootstrap_servers) - others
     assert ours
-    transactions._client = Cut(  # type: ignore[assignment]
-        transactions._client, ours, bootstrap_servers
-    )
+    turn = transactions._turns[0]
+    turn.client = Cut(turn.client, ours, bootstrap_servers)  # type: ignore[assignment]
 
     with pytest.raises(ProducerBroken, match="a connection broke"):
         sent(transactions, record(2, topic=topic))
@@ -212,9 +212,10 @@ def test_a_queue_that_stays_full_aborts_the_transaction(bootstrap_servers: str) 
     with closing(KafkaCluster(bootstrap_servers)) as cluster:
         topic = cluster.create()
         transactions: Any = opened(cluster)
-        client = transactions._client
-        transactions._client = Full(client)
+        for turn in transactions._turns:
+            turn.client = Full(turn.client)
 
         assert sent(transactions, record(1, topic=topic)) == []
-        transactions._client = client
+        for turn in transactions._turns:
+            turn.client = turn.client._client
         assert sent(transactions, record(1, topic=topic)) is None

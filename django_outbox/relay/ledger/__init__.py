@@ -58,20 +58,20 @@ asynchronous failover, message ids never.
 takes the buffer from its head; and a record that cannot be sent blocks its
 key: followers are skipped and read again once it has been sent.
 
-*No other leader's transaction.* Opening takes the shard's `transactional.id`
+*No other leader's transaction.* Opening takes the shard's `transactional.id`s
 over, which aborts what the former leader left open. The first transaction after
-that also commits an offset of the leader topic under the leader's group generation
-(KIP-447), so that a former leader that resumes and opens again is refused by
-the broker, and cannot fence its successor in turn.
+that of each client also commits an offset of the leader topic under the leader's
+group generation (KIP-447), so that a former leader that resumes and opens again is
+refused by the broker, and cannot fence its successor in turn.
 
 *Nothing is guessed.* A commit that timed out, or met a disconnect, has an
 unknown outcome, and a delayed one could even end the next transaction. So the
-client is closed, and another opened: it waits until the broker has ended the
+clients are closed, and others opened: they wait until the broker has ended the
 transaction, and the ledger tells how it ended. Everything in memory is
 forgotten, and a new *run* begins at the head of the table.
 
 *Several clusters.* A ledger belongs to a source cluster, no matter which cluster
-relays its records: clusters that share a Kafka share its `transactional.id` and its
+relays its records: clusters that share a Kafka share its `transactional.id`s and its
 ledger. A harvester has a worker (all three parts) for its own records, and one for
 each other cluster's, which only reads until there is something to take over. Purges
 of others arrive late or never, so with several clusters the ledger also lists which
