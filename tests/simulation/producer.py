@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 LINGER: Final = 0.1 / SPEED
 """Seconds for which what is on the wire still lands after its connection closed."""
 
+LATE: Final = 0.5
+"""Probability that a poll does not serve all reports."""
+
 
 class SimulatedProducer:
     """One client, from its first record to its end."""
@@ -80,7 +83,11 @@ class SimulatedProducer:
         world.broker.send(request)
 
     def poll(self, timeout: float) -> int:
-        ready, self._ready = self._ready, []
+        count = len(self._ready)
+        if self._world.dice.random() < LATE:
+            # The others come a moment later, and may find the client closed.
+            count = self._world.dice.randint(0, count)
+        ready, self._ready = self._ready[:count], self._ready[count:]
         for request, error in ready:
             self._report(request, error)
         return len(ready)

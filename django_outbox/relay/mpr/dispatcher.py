@@ -271,9 +271,11 @@ class Dispatcher:
         if now < self._watch_at:
             return
         self._watch_at = now + timeout / 20
-        overdue = self.relay.overdue(now - timeout)
-        if not overdue:
+        if not self.relay.overdue(now - timeout):
             return
+        # What it reports to its end counts: none is delivered and failed, too.
+        self._close_producer()
+        overdue = self.relay.overdue(now - timeout)
         text = f"not acknowledged within {timeout:.0f} s"
         if now - self._delivered_at < timeout:
             # Others were acknowledged, so the broker is there.
@@ -317,6 +319,10 @@ class Dispatcher:
 
     def _discard_producer(self) -> None:
         """Give up on all that is queued, and build another producer next time."""
+        self._close_producer()
+        self.relay.restart()
+
+    def _close_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.purge()
@@ -324,4 +330,3 @@ class Dispatcher:
             if self._is_pipelined:
                 # What it had sent may reach the log a moment later.
                 self._rebuild_at = self._clock() + REBUILD_PAUSE
-        self.relay.restart()
