@@ -152,7 +152,9 @@ class SupervisedProcess:
                 _wait_until_stopped(command)
                 children = command.children(recursive=True)
                 for process in (command, *children):
-                    process.kill()
+                    # Some children end by themselves when their parent is gone.
+                    with suppress(psutil.NoSuchProcess):
+                        process.kill()
             self.wait(10.0)
             # They hold resources that the next command needs.
             psutil.wait_procs(children, timeout=10.0)

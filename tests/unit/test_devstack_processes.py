@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from django_outbox.devstack import DevstackError, supervised_process
@@ -116,6 +117,27 @@ def test_a_process_that_ignores_its_signal_is_killed() -> None:
     assert pid
     process.close()
     assert not is_running(pid)
+
+
+def test_a_killed_process_takes_its_children_with_it(
+    process: SupervisedProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when one of them has ended by itself before its turn."""
+    process.start(["sh", "-c", "sleep 1000; :"])
+    children = psutil.Process.children
+    (child,) = eventually(psutil.Process(process._pid).children)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    gone = psutil.Process(ended.pid)
+    ended.wait()
+
+    def children_and_one_more(
+        self: psutil.Process, *, recursive: bool = False
+    ) -> list[psutil.Process]:
+        return [gone, *children(self, recursive=recursive)]
+
+    monkeypatch.setattr(psutil.Process, "children", children_and_one_more)
+    process.kill()
+    eventually(lambda: not is_running(child.pid))
 
 
 def test_close_removes_the_folder_and_may_be_called_twice(
