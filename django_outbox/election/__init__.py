@@ -5,8 +5,8 @@ NELI is *non-exclusive process leader election* (github.com/obsidiandynamics/
 NELI): the process that is assigned the leader partition of a consumer group
 leads, and proves it by reading its own heartbeats back from that partition. This
 package knows neither Django nor a driver, and starts no thread: `ports.py` says
-what it needs, and `tests/unit/test_neli_histories.py` drives it through a
-thousand random faults.
+what it needs, and `tests/simulation` drives it through thousands of random
+faults.
 
 
 States
@@ -71,13 +71,16 @@ that claims it, and moves it only after L has rejoined without the claim. L's
 client does that after `revoked` has returned, and then L's term has ended.
 
 *A rebalance ends without L.* The coordinator waits MAX_POLL_INTERVAL for a member
-to rejoin. L's client hears of the rebalance by its next group heartbeat and
-rejoins at once; answers on one connection keep their order, and a request without
-an answer for SESSION_TIMEOUT ends the connection. So a rebalance that L has not
-joined at c began after c - HEARTBEAT_INTERVAL - SESSION_TIMEOUT, and ends without
-L after c + HEARTBEAT_TIMEOUT at the earliest, if MAX_POLL_INTERVAL is not below
-the sum of the three. `settings/rules.py` checks that. While L's thread sits in a
-callback that holds a rejoin up, it sends no commit, and the same holds.
+to rejoin. L's client hears of the rebalance by the answer to a group heartbeat and
+rejoins at once. However often it has to connect again, it is `lost` at the latest
+when it has heard no answer for SESSION_TIMEOUT; the loop, which commits, sees that
+within HEARTBEAT_INTERVAL. So at c it has heard, not longer ago than both, that there
+was no rebalance. That answer was under way for SESSION_TIMEOUT at most, after which
+a request ends its connection. A rebalance that L has not joined at c therefore began
+after c - 2 SESSION_TIMEOUT - HEARTBEAT_INTERVAL, and ends without L after
+c + HEARTBEAT_TIMEOUT at the earliest, if MAX_POLL_INTERVAL is not below the sum.
+`settings/rules.py` checks that. While L's thread sits in a callback that holds a
+rejoin up, it sends no commit, and the same holds.
 
 *L leaves.* It does so after the barrier, or when its thread has not polled for
 MAX_POLL_INTERVAL, which is longer than any lease.

@@ -154,7 +154,11 @@ class OutboxSettings:
 
     def __post_init__(self) -> None:
         """Derive settings that are 0 or empty from the others."""
-        poll = self.MAX_POLL_INTERVAL or 2.5 * self.SESSION_TIMEOUT
+        heartbeat = self.HEARTBEAT_INTERVAL or self.HEARTBEAT_TIMEOUT / 5
+        poll = self.MAX_POLL_INTERVAL or max(
+            2.5 * self.SESSION_TIMEOUT,
+            2 * self.SESSION_TIMEOUT + self.HEARTBEAT_TIMEOUT + heartbeat,
+        )
         drain = self.DRAIN_TIMEOUT or min(5.0, poll / 3)
         topic, group = self.LEADER_TOPIC, self.LEADER_GROUP
         if self.CLUSTERS_COUNT > 1 and not (topic or group):
@@ -164,7 +168,7 @@ class OutboxSettings:
             # Outboxes with one name in common have both, so that they see each other.
             "LEADER_TOPIC": topic or (f"neli.{group}" if group else ""),
             "LEADER_GROUP": group or topic,
-            "HEARTBEAT_INTERVAL": self.HEARTBEAT_INTERVAL or self.HEARTBEAT_TIMEOUT / 5,
+            "HEARTBEAT_INTERVAL": heartbeat,
             "MAX_POLL_INTERVAL": poll,
             "DRAIN_TIMEOUT": drain,
             "REVOKE_TIMEOUT": self.REVOKE_TIMEOUT

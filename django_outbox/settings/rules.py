@@ -236,9 +236,9 @@ def _check_timing(settings: OutboxSettings) -> Iterator[Problem]:
         (
             "MAX_POLL_INTERVAL",
             s.MAX_POLL_INTERVAL
-            >= s.SESSION_TIMEOUT + s.HEARTBEAT_TIMEOUT + s.HEARTBEAT_INTERVAL,
-            f"{s.MAX_POLL_INTERVAL} must not be below SESSION_TIMEOUT + "
-            f"HEARTBEAT_TIMEOUT + HEARTBEAT_INTERVAL ({s.SESSION_TIMEOUT} + "
+            >= 2 * s.SESSION_TIMEOUT + s.HEARTBEAT_TIMEOUT + s.HEARTBEAT_INTERVAL,
+            f"{s.MAX_POLL_INTERVAL} must not be below 2 * SESSION_TIMEOUT + "
+            f"HEARTBEAT_TIMEOUT + HEARTBEAT_INTERVAL (2 * {s.SESSION_TIMEOUT} + "
             f"{s.HEARTBEAT_TIMEOUT} + {s.HEARTBEAT_INTERVAL}), or a rebalance could "
             "elect another process while this one leads.",
         ),

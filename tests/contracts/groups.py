@@ -22,7 +22,7 @@ from tests.fakes.timeline import Timeline
 from tests.waiting import eventually
 
 SESSION_TIMEOUT = 1.5
-MAX_POLL_INTERVAL = 3.0
+MAX_POLL_INTERVAL = 4.0
 """Seconds until a test fails for want of what it waits for."""
 
 

@@ -66,6 +66,8 @@ class FakeClient:
         """Answers that arrived while the process was frozen."""
         self._arrivals = {"there": 0.0, "back": 0.0}
         self._is_owner = False
+        self._answered_at = time()
+        """When the coordinator last answered a heartbeat or a join."""
         self._member_id = new_id()
         self._generation = -1
         self._is_joining = False
@@ -140,7 +142,12 @@ class FakeClient:
             # The network or the broker may have lost the first request.
             self._ask_to_join()
         elif not self._is_joining:
-            self._heartbeat()
+            silence = self._time() - self._answered_at
+            if silence > self._timing.session_timeout:
+                # librdkafka's SESSTMOUT: the group may go on without this member.
+                self._lose()
+            else:
+                self._heartbeat()
 
     def _quit(self) -> None:
         """Leave, since the polling thread is stuck; join when it polls again."""
@@ -161,6 +168,7 @@ class FakeClient:
         asked = (member_id, generation)
         if self._is_joining or asked != (self._member_id, self._generation):
             return
+        self._answered_at = self._time()
         if answer is Answer.REFUSED:
             self._lose()
         elif answer is Answer.REBALANCING:
@@ -208,6 +216,7 @@ class FakeClient:
             return
         self._generation = generation
         self._is_joining = False
+        self._answered_at = self._time()
         if is_owner and not self._is_owner:
             self._is_owner = True
             self.inbox.append(Notice.ASSIGNED)

@@ -28,7 +28,7 @@ def main(name: str, group: str, bootstrap_servers: str) -> None:
         SESSION_TIMEOUT=3.0,
         HEARTBEAT_TIMEOUT=1.0,
         HEARTBEAT_INTERVAL=0.5,
-        MAX_POLL_INTERVAL=6.0,
+        MAX_POLL_INTERVAL=7.5,
         KAFKA={"bootstrap.servers": bootstrap_servers},
     )
     stopping: list[int] = []

@@ -143,9 +143,9 @@ def test_keys_beside_harvest_are_refused() -> None:
         (
             {"baseKafkaConfig": {"max.poll.interval.ms": "5000"}},
             "baseKafkaConfig.max.poll.interval.ms: 5.0 must not be below "
-            "baseKafkaConfig.session.timeout.ms + limits.heartbeatTimeout + "
-            "limits.minPollInterval (6.0 + 2.5 + 0.5), or a rebalance could elect "
-            "another process while this one leads.",
+            "2 * baseKafkaConfig.session.timeout.ms + limits.heartbeatTimeout + "
+            "limits.minPollInterval (2 * 6.0 + 2.5 + 0.5), or a rebalance could "
+            "elect another process while this one leads.",
         ),
     ],
 )  # fmt: skip

@@ -97,7 +97,7 @@ def test_a_wrong_value_is_named(name: str, value: Any) -> None:
         ({"HEARTBEAT_TIMEOUT": 3.0}, "HEARTBEAT_TIMEOUT"),
         ({"HEARTBEAT_INTERVAL": 1.3}, "HEARTBEAT_INTERVAL"),
         ({"DELIVERY_TIMEOUT": 6.1}, "DELIVERY_TIMEOUT"),
-        ({"MAX_POLL_INTERVAL": 5.0}, "MAX_POLL_INTERVAL"),
+        ({"MAX_POLL_INTERVAL": 14.9}, "MAX_POLL_INTERVAL"),
         ({"DRAIN_TIMEOUT": 14.0, "REVOKE_TIMEOUT": 1.0}, "DRAIN_TIMEOUT"),
         ({"MIN_POLL_INTERVAL": 0.2}, "MIN_POLL_INTERVAL"),
         ({"RETRY_BACKOFF": 6.0}, "RETRY_BACKOFF"),
@@ -140,6 +140,9 @@ def test_other_times_follow_from_the_session_timeout() -> None:
     assert settings.MAX_POLL_INTERVAL == 7.5
     assert settings.DRAIN_TIMEOUT == 2.5
     assert settings.REVOKE_TIMEOUT == 2.0
+    slow: dict[str, Any] = {"HEARTBEAT_TIMEOUT": 2.9, "HEARTBEAT_INTERVAL": 1.4}
+    assert list(problems(slow)) == []
+    assert OutboxSettings(**slow).MAX_POLL_INTERVAL > 16.0
 
 
 @pytest.mark.parametrize("setting", ["KAFKA", "PRODUCER_KAFKA"])
