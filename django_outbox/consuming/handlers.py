@@ -39,6 +39,8 @@ class Subscription:
     """Its module and qualified name."""
     transforms: bool = False
     """Whether its only effects are the messages that it returns."""
+    batch: int = 1
+    """Most messages whose effects share one transaction."""
     key: Callable[[ConsumedMessage], Keyed] | None = None
     """Makes the idempotency key of a message; None = `ConsumedMessage.identity`."""
     dead_letters: str | None = None
@@ -62,6 +64,11 @@ class Group:
         """Whether its handlers only transform."""
         return self.subscriptions[0].transforms
 
+    @property
+    def batch(self) -> int:
+        """Most messages whose effects share one transaction."""
+        return min(s.batch for s in self.subscriptions)
+
     def of(self, topic: str) -> Subscription:
         """Return the handler of a topic."""
         return next(s for s in self.subscriptions if topic in s.topics)
@@ -78,6 +85,7 @@ def consumer(
     *topics: str,
     group: str,
     transforms: bool = False,
+    batch: int = 1,
     key: Callable[[ConsumedMessage], Keyed] | None = None,
     dead_letters: str | None = None,
 ) -> Callable[[_Handler], _Handler]:
@@ -97,6 +105,10 @@ def consumer(
             processed messages.
         transforms: The handler needs no database: it returns or yields
             `Message`s, which are sent in one Kafka transaction with the offset.
+        batch: Most messages that share one transaction. When one of them fails, all
+            roll back and each runs again in a transaction of its own; so a handler
+            with a batch has no effects outside of the database. The smallest batch
+            of a group's handlers counts.
         key: Makes the idempotency key of a message, instead of its message id.
         dead_letters: Topic for messages that keep failing; by default the
             topic's name with DEAD_LETTER_SUFFIX.
@@ -118,6 +130,7 @@ def consumer(
             handle=async_to_sync(handler) if is_async else handler,
             name=name,
             transforms=transforms,
+            batch=batch,
             key=key,
             dead_letters=dead_letters,
         )
@@ -162,6 +175,7 @@ def _check(new: Subscription, others: Iterable[Subscription]) -> None:
             raise ConfigurationError(
                 f"{new.name}: {shown(topic)} is not a Kafka topic name."
             )
+    _check_batch(new)
     if new.dead_letters in new.topics:
         raise ConfigurationError(
             f"{new.name}: a topic cannot be its own dead letter topic."
@@ -179,3 +193,13 @@ def _check(new: Subscription, others: Iterable[Subscription]) -> None:
                 f"{new.name}: handlers of one group either all transform or none; "
                 f"{other.name} differs. Move one of them to another group."
             )
+
+
+def _check_batch(new: Subscription) -> None:
+    if new.batch < 1:
+        raise ConfigurationError(f"{new.name}: batch={new.batch} must be at least 1.")
+    if new.transforms and new.batch > 1:
+        raise ConfigurationError(
+            f"{new.name}: remove batch={new.batch}; the messages of a handler with "
+            "transforms=True share Kafka transactions already."
+        )

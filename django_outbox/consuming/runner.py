@@ -149,7 +149,10 @@ def consume(
         worker.start()
         while not stop.is_set():
             messages = source.poll(worker.limit, POLL_TIMEOUT)
-            worker.work(messages)
+            if messages:
+                worker.work(messages)
+            else:
+                close_old_connections()
             start_offsets.begun(
                 [message for message in messages if source.owns(message)]
             )

@@ -1,31 +1,32 @@
 """
-The worker of handlers with effects: one message after the other.
+The worker of handlers with effects: one message after the other, or in batches.
 
 It retries a message until its effects are committed, or its attempts are spent
 and its dead letter is sent. An outage of the database or the broker is not an
 attempt: the worker waits in the group, and no message is lost or skipped.
+
+The messages of a batch share a transaction. If it rolls back, for whatever reason,
+each of them is processed alone, which tells the guilty one and its attempts.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import Final
-
-from django.db import close_old_connections
 
 from ..exceptions import KafkaError, RecordPoisoned, StaleOffset
 from ..message.incoming import ConsumedMessage
+from .connections import close_connections, close_unusable_connections
 from .consumer_context import ConsumerContext
 from .dead_letters import may_accept_smaller
 from .effects import TransactionalHandler, is_database_unavailable
 from .ports import DeadLetters, Offsets
 
+logger = logging.getLogger(__name__)
+
 
 class EffectsWorker:
     """Processes messages into the database; for one thread."""
-
-    limit: Final = 1
-    """Messages of one round; the group is served between two rounds."""
 
     def __init__(
         self,
@@ -35,6 +36,8 @@ class EffectsWorker:
         offsets: Offsets,
         dead_letters: DeadLetters,
     ) -> None:
+        self.limit = context.group.batch
+        """Messages of one round; the group is served between two rounds."""
         self._context = context
         self._effects = effects
         self._offsets = offsets
@@ -45,17 +48,39 @@ class EffectsWorker:
 
     def work(self, messages: Sequence[ConsumedMessage]) -> None:
         """Process messages while we own their partitions and the process runs."""
-        for message in messages:
+        left = list(messages)
+        if self.limit > 1:
+            while done := self._process_together(left):
+                del left[:done]
+        for message in left:
             self._process(message)
 
     def close(self) -> None:
         """Close clients."""
         self._dead_letters.close()
 
+    def _process_together(self, messages: Sequence[ConsumedMessage]) -> int:
+        """Process the first messages in one transaction; return how many are done."""
+        is_alone = len(messages) < 2
+        if is_alone or not all(map(self._context.should_continue, messages)):
+            return 0
+        close_unusable_connections()
+        try:
+            ran = self._effects.apply_all(messages)
+        except StaleOffset:
+            raise
+        except Exception as error:  # noqa: BLE001  # handlers raise anything
+            logger.debug("A batch of %d rolled back: %s", len(messages), error)
+            return 0
+        for message, is_first in zip(messages, ran, strict=False):
+            self._context.progress.did(is_first=is_first)
+            self._offsets.done(message)
+        return len(ran)
+
     def _process(self, message: ConsumedMessage) -> None:
         attempts = outages = 0
         while self._context.should_continue(message):
-            close_old_connections()
+            close_unusable_connections()
             try:
                 is_first = self._effects.apply(message)
             except StaleOffset:
@@ -64,6 +89,7 @@ class EffectsWorker:
                 if is_database_unavailable(error):
                     outages += 1
                     self._context.wait_for_recovery(error, outages)
+                    close_connections()
                     continue
                 outages = 0
                 attempts += 1
@@ -83,7 +109,7 @@ class EffectsWorker:
         dead_letter, *smaller = self._context.dead_letters(message, error, attempts)
         outages = 0
         while self._context.should_continue(message):
-            close_old_connections()
+            close_unusable_connections()
             try:
                 self._dead_letters.send(dead_letter)
                 self._effects.skip(message)
@@ -101,6 +127,7 @@ class EffectsWorker:
                     raise
                 outages += 1
                 self._context.wait_for_recovery(failure, outages)
+                close_connections()
             else:
                 self._context.progress.set_aside(message, error, attempts)
                 self._offsets.done(message)

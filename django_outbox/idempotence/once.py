@@ -50,6 +50,8 @@ class Once:
     Args:
         idle_timeout: Idle-in-transaction time-out in seconds, after which
             PostgreSQL ends it; 0 = the server's setting.
+        has_savepoint: Within another transaction, an error rolls back this block
+            only; without a savepoint it rolls back all of that transaction.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class Once:
         consumer: str,
         using: str | None = None,
         idle_timeout: float = 0.0,
+        has_savepoint: bool = True,
     ) -> None:
         self._consumer = checked_consumer(consumer)
         self._key = checked_key(source)
         self._using = using
         self._idle_timeout = idle_timeout
+        self._has_savepoint = has_savepoint
         self._token: Token[frozenset[_Claim]] | None = None
         self._atomic: transaction.Atomic | None = None
         self._thread = OwnThread()
@@ -118,7 +122,7 @@ class Once:
         initialized = {c.alias for c in connections.all(initialized_only=True)}
         self._unopened = set(connections) - initialized
         self._connection = connections[alias]
-        atomic = transaction.atomic(using=alias)
+        atomic = transaction.atomic(using=alias, savepoint=self._has_savepoint)
         atomic.__enter__()
         self._atomic = atomic
         try:
@@ -127,16 +131,24 @@ class Once:
                 is_first = rows.claim(
                     self._consumer, self._key, idle_timeout=self._idle_timeout
                 )
-            mine = rows.filter(consumer=self._consumer, key=self._key)
             self._run = Run(
                 is_first=is_first,
-                response=None if is_first else _response(mine),
-                save=lambda response: _save(mine, response),
+                response=None if is_first else self._response(rows),
+                save=lambda response: self._save(rows, response),
             )
         except BaseException as error:
             self._leave(error)
             raise
         return self._run
+
+    def _response(self, rows: ProcessedQuerySet) -> Any:
+        return self._mine(rows).values_list("response", flat=True).first()
+
+    def _save(self, rows: ProcessedQuerySet, response: Any) -> None:
+        self._mine(rows).update(response=response)
+
+    def _mine(self, rows: ProcessedQuerySet) -> ProcessedQuerySet:
+        return rows.filter(consumer=self._consumer, key=self._key)
 
     def _end(self, exc: BaseException | None) -> None:
         try:
@@ -277,11 +289,3 @@ def _first_argument(source: Any, *_: object, **__: object) -> Keyed:
         f"{type(source).__name__} is neither a ConsumedMessage nor a key; pass "
         "key= to derive a key from the arguments."
     )
-
-
-def _response(mine: ProcessedQuerySet) -> Any:
-    return mine.values_list("response", flat=True).first()
-
-
-def _save(mine: ProcessedQuerySet, response: Any) -> None:
-    mine.update(response=response)

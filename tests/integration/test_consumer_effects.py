@@ -18,12 +18,20 @@ import pytest
 from django.db import DatabaseError, connections
 
 from django_outbox import ConsumedMessage, ConsumingError
-from django_outbox.consuming.effects import TransactionalHandler
+from django_outbox.consuming.effects import TransactionalHandler, _Passed
 from django_outbox.consuming.handlers import Group, Subscription
+from django_outbox.consuming.working import EffectsWorker
 from django_outbox.exceptions import KafkaUnavailable, StaleOffset
 from django_outbox.message.incoming import BEGINNING, PartitionState, TopicPartition
 from django_outbox.models import ConsumerOffset, ProcessedMessage
 from tests.testapp.models import Effect
+from tests.unit.consuming import (
+    FakeDeadLetters,
+    FakeSource,
+    Watch,
+    context_of,
+    group_of,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -121,6 +129,74 @@ def test_a_handler_that_was_not_run_is_not_done(handle: Any) -> None:
         effects_of(handle).apply(at(4))
     assert stored() == []
     assert not ProcessedMessage.objects.exists()
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_messages_share_a_connection(batch: int) -> None:
+    """Although CONN_MAX_AGE is 0, which is one connection for each request."""
+    backends: list[int] = []
+
+    def handle(message: ConsumedMessage) -> None:
+        with connections["default"].cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            backends.append(cursor.fetchone()[0])
+            if len(backends) == 4:
+                cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    assert connections["default"].settings_dict["CONN_MAX_AGE"] == 0
+    source = FakeSource()
+    worker = EffectsWorker(
+        context_of(group_of(handle, transforms=False, batch=batch), source, Watch()),
+        effects=effects_of(handle),
+        offsets=source,
+        dead_letters=FakeDeadLetters(),
+    )
+    worker.work([at(offset) for offset in range(6)])
+    assert len(set(backends[:4])) == 1
+    assert backends[-1] != backends[0], "one that has failed is used again"
+    assert stored() == [6]
+
+
+def test_a_batch_commits_together() -> None:
+    effects = effects_of()
+    assert effects.apply_all([at(4, "a"), at(5, "b"), at(6, "a")]) == [
+        True,
+        True,
+        False,
+    ]
+    assert stored() == [7]
+    assert done() == ["4", "5"]
+
+
+def test_a_batch_rolls_back_together() -> None:
+    def fail_at_5(message: ConsumedMessage) -> None:
+        note(message)
+        if message.offset == 5:
+            raise DatabaseError
+
+    effects = effects_of(fail_at_5)
+    with pytest.raises(DatabaseError):
+        effects.apply_all([at(4), at(5), at(6)])
+    assert stored() == []
+    assert done() == []
+    assert not ProcessedMessage.objects.exists()
+
+
+def test_a_batch_of_who_has_lost_the_partition_has_no_effects() -> None:
+    effects = effects_of()
+    effects.skip(at(9))
+    with pytest.raises(_Passed):
+        effects.apply_all([at(10), at(4)])
+    assert stored() == [10]
+    assert done() == []
+
+
+def test_a_batch_of_a_slow_handler_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_outbox.consuming.effects.BATCH_TIME", 0.0)
+    effects = effects_of()
+    assert effects.apply_all([at(4), at(5)]) == [True]
+    assert stored() == [5]
+    assert done() == ["4"]
 
 
 def test_who_has_lost_the_partition_is_refused() -> None:

@@ -23,13 +23,16 @@ def messages(*texts: str) -> list[ConsumedMessage]:
     ]
 
 
-def group_of(handle: Callable[[ConsumedMessage], Any], *, transforms: bool) -> Group:
+def group_of(
+    handle: Callable[[ConsumedMessage], Any], *, transforms: bool, batch: int = 1
+) -> Group:
     subscription = Subscription(
         topics=("orders",),
         group="billing",
         handle=handle,
         name="handle",
         transforms=transforms,
+        batch=batch,
     )
     return Group("billing", (subscription,))
 

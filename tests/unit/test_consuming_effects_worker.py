@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -34,6 +34,18 @@ class FakeEffects:
         self.run = run
         self.seen: set[str] = set()
         self.skipped: list[int] = []
+        self.batches: list[int] = []
+        """How many messages each transaction of several was asked for."""
+        self.batch = 100
+        """How many of them it does."""
+
+    def apply_all(self, messages: Sequence[ConsumedMessage]) -> list[bool]:
+        seen, self.batches = set(self.seen), [*self.batches, len(messages)]
+        try:
+            return [self.apply(message) for message in messages[: self.batch]]
+        except Exception:
+            self.seen = seen
+            raise
 
     def apply(self, message: ConsumedMessage) -> bool:
         if message.text() in self.seen:
@@ -49,13 +61,15 @@ class FakeEffects:
 class Consumption:
     """A worker and all that it works with."""
 
-    def __init__(self, run: Callable[[ConsumedMessage], Any]) -> None:
+    def __init__(
+        self, run: Callable[[ConsumedMessage], Any], *, batch: int = 1
+    ) -> None:
         self.source = FakeSource()
         self.watch = Watch()
         self.dead_letters = FakeDeadLetters()
         self.effects = FakeEffects(run)
         self.context = context_of(
-            group_of(run, transforms=False), self.source, self.watch
+            group_of(run, transforms=False, batch=batch), self.source, self.watch
         )
         self.worker = EffectsWorker(
             self.context,
@@ -73,7 +87,7 @@ class Consumption:
 
 @pytest.fixture(autouse=True)
 def _no_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working, "close_old_connections", lambda: None)
+    monkeypatch.setattr(working, "close_unusable_connections", lambda: None)
     away = lambda error: isinstance(error, OperationalError)  # noqa: E731
     monkeypatch.setattr(working, "is_database_unavailable", away)
 
@@ -97,6 +111,52 @@ def test_what_is_done_may_be_committed() -> None:
     it.worker.work(messages("a", "b"))
     assert handler.done == ["a", "b"]
     assert it.source.next_offsets == {("orders", 0): 2}
+
+
+def test_the_messages_of_a_batch_share_a_transaction() -> None:
+    it = Consumption(Failing(), batch=5)
+    assert it.worker.limit == 5
+    it.worker.work(messages("a", "b", "a"))
+    assert it.effects.batches == [3]
+    read = it.read()
+    assert (read.processed, read.repeats) == (2, 1)
+    assert it.source.next_offsets == {("orders", 0): 3}
+
+
+def test_a_transaction_that_ends_early_leaves_the_rest_to_the_next() -> None:
+    handler = Failing()
+    it = Consumption(handler, batch=5)
+    it.effects.batch = 2
+    it.worker.work(messages("a", "b", "c", "d", "e"))
+    assert it.effects.batches == [5, 3]
+    assert handler.done == ["a", "b", "c", "d", "e"]
+    assert it.source.next_offsets == {("orders", 0): 5}
+
+
+def test_a_batch_that_fails_is_processed_one_by_one() -> None:
+    """And only the attempts of the guilty message count."""
+    guilty = [ValueError("c")] * 4
+
+    def fail_at_c(message: ConsumedMessage) -> None:
+        if message.text() == "c" and guilty:
+            raise guilty.pop()
+
+    it = Consumption(fail_at_c, batch=5)
+    it.worker.work(messages("a", "b", "c", "d"))
+    assert it.effects.batches == [4]
+    assert [letter.topic for letter in it.dead_letters.sent] == ["orders.dlt"]
+    assert it.effects.seen == {"a", "b", "d"}
+    read = it.read()
+    assert (read.processed, read.failed) == (3, 3)
+    assert it.source.next_offsets == {("orders", 0): 4}
+
+
+def test_a_batch_of_a_lost_partition_is_dropped() -> None:
+    it = Consumption(Failing(), batch=5)
+    it.source.is_ours = False
+    it.worker.work(messages("a", "b"))
+    assert it.effects.batches == []
+    assert it.source.next_offsets == {}
 
 
 def test_a_repeat_is_counted_and_passed() -> None:

@@ -29,6 +29,22 @@ def test_the_only_group_is_found_without_its_name() -> None:
     assert not group.transforms
 
 
+def test_the_smallest_batch_of_a_group_counts() -> None:
+    consumer("orders", group="billing", batch=50)(handle)
+    consumer("returns", group="billing", batch=20)(lambda _: None)
+    assert find_group("billing").batch == 20
+
+
+def test_a_batch_has_a_message() -> None:
+    with pytest.raises(ConfigurationError, match="batch=0 must be at least 1"):
+        consumer("orders", group="billing", batch=0)(handle)
+
+
+def test_a_handler_that_transforms_has_no_batch_of_its_own() -> None:
+    with pytest.raises(ConfigurationError, match="remove batch=2"):
+        consumer("orders", group="billing", batch=2, transforms=True)(handle)
+
+
 def test_a_group_has_a_handler_for_each_topic() -> None:
     consumer("orders", group="billing")(handle)
     consumer("returns", group="billing", dead_letters="bad")(lambda _: None)
