@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,13 @@ class Arrivals:
     """Different ones."""
     seconds: float
     """From the first message to the last, by the broker's clock."""
+    head: int = 0
+    """Messages of the first moment: they came before the clock started."""
+
+    @property
+    def rate(self) -> float:
+        """Messages a second, without those that came before the clock started."""
+        return max(1, self.messages - self.head) / self.seconds
 
 
 def row_id(message: Message) -> int:
@@ -83,25 +91,27 @@ def consumer(**options: object) -> Iterator[Consumer]:
 def read(topic: str, *, timeout: float = 600.0) -> Arrivals:
     """Read all committed messages of a topic."""
     seen: set[int] = set()
-    messages, first, last = 0, 0, 0
+    moments: Counter[int] = Counter()
+    """Messages by their time in milliseconds: those of one batch share it."""
     at_end: set[int] = set()
     deadline = time.monotonic() + timeout
     with consumer(**{"enable.partition.eof": True}) as opened:
         opened.assign([TopicPartition(topic, n, 0) for n in range(PARTITIONS)])
         while len(at_end) < PARTITIONS:
-            assert time.monotonic() < deadline, f"{messages} messages of {topic}"
+            assert time.monotonic() < deadline, f"{moments.total()} messages of {topic}"
             for message in opened.consume(10_000, 0.2):
                 if (error := message.error()) is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     at_end.add(message.partition() or 0)
                     continue
-                messages += 1
                 seen.add(row_id(message))
-                moment = message.timestamp()[1]
-                first = min(first or moment, moment)
-                last = max(last, moment)
+                moments[message.timestamp()[1]] += 1
+    first, last = min(moments, default=0), max(moments, default=0)
     return Arrivals(
-        messages=messages, records=len(seen), seconds=max(1, last - first) / 1000
+        messages=moments.total(),
+        records=len(seen),
+        seconds=max(1, last - first) / 1000,
+        head=moments[first],
     )
 
 

@@ -25,7 +25,9 @@ DRAWN: Final = {
     "failover": ("without a leader",),
     "floors": ("rate",),
     "stashing": ("a call", "rate"),
-    "packages": ("rate in the topic",),
+    "packages": ("rate",),
+    "catching-up": ("until caught up",),
+    "consumers": ("rate",),
 }
 """The figures that are drawn, by benchmark."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import groupby
@@ -19,8 +19,10 @@ from typing import Any, Final
 
 from ..processes import ROOT
 from . import targets
+from .consumers import BY_HAND
 from .plots import draw
 from .readings import Book, Summary, shown
+from .targets import OURS, PEER
 
 PAGE: Final = ROOT / "docs" / "performance.md"
 FOLDER: Final = ROOT / "docs" / "performance"
@@ -29,8 +31,13 @@ FIGURES: Final = "figures.json"
 BEGIN: Final = "<!-- generated: begin -->"
 END: Final = "<!-- generated: end -->"
 
-BASES: Final = ("Debezium tuned", "ORM insert", "COPY", "at-least-once")
-"""Sides that the others of the same figure are divided by: the first that is there."""
+BASES: Final = (PEER, "ORM insert", "COPY", BY_HAND, OURS)
+"""Sides that the others of the same row are divided by: the first that is there."""
+
+
+LEGEND: Final = """\
+In the tables below the first figure of a row is an absolute one, the median of all
+rounds; the others are ratios to it, with their own medians in parentheses."""
 
 
 def write(
@@ -78,11 +85,11 @@ def section(
     machine = f"{facts['cores']} cores, Python {facts['python']}"
     yield (
         f"generated: {facts['generated']} by `{facts['command']}`; {machine};"
-        f" [all readings](performance/{FIGURES})."
+        f"{_load(summaries)} [all readings](performance/{FIGURES})."
     )
     if remarks:
         yield from ("", *(f"- {remark}" for remark in remarks))
-    yield from ("", "### Targets", "", *targets.table(summaries))
+    yield from ("", "### Targets", "", *targets.table(summaries), "", LEGEND)
     for benchmark, group in groupby(summaries, key=lambda summary: summary.benchmark):
         yield from ("", f"### {benchmark.capitalize()}", "")
         yield from table(list(group))
@@ -92,42 +99,41 @@ def section(
     yield ""
 
 
+def _load(summaries: Sequence[Summary]) -> str:
+    loads = [load for summary in summaries for load in summary.loads]
+    return f" load {min(loads):.1f} – {max(loads):.1f};" if loads else ""
+
+
 def table(summaries: Sequence[Summary]) -> Iterator[str]:
-    """Yield the rows of one benchmark: median, spread, ratio, load."""
-    bases = {
-        (s.case, s.figure): (s.side, s.median)
-        for base in reversed(BASES)
-        for s in summaries
-        if s.side == base
-    }
-    yield "| case | figure | side | median | from – to | ÷ | load |"
-    yield "|---|---|---|---|---|---|---|"
-
-    def key(summary: Summary) -> tuple[str, str]:
-        return summary.case, summary.figure
-
-    order = list(dict.fromkeys(map(key, summaries)))
-    for summary in sorted(summaries, key=lambda s: order.index(key(s))):
-        values, loads = summary.values, summary.loads
-        cells = (
-            summary.case,
-            summary.figure,
-            summary.side,
-            f"{shown(summary.median)} {summary.unit}",
-            f"{shown(min(values))} – {shown(max(values))}",
-            _ratio(summary, bases.get(key(summary))),
-            f"{min(loads):.1f} – {max(loads):.1f}",
-        )
-        yield f"| {' | '.join(cells)} |"
+    """Yield one benchmark's medians: a row for each figure, a column for each side."""
+    found = list(dict.fromkeys(s.side for s in summaries))
+    sides = sorted(found, key=lambda side: (_rank(side), found.index(side)))
+    yield f"| case | figure | {' | '.join(sides)} |"
+    yield "|---|---|" + "---|" * len(sides)
+    rows: dict[tuple[str, str, str], dict[str, float]] = {}
+    for summary in summaries:
+        row = rows.setdefault((summary.case, summary.figure, summary.unit), {})
+        row[summary.side] = summary.median
+    for (case, figure, unit), medians in rows.items():
+        base = next(side for side in sides if side in medians)
+        cells = [_cell(medians, side, base) for side in sides]
+        yield f"| {case} | {figure}, {unit} | {' | '.join(cells)} |"
 
 
-def _ratio(summary: Summary, base: tuple[str, float] | None) -> str:
-    """Divide by the peer, or by the floor, of the same figure."""
-    if base is None or base[0] == summary.side or not base[1]:
+def _rank(side: str) -> int:
+    return BASES.index(side) if side in BASES else len(BASES)
+
+
+def _cell(medians: Mapping[str, float], side: str, base: str) -> str:
+    """Write the ratio to the base of the row, and the figure behind it."""
+    if side not in medians:
         return ""
-    ratio = summary.median / base[1]
+    value, whole = shown(medians[side]), medians[base]
+    if side == base or not whole:
+        return value
+    ratio = medians[side] / whole
     text = f"{ratio:.2f}" if ratio >= 0.1 else shown(ratio)
-    return f"{text} × {base[0]}"
+    return f"{text} × ({value})"
 
 
 def printed(summaries: Sequence[Summary]) -> str:

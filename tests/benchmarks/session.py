@@ -24,12 +24,16 @@ class Scale:
     dead: int = 1_000_000
     """Rows that pass while an old transaction is open."""
     rates: tuple[int, ...] = (1_000, 5_000)
-    """Transactions a second."""
+    """Records a second."""
     warm_up: float = 10.0
     steady: float = 20.0
     idle: float = 20.0
     losses: float = 15.0
     """How long several writers write while rows are counted."""
+    catching_up: float = 16.0
+    """How long writers write after a leader was killed; six of them nobody leads."""
+    messages: int = 20_000
+    """That are consumed."""
     takeovers: int = 10
     """Of each kind."""
     calls: int = 3_000
@@ -45,11 +49,12 @@ QUICK = Scale(
     warm_up_records=10_000,
     growth=(5_000, 20_000),
     dead=20_000,
-    rates=(1_000,),
     warm_up=2.0,
     steady=3.0,
     idle=4.0,
     losses=3.0,
+    catching_up=12.0,
+    messages=500,
     takeovers=1,
     calls=200,
     packages=500,

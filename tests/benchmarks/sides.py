@@ -1,9 +1,9 @@
 """
 Who takes part: each side drains a backlog, or relays while others write.
 
-A harvester is the real process, as an operator starts it. Its rate counts from
-its leadership to the empty table, its CPU time from there to the end of the
-process, so that neither Python's start nor the election is in it.
+A harvester is the real process, as an operator starts it. Its CPU time counts
+from its leadership to the end of the process, so that neither Python's start nor
+the election is in it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 from uuid import uuid4
 
 from ..acceptance.tables import project_environment
@@ -24,6 +24,8 @@ from ..processes import MANAGE, Process
 from ..waiting import eventually
 from .servers import connect
 from .workload import Workload
+
+T = TypeVar("T")
 
 PATIENCE: Final = 1800.0
 """Seconds for a side to do its work."""
@@ -34,7 +36,7 @@ class Drained:
     """What it took to drain a backlog."""
 
     seconds: float | None
-    """None: count from the first message to the last in the topic."""
+    """From its beginning to the empty table; None: it deletes nothing."""
     cpu_seconds: float | None = None
     """Of the side's own process; None: it is not known."""
     memory: float | None = None
@@ -109,7 +111,10 @@ class HarvesterSide:
 
 AT_LEAST_ONCE: Final = HarvesterSide("at-least-once")
 EXACTLY_ONCE: Final = HarvesterSide("exactly-once", {"OUTBOX_DELIVERY": "exactly-once"})
-TABLE_MARKS: Final = HarvesterSide("at-least-once, table", {"OUTBOX_MARKS": "table"})
+TABLE_MARKS: Final = HarvesterSide("MARKS=table", {"OUTBOX_MARKS": "table"})
+ONE_PER_KEY: Final = HarvesterSide(
+    "one record per key", {"OUTBOX_MAX_IN_FLIGHT_PER_KEY": "1"}
+)
 NOTIFIED: Final = HarvesterSide("at-least-once, NOTIFY", {"OUTBOX_NOTIFY": "1"})
 """For writers that notify."""
 HARVESTERS: Final = (AT_LEAST_ONCE, EXACTLY_ONCE)
@@ -132,7 +137,7 @@ def wait_until_empty() -> None:
         )
 
 
-def in_turn(sides: list[Side], rounds: int, run: Callable[[Side], None]) -> None:
+def in_turn(sides: Sequence[T], rounds: int, run: Callable[[T], None]) -> None:
     """Let all sides play one round after the other, so that all meet the same load."""
     for number in range(rounds):
         print(f" round {number + 1} of {rounds}, load {os.getloadavg()[0]:.1f}")

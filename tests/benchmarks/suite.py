@@ -22,12 +22,15 @@ from django_outbox.jars import JarError
 
 from . import (
     backlog,
+    catching_up,
+    consumers,
     failover,
     floors,
     growth,
     idle,
     latency,
     losses,
+    memory,
     packages,
     pinned,
     report,
@@ -38,23 +41,27 @@ from .readings import Book
 from .servers import is_logical, servers
 from .session import QUICK, Benchmark, Scale, Session
 from .sides import Side
+from .targets import PEER
 
 BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     floors.NAME: floors.run,
     backlog.NAME: backlog.run,
-    losses.NAME: losses.run,
     latency.NAME: latency.run,
+    catching_up.NAME: catching_up.run,
+    stashing.NAME: stashing.run,
+    consumers.NAME: consumers.run,
+    losses.NAME: losses.run,
+    memory.NAME: memory.run,
     idle.NAME: idle.run,
     growth.NAME: growth.run,
     pinned.NAME: pinned.run,
-    stashing.NAME: stashing.run,
     packages.NAME: packages.run,
     failover.NAME: failover.run,
 }
 """In the order in which they run."""
 
 WITH_PEERS: Final = frozenset({backlog.NAME, latency.NAME, losses.NAME})
-WARMED_UP: Final = frozenset({backlog.NAME, latency.NAME, growth.NAME, packages.NAME})
+NOT_WARMED_UP: Final = frozenset({floors.NAME, stashing.NAME, failover.NAME})
 
 HUGE: Final = 10_000_000
 
@@ -81,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
             peers=peers,
             quickest=quickest,
         )
-        if not WARMED_UP.isdisjoint(chosen):
+        if not NOT_WARMED_UP.issuperset(chosen):
             print(f"warm-up, load {os.getloadavg()[0]:.1f}")
             backlog.warm_up(session)
         command = shlex.join(["python3", "tests/run.py", "--bench", *arguments])
@@ -113,7 +120,7 @@ def _succeeds(name: str, session: Session) -> bool:
 def _peers(
     book: Book, chosen: Sequence[str], *, wanted: bool
 ) -> Iterator[tuple[list[Side], list[Side]]]:
-    """Provide Debezium tuned and stock: for throughput, and for latency."""
+    """Provide Debezium: tuned for throughput, and tuned for latency."""
     if not wanted or WITH_PEERS.isdisjoint(chosen):
         yield [], []
         return
@@ -128,10 +135,9 @@ def _peers(
         yield [], []
         return
     try:
-        stock = DebeziumSide("Debezium stock", worker)
         yield (
-            [DebeziumSide("Debezium tuned", worker, TUNED), stock],
-            [DebeziumSide("Debezium tuned", worker, LOW_LATENCY), stock],
+            [DebeziumSide(PEER, worker, TUNED)],
+            [DebeziumSide(PEER, worker, LOW_LATENCY)],
         )
     finally:
         worker.close()

@@ -31,7 +31,7 @@ PATIENCE: Final = 15.0
 _INSERT: Final = """
 INSERT INTO outbox (create_time, kafka_topic, kafka_key, kafka_value,
                     kafka_header_keys, kafka_header_values)
-VALUES (now(), %s, %s, repeat('x', 200), ARRAY['kind'], ARRAY['benchmark'])
+SELECT now(), %s, key, repeat('x', 200), '{}', '{}' FROM unnest(%s::text[]) AS key
 RETURNING id
 """
 _NOTIFY: Final = ", pg_notify('outbox', '')"
@@ -48,8 +48,11 @@ class Traffic:
     rate: float
     """Transactions a second, of all writers together."""
     writers: int = 4
+    keys: int = 1000
+    batch: int = 1
+    """Rows of one INSERT: a writer that is cheap leaves the machine to the relay."""
     rows: int = 1
-    """Of one transaction, at most."""
+    """INSERTs of one transaction, at most."""
     hold: float = 0.0
     """A transaction stays open between its rows and its commit, up to so long."""
     notifies: bool = False
@@ -63,6 +66,8 @@ class Witness:
     committed: dict[int, float] = field(default_factory=dict)
     seen: dict[int, float] = field(default_factory=dict)
     deliveries: int = 0
+    cpu_seconds: float = 0.0
+    """Of the writers and the reader: the load generator."""
 
     @property
     def lost(self) -> int:
@@ -98,7 +103,8 @@ def watched(topic: str) -> Iterator[Witness]:
             pause.wait(0.1)
     finally:
         stop.set()
-        witness.seen, witness.deliveries = ours.recv()
+        witness.seen, witness.deliveries, used = ours.recv()
+        witness.cpu_seconds += used
         reader.join()
 
 
@@ -114,7 +120,9 @@ def write(topic: str, traffic: Traffic, witness: Witness) -> None:
         writer.start()
         pipes.append((ours, writer))
     for ours, writer in pipes:
-        witness.committed.update(ours.recv())
+        committed, used = ours.recv()
+        witness.committed.update(committed)
+        witness.cpu_seconds += used
         writer.join()
 
 
@@ -128,29 +136,37 @@ def _write(
     begin = max(begin, time.monotonic())
     due, count = begin + interval * number / traffic.writers, 0
     end = begin + traffic.seconds
+    own_keys = max(1, traffic.keys // traffic.writers)
+    used = time.process_time()
     with connect() as connection:
         # A server that is too slow gets fewer, not all of them later.
         while max(due, time.monotonic()) < end:
             time.sleep(max(0.0, due - time.monotonic()))  # the rate that is asked for
-            key = f"key-{number}-{count % 250}"
-            ids = _transact(connection, topic, key, traffic, chance)
+            drawn = range(count, count + traffic.batch)
+            keys = [f"key-{number}-{n % own_keys}" for n in drawn]
+            ids = _transact(connection, topic, keys, traffic, chance)
             committed.update(dict.fromkeys(ids, time.monotonic()))
-            count += 1
+            count += traffic.batch
             due += interval
-    results.send(committed)
+    results.send((committed, time.process_time() - used))
 
 
 def _transact(
-    connection: Any, topic: str, key: str, traffic: Traffic, chance: random.Random
+    connection: Any,
+    topic: str,
+    keys: list[str],
+    traffic: Traffic,
+    chance: random.Random,
 ) -> list[int]:
-    insert = _INSERT + _NOTIFY if traffic.notifies else _INSERT
+    statement = _INSERT + _NOTIFY if traffic.notifies else _INSERT
+
+    def insert() -> list[int]:
+        return [row[0] for row in connection.execute(statement, [topic, keys])]
+
     if traffic.rows == 1 and not traffic.hold:
-        return [connection.execute(insert, [topic, key]).fetchone()[0]]
+        return insert()
     with connection.transaction():
-        ids = [
-            connection.execute(insert, [topic, key]).fetchone()[0]
-            for _ in range(chance.randint(1, traffic.rows))
-        ]
+        ids = [id for _ in range(chance.randint(1, traffic.rows)) for id in insert()]
         hold = chance.random() ** 3 * traffic.hold
         time.sleep(hold)  # the subject: others draw ids and commit meanwhile
     return ids
@@ -163,6 +179,7 @@ def _read(topic: str, count: Any, ready: Any, stop: Any, results: Connection) ->
     with consumer(**{"fetch.wait.max.ms": 10}) as opened:
         opened.assign([TopicPartition(topic, n, 0) for n in range(PARTITIONS)])
         opened.poll(0.5)
+        used = time.process_time()
         ready.set()
         while not stop.is_set():
             # One by one: a batch would be waited for.
@@ -173,4 +190,5 @@ def _read(topic: str, count: Any, ready: Any, stop: Any, results: Connection) ->
                 seen.setdefault(id, time.monotonic())
                 copies["deliveries"] += 1
                 count.value = len(seen)
-    results.send((seen, copies["deliveries"]))
+    used = time.process_time() - used
+    results.send((seen, copies["deliveries"], used))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import floors, report, targets
+from tests.benchmarks import report, targets
+from tests.benchmarks.arrivals import Arrivals
+from tests.benchmarks.catching_up import caught_up
 from tests.benchmarks.readings import Book, percentile
 from tests.benchmarks.suite import BENCHMARKS
 
@@ -18,8 +20,8 @@ PAGE = f"before\n{report.BEGIN}\nan older run\n{report.END}\nafter\n"
 def book() -> Book:
     book = Book()
     for value in (100.0, 300.0, 200.0):
-        book.note("backlog", "1,000 keys", "Debezium tuned", value)
-        book.note("backlog", "1,000 keys", "at-least-once", 2 * value)
+        book.note("backlog", "even keys", "Debezium tuned", value)
+        book.note("backlog", "even keys", "at-least-once", 2 * value)
     book.note("losses", "4 concurrent writers", "at-least-once", 0, figure="lost")
     return book
 
@@ -42,28 +44,39 @@ def test_a_run_replaces_the_run_before_and_nothing_else(
     assert "a command" in text
 
 
-def test_each_side_has_its_median_its_spread_and_its_ratio_to_the_peer(
-    book: Book, tmp_path: Path
+def test_a_row_has_a_figure_and_the_ratios_of_the_other_sides_to_it(
+    tmp_path: Path,
 ) -> None:
-    (row,) = [
-        line
-        for line in written(book, tmp_path).splitlines()
-        if line.startswith("| 1,000 keys | rate | at-least-once |")
-    ]
+    book = Book()
+    for side, rate in (
+        ("at-least-once", 400.0),
+        ("exactly-once", 250.0),
+        ("Debezium tuned", 200.0),
+    ):
+        book.note("backlog", "even keys", side, rate)
+    book.note("backlog", "even keys", "at-least-once", 8.0, "µs", figure="CPU")
+    book.note("backlog", "even keys", "exactly-once", 4.0, "µs", figure="CPU")
+    lines = written(book, tmp_path).splitlines()
 
-    assert "| 400 records/s | 200 – 600 | 2.00 × Debezium tuned |" in row
+    head = lines.index(
+        "| case | figure | Debezium tuned | at-least-once | exactly-once |"
+    )
+    assert lines[head + 2 : head + 4] == [
+        "| even keys | rate, records/s | 200 | 2.00 × (400) | 1.25 × (250) |",
+        "| even keys | CPU, µs |  | 8 | 0.50 × (4) |",
+    ]
 
 
 def test_a_side_that_is_far_behind_has_a_ratio_with_digits(
     book: Book, tmp_path: Path
 ) -> None:
-    book.note("packages", "5,000 rows", "at-least-once", 30_000.0)
-    book.note("packages", "5,000 rows", "django-jaiminho", 300.0)
+    for case, rate in (("5,000 rows", 300.0), ("10 rows", 123.0)):
+        book.note("packages", case, "at-least-once", 30_000.0)
+        book.note("packages", case, "django-jaiminho", rate)
+    text = written(book, tmp_path)
 
-    assert "| 0.01 × at-least-once |" in written(book, tmp_path)
-    book.note("packages", "10 rows", "at-least-once", 30_000.0)
-    book.note("packages", "10 rows", "django-jaiminho", 123.0)
-    assert "| 0.0041 × at-least-once |" in written(book, tmp_path)
+    assert "| 30,000 | 0.01 × (300) |" in text
+    assert "| 30,000 | 0.0041 × (123) |" in text
 
 
 def test_the_figures_can_be_read_by_a_program(book: Book, tmp_path: Path) -> None:
@@ -87,16 +100,6 @@ def test_what_is_worth_a_look_is_drawn(book: Book, tmp_path: Path) -> None:
     assert (tmp_path / "figures" / "backlog-rate.svg").read_text().count("<svg") == 1
 
 
-def test_the_limit_is_the_slower_of_what_no_relay_can_do_without() -> None:
-    book = Book()
-    assert floors.limit(book) is None
-    book.note(floors.NAME, "any", "librdkafka", 100.0)
-    book.note(floors.NAME, "any", "librdkafka, reports", 300.0)
-    book.note(floors.NAME, "any", "PostgreSQL", 200.0)
-
-    assert floors.limit(book) == 200.0
-
-
 def test_percentiles_of_few_readings_are_readings() -> None:
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert percentile([3.0, 1.0, 2.0], 0.99) == 3.0
@@ -110,17 +113,59 @@ def test_the_page_names_every_benchmark() -> None:
     assert text.count(report.BEGIN) == text.count(report.END) == 1
 
 
+def verdicts(book: Book) -> dict[str, list[str]]:
+    rows = [line.split(" | ") for line in targets.table(list(book.summaries()))]
+    return {row[0].removeprefix("| "): row[2:] for row in rows}
+
+
 def test_a_target_is_met_missed_or_not_measured() -> None:
     book = Book()
     for side, rate in (("at-least-once", 90.0), ("exactly-once", 160.0)):
-        book.note("backlog", "1,000 keys", side, rate, figure="rate in the topic")
-    book.note("backlog", "1,000 keys", "Debezium tuned", 100.0)
-    rows = [line.split(" | ") for line in targets.table(list(book.summaries()))]
-    verdicts = {row[0].removeprefix("| "): row[2:] for row in rows}
+        book.note("backlog", "even keys", side, rate)
+    book.note("backlog", "even keys", "Debezium tuned", 100.0)
+    found = verdicts(book)
 
-    assert verdicts["backlog, at-least-once ÷ Debezium tuned"] == [
-        "0.9 ×",
-        "**missed** |",
-    ]
-    assert verdicts["backlog, exactly-once ÷ Debezium tuned"] == ["1.6 ×", "met |"]
-    assert verdicts["stash_many() ÷ COPY"][-1] == "not measured |"
+    ours = found["at-least-once, even keys ÷ Debezium tuned"]
+    assert ours == ["0.9 ×", "0.9 – 0.9", "**missed** |"]
+    twice = found["exactly-once, even keys ÷ Debezium tuned"]
+    assert twice == ["1.6 ×", "1.6 – 1.6", "met |"]
+    assert found["stash_many() ÷ COPY"][-1] == "not measured |"
+
+
+def test_a_ratio_is_one_of_two_sides_in_the_same_round() -> None:
+    book = Book()
+    for ours, peer in ((90.0, 50.0), (40.0, 20.0), (160.0, 100.0)):
+        book.note("backlog", "even keys", "at-least-once", ours)
+        book.note("backlog", "even keys", "Debezium tuned", peer)
+
+    found = verdicts(book)["at-least-once, even keys ÷ Debezium tuned"]
+    assert found == ["1.8 ×", "1.6 – 2", "met |"]
+
+
+def test_every_target_names_a_benchmark_and_is_named_once() -> None:
+    names = [target.name for target in targets.TARGETS]
+
+    assert len(names) == len({*names})
+    for target in targets.TARGETS:
+        assert target.of.benchmark in BENCHMARKS
+        assert target.base is None or target.base.benchmark in BENCHMARKS
+
+
+def test_a_relay_has_caught_up_when_no_record_is_late_any_more() -> None:
+    committed = {1: 9.0, 2: 10.0, 3: 12.0, 4: 16.4, 5: 17.0}
+    seen = {1: 9.1, 2: 16.1, 3: 16.3, 4: 16.5, 5: 17.1}
+
+    assert caught_up(committed, seen, since=9.5) == (16.1, 16.5)
+
+
+def test_a_record_that_is_still_missing_is_late() -> None:
+    committed = {1: 10.0, 2: 12.0, 3: 16.4, 4: 17.9}
+    seen = {1: 16.1, 2: 18.0, 3: 16.5, 4: 18.1}
+
+    assert caught_up(committed, seen, since=9.5) == (16.1, 18.1)
+
+
+def test_what_came_with_the_first_batch_was_there_before_the_clock_started() -> None:
+    found = Arrivals(messages=1000, records=1000, seconds=0.5, head=200)
+
+    assert found.rate == 1600
