@@ -27,6 +27,7 @@ from django_outbox.devstack import DevstackError, Stack, devstack
 from django_outbox.devstack.stack import PRIVATE
 
 from . import groups
+from .acceptance import lag
 from .machine import do_without
 from .services import Topics
 from .turns import turn
@@ -71,6 +72,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     shared = Path(item.config.workerinput["turns"])
     with turn(shared, is_alone=item.get_closest_marker("alone") is not None):
         return (yield)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell how long records took to the log, where tests have measured it."""
+    lag.summarize(terminalreporter)
 
 
 @pytest.hookimpl(optionalhook=True)

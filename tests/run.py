@@ -11,7 +11,7 @@ processes.
 
     --lint      only ruff, import-linter and mypy
     --no-lint   only the tests
-    --nightly   ten times as many random histories, and a longer soak
+    --nightly   ten times as many random histories, longer and more of some tests
 
 The first test that needs PostgreSQL and Kafka starts them; each process has its
 own. DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS count only together with
@@ -35,7 +35,11 @@ SERVICES = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS")
 
 OPTIONS = {"--lint", "--no-lint", "--nightly"}
 
-NIGHTLY = {"OUTBOX_SIMULATION_HISTORIES": "40000", "OUTBOX_TEST_SOAK": "120"}
+NIGHTLY = {
+    "OUTBOX_SIMULATION_HISTORIES": "40000",
+    "OUTBOX_TEST_SOAK": "120",
+    "OUTBOX_TEST_COLD_STARTS": "20",
+}
 
 PROCESSES = 3
 """Most tests wait for servers most of the time, so this is more than two cores."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from confluent_kafka import Message
 
 from tests.services import text_of
 
 from .murmur2 import partition_of
-from .writing import Ledger
+from .writing import Ledger, Writers
 
 PARTITIONS = 3
 """Of the topics that are audited."""
@@ -35,6 +36,8 @@ class Delivery:
     key: str
     value: bytes | None
     headers: list[tuple[str, str | None]]
+    appended_at: float = 0.0
+    """Seconds of the wall clock, as the topic's time stamps have it."""
 
     def header(self, name: str) -> str | None:
         return dict(self.headers)[name]
@@ -62,6 +65,7 @@ def read(message: Message) -> Delivery:
         key=key.decode(),
         value=value,
         headers=headers,
+        appended_at=message.timestamp()[1] / 1000,
     )
 
 
@@ -87,6 +91,12 @@ class Audit:
         """The promises that hold whatever happens, where they do not."""
         names = ("lost", "phantoms", "out_of_order", "regressed", "spoilt")
         return {name: ids for name in names if (ids := getattr(self, name))}
+
+
+class Audited(Protocol):
+    """Audits the topic of a test against what its writers have committed."""
+
+    def __call__(self, writers: Writers, *, is_pipelined: bool = True) -> Audit: ...
 
 
 class Run:

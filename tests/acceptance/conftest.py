@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from uuid import uuid4
 
 import pytest
@@ -10,10 +10,12 @@ import pytest
 from django_outbox.devstack import Stack
 
 from ..services import Topics
-from .auditing import PARTITIONS
+from .auditing import PARTITIONS, Audit, Audited, Delivery, audit, deliveries
 from .groups import Groups
 from .harvesters import FAST, Harvesters
+from .lag import Lags, Measure
 from .tables import OutboxTable, Server, project_environment
+from .writing import Ledger, Writers
 
 
 @pytest.fixture(scope="session")
@@ -59,8 +61,34 @@ def groups(services: Stack) -> Groups:
 
 @pytest.fixture
 def topic(topics: Topics) -> str:
-    """A topic with a few partitions."""
-    return topics.create(partitions=PARTITIONS)
+    """A topic with a few partitions, and the broker's time in its records."""
+    return topics.create(
+        partitions=PARTITIONS, config={"message.timestamp.type": "LogAppendTime"}
+    )
+
+
+@pytest.fixture
+def measure(request: pytest.FixtureRequest) -> Measure:
+    """Measures the lags of a ledger's records; the run's summary tells of them."""
+
+    def measure(ledger: Ledger, sent: Sequence[Delivery]) -> Lags:
+        lags = Lags(ledger, sent)
+        request.node.user_properties.append(lags.properties())
+        return lags
+
+    return measure
+
+
+@pytest.fixture
+def audited(topics: Topics, topic: str, measure: Measure) -> Audited:
+    """Compares what writers have committed with what is in the topic."""
+
+    def audited(writers: Writers, *, is_pipelined: bool = True) -> Audit:
+        sent = deliveries(topics.read(topic))
+        measure(writers.ledger, sent)
+        return audit(writers.ledger, sent, is_pipelined=is_pipelined)
+
+    return audited
 
 
 def environment_of(table: OutboxTable, services: Stack) -> dict[str, str]:

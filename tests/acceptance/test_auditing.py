@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from .auditing import Delivery, audit
+from .lag import Lags
 from .murmur2 import murmur2
 from .writing import Ledger, Promise
 
@@ -104,3 +105,32 @@ def test_a_record_that_is_not_as_written_is_found(
 )
 def test_murmur2_is_that_of_the_java_client(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected % 2**32
+
+
+def lags(*times: tuple[float, float]) -> Lags:
+    """Of records with these times of commit and of log."""
+    ledger = Ledger(committed_at={f"m{n}": at for n, (at, _) in enumerate(times)})
+    sent = [delivery(n, appended_at=end) for n, (_, end) in enumerate(times)]
+    return Lags(ledger, [*sent, *[replace(d, appended_at=99.0) for d in sent]])
+
+
+def test_the_lag_of_a_record_ends_with_its_first_delivery() -> None:
+    measured = lags((1.0, 1.002), (2.0, 2.004), (3.0, 2.999))
+    assert measured.seconds == pytest.approx([0.002, 0.004, 0.0])
+    assert measured.percentile(50) == pytest.approx(0.002)
+
+
+def test_a_backlog_is_gone_with_its_last_late_record() -> None:
+    steady = [(n / 10, n / 10 + 0.01) for n in range(10)]
+    backlog = [(1 + n / 10, 5 + n / 10) for n in range(50)]
+    caught_up = [(6 + n / 10, 10 + n / 100) for n in range(40)]
+    later = [(10 + n / 10, 10 + n / 10 + 0.01) for n in range(5, 30)]
+    hiccup = [(13.0, 14.0)]
+    measured = lags(*steady, *backlog, *caught_up, *later, *hiccup)
+    stopped, late = measured.longest_stop()
+    assert stopped == pytest.approx(5 - 0.91)
+    assert late == pytest.approx(10.38 - 5)
+
+
+def test_a_stop_may_begin_with_the_first_commit() -> None:
+    assert lags((0.0, 3.0), (3.0, 3.1)).longest_stop() == (3.0, 0.0)

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from ..processes import Process
-from ..services import Topics
-from .auditing import audit, deliveries
+from .auditing import Audited
 from .harvesters import HEARTBEAT_TIMEOUT, SESSION_TIMEOUT, Harvesters
 from .tables import OutboxTable
 from .writing import Writers
@@ -87,7 +86,7 @@ HARD = {"crash", "restart_impatiently", "pause", "cut_sessions", "lock_table"}
 def test_promises_hold_through_a_bad_day(
     harvesters: Harvesters,
     table: OutboxTable,
-    topics: Topics,
+    audited: Audited,
     topic: str,
     seed: int,
 ) -> None:
@@ -110,6 +109,6 @@ def test_promises_hold_through_a_bad_day(
             fault()
     table.wait_until_empty()
 
-    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    found = audited(writers)
     assert found.lost == found.phantoms == found.out_of_order == found.spoilt == []
     assert found.duplicates <= WINDOW * len(HARD)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..services import Topics
 from ..waiting import eventually
-from .auditing import audit, deliveries
+from .auditing import Audited
 from .groups import Groups
 from .harvesters import MODES, SESSION_TIMEOUT, Harvesters
 from .tables import OutboxTable
@@ -21,7 +20,7 @@ TAKEOVER_NS = int((SESSION_TIMEOUT + 3) * 1e9)
 
 
 def test_a_crashed_leader_loses_nothing_and_repeats_little(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+    harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
     harvesters.environment = {
         **harvesters.environment,
@@ -40,7 +39,7 @@ def test_a_crashed_leader_loses_nothing_and_repeats_little(
     table.wait_until_empty()
 
     assert left > 0, "the crash came too late to be one under load"
-    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    found = audited(writers)
     assert found.broken == {}
     assert found.duplicates <= WINDOW
     assert acquired["boottime_ns"] - crashed_at <= TAKEOVER_NS
@@ -48,7 +47,7 @@ def test_a_crashed_leader_loses_nothing_and_repeats_little(
 
 @pytest.mark.parametrize("mode", ["pipelined", "one-per-key", "table"])
 def test_a_crash_of_each_leader_in_turn(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str, mode: str
+    harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str, mode: str
 ) -> None:
     harvesters.environment = {
         **harvesters.environment,
@@ -64,11 +63,7 @@ def test_a_crash_of_each_leader_in_turn(
             assert acquired["boottime_ns"] - crashed_at <= TAKEOVER_NS
     table.wait_until_empty()
 
-    found = audit(
-        writers.ledger,
-        deliveries(topics.read(topic)),
-        is_pipelined=mode == "pipelined",
-    )
+    found = audited(writers, is_pipelined=mode == "pipelined")
     assert found.broken == {}
     assert found.duplicates <= 2 * WINDOW
 
@@ -76,7 +71,7 @@ def test_a_crash_of_each_leader_in_turn(
 def test_a_crashed_standby_disturbs_nobody(
     harvesters: Harvesters,
     table: OutboxTable,
-    topics: Topics,
+    audited: Audited,
     topic: str,
     groups: Groups,
 ) -> None:
@@ -89,7 +84,7 @@ def test_a_crashed_standby_disturbs_nobody(
         writers.wait_for(200)
     table.wait_until_empty()
 
-    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    found = audited(writers)
     assert found.broken == {}
     assert found.duplicates == 0
     kinds = {event["event"] for event in leader.events}

@@ -18,7 +18,7 @@ from ..machine import SOAK
 from ..processes import Process
 from ..services import Topics
 from ..waiting import eventually
-from .auditing import Delivery, audit, deliveries
+from .auditing import Audited, Delivery, audit, deliveries
 from .harvesters import SESSION_TIMEOUT, Harvesters
 from .standbys import LaggingStandby
 from .tables import OutboxTable, Server
@@ -100,7 +100,7 @@ def test_a_steady_stream_in_either_mode_of_reading(
 
 
 def test_a_rolling_restart(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+    harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
     first, second = harvesters.start_ready(2)
     with Writers(table, topic) as writers:
@@ -114,13 +114,17 @@ def test_a_rolling_restart(
                 harvesters.start().wait_for("ready")
     table.wait_until_empty()
 
-    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    found = audited(writers)
     assert found.broken == {}
     assert found.duplicates == 0
 
 
 def test_a_zombie_inside_a_transaction(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+    harvesters: Harvesters,
+    table: OutboxTable,
+    topics: Topics,
+    audited: Audited,
+    topic: str,
 ) -> None:
     """It wakes up after the take-over: it shows nothing and disturbs nobody."""
     leader, *_ = harvesters.start_ready(2)
@@ -138,7 +142,7 @@ def test_a_zombie_inside_a_transaction(
     assert acquired["boottime_ns"] - paused_at <= TAKEOVER_NS
     later = [e for e in successor.events if e["boottime_ns"] > acquired["boottime_ns"]]
     assert {event["event"] for event in later} <= {"meter_read"}
-    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    found = audited(writers)
     assert found.broken == {}
     assert found.duplicates == 0
     uncommitted = topics.read(topic, isolation_level="read_uncommitted")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..services import Topics
-from .auditing import audit, deliveries
+from .auditing import Audited
 from .harvesters import Harvesters
 from .tables import OutboxTable
 from .writing import Writers
@@ -16,7 +15,7 @@ HANDOVER_NS = 2_000_000_000
 
 
 def test_a_rolling_restart_repeats_nothing(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+    harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
     old = harvesters.start_ready(3)
     handovers = []
@@ -39,7 +38,7 @@ def test_a_rolling_restart_repeats_nothing(
         writers.wait_for(100)
     table.wait_until_empty()
 
-    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    found = audited(writers)
     assert found.broken == {}
     assert found.duplicates == 0
     assert handovers
@@ -62,7 +61,7 @@ def test_the_next_term_begins_after_the_last_one_was_revoked(
 
 
 def test_processes_that_join_and_leave_do_not_disturb_the_leader(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+    harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
     (leader,) = harvesters.start_ready(1)
     with Writers(table, topic) as writers:
@@ -76,7 +75,7 @@ def test_processes_that_join_and_leave_do_not_disturb_the_leader(
         writers.wait_for(300)
     table.wait_until_empty()
 
-    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    found = audited(writers)
     assert found.broken == {}
     assert found.duplicates == 0
     kinds = {event["event"] for event in leader.events}

@@ -14,8 +14,9 @@ import pytest
 
 from ..services import Topics
 from ..waiting import eventually
-from .auditing import Delivery, audit, deliveries
+from .auditing import Audited, Delivery, audit, deliveries
 from .harvesters import HEARTBEAT_TIMEOUT, MODES, SESSION_TIMEOUT, Harvesters
+from .lag import Measure
 from .tables import OutboxTable
 from .writing import Writers
 
@@ -69,7 +70,12 @@ def after_its_successor(sent: list[Delivery], leader_id: str) -> list[Delivery]:
 
 @pytest.mark.parametrize("mode", ["pipelined", "one-per-key", "table"])
 def test_a_paused_leader_fences_itself_before_it_acts_again(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str, mode: str
+    harvesters: Harvesters,
+    table: OutboxTable,
+    topics: Topics,
+    topic: str,
+    measure: Measure,
+    mode: str,
 ) -> None:
     table.execute(WATCH)
     harvesters.environment = {**harvesters.environment, **MODES[mode]}
@@ -104,6 +110,7 @@ def test_a_paused_leader_fences_itself_before_it_acts_again(
         assert {actor for actor, _ in done[:first]} == {paused.name}
     # In the log, a late message repeats one that was sent before.
     sent = deliveries(topics.read(topic))
+    measure(writers.ledger, sent)
     late = after_its_successor(sent, led["leader_id"])
     assert len(late) <= WINDOW
     found = audit(
@@ -122,7 +129,7 @@ ALL_KINDS = (
 
 
 def test_a_pause_that_no_session_outlasts_ends_in_a_new_term(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+    harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
     (leader,) = harvesters.start_ready(1)
     first = leader.wait_for("leader_acquired")
@@ -140,13 +147,13 @@ def test_a_pause_that_no_session_outlasts_ends_in_a_new_term(
     assert fenced["leader_id"] == first["leader_id"]
     assert again["leader_id"] != first["leader_id"]
     assert fenced["boottime_ns"] < again["boottime_ns"]
-    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    found = audited(writers)
     assert found.broken == {}
     assert found.duplicates <= WINDOW
 
 
 def test_a_pause_below_the_heartbeat_timeout_changes_nothing(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+    harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
     harvesters.environment = {
         **harvesters.environment,
@@ -163,7 +170,7 @@ def test_a_pause_below_the_heartbeat_timeout_changes_nothing(
             writers.wait_for(100)
     table.wait_until_empty()
 
-    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    found = audited(writers)
     assert found.broken == {}
     assert found.duplicates == 0
     kinds = {event["event"] for event in leader.events}

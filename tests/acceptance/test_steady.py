@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ..services import Topics
 from ..waiting import eventually
-from .auditing import audit, deliveries
+from .auditing import Audited, deliveries
 from .harvesters import Harvesters
 from .tables import OutboxTable
 from .writing import Writers
 
 
 def test_nothing_is_lost_repeated_or_out_of_order(
-    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+    harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
     first, *standbys = harvesters.start_ready(3)
     with Writers(table, topic) as writers:
@@ -19,7 +19,7 @@ def test_nothing_is_lost_repeated_or_out_of_order(
         writers.wait_for(1000)
     table.wait_until_empty()
 
-    found = audit(writers.ledger, deliveries(topics.read(topic)))
+    found = audited(writers)
     assert writers.ledger.rolled_back
     assert found.broken == {}
     assert found.duplicates == 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from dataclasses import dataclass, field
 from itertools import count
 from types import TracebackType
@@ -67,6 +68,8 @@ class Ledger:
     committed: dict[str, Promise] = field(default_factory=dict)
     """By message id."""
     rolled_back: dict[str, Promise] = field(default_factory=dict)
+    committed_at: dict[str, float] = field(default_factory=dict)
+    """By message id, the wall clock's time when the commit had returned."""
 
 
 class Writers:
@@ -219,6 +222,9 @@ class Writers:
         return Promise(row[0], row[1], key, value)
 
     def _keep(self, promises: list[Promise]) -> None:
+        self.ledger.committed_at.update(
+            dict.fromkeys((p.message_id for p in promises), time.time())
+        )
         self.ledger.committed.update({p.message_id: p for p in promises})
 
     def _is_committed(self, keys: list[str], promises: list[Promise]) -> bool:
