@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
+from urllib.error import HTTPError
 from uuid import uuid4
 
 from confluent_kafka import (
@@ -143,3 +145,17 @@ class Topics:
                 TopicPartition(name, number, 0) for number in topic.partitions
             ]
         return partitions
+
+
+def fetch(address: str, path: str) -> tuple[int, str]:
+    """Return the status and the text that host:port answers with."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def is_ready(address: str) -> bool:
+    """Whether a process says that it does its part."""
+    return fetch(address, "/readyz")[0] == 200

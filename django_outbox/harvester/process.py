@@ -18,7 +18,7 @@ from typing import Final
 from ..clock import boottime
 from ..clusters import cluster_ids
 from ..events import Observer, Stopped
-from ..exceptions import ConfigurationError, DatabaseError, install_command
+from ..exceptions import ConfigurationError, DatabaseError
 from ..message.record import Backlog
 from ..observability.presentation import present
 from ..postgres.outbox_identity import until_answered
@@ -27,6 +27,7 @@ from ..shutdown import StopSignals, exit_at_once
 from ..wording import count, duration
 from .adapters import HarvestedTable
 from .harvester import Harvester
+from .monitoring import monitored
 
 logger = logging.getLogger(__name__)
 
@@ -78,13 +79,13 @@ def run(
         shown = present(log_format=log_format, level=level, drains=drain)
         display = stack.enter_context(shown)
         observers: list[Observer] = display.observers
-        serve = _metrics(options, observers)
+        serving = monitored(options, observers)
         if display.is_live:
             # A live line should not be five seconds old.
             options = replace(options, METER_INTERVAL=min(options.METER_INTERVAL, 1.0))
         harvester = make(observers, options)
         table = harvester.make_adapters().table("drain") if drain else None
-        stack.enter_context(serve(harvester))
+        stack.enter_context(serving(harvester))
         if options.CLUSTERS_COUNT > 1 and not _wait_until_own(harvester, wanted.stop):
             return _publish_stopped(harvester, observers)
         stack.enter_context(_short_switch_interval())
@@ -248,35 +249,3 @@ def rare_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
-
-
-def _metrics(
-    options: OutboxSettings, observers: list[Observer]
-) -> Callable[[Harvester], ExitStack]:
-    """Add the observer of metrics; return what serves them, if an address is set."""
-    stack = ExitStack()
-    if not (address := options.METRICS_ADDRESS):
-        return lambda _: stack
-    try:
-        from ..observability.metrics import Metrics, serve
-    except ImportError as error:
-        raise ConfigurationError(
-            "METRICS_ADDRESS: a package is not installed; "
-            f"{install_command('metrics')}."
-        ) from error
-    metrics = Metrics(max_in_flight=options.MAX_IN_FLIGHT)
-    observers.append(metrics)
-
-    def start(harvester: Harvester) -> ExitStack:
-        try:
-            server = serve(
-                address, metrics, is_healthy=lambda: not harvester.has_failed
-            )
-        except OSError as error:
-            raise ConfigurationError(
-                f"METRICS_ADDRESS: {address!r} cannot be bound: {error.strerror}."
-            ) from error
-        stack.callback(server.shutdown)
-        return stack
-
-    return start

@@ -66,7 +66,8 @@ class Brokers:
         self._lock = Lock()
         self._failing: dict[tuple[str, str], _Failing] = {}
         """By broker and cause, the latest last."""
-        self._are_all_down = False
+        self.are_all_down = False
+        """Whether no broker could be reached since the last success."""
         self.is_failing = False
         """Whether there was a failure since the last success."""
 
@@ -93,10 +94,10 @@ class Brokers:
             extra={"action": "kafka_lost", "broker": broker},
         )
 
-    def are_all_down(self, *, reporter: str) -> None:
+    def all_failed(self, *, reporter: str) -> None:
         """Note that a client can reach no broker at all."""
         with self._lock:
-            self._are_all_down = True
+            self.are_all_down = True
             is_known = any(cause != _UNKNOWN for _, cause in self._failing)
         if not is_known:
             self.failed(Failure(self._servers, _UNKNOWN, 2), reporter=reporter)
@@ -109,12 +110,12 @@ class Brokers:
             recovered = [
                 key
                 for key, known in self._failing.items()
-                if self._are_all_down or now - known.last > RECOVERED_AFTER
+                if self.are_all_down or now - known.last > RECOVERED_AFTER
             ]
             logged = [key[0] for key in recovered if self._failing[key].is_logged]
             for key in recovered:
                 del self._failing[key]
-            self._are_all_down = False
+            self.are_all_down = False
             self.is_failing = bool(self._failing)
         for broker in dict.fromkeys(logged):
             extra = {"action": "kafka_found", "broker": broker}

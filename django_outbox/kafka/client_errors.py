@@ -76,7 +76,7 @@ class ClientErrors:
         self.count += 1
         name = error.name()
         if error.code() == DriverError._ALL_BROKERS_DOWN:
-            self._brokers.are_all_down(reporter=_CALLBACK)
+            self._brokers.all_failed(reporter=_CALLBACK)
             return
         if failure := read_failure(error.str()):
             self._brokers.failed(failure, reporter=_CALLBACK)

@@ -9,7 +9,9 @@ eventlog.py       events and the log as JSON lines, or events as log messages
 textlog.py        the log as lines for people
 terminal.py       live lines and the progress of `--drain`, with `rich`
 console.py        the log above a live line
-metrics.py        Prometheus metrics and a health check
+status.py         what a process knows of its outbox and of itself
+endpoints.py      health and metrics over HTTP
+metrics.py        Prometheus metrics
 answer.py         the output of `manage.py outbox`: lines, or one JSON document
 ================  ===========================================================
 """

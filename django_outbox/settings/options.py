@@ -135,6 +135,8 @@ class OutboxSettings:
     """Time between two meter_read events."""
     METRICS_ADDRESS: str = ""
     """host:port of metrics and health; empty = off."""
+    READY_AGE: float = 60.0
+    """Age of the oldest record above which a process says it is not ready; 0 = any."""
 
     SERIALIZER: str = "django_outbox.stashing.to_json"
     """Dotted path of a callable that turns a value into text."""

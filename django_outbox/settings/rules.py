@@ -114,6 +114,7 @@ _AT_LEAST: Final = {
     "SERIES_TIMEOUT": 0.0,
     "SERIES_RETENTION": 0.0,
     "METER_INTERVAL": 0.1,
+    "READY_AGE": 0.0,
     "MAX_VALUE_BYTES": 1,
 }
 """Settings with a minimum."""

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Iterator
-from urllib.error import HTTPError
+from functools import partial
 
 import pytest
 
 from django_outbox.devstack import Stack
 from django_outbox.devstack.service import free_port
 
-from ..services import Topics
+from ..services import Topics, fetch, is_ready
 from ..waiting import eventually
 from .auditing import deliveries
 from .conftest import environment_of
 from .harvesters import Harvesters
 from .tables import OutboxTable, Server
-
-
-def fetch(address: str, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except HTTPError as error:
-        return error.code, error.read().decode()
 
 
 def test_the_archive_keeps_what_was_sent(
@@ -59,10 +50,43 @@ def test_metrics_and_health_are_served(
     status, text = fetch(address, "/metrics")
     assert status == 200
     assert "secret" not in text
-    assert fetch(address, "/healthz")[0] == 200
+    for path in ("/livez", "/healthz", "/readyz"):
+        assert fetch(address, path)[0] == 200, path
     assert fetch(address, "/elsewhere")[0] == 404
     leader.terminate()
     assert leader.exit_code() == 0
+
+
+def test_a_process_that_stands_by_knows_the_backlog_too(
+    harvesters: Harvesters, table: OutboxTable, topic: str
+) -> None:
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    variables = {"OUTBOX_METER_INTERVAL": "0.2", "OUTBOX_READY_AGE": "60"}
+    leader = harvesters.start(OUTBOX_METRICS_ADDRESS=addresses[0], **variables)
+    leader.wait_for("leader_acquired")
+    standby = harvesters.start(OUTBOX_METRICS_ADDRESS=addresses[1], **variables)
+    standby.wait_for("ready")
+    for address in addresses:
+        eventually(partial(is_ready, address))
+
+    # Its partition does not exist: it stays in the table.
+    table.insert(topic, "stays", partition=99)
+    table.execute("UPDATE {outbox} SET create_time = now() - interval '2 minutes'")
+    for address in addresses:
+        status, text = eventually(partial(not_ready, address), what="an old record")
+        assert status == 503
+        assert "the oldest record is 12" in text
+        assert "READY_AGE (60 s)" in text
+        assert "django_outbox_backlog_records 1.0" in fetch(address, "/metrics")[1]
+        assert fetch(address, "/livez")[0] == 200
+    table.execute("DELETE FROM {outbox}")
+    for address in addresses:
+        eventually(partial(is_ready, address))
+
+
+def not_ready(address: str) -> tuple[int, str] | None:
+    answer = fetch(address, "/readyz")
+    return None if answer[0] == 200 else answer
 
 
 def test_a_property_for_librdkafka_reaches_the_clients(

@@ -6,6 +6,7 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import LiteralString
 from urllib.parse import urlsplit
 
@@ -15,8 +16,10 @@ from django_outbox.clock import boottime_ns
 from django_outbox.devstack import Stack
 from django_outbox.devstack.embedded_kafka import is_kafka_there
 from django_outbox.devstack.embedded_postgres import is_postgres_there
+from django_outbox.devstack.service import free_port
 
-from ..services import Topics
+from ..services import Topics, fetch, is_ready
+from ..waiting import eventually
 from .auditing import Audited, deliveries
 from .frozen import frozen
 from .harvesters import HEARTBEAT_TIMEOUT, MODES, SESSION_TIMEOUT, Harvesters
@@ -231,7 +234,11 @@ def test_a_broker_that_is_away_for_a_while(
     services: Stack,
     way: str,
 ) -> None:
-    leader, standby = harvesters.start_ready(2)
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    leader = harvesters.start(OUTBOX_METRICS_ADDRESS=addresses[0])
+    leader.wait_for("leader_acquired")
+    standby = harvesters.start(OUTBOX_METRICS_ADDRESS=addresses[1])
+    standby.wait_for("ready")
     with Writers(table, topic) as writers:
         writers.burst(1000)
         killed_at = boottime_ns()
@@ -244,6 +251,11 @@ def test_a_broker_that_is_away_for_a_while(
         away = (boottime_ns() - quiet_from) / NS
         busy = max(leader.cpu_seconds() - used[0], standby.cpu_seconds() - used[1])
         assert table.count() > 500
+        for address in addresses:
+            status, text = fetch(address, "/readyz")
+            assert status == 503
+            assert f"Kafka at {services.bootstrap_servers} unavailable" in text
+            assert fetch(address, "/livez")[0] == 200
         services.kafka.start()
         back_at = boottime_ns()
         _, acquired = harvesters.wait_for_leader(after=fenced["boottime_ns"])
@@ -253,6 +265,8 @@ def test_a_broker_that_is_away_for_a_while(
     assert (fenced["boottime_ns"] - killed_at) / NS <= HEARTBEAT_TIMEOUT + 0.3
     assert busy / away < 0.2
     assert (acquired["boottime_ns"] - back_at) / NS <= 5
+    for address in addresses:
+        eventually(partial(is_ready, address))
     for harvester in (leader, standby):
         harvester.wait_for_log(f"Kafka at {services.bootstrap_servers} recovered")
         told = [line for line in harvester.log if "connection refused" in line]

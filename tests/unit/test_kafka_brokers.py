@@ -101,7 +101,7 @@ def test_after_an_outage_the_first_answer_tells_of_the_recovery(
 ) -> None:
     fail(brokers, UNTRUSTED)
     fail(brokers, OTHER)
-    brokers.are_all_down(reporter="error_cb")
+    brokers.all_failed(reporter="error_cb")
     log.clear()
     brokers.answered()
     brokers.answered()
@@ -134,7 +134,7 @@ def test_what_nobody_was_told_of_does_not_recover(
     brokers: Brokers, log: pytest.LogCaptureFixture
 ) -> None:
     fail(brokers, REFUSED)
-    brokers.are_all_down(reporter="error_cb")
+    brokers.all_failed(reporter="error_cb")
     brokers.answered()
     assert not log.records
     assert not brokers.is_failing
@@ -143,8 +143,8 @@ def test_what_nobody_was_told_of_does_not_recover(
 def test_a_client_that_names_no_broker_is_told_of_too(
     brokers: Brokers, log: pytest.LogCaptureFixture
 ) -> None:
-    brokers.are_all_down(reporter="error_cb")
-    brokers.are_all_down(reporter="error_cb")
+    brokers.all_failed(reporter="error_cb")
+    brokers.all_failed(reporter="error_cb")
     (record,) = log.records
     assert "kafka-1:9092,kafka-2:9092 unavailable" in record.getMessage()
 

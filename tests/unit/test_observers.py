@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from math import isnan
 
 import pytest
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.console import Console
 from django_outbox.events import Event, LeaderAcquired, LeaderFenced, LeaderRevoked
 from django_outbox.message.record import Backlog
 from django_outbox.observability.metrics import Metrics
+from django_outbox.observability.status import Status
 from django_outbox.observability.terminal import StatusLine
 from django_outbox.relay.meter import Meter, Totals
 
@@ -19,23 +21,32 @@ ENDS = [LeaderRevoked(name="a"), LeaderFenced(name="a", reason="no proof")]
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_who_leads_no_more_exports_no_backlog(end: Event) -> None:
-    metrics = Metrics(max_in_flight=100)
+def test_who_leads_no_more_exports_what_is_still_true(end: Event) -> None:
+    status = Status(ready_age=60.0, patience=10.0)
+    metrics = Metrics(max_in_flight=100, status=status)
     gauges = ["leader", "in_flight", "blocked_keys", "backlog_records"]
 
-    def values() -> list[float | None]:
-        get = metrics.registry.get_sample_value
-        return [get(f"django_outbox_{gauge}") for gauge in gauges]
+    def value(name: str) -> float | None:
+        return metrics.registry.get_sample_value(f"django_outbox_{name}")
 
     for event in (LeaderAcquired(name="a"), READING):
+        status(event)
         metrics(event)
-    assert values() == [1, 7, 3, 5_000]
-    assert metrics.registry.get_sample_value("django_outbox_oldest_age_seconds") == 300
+    assert [value(name) for name in gauges] == [1, 7, 3, 5_000]
+    assert value("oldest_age_seconds") == 300
     metrics(end)
-    assert values() == [0, 0, 0, 0]
-    assert metrics.registry.get_sample_value("django_outbox_oldest_age_seconds") == 0
+    # The table is read by those who stand by, too.
+    assert [value(name) for name in gauges] == [0, 0, 0, 5_000]
+    assert value("oldest_age_seconds") == 300
     # What has been done stays done.
-    assert metrics.registry.get_sample_value("django_outbox_purged_records") == 1_000
+    assert value("purged_records") == 1_000
+
+
+def test_a_backlog_that_nobody_has_read_is_no_zero() -> None:
+    metrics = Metrics(max_in_flight=100, status=Status(ready_age=60.0, patience=10.0))
+    assert isnan(
+        metrics.registry.get_sample_value("django_outbox_backlog_records") or 0.0
+    )
 
 
 @pytest.mark.parametrize("end", ENDS)

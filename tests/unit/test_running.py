@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from django_outbox.devstack.service import free_port
 from django_outbox.election.solo import SoloMembership
 from django_outbox.events import Event, LeaderAcquired, Observer, Ready
 from django_outbox.exceptions import ConfigurationError, WrongOutbox
@@ -31,6 +32,7 @@ from django_outbox.shutdown import StopSignals
 from tests.fakes.outbox import InMemoryOutbox
 from tests.fakes.producer import InMemoryLog, InMemoryProducer
 from tests.machine import IN_BACKGROUND
+from tests.services import fetch
 
 
 def _not_in_use(*_: object) -> NoReturn:
@@ -433,13 +435,30 @@ def test_an_address_in_use_is_named(worker: Worker) -> None:
             worker.run(METRICS_ADDRESS=address)
 
 
-def test_metrics_without_their_package_say_what_to_install(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
+def test_health_is_served_without_the_package_of_metrics(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "django_outbox.observability.metrics", None)
-    with pytest.raises(ConfigurationError, match=r"django-outbox-kafka\[metrics\]"):
-        worker.run(METRICS_ADDRESS="127.0.0.1:0")
-    assert worker.seen is None
+    address = f"127.0.0.1:{free_port()}"
+    answers: dict[str, tuple[int, str]] = {}
+
+    def ask(event: Event) -> None:
+        if isinstance(event, LeaderAcquired):
+            for path in ("/livez", "/readyz", "/healthz", "/metrics", "/else"):
+                answers[path] = fetch(address, path)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    worker.on_event = ask
+    assert worker.run(METRICS_ADDRESS=address) == 0
+    assert {path: status for path, (status, _) in answers.items()} == {
+        "/livez": 200,
+        "/readyz": 200,
+        "/healthz": 200,
+        "/metrics": 501,
+        "/else": 404,
+    }
+    assert "django-outbox-kafka[metrics]" in answers["/metrics"][1]
+    assert "django-outbox-kafka[metrics]" in caplog.text
 
 
 def test_the_settings_reach_the_harvester(worker: Worker) -> None:

@@ -1,0 +1,95 @@
+"""
+Health and metrics over HTTP, without payloads or keys.
+
+============  ================================================================
+`/livez`      200 while every thread works; `/healthz` is the same
+`/readyz`     200 while the process does its part, else 503 with the reasons
+`/metrics`    Prometheus, if its client is installed
+============  ================================================================
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from http import HTTPStatus
+from socketserver import ThreadingMixIn
+from typing import Any, Final, TypeAlias
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from ..exceptions import install_command
+
+App: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+"""A WSGI application."""
+
+Answer: TypeAlias = tuple[HTTPStatus, Sequence[str]]
+
+_PATHS: Final = "try /livez, /readyz or /metrics"
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _QuietHandler(WSGIRequestHandler):
+    def log_request(self, *args: object) -> None:
+        """Requests are not logged."""
+
+
+def serve(
+    address: str,
+    *,
+    is_alive: Callable[[], bool],
+    reasons: Callable[[], Sequence[str]],
+    metrics: App | None,
+) -> WSGIServer:
+    """
+    Answer on host:port until `shutdown()`.
+
+    Runs on its own thread, and asks nobody: an answer comes while all other threads
+    wait for a broker or a database.
+
+    Args:
+        is_alive: whether every thread works.
+        reasons: why the process is not ready.
+        metrics: None: Prometheus's client is not installed.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+
+    def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics" and metrics is not None:
+            return metrics(environ, start)
+        status, lines = _answer(path, is_alive, reasons)
+        start(f"{status.value} {status.phrase}", [("Content-Type", "text/plain")])
+        return ["".join(f"{line}\n" for line in lines).encode()]
+
+    host, _, port = address.rpartition(":")
+    server = make_server(host, int(port), app, _Server, _QuietHandler)
+    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    return server
+
+
+def _answer(
+    path: str, is_alive: Callable[[], bool], reasons: Callable[[], Sequence[str]]
+) -> Answer:
+    if path in {"/livez", "/healthz"}:
+        return _health([] if is_alive() else [_DEAD])
+    if path == "/readyz":
+        return _health(reasons() if is_alive() else [_DEAD])
+    if path == "/metrics":
+        return HTTPStatus.NOT_IMPLEMENTED, [
+            f"a package is not installed; {install_command('metrics')}"
+        ]
+    return HTTPStatus.NOT_FOUND, [_PATHS]
+
+
+_DEAD: Final = "a thread has died"
+
+
+def _health(reasons: Sequence[str]) -> Answer:
+    if reasons:
+        return HTTPStatus.SERVICE_UNAVAILABLE, reasons
+    return HTTPStatus.OK, ["ok"]

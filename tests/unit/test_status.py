@@ -1,0 +1,79 @@
+"""When a process says that it does its part, and why it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_outbox.events import Ready, Stopped
+from django_outbox.message.record import Backlog
+from django_outbox.observability.status import Status
+
+from .samples import READING
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def status(clock: Clock) -> Status:
+    """Of a process that has joined, and whose table is empty."""
+    status = Status(ready_age=60.0, patience=10.0, clock=clock)
+    status(Ready(name="a"))
+    status.read(Backlog(0, is_capped=False, oldest_age=0.0))
+    return status
+
+
+def test_a_process_that_stands_by_is_ready(status: Status) -> None:
+    assert status.reasons() == []
+
+
+def test_it_is_ready_while_it_is_in_the_group() -> None:
+    status = Status(ready_age=60.0, patience=10.0)
+    assert status.reasons() == ["it is not in the leader group"]
+    status(Ready(name="a"))
+    assert status.reasons() == []
+    status(Stopped(name="a"))
+    assert status.reasons() == ["it is not in the leader group"]
+
+
+def test_an_error_of_the_database_is_a_reason_until_it_answers(status: Status) -> None:
+    status.failed(RuntimeError("connection refused"))
+    assert status.reasons() == ["the database is away: connection refused"]
+    status.read(Backlog(3, is_capped=False, oldest_age=1.0))
+    assert status.reasons() == []
+    assert status.backlog == (3, False, 1.0)
+
+
+def test_a_database_that_hangs_is_a_reason(status: Status, clock: Clock) -> None:
+    clock.now += 10.0
+    assert status.reasons() == []
+    clock.now += 1.0
+    assert status.reasons() == ["the database has not answered for 11 s"]
+
+
+def test_an_old_record_is_a_reason(status: Status) -> None:
+    status.read(Backlog(1, is_capped=False, oldest_age=60.0))
+    assert status.reasons() == []
+    status(READING)
+    (reason,) = status.reasons()
+    assert reason == "the oldest record is 300 s old, more than READY_AGE (60 s)"
+    patient = Status(ready_age=0.0, patience=10.0)
+    for event in (Ready(name="a"), READING):
+        patient(event)
+    assert patient.reasons() == []
+
+
+def test_a_kafka_that_is_away_is_a_reason() -> None:
+    fault = "Kafka at localhost:1 unavailable: connection refused"
+    status = Status(ready_age=60.0, patience=10.0, kafka_fault=lambda: fault)
+    status(Ready(name="a"))
+    assert status.reasons() == [fault]
