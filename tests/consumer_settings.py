@@ -13,4 +13,5 @@ DJANGO_OUTBOX = DJANGO_OUTBOX | {
     "RETRY_BACKOFF": 0.05,
     "CONSUMER_ATTEMPTS": 2,
     "OFFSETS": env.str("TESTAPP_OFFSETS", default="kafka"),
+    "CONSUMER_METRICS_ADDRESS": env.str("TESTAPP_METRICS_ADDRESS", default=""),
 }

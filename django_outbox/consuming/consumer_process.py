@@ -27,6 +27,7 @@ from .consumer_context import ConsumerContext
 from .consumer_progress import Observer, Progress
 from .effects import NoDatabase, TransactionalHandler
 from .handlers import Group
+from .monitoring import monitored
 from .output import Output
 from .runner import OffsetStore, StartOffsets, Worker, consume
 from .transforming import TransformWorker
@@ -66,7 +67,10 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
         check_properties(options)
         has_ended = threading.Event()
         shown = present_consumer(log_format=log_format, level=level)
-        with shown as observers:
+        with (
+            shown as observers,
+            monitored(options, observers, group=plan.group.name),
+        ):
             progress = _progress(plan, options, observers)
             # A handler, or a client that leaves its group, may hang.
             threading.Thread(

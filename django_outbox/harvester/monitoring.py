@@ -7,16 +7,15 @@ by knows the backlog as the leader does.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..events import Observer
-from ..exceptions import ConfigurationError, DatabaseError, install_command
+from ..exceptions import DatabaseError
 from ..kafka.brokers import brokers_of
-from ..observability.endpoints import App, serve
+from ..observability.endpoints import App, served, warn_without_metrics
 from ..observability.status import Status
 from ..settings.kafka_rules import servers_of
 from ..settings.options import OutboxSettings
@@ -24,8 +23,6 @@ from .adapters import HarvestedTable
 
 if TYPE_CHECKING:
     from .harvester import Harvester
-
-logger = logging.getLogger(__name__)
 
 Monitored: TypeAlias = Callable[["Harvester"], AbstractContextManager[None]]
 """Serves what is known of a harvester while the block runs."""
@@ -39,16 +36,10 @@ def monitored(options: OutboxSettings, observers: list[Observer]) -> Monitored:
     """
     if not options.METRICS_ADDRESS:
         return lambda _: nullcontext()
-    brokers = brokers_of(servers_of(options.KAFKA))
-
-    def kafka_fault() -> str:
-        is_away = brokers.are_all_down
-        return (brokers.explain() or "no broker can be reached") if is_away else ""
-
     status = Status(
         ready_age=options.READY_AGE,
         patience=options.DATABASE_DEADLINE + 2 * options.METER_INTERVAL,
-        kafka_fault=kafka_fault,
+        kafka_fault=brokers_of(servers_of(options.KAFKA)).outage,
     )
     observers.append(status)
     metrics = _metrics(options, status, observers)
@@ -57,31 +48,24 @@ def monitored(options: OutboxSettings, observers: list[Observer]) -> Monitored:
     def serving(harvester: Harvester) -> Iterator[None]:
         stop = threading.Event()
         table = harvester.make_adapters().table("watch")
-        try:
-            server = serve(
-                options.METRICS_ADDRESS,
-                is_alive=lambda: not harvester.has_failed,
-                reasons=status.reasons,
-                metrics=metrics,
-            )
-        except OSError as error:
-            raise ConfigurationError(
-                f"METRICS_ADDRESS: {options.METRICS_ADDRESS!r} cannot be bound: "
-                f"{error.strerror}."
-            ) from error
-        # A daemon: it may wait for a database that hangs.
-        threading.Thread(
-            target=_watch,
-            args=(table, status, options.METER_INTERVAL, stop),
-            name="outbox-watch",
-            daemon=True,
-        ).start()
-        try:
-            yield
-        finally:
-            stop.set()
-            server.shutdown()
-            server.server_close()
+        with served(
+            "METRICS_ADDRESS",
+            options.METRICS_ADDRESS,
+            is_alive=lambda: not harvester.has_failed,
+            reasons=status.reasons,
+            metrics=metrics,
+        ):
+            # A daemon: it may wait for a database that hangs.
+            threading.Thread(
+                target=_watch,
+                args=(table, status, options.METER_INTERVAL, stop),
+                name="outbox-watch",
+                daemon=True,
+            ).start()
+            try:
+                yield
+            finally:
+                stop.set()
 
     return serving
 
@@ -93,12 +77,7 @@ def _metrics(
     try:
         from ..observability.metrics import Metrics
     except ImportError:
-        logger.warning(
-            "METRICS_ADDRESS: only health is served, since a package is not installed;"
-            " %s",
-            install_command("metrics"),
-            extra={"action": "metrics"},
-        )
+        warn_without_metrics("METRICS_ADDRESS")
         return None
     metrics = Metrics(max_in_flight=options.MAX_IN_FLIGHT, status=status)
     observers.append(metrics)

@@ -121,6 +121,12 @@ class Brokers:
             extra = {"action": "kafka_found", "broker": broker}
             logger.info("Kafka at %s recovered", broker, extra=extra)
 
+    def outage(self) -> str:
+        """Return why no broker can be reached; empty if one can."""
+        if not self.are_all_down:
+            return ""
+        return self.explain() or _sentence(self._servers, _UNKNOWN)
+
     def explain(self) -> str:
         """Return which brokers fail now, and why; empty if none does."""
         with self._lock:

@@ -11,7 +11,9 @@ terminal.py       live lines and the progress of `--drain`, with `rich`
 console.py        the log above a live line
 status.py         what a process knows of its outbox and of itself
 endpoints.py      health and metrics over HTTP
-metrics.py        Prometheus metrics
+metrics.py        Prometheus metrics of a harvester
+consumer_metrics.py  ... and of a consumer
+total.py          a counter of what events count
 answer.py         the output of `manage.py outbox`: lines, or one JSON document
 ================  ===========================================================
 """

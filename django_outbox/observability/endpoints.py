@@ -10,14 +10,18 @@ Health and metrics over HTTP, without payloads or keys.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from typing import Any, Final, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from ..exceptions import install_command
+from ..exceptions import ConfigurationError, install_command
+
+logger = logging.getLogger(__name__)
 
 App: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 """A WSGI application."""
@@ -36,26 +40,30 @@ class _QuietHandler(WSGIRequestHandler):
         """Requests are not logged."""
 
 
-def serve(
+@contextmanager
+def served(
+    setting: str,
     address: str,
     *,
     is_alive: Callable[[], bool],
     reasons: Callable[[], Sequence[str]],
     metrics: App | None,
-) -> WSGIServer:
+) -> Iterator[None]:
     """
-    Answer on host:port until `shutdown()`.
+    Answer while the block runs.
 
     Runs on its own thread, and asks nobody: an answer comes while all other threads
     wait for a broker or a database.
 
     Args:
+        setting: the name of the setting that has the address.
+        address: host:port.
         is_alive: whether every thread works.
         reasons: why the process is not ready.
         metrics: None: Prometheus's client is not installed.
 
     Raises:
-        OSError: the address cannot be bound.
+        ConfigurationError: the address cannot be bound.
     """
 
     def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
@@ -67,9 +75,29 @@ def serve(
         return ["".join(f"{line}\n" for line in lines).encode()]
 
     host, _, port = address.rpartition(":")
-    server = make_server(host, int(port), app, _Server, _QuietHandler)
-    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
-    return server
+    try:
+        server = make_server(host, int(port), app, _Server, _QuietHandler)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{setting}: {address!r} cannot be bound: {error.strerror}."
+        ) from error
+    thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def warn_without_metrics(setting: str) -> None:
+    """Log that only health is served."""
+    logger.warning(
+        "%s: only health is served, since a package is not installed; %s",
+        setting,
+        install_command("metrics"),
+        extra={"action": "metrics"},
+    )
 
 
 def _answer(

@@ -11,9 +11,10 @@ from math import nan
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
 
-from ..events import Event, MeterRead, TakeoverEnded, TakeoverStarted
+from ..events import Event, MeterRead, RecordParked, TakeoverEnded, TakeoverStarted
 from .endpoints import App
 from .status import Status
+from .total import Total
 
 
 class Metrics:
@@ -40,8 +41,9 @@ class Metrics:
         gauge("oldest_age_seconds", "Age of the oldest row").set_function(
             lambda: status.backlog.oldest_age if status.backlog else nan
         )
-        self._purged = gauge("purged_records", "Records purged by this process")
-        self._failed = gauge("failed_deliveries", "Deliveries that failed")
+        self._relayed = self._total("relayed", "Records in Kafka, out of the table")
+        self._failed = self._total("failed", "Deliveries that failed")
+        self._parked = self._total("parked", "Records that were parked")
         self._errors = gauge("receiver_errors", "Signal receivers that failed")
         self._taken_over = Gauge(
             "django_outbox_taking_over",
@@ -61,9 +63,11 @@ class Metrics:
         if isinstance(event, MeterRead):
             self._in_flight.set(event.in_flight)
             self._blocked.set(event.blocked_keys)
-            self._purged.set(event.purged)
-            self._failed.set(event.failed)
+            self._relayed.reach(event.purged)
+            self._failed.reach(event.failed)
             self._errors.set(event.receiver_errors)
+        elif isinstance(event, RecordParked):
+            self._parked.inc()
         elif isinstance(event, TakeoverStarted):
             self._taken_over.labels(event.origin).set(1)
         elif isinstance(event, TakeoverEnded):
@@ -78,3 +82,6 @@ class Metrics:
 
     def _gauge(self, name: str, text: str) -> Gauge:
         return Gauge(f"django_outbox_{name}", text, registry=self.registry)
+
+    def _total(self, name: str, text: str) -> Total:
+        return Total(f"django_outbox_{name}", text, registry=self.registry)

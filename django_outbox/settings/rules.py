@@ -162,7 +162,7 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
         )
     yield from _check_names(settings)
     yield from _check_allowed_topics(settings.ALLOWED_TOPICS)
-    yield from _check_address(settings.METRICS_ADDRESS)
+    yield from _check_addresses(settings)
 
 
 def _check_names(settings: OutboxSettings) -> Iterator[Problem]:
@@ -201,15 +201,17 @@ def _check_allowed_topics(topics: Iterable[Any]) -> Iterator[Problem]:
             )
 
 
-def _check_address(address: str) -> Iterator[Problem]:
-    host, _, port = address.rpartition(":")
-    is_number = port.isascii() and port.isdigit()
-    if address and not (host and is_number and int(port) < 65536):
-        yield Problem(
-            Rule.VALUE,
-            "METRICS_ADDRESS",
-            f"{address!r} must look like 127.0.0.1:9187, or be empty.",
-        )
+def _check_addresses(settings: OutboxSettings) -> Iterator[Problem]:
+    for name in ("METRICS_ADDRESS", "CONSUMER_METRICS_ADDRESS"):
+        address: str = getattr(settings, name)
+        host, _, port = address.rpartition(":")
+        is_number = port.isascii() and port.isdigit()
+        if address and not (host and is_number and int(port) < 65536):
+            yield Problem(
+                Rule.VALUE,
+                name,
+                f"{address!r} must look like 127.0.0.1:9187, or be empty.",
+            )
 
 
 def _check_timing(settings: OutboxSettings) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from signal import SIGKILL
@@ -18,8 +19,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from django.db import connections
 
+from django_outbox.devstack.service import free_port
+
 from ..processes import Process, Processes
-from ..services import Headers, Topics, text_of
+from ..services import Headers, Topics, fetch, is_ready, text_of
 from ..waiting import eventually
 from .harvesters import Harvesters
 from .tables import OutboxTable
@@ -122,6 +125,24 @@ def test_effects_happen_once_however_consumers_die(
     assert Counter(effects) == Counter(texts)
     stashed = [row[0] for row in postgres.execute("SELECT kafka_value FROM outbox")]
     assert Counter(stashed) == Counter(texts)
+
+
+def test_a_consumer_tells_its_health_and_its_figures(
+    testapp: dict[str, str], topics: Topics
+) -> None:
+    topic, address = topics.create(), f"127.0.0.1:{free_port()}"
+    send(testapp["KAFKA_BOOTSTRAP_SERVERS"], topic, [str(n) for n in range(10)])
+    variables = {"TESTAPP_TOPIC": topic, "TESTAPP_METRICS_ADDRESS": address}
+    with Consumers({**testapp, **variables}) as consumers:
+        consumers.start().wait_for("consumer_read")
+        eventually(partial(is_ready, address))
+        figure = "django_outbox_consumer_processed_total"
+        eventually(lambda: f"{figure}{{" in fetch(address, "/metrics")[1])
+        eventually(lambda: '"} 10.0' in fetch(address, "/metrics")[1])
+        assert fetch(address, "/livez")[0] == 200
+        second = consumers.start()
+        assert second.exit_code() == 2
+        second.wait_for_log(f"CONSUMER_METRICS_ADDRESS: '{address}' cannot be bound")
 
 
 def _lag(consumers: Consumers) -> int:

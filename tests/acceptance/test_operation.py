@@ -44,7 +44,7 @@ def test_metrics_and_health_are_served(
     table.insert(topic, "secret-key", "secret-value", count=7)
     table.wait_until_empty()
     eventually(
-        lambda: "django_outbox_purged_records 7.0" in fetch(address, "/metrics")[1],
+        lambda: "django_outbox_relayed_total 7.0" in fetch(address, "/metrics")[1],
         what=lambda: fetch(address, "/metrics")[1],
     )
     status, text = fetch(address, "/metrics")

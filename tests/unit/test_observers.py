@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from math import isnan
 
 import pytest
 from rich.console import Console
 
-from django_outbox.events import Event, LeaderAcquired, LeaderFenced, LeaderRevoked
+from django_outbox.events import (
+    Event,
+    LeaderAcquired,
+    LeaderFenced,
+    LeaderRevoked,
+    RecordParked,
+)
 from django_outbox.message.record import Backlog
 from django_outbox.observability.metrics import Metrics
 from django_outbox.observability.status import Status
@@ -16,6 +23,10 @@ from django_outbox.observability.terminal import StatusLine
 from django_outbox.relay.meter import Meter, Totals
 
 from .samples import READING
+
+PARKED = RecordParked(
+    name="a", record_id=1, message_id="m", topic="t", attempts=2, error="no"
+)
 
 ENDS = [LeaderRevoked(name="a"), LeaderFenced(name="a", reason="no proof")]
 
@@ -39,7 +50,11 @@ def test_who_leads_no_more_exports_what_is_still_true(end: Event) -> None:
     assert [value(name) for name in gauges] == [0, 0, 0, 5_000]
     assert value("oldest_age_seconds") == 300
     # What has been done stays done.
-    assert value("purged_records") == 1_000
+    assert value("relayed_total") == 1_000
+    metrics(replace(READING, purged=1_001))
+    metrics(PARKED)
+    assert value("relayed_total") == 1_001
+    assert value("parked_total") == 1
 
 
 def test_a_backlog_that_nobody_has_read_is_no_zero() -> None:

@@ -73,6 +73,7 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
         ("LEADER_TOPIC", "with space"),
         ("LEADER_GROUP", "x" * 250),
         ("METRICS_ADDRESS", "9187"),
+        ("CONSUMER_METRICS_ADDRESS", "9188"),
         ("METRICS_ADDRESS", "host:99999"),
         ("METRICS_ADDRESS", "host:³"),
         ("ALLOWED_TOPICS", "orders"),

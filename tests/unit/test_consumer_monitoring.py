@@ -1,0 +1,93 @@
+"""What a consumer says of itself: whether it does its part, and its figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_outbox.consuming.monitoring import ConsumerStatus
+from django_outbox.events import (
+    ConsumerRead,
+    ConsumerReady,
+    ConsumerStopped,
+    PartitionsChanged,
+)
+from django_outbox.observability.consumer_metrics import ConsumerMetrics
+
+READING = ConsumerRead(
+    name="a",
+    group="billing",
+    rate=20.0,
+    processed=90,
+    repeats=5,
+    failed=3,
+    dead_letters=1,
+    lag=40,
+)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def status(clock: Clock) -> ConsumerStatus:
+    return ConsumerStatus(patience=60.0, kafka_fault=lambda: "", clock=clock)
+
+
+def test_it_is_ready_while_it_is_in_its_group(status: ConsumerStatus) -> None:
+    assert status.reasons() == ["it is not in its consumer group"]
+    status(ConsumerReady(name="a", group="billing"))
+    assert status.reasons() == []
+    status(ConsumerStopped(name="a", group="billing"))
+    assert status.reasons() == ["it is not in its consumer group"]
+
+
+def test_a_message_that_is_under_way_for_long_is_a_reason(
+    status: ConsumerStatus, clock: Clock
+) -> None:
+    status(ConsumerReady(name="a", group="billing"))
+    clock.now += 60.0
+    assert status.reasons() == []
+    clock.now += 1.0
+    (reason,) = status.reasons()
+    assert reason.startswith("a message has been under way for 61 s")
+    status(READING)
+    assert status.reasons() == []
+
+
+def test_a_kafka_that_is_away_is_a_reason() -> None:
+    status = ConsumerStatus(patience=60.0, kafka_fault=lambda: "Kafka is away")
+    status(ConsumerReady(name="a", group="billing"))
+    assert status.reasons() == ["Kafka is away"]
+
+
+def test_figures_are_those_of_the_last_reading() -> None:
+    metrics = ConsumerMetrics(group="billing")
+
+    def value(name: str) -> float | None:
+        return metrics.registry.get_sample_value(
+            f"django_outbox_consumer_{name}", {"group": "billing"}
+        )
+
+    metrics(PartitionsChanged(name="a", group="billing", partitions=("t/0", "t/2")))
+    metrics(READING)
+    metrics(READING)
+    assert {name: value(name) for name in FIGURES} == FIGURES
+
+
+FIGURES = {
+    "lag": 40.0,
+    "partitions": 2.0,
+    "processed_total": 90.0,
+    "repeats_total": 5.0,
+    "failed_attempts_total": 3.0,
+    "dead_letters_total": 1.0,
+}
