@@ -24,10 +24,10 @@ from ..observability.presentation import present_consumer
 from ..settings.options import OutboxSettings
 from ..shutdown import StopSignals, exit_at_once
 from .consumer_context import ConsumerContext
+from .consumer_monitoring import monitored
 from .consumer_progress import Observer, Progress
 from .effects import NoDatabase, TransactionalHandler
 from .handlers import Group
-from .monitoring import monitored
 from .output import Output
 from .runner import OffsetStore, StartOffsets, Worker, consume
 from .transforming import TransformWorker

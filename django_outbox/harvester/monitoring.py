@@ -16,7 +16,7 @@ from ..events import Observer
 from ..exceptions import DatabaseError
 from ..kafka.brokers import brokers_of
 from ..observability.endpoints import App, served, warn_without_metrics
-from ..observability.status import Status
+from ..observability.process_status import ProcessStatus
 from ..settings.kafka_rules import servers_of
 from ..settings.options import OutboxSettings
 from .adapters import HarvestedTable
@@ -36,7 +36,7 @@ def monitored(options: OutboxSettings, observers: list[Observer]) -> Monitored:
     """
     if not options.METRICS_ADDRESS:
         return lambda _: nullcontext()
-    status = Status(
+    status = ProcessStatus(
         ready_age=options.READY_AGE,
         patience=options.DATABASE_DEADLINE + 2 * options.METER_INTERVAL,
         kafka_fault=brokers_of(servers_of(options.KAFKA)).outage,
@@ -71,7 +71,7 @@ def monitored(options: OutboxSettings, observers: list[Observer]) -> Monitored:
 
 
 def _metrics(
-    options: OutboxSettings, status: Status, observers: list[Observer]
+    options: OutboxSettings, status: ProcessStatus, observers: list[Observer]
 ) -> App | None:
     """Return what answers with metrics; None: their package is not installed."""
     try:
@@ -85,7 +85,7 @@ def _metrics(
 
 
 def _watch(
-    table: HarvestedTable, status: Status, interval: float, stop: threading.Event
+    table: HarvestedTable, status: ProcessStatus, interval: float, stop: threading.Event
 ) -> None:
     """Read the table at intervals, unless this process's meter has just done so."""
     wait = 0.0

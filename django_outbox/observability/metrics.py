@@ -2,7 +2,7 @@
 Prometheus metrics of a harvester, without payloads or keys.
 
 The numbers of the relay come with each `meter_read` event, those of the table from
-`Status`, so a scrape costs the harvester nothing.
+`ProcessStatus`, so a scrape costs the harvester nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
 
 from ..events import Event, MeterRead, RecordParked, TakeoverEnded, TakeoverStarted
 from .endpoints import App
-from .status import Status
+from .process_status import ProcessStatus
 from .total import Total
 
 
@@ -26,7 +26,7 @@ class Metrics:
         status: what is known of the table.
     """
 
-    def __init__(self, *, max_in_flight: int, status: Status) -> None:
+    def __init__(self, *, max_in_flight: int, status: ProcessStatus) -> None:
         self.registry = CollectorRegistry()
         self.app: App = make_wsgi_app(self.registry)
         """Answers a scrape."""

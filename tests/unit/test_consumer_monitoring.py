@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.consuming.monitoring import ConsumerStatus
+from django_outbox.consuming.consumer_monitoring import ConsumerStatus
 from django_outbox.events import (
     ConsumerRead,
     ConsumerReady,

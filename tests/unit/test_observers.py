@@ -18,7 +18,7 @@ from django_outbox.events import (
 )
 from django_outbox.message.record import Backlog
 from django_outbox.observability.metrics import Metrics
-from django_outbox.observability.status import Status
+from django_outbox.observability.process_status import ProcessStatus
 from django_outbox.observability.terminal import StatusLine
 from django_outbox.relay.meter import Meter, Totals
 
@@ -33,7 +33,7 @@ ENDS = [LeaderRevoked(name="a"), LeaderFenced(name="a", reason="no proof")]
 
 @pytest.mark.parametrize("end", ENDS)
 def test_who_leads_no_more_exports_what_is_still_true(end: Event) -> None:
-    status = Status(ready_age=60.0, patience=10.0)
+    status = ProcessStatus(ready_age=60.0, patience=10.0)
     metrics = Metrics(max_in_flight=100, status=status)
     gauges = ["leader", "in_flight", "blocked_keys", "backlog_records"]
 
@@ -58,7 +58,9 @@ def test_who_leads_no_more_exports_what_is_still_true(end: Event) -> None:
 
 
 def test_a_backlog_that_nobody_has_read_is_no_zero() -> None:
-    metrics = Metrics(max_in_flight=100, status=Status(ready_age=60.0, patience=10.0))
+    metrics = Metrics(
+        max_in_flight=100, status=ProcessStatus(ready_age=60.0, patience=10.0)
+    )
     assert isnan(
         metrics.registry.get_sample_value("django_outbox_backlog_records") or 0.0
     )

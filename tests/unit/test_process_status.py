@@ -6,7 +6,7 @@ import pytest
 
 from django_outbox.events import Ready, Stopped
 from django_outbox.message.record import Backlog
-from django_outbox.observability.status import Status
+from django_outbox.observability.process_status import ProcessStatus
 
 from .samples import READING
 
@@ -24,20 +24,20 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def status(clock: Clock) -> Status:
+def status(clock: Clock) -> ProcessStatus:
     """Of a process that has joined, and whose table is empty."""
-    status = Status(ready_age=60.0, patience=10.0, clock=clock)
+    status = ProcessStatus(ready_age=60.0, patience=10.0, clock=clock)
     status(Ready(name="a"))
     status.read(Backlog(0, is_capped=False, oldest_age=0.0))
     return status
 
 
-def test_a_process_that_stands_by_is_ready(status: Status) -> None:
+def test_a_process_that_stands_by_is_ready(status: ProcessStatus) -> None:
     assert status.reasons() == []
 
 
 def test_it_is_ready_while_it_is_in_the_group() -> None:
-    status = Status(ready_age=60.0, patience=10.0)
+    status = ProcessStatus(ready_age=60.0, patience=10.0)
     assert status.reasons() == ["it is not in the leader group"]
     status(Ready(name="a"))
     assert status.reasons() == []
@@ -45,7 +45,9 @@ def test_it_is_ready_while_it_is_in_the_group() -> None:
     assert status.reasons() == ["it is not in the leader group"]
 
 
-def test_an_error_of_the_database_is_a_reason_until_it_answers(status: Status) -> None:
+def test_an_error_of_the_database_is_a_reason_until_it_answers(
+    status: ProcessStatus,
+) -> None:
     status.failed(RuntimeError("connection refused"))
     assert status.reasons() == ["the database is away: connection refused"]
     status.read(Backlog(3, is_capped=False, oldest_age=1.0))
@@ -53,20 +55,20 @@ def test_an_error_of_the_database_is_a_reason_until_it_answers(status: Status) -
     assert status.backlog == (3, False, 1.0)
 
 
-def test_a_database_that_hangs_is_a_reason(status: Status, clock: Clock) -> None:
+def test_a_database_that_hangs_is_a_reason(status: ProcessStatus, clock: Clock) -> None:
     clock.now += 10.0
     assert status.reasons() == []
     clock.now += 1.0
     assert status.reasons() == ["the database has not answered for 11 s"]
 
 
-def test_an_old_record_is_a_reason(status: Status) -> None:
+def test_an_old_record_is_a_reason(status: ProcessStatus) -> None:
     status.read(Backlog(1, is_capped=False, oldest_age=60.0))
     assert status.reasons() == []
     status(READING)
     (reason,) = status.reasons()
     assert reason == "the oldest record is 300 s old, more than READY_AGE (60 s)"
-    patient = Status(ready_age=0.0, patience=10.0)
+    patient = ProcessStatus(ready_age=0.0, patience=10.0)
     for event in (Ready(name="a"), READING):
         patient(event)
     assert patient.reasons() == []
@@ -74,6 +76,6 @@ def test_an_old_record_is_a_reason(status: Status) -> None:
 
 def test_a_kafka_that_is_away_is_a_reason() -> None:
     fault = "Kafka at localhost:1 unavailable: connection refused"
-    status = Status(ready_age=60.0, patience=10.0, kafka_fault=lambda: fault)
+    status = ProcessStatus(ready_age=60.0, patience=10.0, kafka_fault=lambda: fault)
     status(Ready(name="a"))
     assert status.reasons() == [fault]

@@ -2,7 +2,7 @@
 What a process knows of its outbox and of itself, in one place.
 
 Health checks and metrics read it, whether the process leads or stands by. The
-leader's meter fills it; where there is none, `harvester/monitoring.py` asks the table.
+leader's meter fills it; where there is none, a thread reads the table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..events import Event, MeterRead
 from ..message.record import Backlog
 
 
-class Status:
+class ProcessStatus:
     """
     An observer of events. Any thread may read it.
 
