@@ -7,6 +7,7 @@ plain SQL from any language works (docs/concepts/writing.md).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Final
 
@@ -32,6 +33,28 @@ WITH released AS (
     RETURNING {columns}
 )
 INSERT INTO {outbox} ({columns}) SELECT {columns} FROM released ORDER BY id"""
+
+_PARK: Final = """\
+-- outbox: park
+WITH parked AS (
+    DELETE FROM {outbox} WHERE id = ANY(%s) AND attempts > 0 RETURNING {columns}
+)
+INSERT INTO {parked} ({columns}) SELECT {columns} FROM parked ORDER BY id"""
+
+
+def _moved(alias: str, *, forgotten: Collection[str]) -> dict[str, str]:
+    """Return the tables between which rows move, and the columns that they keep."""
+    quote = connections[alias].ops.quote_name
+    columns = [
+        quote(field.column)
+        for field in OutboxRecord._meta.concrete_fields
+        if field.column and field.name not in forgotten
+    ]
+    return {
+        "parked": quote(ParkedRecord._meta.db_table),
+        "outbox": quote(OutboxRecord._meta.db_table),
+        "columns": ", ".join(columns),
+    }
 
 
 class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
@@ -76,6 +99,19 @@ class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
         """Return the rows whose delivery has failed; later rows of their keys wait."""
         return self.filter(attempts__gt=0).order_by("id")
 
+    def park(self, ids: Collection[int]) -> int:
+        """
+        Move blocked ones of these rows to the parked table; return how many.
+
+        Then the next records of their keys go, out of order with them. Rows whose
+        delivery has not failed stay: a leader may be sending them.
+        """
+        self._for_write = True
+        statement = _PARK.format(**_moved(self.db, forgotten={"leader_id"}))
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(statement, [list(ids)])
+            return int(cursor.rowcount)
+
 
 class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
     """Queries of parked records."""
@@ -93,18 +129,8 @@ class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
         """
         self._for_write = True
         connection = connections[self.db]
-        quote = connection.ops.quote_name
         forgotten = {"leader_id", "attempts", "last_error", "create_time"}
-        columns = [
-            quote(field.column)
-            for field in OutboxRecord._meta.concrete_fields
-            if field.column and field.name not in forgotten
-        ]
-        statement = _RELEASE.format(
-            parked=quote(ParkedRecord._meta.db_table),
-            outbox=quote(OutboxRecord._meta.db_table),
-            columns=", ".join(columns),
-        )
+        statement = _RELEASE.format(**_moved(self.db, forgotten=forgotten))
         with transaction.atomic(using=self.db), connection.cursor() as cursor:
             parked_ids = list(self.order_by().values_list("parked_id", flat=True))
             cursor.execute(statement, [parked_ids])

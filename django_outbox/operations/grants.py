@@ -92,7 +92,8 @@ def grants(
         yield f"GRANT SELECT, INSERT, UPDATE ON {offsets} TO {role};"
     if operator:
         role = quoted(operator)
-        yield f"GRANT SELECT, INSERT (id, {_WRITTEN}) ON {outbox} TO {role};"
+        yield f"GRANT SELECT, DELETE, INSERT (id, {_WRITTEN}) ON {outbox} TO {role};"
+        yield f"GRANT INSERT ({_MOVED}) ON {parked} TO {role};"
         yield f"GRANT SELECT, DELETE ON {parked}, {archive}, {staged} TO {role};"
         yield f"GRANT SELECT, UPDATE (state, closed_at) ON {series} TO {role};"
         yield f"GRANT SELECT, DELETE ON {processed} TO {role};"

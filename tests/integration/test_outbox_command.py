@@ -153,6 +153,7 @@ def test_status_for_machines() -> None:
     ("arguments", "expected"),
     [
         (["release", "7"], {"released": 1, "wanted": 1}),
+        (["park", "9000011"], {"parked": 1, "wanted": 1}),
         (
             ["series"],
             {
@@ -250,6 +251,28 @@ def test_a_forged_name_of_a_series_is_one_line() -> None:
     escaped = r"'a\n2026-11-23 leader_acquired\x1b[2J\u202e'"
     assert run("series").splitlines()[1] == f"{escaped}  1 staged, no time-out"
     assert run("series", "release", forged) == f"{escaped}  1 message in the outbox\n"
+
+
+@pytest.mark.django_db
+def test_park_moves_blocked_records_as_they_are() -> None:
+    blocked = OutboxRecord.objects.create(
+        kafka_topic="orders",
+        kafka_key="k",
+        kafka_value="v",
+        attempts=3,
+        last_error="MSG_SIZE_TOO_LARGE: too large",
+    )
+    waiting = OutboxRecord.objects.create(kafka_topic="orders", kafka_key="k")
+
+    assert run("park", str(blocked.id)) == "1 record parked\n"
+    parked = ParkedRecord.objects.get(id=blocked.id)
+    for name in ("message_id", "create_time", "kafka_value", "attempts", "last_error"):
+        assert getattr(parked, name) == getattr(blocked, name), name
+    with pytest.raises(CommandError, match="2 of 2 are not blocked"):
+        run("park", str(waiting.id), str(blocked.id))
+    assert list(OutboxRecord.objects.all()) == [waiting]
+    assert ParkedRecord.objects.filter(parked_id=parked.parked_id).release() == 1
+    assert set(OutboxRecord.objects.all()) == {blocked, waiting}
 
 
 @pytest.mark.usefixtures("some_of_each")

@@ -39,6 +39,14 @@ class Command(BaseCommand):
         verbs.add_parser(
             "status", help="show backlog, blocked and parked records", parents=shared
         )
+        park = verbs.add_parser(
+            "park",
+            help="take blocked records out of the way of their keys",
+            parents=shared,
+        )
+        park.add_argument(
+            "ids", nargs="+", type=int, metavar="ID", help="as `status` lists them"
+        )
         release = verbs.add_parser(
             "release", help="move parked records back to the outbox", parents=shared
         )
@@ -131,6 +139,18 @@ class Command(BaseCommand):
         found = status.report(alias)
         answer.document |= found
         answer.say(*status.describe(found))
+
+    def park(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
+        """Move blocked records to the parked table, so that their keys go on."""
+        ids = set(options["ids"])
+        parked = OutboxRecord.objects.using(alias).park(ids)
+        answer.document |= {"parked": parked, "wanted": len(ids)}
+        answer.say(f"{count(parked, 'record')} parked")
+        if parked < len(ids):
+            raise CommandError(
+                f"{len(ids) - parked} of {len(ids)} are not blocked: only records whose"
+                " delivery has failed can be parked. `outbox status` lists them."
+            )
 
     def release(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Move parked records back to the outbox."""
