@@ -12,7 +12,7 @@ from django.db import DatabaseError, connections
 
 from ...clusters import setup
 from ...conf import settings
-from ...exceptions import TableMissing
+from ...exceptions import ConfigurationError, KafkaError, TableMissing
 from ...models import ArchivedRecord, OutboxRecord, ParkedRecord, ProcessedMessage
 from ...models.missing_tables import OutboxTables
 from ...models.routing import outbox_database
@@ -22,7 +22,7 @@ from ...operations.grants import grants
 from ...operations.offsets import rewind_topics
 from ...operations.open_series import close_series, list_series
 from ...wording import count, printable
-from .. import identity, status
+from .. import identity, leader, status
 
 _ROLES: Final = ("app", "harvester", "consumer", "operator")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -39,6 +39,7 @@ class Command(BaseCommand):
         verbs.add_parser(
             "status", help="show backlog, blocked and parked records", parents=shared
         )
+        verbs.add_parser("leader", help="show which process leads now", parents=shared)
         park = verbs.add_parser(
             "park",
             help="take blocked records out of the way of their keys",
@@ -139,6 +140,17 @@ class Command(BaseCommand):
         found = status.report(alias)
         answer.document |= found
         answer.say(*status.describe(found))
+
+    def leader(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
+        """Show which process leads now."""
+        try:
+            found = leader.report(alias)
+        except (ConfigurationError, KafkaError) as exc:
+            raise CommandError(printable(str(exc))) from exc
+        answer.document |= found
+        if found["leader"] is None:
+            raise CommandError(leader.complain(found))
+        answer.say(*leader.describe(found))
 
     def park(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Move blocked records to the parked table, so that their keys go on."""
