@@ -31,11 +31,10 @@ from ..postgres.unmarked_table import UnmarkedOutbox
 from ..relay.ledger.ports import Transactions
 from ..relay.memory_marks import MemoryMarks
 from ..relay.ports import (
-    MarkedTable,
     Producer,
+    ReadTable,
     SettledTable,
     Staging,
-    UnmarkedTable,
 )
 from ..settings.options import OutboxSettings
 from .components import Table
@@ -46,12 +45,8 @@ class HarvestedTable(SettledTable, Table, Protocol):
     """The outbox table, as the harvester and every relay use it."""
 
 
-class MarkedHarvest(MarkedTable, Closable, Protocol):
-    """The outbox table, as MP/R marks it."""
-
-
-class UnmarkedHarvest(UnmarkedTable, SettledTable, Table, Protocol):
-    """The outbox table, as the exactly-once relay and the harvester use it."""
+class ReadHarvest(ReadTable, Closable, Protocol):
+    """The outbox table, as a relay reads it."""
 
 
 AdapterT = TypeVar("AdapterT", bound=PostgresTable)
@@ -68,11 +63,9 @@ class Adapters:
 
     table: Callable[[str], HarvestedTable]
     """Takes the purpose, for the connection's application name."""
-    marks: Callable[[], MarkedHarvest]
-    """The same table, for MP/R and the default relay."""
-    unmarked: Callable[[str, int], UnmarkedHarvest]
-    """The same table, for the exactly-once relay. Takes also the cluster whose rows
-    it reads; of another cluster, only the rows that may be taken over."""
+    reading: Callable[[str, int], ReadHarvest]
+    """The same table with the leader's marks. Takes also the cluster whose rows it
+    reads; of another cluster, only the rows that may be taken over."""
     producer: Callable[[], Producer]
     transactions: Callable[[Membership, int], Transactions]
     """The exactly-once relay's producer. Takes the group that elects its leader, and
@@ -159,18 +152,20 @@ class Adapters:
                 return None
             return Listener(connect("listen"), table=table)
 
-        has_marks = options.MARKS == "table"
+        is_exactly_once = options.is_exactly_once
+        has_marks = options.MARKS == "table" and not is_exactly_once
 
-        def make_marks() -> MarkedHarvest:
+        def make_reading(concern: str, cluster: int) -> ReadHarvest:
             if has_marks:
-                return adapt(PostgresOutbox, "mark")
-            unmarked = adapt(UnmarkedOutbox, "mark")
-            return MemoryMarks(unmarked, clock=boottime, timeline=unmarked.timeline)
+                return adapt(PostgresOutbox, concern)
+            table = adapt(UnmarkedOutbox, concern, cluster)
+            # A ledger names a timeline, whether or not a pooler may change it.
+            timeline = table.history if is_exactly_once else table.timeline
+            return MemoryMarks(table, clock=boottime, timeline=timeline)
 
         return cls(
             table=partial(adapt, PostgresOutbox if has_marks else UnmarkedOutbox),
-            marks=make_marks,
-            unmarked=partial(adapt, UnmarkedOutbox),
+            reading=make_reading,
             staging=make_staging,
             listener=make_listener,
             producer=lambda: KafkaProducer(known.options, name=name),

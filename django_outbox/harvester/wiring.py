@@ -7,6 +7,7 @@ each with a dispatcher, a reader or marker, and a settler.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..clock import boottime
@@ -17,20 +18,22 @@ from ..election.settings import ElectionSettings
 from ..exceptions import DatabaseBusy, DatabaseReadOnly, DatabaseUnavailable
 from ..message.retry import RetryPolicy
 from ..relay.availability import Availability
+from ..relay.dispatcher import Dispatcher, Sender
+from ..relay.engine import Engine
 from ..relay.lease import Lease, Trust
-from ..relay.ledger.ledger_dispatcher import LedgerDispatcher
-from ..relay.ledger.page_reader import PageReader
-from ..relay.ledger.settings import LedgerSettings
-from ..relay.ledger.takeover_dispatcher import TakeoverDispatcher
+from ..relay.ledger.ledger_sender import LedgerSender
+from ..relay.ledger.takeover_sender import TakeoverSender
 from ..relay.meter import Meter, Totals
-from ..relay.mpr.dispatcher import Dispatcher
-from ..relay.mpr.marker import Marker
+from ..relay.page_reader import PageReader
+from ..relay.pipeline import Pipeline
+from ..relay.polling import PollSchedule
 from ..relay.ports import Leadership
 from ..relay.releaser import Releaser
-from ..relay.settings import DispatchSettings
+from ..relay.settings import RelaySettings
 from ..relay.settler import Settler
+from ..relay.work_queue import WorkQueue
 from ..settings.options import OutboxSettings
-from .adapters import Adapters, HarvestedTable
+from .adapters import Adapters, HarvestedTable, ReadHarvest
 from .components import Components, Learn
 from .threads import HarvesterThreads
 from .workers import RelayWorker
@@ -57,7 +60,7 @@ def assemble(
     workers = (
         _ledger_workers(wiring, membership)
         if o.is_exactly_once
-        else [_mpr_worker(wiring)]
+        else [_pipeline_worker(wiring)]
     )
     counters = Totals([worker.counters for worker in workers])
     return Components(
@@ -86,34 +89,29 @@ class _Wiring(NamedTuple):
     leadership: Leadership
 
 
-def _mpr_worker(wiring: _Wiring) -> RelayWorker:
-    """Build MP/R's worker."""
-    o, adapters, threads, leadership = wiring
-    marking, settling = adapters.marks(), adapters.table("settle")
-    marker = Marker(
-        outbox=marking, is_trusted=Trust(leadership, boottime), clock=boottime
-    )
-    settler = Settler(outbox=settling, on_parked=threads.parked, clock=boottime)
-    settings = DispatchSettings(
+def _pipeline_worker(wiring: _Wiring) -> RelayWorker:
+    """Build the worker of at-least-once delivery, with marks of either kind."""
+    o, adapters, *_ = wiring
+    settings = _settings(
+        o,
+        page_rows=o.MARK_BATCH,
         max_in_flight=o.MAX_IN_FLIGHT,
-        mark_batch=o.MARK_BATCH,
-        marks_in_memory=o.MARKS == "memory",
         max_in_flight_per_key=0 if o.is_pipelined else 1,
-        delivery_timeout=o.DELIVERY_TIMEOUT,
-        **_of_either(o),
+        marks_in_table=o.MARKS == "table",
     )
-    return RelayWorker(
-        lambda queue: Dispatcher(
+    reading, settling = adapters.reading("mark", o.CLUSTER_ID), adapters.table("settle")
+    parts = _Parts(wiring, settings, reading, settling)
+
+    def make_sender(_: WorkQueue) -> Sender:
+        return Pipeline(
             settings,
-            lease=_lease(wiring, marker.outage, settler.outage),
+            engine=parts.engine,
             make_producer=adapters.producer,
-            queue=queue,
+            is_trusted=parts.is_trusted,
             clock=boottime,
-        ),
-        reader=marker,
-        settler=settler,
-        tables=(marking, settling),
-    )
+        )
+
+    return parts.worker(make_sender)
 
 
 def _ledger_workers(wiring: _Wiring, membership: Membership) -> list[RelayWorker]:
@@ -127,45 +125,102 @@ def _ledger_worker(
     wiring: _Wiring, membership: Membership, cluster: int
 ) -> RelayWorker:
     """Build the worker for the records of one cluster."""
-    o, adapters, threads, _ = wiring
+    o, adapters, *_ = wiring
     is_own = cluster == o.CLUSTER_ID
     name = "" if is_own else f"-{cluster}"
-    finding = adapters.unmarked(f"find{name}", cluster)
-    settling = adapters.unmarked(f"settle{name}", o.CLUSTER_ID)
-    reader = PageReader(table=finding, clock=boottime)
-    settler = Settler(outbox=settling, on_parked=threads.parked, clock=boottime)
-    # A slow search for other clusters' records is not an outage.
-    outages = (reader.outage, settler.outage) if is_own else (settler.outage,)
-    make_dispatcher = LedgerDispatcher if is_own else TakeoverDispatcher
-    settings = LedgerSettings(
-        batch=o.TRANSACTION_BATCH,
-        delivery_timeout=o.DELIVERY_TIMEOUT,
-        clusters=o.CLUSTERS_COUNT,
-        **_of_either(o),
-    )
-    return RelayWorker(
-        lambda queue: make_dispatcher(
+    settings = _settings(o, page_rows=o.TRANSACTION_BATCH)
+    reading = adapters.reading(f"find{name}", cluster)
+    settling = adapters.table(f"settle{name}")
+    parts = _Parts(wiring, settings, reading, settling)
+    if not is_own:
+        # A slow search for other clusters' records is not an outage.
+        parts.outages = (parts.settler.outage,)
+
+    def make_sender(queue: WorkQueue) -> Sender:
+        transactions = adapters.transactions(membership, cluster)
+        sender = LedgerSender(
             settings,
-            lease=_lease(wiring, *outages),
-            transactions=adapters.transactions(membership, cluster),
+            engine=parts.engine,
+            transactions=transactions,
             queue=queue,
+            is_trusted=parts.is_trusted,
             clock=boottime,
-        ),
-        reader=reader,
-        settler=settler,
-        tables=(finding, settling),
-        is_apart=True,
-        name=name,
-    )
+            is_own=is_own,
+        )
+        if is_own:
+            return sender
+        return TakeoverSender(
+            settings,
+            engine=parts.engine,
+            sender=sender,
+            transactions=transactions,
+            queue=queue,
+            schedule=parts.schedule,
+            clock=boottime,
+        )
+
+    return parts.worker(make_sender, is_apart=True, name=name)
 
 
-def _lease(wiring: _Wiring, *outages: Availability) -> Lease:
-    return Lease(
-        wiring.leadership,
-        clock=boottime,
-        outages=outages,
-        deadline=wiring.options.DATABASE_DEADLINE,
-    )
+class _Parts:
+    """What the workers of every kind of delivery have."""
+
+    def __init__(
+        self,
+        wiring: _Wiring,
+        settings: RelaySettings,
+        reading: ReadHarvest,
+        settling: HarvestedTable,
+    ) -> None:
+        self.engine = Engine(settings)
+        self.is_trusted = Trust(wiring.leadership, boottime)
+        self.schedule = PollSchedule(
+            busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
+        )
+        self.reader = PageReader(reading, is_trusted=self.is_trusted, clock=boottime)
+        self.settler = Settler(
+            outbox=settling, on_parked=wiring.threads.parked, clock=boottime
+        )
+        self.outages: tuple[Availability, ...] = (
+            self.reader.outage,
+            self.settler.outage,
+        )
+        self._tables = (reading, settling)
+        self._settings = settings
+        self._wiring = wiring
+
+    def worker(
+        self,
+        make_sender: Callable[[WorkQueue], Sender],
+        *,
+        is_apart: bool = False,
+        name: str = "",
+    ) -> RelayWorker:
+        """Join them with a sender."""
+
+        def make_dispatcher(queue: WorkQueue) -> Dispatcher:
+            return Dispatcher(
+                self._settings,
+                engine=self.engine,
+                sender=make_sender(queue),
+                lease=Lease(
+                    self._wiring.leadership,
+                    outages=self.outages,
+                    deadline=self._wiring.options.DATABASE_DEADLINE,
+                ),
+                queue=queue,
+                schedule=self.schedule,
+                clock=boottime,
+            )
+
+        return RelayWorker(
+            make_dispatcher,
+            reader=self.reader,
+            settler=self.settler,
+            tables=self._tables,
+            is_apart=is_apart,
+            name=name,
+        )
 
 
 def _releaser(
@@ -179,20 +234,23 @@ def _releaser(
     )
 
 
-def _of_either(o: OutboxSettings) -> dict[str, Any]:
-    """Return the fields of `RelaySettings`, which both relays share."""
-    return {
-        "page_bytes": o.page_bytes,
-        "this_cluster": o.CLUSTER_ID,
-        "quiet": o.MAXIMUM_DELAY,
-        "busy_interval": o.MIN_POLL_INTERVAL,
-        "idle_interval": o.POLL_INTERVAL,
-        "retry": RetryPolicy(
+def _settings(o: OutboxSettings, **own: Any) -> RelaySettings:
+    """Return the settings of one kind of delivery."""
+    return RelaySettings(
+        **own,
+        page_bytes=o.page_bytes,
+        delivery_timeout=o.DELIVERY_TIMEOUT,
+        this_cluster=o.CLUSTER_ID,
+        clusters=o.CLUSTERS_COUNT,
+        quiet=o.MAXIMUM_DELAY,
+        busy_interval=o.MIN_POLL_INTERVAL,
+        idle_interval=o.POLL_INTERVAL,
+        retry=RetryPolicy(
             backoff=o.RETRY_BACKOFF,
             backoff_max=o.RETRY_BACKOFF_MAX,
             attempts=o.PARK_AFTER if o.POISON_POLICY == "park" else 0,
         ),
-    }
+    )
 
 
 class _Probe:

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from ..relay.dispatcher import Dispatcher
 from ..relay.fibers import Fibers, this
 from ..relay.meter import Counters
+from ..relay.page_reader import PageReader
+from ..relay.page_request import PageRequest
 from ..relay.settlement import Settlement
 from ..relay.settler import Attempt, Settler
-from ..relay.takeovers import TakeoverChange, Takeovers
+from ..relay.takeovers import TakeoverChange
 from ..relay.work_queue import WorkQueue
 
 
@@ -28,29 +31,6 @@ class Closable(Protocol):
 
     def close(self) -> None:
         """Close the connection; the next call opens another one."""
-
-
-class PageReading(Protocol):
-    """Marks rows (MP/R) or reads pages (the ledger relay)."""
-
-    def carry_out(self, request: Any) -> Any:
-        """Do one round trip to the table; return the page."""
-
-
-class Dispatching(Protocol):
-    """A dispatcher, as its own thread runs it."""
-
-    @property
-    def relay(self) -> Counters:
-        """What it counts."""
-
-    takeovers: Takeovers
-
-    def step(self) -> float:
-        """Do one round; return for how many seconds there is nothing to do."""
-
-    def close(self) -> None:
-        """Close the Kafka client; the last call."""
 
 
 class Listening(Protocol):
@@ -74,9 +54,9 @@ class RelayWorker:
 
     def __init__(
         self,
-        make_dispatcher: Callable[[WorkQueue[Any, Any]], Dispatching],
+        make_dispatcher: Callable[[WorkQueue], Dispatcher],
         *,
-        reader: PageReading,
+        reader: PageReader,
         settler: Settler,
         tables: Sequence[Closable],
         is_apart: bool = False,
@@ -88,7 +68,7 @@ class RelayWorker:
         self._tables = tables
         self._fibers = Fibers()
         self._table_fibers = Fibers() if is_apart else self._fibers
-        self.queue: WorkQueue[Any, Any] = WorkQueue(
+        self.queue: WorkQueue = WorkQueue(
             read=self._table_fibers.serve(self._read),
             settle=self._table_fibers.serve(self._settle),
             wake=self._fibers.wake,
@@ -99,7 +79,7 @@ class RelayWorker:
     @property
     def counters(self) -> Counters:
         """What its relay counts."""
-        return self._dispatcher.relay
+        return self._dispatcher.engine
 
     def bodies(
         self,
@@ -142,7 +122,7 @@ class RelayWorker:
         try:
             while not is_over.is_set():
                 idle = self._dispatcher.step()
-                for change in self._dispatcher.takeovers.news():
+                for change in self._dispatcher.engine.takeovers.news():
                     on_takeover(change)
                 self._fibers.run(idle)
         finally:
@@ -164,7 +144,7 @@ class RelayWorker:
 
     # In the fibers.
 
-    def _read(self, request: Any) -> None:
+    def _read(self, request: PageRequest) -> None:
         self.queue.put_page(self._reader.carry_out(request))
 
     def _settle(self, settlement: Settlement) -> None:

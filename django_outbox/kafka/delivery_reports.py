@@ -1,86 +1,78 @@
 """
-The delivery reports of one transaction, and which records they fault.
+The delivery reports of records that are sent together.
 
-All produce calls share one callback, `note`: a closure per record would cost a
-tenth of the throughput. Reports are matched to records by topic, key and value;
-between equal messages of one key it does not matter which was refused.
+All produce calls share one callback: a closure for each record would cost a tenth of
+the throughput. Only refusals are matched to records, by topic, key and value; between
+equal messages of one key it does not matter which was refused. The driver's message
+has no headers at this point.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias
 
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import Message
 
 from ..exceptions import DeliveryFailed
 from ..message.record import Record
-from ..relay.ledger.ports import Fault
+from ..relay.batch import Fault
 from .failures import failure, no_offset
 
-_ABANDONED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
-"""Codes of records that were dropped with the transaction, not at fault."""
+Convert: TypeAlias = Callable[[DriverError], DeliveryFailed]
+"""Turns the driver's error into the relay's."""
+
+_UNMATCHED: Final = "Kafka refused a message of the batch that no record matches."
 
 
 class Reports:
-    """The delivery reports of one transaction."""
+    """
+    Counts reports, and keeps those of messages that are not in the log.
 
-    def __init__(self) -> None:
-        self.acknowledged = 0
-        """Messages that are in the log, each at an offset."""
-        self.ledger_refusal: DeliveryFailed | None = None
-        """Why the ledger itself was refused, if it was."""
+    Args:
+        count: messages that were queued.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+        """Messages without a report."""
+        self.places: set[tuple[str | None, int | None]] = set()
+        """Topics and partitions that have acknowledged a message, where noted."""
         self._refused: list[tuple[Message, DriverError | None]] = []
-        self._faults: list[Fault] = []
 
-    def reject(self, record: Record, error: DriverError) -> None:
-        """Note that the client did not queue this record."""
-        self.refuse(record, failure(error, is_alone=True))
-
-    def refuse(self, record: Record, failed: DeliveryFailed) -> None:
-        """Note why this record cannot be queued."""
-        self._faults.append(Fault(record, failed))
+    @property
+    def are_refused(self) -> bool:
+        """Whether some message was refused, or dropped."""
+        return bool(self._refused)
 
     def note(self, error: DriverError | None, message: Message) -> None:
         """Take a delivery report; without an offset it counts as a refusal."""
-        if error is None and message.offset() is not None:
-            self.acknowledged += 1
-        else:
+        self.left -= 1
+        if error is not None or message.offset() is None:
             self._refused.append((message, error))
 
-    def note_ledger(self, error: DriverError | None, message: Message) -> None:
-        """Take the delivery report of the ledger."""
+    def note_place(self, error: DriverError | None, message: Message) -> None:
+        """Take a delivery report, and note which partition it proves to work."""
+        self.note(error, message)
         if error is None and message.offset() is not None:
-            self.acknowledged += 1
-        elif error is None:
-            self.ledger_refusal = no_offset()
-        else:
-            self.reject_ledger(error)
+            self.places.add((message.topic(), message.partition()))
 
-    def reject_ledger(self, error: DriverError) -> None:
-        """Note why the ledger was refused, unless it was dropped with others."""
-        if error.name() not in _ABANDONED:
-            self.ledger_refusal = failure(error, is_alone=True)
-
-    def faults(self, records: Sequence[Record], *, was_late: bool) -> list[Fault]:
-        """
-        Return the records that prevented the commit.
-
-        With `was_late` the transaction was aborted because records took too long;
-        then those are at fault, unless others were refused.
-        """
-        is_alone = len(records) == 1
-        faults = list(self._faults)
-        late: list[Fault] = []
-        for record, error in self._refused_records(records):
-            if error is None:
-                faults.append(Fault(record, no_offset()))
-                continue
-            fault = Fault(record, failure(error, is_alone=is_alone))
-            (late if error.name() in _ABANDONED else faults).append(fault)
-        return faults or (late if was_late else [])
+    def faults(self, records: Sequence[Record], convert: Convert) -> list[Fault]:
+        """Return the records that were refused, in their order, and why."""
+        if not self._refused:
+            return []
+        faults = [
+            Fault(record, no_offset() if error is None else convert(error))
+            for record, error in self._refused_records(records)
+        ]
+        if len(faults) < len(self._refused):
+            # Better sent twice than lost.
+            unmatched = DeliveryFailed(_UNMATCHED, code="_FAIL")
+            return [Fault(record, unmatched) for record in records]
+        order = {record.id: place for place, record in enumerate(records)}
+        return sorted(faults, key=lambda fault: order[fault.record.id])
 
     def _refused_records(
         self, records: Sequence[Record]
@@ -94,6 +86,24 @@ class Reports:
             identity = (message.topic() or "", _text(message.key()), _raw(value))
             if waiting := sent.get(identity):
                 yield waiting.popleft(), error
+
+
+class LedgerReport:
+    """The delivery report of a transaction's ledger."""
+
+    def __init__(self) -> None:
+        self.is_acknowledged = False
+        self.refusal: DeliveryFailed | None = None
+        """Why the ledger was refused, if it was."""
+
+    def note(self, error: DriverError | None, message: Message) -> None:
+        """Take the report."""
+        if error is not None:
+            self.refusal = failure(error, is_alone=True)
+        elif message.offset() is None:
+            self.refusal = no_offset()
+        else:
+            self.is_acknowledged = True
 
 
 def _raw(value: str | bytes | None) -> bytes | None:

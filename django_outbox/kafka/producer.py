@@ -1,14 +1,14 @@
 """
-Sends records to Kafka, at least once: the adapter of the port `Producer`.
+Sends batches to Kafka, at least once: the adapter of the port `Producer`.
 
 librdkafka batches and sends records on its own threads; `poll()` serves the
 delivery reports. A record counts as delivered once its report has no error and
 an offset.
 
 Records that may be refused are sent *apart*, by a client of their own: each in its own
-batch, since a broker that refuses a batch does not say which record is at fault, and
-because a refusal ends a pipelined client. The two clients keep the order of a key: the
-relay has no two of its records in flight while one of them is sent apart.
+request, since a broker that refuses a batch does not say which record is at fault, and
+because a refusal ends the pipelined client. The two clients keep the order of a key:
+the relay has no two of its records in flight while one of them is sent apart.
 """
 
 from __future__ import annotations
@@ -18,39 +18,48 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Mapping
-from functools import partial
-from typing import Final, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError as DriverError
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaException
 from confluent_kafka import Producer as Client
 
 from ..exceptions import (
     DeliveryFailed,
     KafkaUnavailable,
     ProducerBroken,
-    ProducerQueueFull,
     RecordPoisoned,
 )
 from ..message.headers import Envelope
-from ..message.record import Record
-from ..relay.ports import Report
+from ..relay.batch import Accepted, Batch, Fault
+from ..relay.ports import Outcome
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
 from .clients import RAISED, driver_error, make
 from .config import KafkaConfig, pipelined_config, producer_config, redacted
-from .failures import failure, never_fits, no_offset
+from .delivery_reports import Reports
+from .failures import failure, never_fits
 
 logger = logging.getLogger(__name__)
 
 PURGE_TIMEOUT: Final = 1.0
 """Seconds to wait for the reports of purged records, which need no broker."""
 
+LOOK_UP_TIMEOUT: Final = 1.0
+"""Seconds to wait for the number of a topic's partitions."""
+
 ClientKind: TypeAlias = Literal["common", "apart"]
-"""The client that sends a record."""
+"""The client that sends a batch."""
 
 _APART: Final[KafkaConfig] = {"batch.num.messages": 1, "linger.ms": 0}
+
+
+class _Sent(NamedTuple):
+    """A batch without an outcome, and its reports."""
+
+    batch: Batch
+    reports: Reports
 
 
 class KafkaProducer:
@@ -66,65 +75,78 @@ class KafkaProducer:
 
     def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
         own = {"client.id": name} if name else {}
-        self._config = producer_config(options) | own
         common = pipelined_config if options.is_pipelined else producer_config
         self._configs: Mapping[ClientKind, KafkaConfig] = {
             "common": common(options) | own,
-            "apart": self._config | _APART,
+            "apart": producer_config(options) | own | _APART,
         }
         self._envelope = Envelope(options)
         self._errors = _ProducerErrors(
-            "producer", action="produce", config=self._config
+            "producer", action="produce", config=self._configs["apart"]
         )
         self._clients: dict[ClientKind, Client] = {}
-        self._works = False
-        """Whether a record has arrived since the last poll."""
+        self._sent: list[_Sent] = []
+        self._places: dict[str, set[int]] = {}
+        """By topic, the partitions that have acknowledged a record."""
+        self._partitions: dict[str, int] = {}
+        """By topic, how many it has."""
+        self.proven_topics: set[str] = set()
+        """Topics of which each partition has acknowledged a record; it grows."""
         _producers.add(self)
 
-    def produce(
-        self, record: Record, leader_id: str, settled: Report, *, alone: bool = False
-    ) -> None:
-        headers = self._envelope.headers(record, leader_id)
-        kind: ClientKind = "apart" if alone else "common"
-        client = self._clients.get(kind)
-        if client is None:
-            client = self._connect(kind)
-        # -1: librdkafka picks the partition by the key's hash.
-        partition = -1 if record.partition is None else record.partition
+    @property
+    def unreported(self) -> int:
+        return sum([sent.reports.left for sent in self._sent])
+
+    def produce(self, batch: Batch, leader_id: str) -> Accepted:
         try:
-            client.produce(
-                record.topic,
-                record.value,
-                record.key,
-                partition,
-                partial(self._report, record, settled, kind),
-                headers=headers,
-            )
-        except BufferError as error:
-            if not len(client):
-                raise never_fits() from error
-            raise ProducerQueueFull from error
+            client = self._client("apart" if batch.is_apart else "common")
+        except DeliveryFailed as error:
+            return Accepted(0, error)
+        reports = Reports(0)
+        accepted = self._queue(client, batch, leader_id, reports)
+        if accepted.queued:
+            reports.left += accepted.queued
+            self._sent.append(_Sent(batch, reports))
+        return accepted
+
+    def _queue(
+        self, client: Client, batch: Batch, leader_id: str, reports: Reports
+    ) -> Accepted:
+        """Queue records until one is not accepted."""
+        produce, make_headers = client.produce, self._envelope.headers
+        report = reports.note_place if batch.proves_keys else reports.note
+        count = 0
+        try:
+            for record in batch.records:
+                headers = make_headers(record, leader_id)
+                # -1: librdkafka picks the partition by the key's hash.
+                partition = -1 if record[6] is None else record[6]
+                produce(
+                    record[1], record[3], record[2], partition, report, headers=headers
+                )
+                count += 1
+        except BufferError:
+            return Accepted(count, None if len(client) else never_fits())
         except KafkaException as error:
             # Only this record was examined, so the error is certainly about it.
-            raise self._failure(error.args[0], is_alone=True) from error
+            return Accepted(count, self._failure(error.args[0], is_alone=True))
+        except DeliveryFailed as error:
+            return Accepted(count, error)
+        return Accepted(count)
 
-    def poll(self, timeout: float) -> int:
+    def poll(self, timeout: float) -> Sequence[Outcome]:
         clients = list(self._clients.values())
         try:
             served = sum([client.poll(0) for client in clients])
             if not served and timeout and clients:
                 # Wait for the client with the most records in flight.
-                served = max(clients, key=len).poll(timeout)
+                max(clients, key=len).poll(timeout)
         except RAISED as error:
             self._errors.broke(error)
-            served = 1
-        if self._works:
-            self._works = False
-            if self._errors.is_failing:
-                self._errors.recovered()
-        return served
+        return self._ended()
 
-    def purge(self) -> None:
+    def purge(self) -> Sequence[Outcome]:
         for client in self._clients.values():
             client.purge()
             end = time.monotonic() + PURGE_TIMEOUT
@@ -133,6 +155,16 @@ class KafkaProducer:
                     client.poll(left)
                 except RAISED as error:
                     self._errors.broke(error)
+        ended = self._ended()
+        silent, self._sent = self._sent, []
+        unknown = DeliveryFailed("no report", code="_PURGE_INFLIGHT")
+        return [
+            *ended,
+            *[
+                (sent.batch, [Fault(record, unknown) for record in sent.batch.records])
+                for sent in silent
+            ],
+        ]
 
     def close(self) -> None:
         self._clients.clear()
@@ -149,7 +181,10 @@ class KafkaProducer:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
         self._clients.clear()
 
-    def _connect(self, kind: ClientKind) -> Client:
+    def _client(self, kind: ClientKind) -> Client:
+        """Return the client of one kind; raise why there cannot be one."""
+        if (client := self._clients.get(kind)) is not None:
+            return client
         if self._errors.fault:
             raise self._errors.fault
         config = self._configs[kind]
@@ -161,23 +196,44 @@ class KafkaProducer:
         self._clients[kind] = client
         return client
 
-    def _report(
-        self,
-        record: Record,
-        settled: Report,
-        kind: ClientKind,
-        error: DriverError | None,
-        message: Message,
-    ) -> None:
-        """Settle one record: librdkafka's delivery report, served by `poll()`."""
-        if error is None and message.offset() is not None:
-            self._works = True
-            settled(record, None)
-            return
-        is_alone = kind == "apart"
-        settled(
-            record, self._failure(error, is_alone=is_alone) if error else no_offset()
+    def _ended(self) -> list[Outcome]:
+        """Take out the batches of which each record has a report."""
+        if all(sent.reports.left for sent in self._sent):
+            return []
+        ended = [sent for sent in self._sent if not sent.reports.left]
+        self._sent = [sent for sent in self._sent if sent.reports.left]
+        return [(batch, self._outcome(batch, reports)) for batch, reports in ended]
+
+    def _outcome(self, batch: Batch, reports: Reports) -> Sequence[Fault]:
+        if self._errors.is_failing and not reports.are_refused:
+            self._errors.recovered()
+        if reports.places:
+            self._prove(reports)
+        return reports.faults(
+            batch.records,
+            lambda error: self._failure(error, is_alone=batch.is_apart),
         )
+
+    def _prove(self, reports: Reports) -> None:
+        """Note which topics have acknowledged a record on each partition."""
+        for topic, partition in reports.places:
+            if topic is not None and partition is not None:
+                self._places.setdefault(topic, set()).add(partition)
+        for topic in {topic for topic, _ in reports.places if topic}:
+            if len(self._places[topic]) >= self._count(topic):
+                self.proven_topics.add(topic)
+
+    def _count(self, topic: str) -> float:
+        """Return how many partitions a topic has; infinity: nobody has said it."""
+        if topic not in self._partitions:
+            try:
+                found = self._clients["common"].list_topics(
+                    topic, timeout=LOOK_UP_TIMEOUT
+                )
+            except KafkaException:
+                return float("inf")
+            self._partitions[topic] = len(found.topics[topic].partitions)
+        return self._partitions[topic] or float("inf")
 
     def _failure(self, error: DriverError, *, is_alone: bool) -> DeliveryFailed:
         failed = failure(error, is_alone=is_alone)

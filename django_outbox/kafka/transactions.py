@@ -37,7 +37,8 @@ from ..exceptions import (
 )
 from ..message.headers import Envelope, Headers
 from ..message.record import Record
-from ..relay.ledger.ports import Fault, Ledger
+from ..relay.batch import ABANDONED, Fault
+from ..relay.ledger.ports import Ledger
 from ..settings.options import OutboxSettings
 from . import ledger_topic as ledgers
 from .client_errors import ClientErrors
@@ -49,7 +50,7 @@ from .config import (
     redacted,
     transactional_config,
 )
-from .delivery_reports import Reports
+from .delivery_reports import LedgerReport, Reports
 from .destinations import Destinations
 from .failures import failure, never_fits
 from .fencing_token import FencingToken
@@ -125,7 +126,10 @@ class KafkaTransactions:
             "transactional producer", action="transaction", config=self._configs[0]
         )
         # Of the current transaction:
-        self._reports = Reports()
+        self._reports = Reports(0)
+        self._ledger_report = LedgerReport()
+        self._rejected: list[Fault] = []
+        """Records that the client did not queue."""
         self._is_late = False
 
     def open(self) -> Ledger | None:
@@ -154,11 +158,12 @@ class KafkaTransactions:
             raise ProducerBroken("The producer is not open.", code="_STATE")
         turn = self._turns[0]
         client = turn.client
-        headers, faults = self._check(destinations, records, leader_id)
-        if faults:
+        headers, invalid = self._check(destinations, records, leader_id)
+        if invalid:
             # Nothing has begun yet.
-            return faults
-        self._reports, self._is_late = Reports(), False
+            return invalid
+        self._reports, self._ledger_report = Reports(len(records)), LedgerReport()
+        self._rejected, self._is_late = [], False
         error_count = self._errors.count
         is_committed = False
         try:
@@ -185,8 +190,9 @@ class KafkaTransactions:
             turn.is_known_leader = True
             self._errors.recovered()
             return None
-        faults = self._reports.faults(records, was_late=self._is_late)
-        if not faults and (refusal := self._reports.ledger_refusal):
+        faults = self._faults(records)
+        refusal = self._ledger_report.refusal
+        if not faults and refusal and refusal.code not in ABANDONED:
             raise LedgerRefused(
                 f"the topic {self._topic!r} refused it: {refusal} ({refusal.code})."
             )
@@ -272,7 +278,23 @@ class KafkaTransactions:
             position, group = fencing_token
             client.send_offsets_to_transaction([position], group, self._timeout)
         self._is_late = client.flush(patience) > 0
-        return self._reports.acknowledged == len(records) + 1
+        reports = self._reports
+        is_complete = not reports.left and not reports.are_refused
+        return is_complete and self._ledger_report.is_acknowledged
+
+    def _faults(self, records: Sequence[Record]) -> Sequence[Fault]:
+        """
+        Return the records that prevented the commit.
+
+        When the transaction was aborted because records took too long, those are at
+        fault, unless others were refused.
+        """
+        is_alone = len(records) == 1
+        refused = self._reports.faults(
+            records, lambda error: failure(error, is_alone=is_alone)
+        )
+        own = [fault for fault in refused if fault.error.code not in ABANDONED]
+        return [*self._rejected, *own] or (refused if self._is_late else [])
 
     def _queue_records(
         self,
@@ -294,22 +316,23 @@ class KafkaTransactions:
                     if not self._queue_later(client, message, own, until):
                         return False
                 except DeliveryFailed as error:
-                    self._reports.refuse(record, error)
+                    self._rejected.append(Fault(record, error))
                     return False
             except KafkaException as error:
-                self._reports.reject(record, error.args[0])
+                failed = failure(error.args[0], is_alone=True)
+                self._rejected.append(Fault(record, failed))
                 return False
         return True
 
     def _queue_ledger(self, client: Client, ledger: Ledger, until: float) -> bool:
         """Queue the ledger; return whether the client accepted it."""
         headers, value = ledgers.encode(ledger)
-        shard, report = self._shard, self._reports.note_ledger
+        shard, report = self._shard, self._ledger_report.note
         message = (self._topic, value, str(shard), shard, report)
         try:
             return self._queue_later(client, message, headers, until)
         except DeliveryFailed as error:
-            self._reports.ledger_refusal = error
+            self._ledger_report.refusal = error
         return False
 
     def _queue_later(

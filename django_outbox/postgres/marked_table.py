@@ -25,6 +25,13 @@ class PostgresOutbox(Table):
     """Whether the last mark passed over a locked row: the next one looks for locks
     first, instead of waiting for one until the time-out."""
 
+    def begin(self) -> None:
+        """Nothing is remembered: the marks are in the table."""
+
+    def timeline(self) -> str:
+        """Marks are of a leader id, whatever the timeline."""
+        return ""
+
     def mark(
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None
     ) -> list[Record]:

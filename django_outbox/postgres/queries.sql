@@ -272,25 +272,6 @@ FROM (
 WHERE {fits}
 ORDER BY o.id
 
--- name: rows_of_keys
--- Read the first rows of some keys, in one pass for any number of keys.
-SELECT {fields}
-FROM (
-    SELECT o.*, {bytes_before}
-    FROM (
-        SELECT *
-        FROM {table} AS o
-        WHERE
-            o.id BETWEEN %(low)s AND %(position)s
-            AND (o.kafka_topic || chr(10) || o.kafka_key) = ANY(%(ordering_keys)s::text[])
-            AND {mine}
-        ORDER BY o.id
-        LIMIT %(limit)s
-    ) AS o
-) AS o
-WHERE {fits}
-ORDER BY o.id
-
 -- name: purge
 -- Delete rows that Kafka has acknowledged.
 DELETE FROM {table} AS o

@@ -41,7 +41,7 @@ _SUBSTITUTES: Final[Mapping[LiteralString, LiteralString]] = {
 }
 """The expression for each column that only django-outbox's own table has."""
 
-_PAGES: Final = ("mark", "page", "page_after", "sweep", "rows_of_keys")
+_PAGES: Final = ("mark", "page", "page_after", "sweep")
 """Statements that return records; each has a twin that returns only their ids."""
 
 _FIELDS: Final[LiteralString] = """

@@ -64,16 +64,6 @@ class UnmarkedOutbox(Table):
             limit=limit,
         )
 
-    def rows_of_keys(
-        self, keys: Sequence[KeyToRead], position: int, *, limit: int
-    ) -> list[Record]:
-        return self._read(
-            "rows_of_keys",
-            position=position,
-            **_key_parameters(keys),
-            limit=limit,
-        )
-
     def history(self) -> str:
         with self._database.session() as connection:
             # A connection cannot outlive the timeline on which it was opened.

@@ -36,7 +36,6 @@ class Lease:
     One dispatcher's view of leadership.
 
     Args:
-        clock: monotonic seconds.
         outages: how the threads of this dispatcher see the table.
         deadline: seconds without the table after which leadership is given up.
     """
@@ -45,11 +44,9 @@ class Lease:
         self,
         leadership: Leadership,
         *,
-        clock: Callable[[], float],
         outages: Sequence[Availability],
         deadline: float,
     ) -> None:
-        self.is_trusted = Trust(leadership, clock)
         self._leadership = leadership
         self._outages = outages
         self._deadline = deadline

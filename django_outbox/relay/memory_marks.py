@@ -101,7 +101,7 @@ class Connected(UnmarkedTable, Protocol):
 
 class MemoryMarks:
     """
-    The marks of one leader, as the port `MarkedTable` has them.
+    The marks of one leader, as the port `ReadTable` has them.
 
     Args:
         clock: monotonic seconds.
@@ -119,20 +119,29 @@ class MemoryMarks:
         self._table = table
         self._clock = clock
         self._read_timeline = timeline
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was shown; see the port."""
+        self._cursor = Cursor(self._table, self._clock)
+        self._again: dict[OrderingKey, int] = {}
         self._timeline: str | None = None
-        self._begin("")
 
     def mark(
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None
     ) -> list[Record]:
         """Read what this leader was not shown; see the port."""
-        self._follow(leader_id)
         if self._timeline is None:
-            self._timeline = self._read_timeline()
+            self.timeline()
         records = self._read(limit, sweep)
         # After the page: a failover between the two voids the page, too.
         self._check(self._read_timeline())
         return records
+
+    def timeline(self) -> str:
+        """Name the timeline of the next pages; see the port."""
+        self._timeline = self._read_timeline()
+        return self._timeline
 
     def _read(self, limit: int, sweep: Sweep | None) -> list[Record]:
         if sweep is not None:
@@ -151,7 +160,6 @@ class MemoryMarks:
 
     def reset(self, leader_id: str, keys: Iterable[KeyToRead]) -> None:
         """Show what lies of these keys up to the position again; see the port."""
-        self._follow(leader_id)
         for ordering_key, low in keys:
             self._again[ordering_key] = min(low, self._again.get(ordering_key, low))
 
@@ -175,16 +183,6 @@ class MemoryMarks:
                 extra={"action": "history_changed"},
             )
             raise DatabaseUnavailable("The database has begun another history.")
-
-    def _follow(self, leader_id: str) -> None:
-        if leader_id != self._leader_id:
-            self._begin(leader_id)
-
-    def _begin(self, leader_id: str) -> None:
-        self._leader_id = leader_id
-        self._cursor = Cursor(self._table, self._clock)
-        self._again: dict[OrderingKey, int] = {}
-        self._timeline = None
 
     def _advance(self, end: int, position: int) -> None:
         """Note that reset keys were shown up to `end`."""

@@ -7,10 +7,9 @@ the same scenarios in `tests/contracts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from ..exceptions import DeliveryFailed
 from ..message.record import (
     Backlog,
     ExpiredSeries,
@@ -20,9 +19,11 @@ from ..message.record import (
     StagingDeadlines,
     Sweep,
 )
+from .batch import Accepted, Batch, Fault
 
-Report: TypeAlias = Callable[[Record, DeliveryFailed | None], None]
-"""Called once for each record produced: None is proof that it is in the log."""
+Outcome: TypeAlias = tuple[Batch, Sequence[Fault]]
+"""A batch of which each record has an outcome; a record without a fault is in the
+log."""
 
 
 class SettledTable(Protocol):
@@ -59,12 +60,15 @@ class SettledTable(Protocol):
         """Return the ids of those rows that another session has locked; do not wait."""
 
 
-class MarkedTable(Protocol):
+class ReadTable(Protocol):
     """
-    The table, as a leader marks it; marks live in the table, or in its memory.
+    The table, as a leader reads it; its marks live in the table, or in its memory.
 
     Blocking and errors are those of `SettledTable`.
     """
+
+    def begin(self) -> None:
+        """Begin at the head of the table; what was read before is forgotten."""
 
     def mark(
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None
@@ -88,8 +92,11 @@ class MarkedTable(Protocol):
     def ping(self) -> None:
         """Ask the table for nothing, to learn whether it can be reached."""
 
+    def timeline(self) -> str:
+        """Name the timeline of the database under which ids are unique."""
 
-class Outbox(MarkedTable, SettledTable, Protocol):
+
+class Outbox(ReadTable, SettledTable, Protocol):
     """The table with its marks, as MP/R in the reference has it."""
 
 
@@ -135,18 +142,6 @@ class UnmarkedTable(Protocol):
     def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
         """Read rows up to the position, from the head, but for what is known."""
 
-    def rows_of_keys(
-        self, keys: Sequence[KeyToRead], position: int, *, limit: int
-    ) -> list[Record]:
-        """
-        Read the first rows of these keys, up to the position, in id order.
-
-        Begins at the lowest id that is asked for, whatever the key.
-        """
-
-    def history(self) -> str:
-        """Name the history that the last rows are of; ask when there were none."""
-
 
 class Gauge(Protocol):
     """Reads how much waits; a part of the table's adapter."""
@@ -186,31 +181,32 @@ class Staging(Protocol):
 
 class Producer(Protocol):
     """
-    Sends records to Kafka; one object serves one thread.
+    Sends batches to Kafka; one object serves one thread.
 
-    Idempotent, acks=all, murmur2. `settled` of a record is called exactly
-    once, from `poll()` or `purge()`, unless `produce()` raised.
+    Idempotent, acks=all, murmur2. It keeps the order of a partition and, but for
+    batches that go apart, sends nothing behind a record that was not delivered.
     """
 
-    def produce(
-        self, record: Record, leader_id: str, settled: Report, *, alone: bool = False
-    ) -> None:
+    @property
+    def unreported(self) -> int:
+        """Records that were queued and have no outcome."""
+
+    @property
+    def proven_topics(self) -> set[str]:
+        """Topics of which each partition has acknowledged a record; it grows."""
+
+    def produce(self, batch: Batch, leader_id: str) -> Accepted:
         """
-        Queue the record; do not wait.
+        Queue the records of a batch, in their order, until one is not accepted.
 
-        `alone` sends it in a batch of its own, so that a fault which names the
-        batch (too large) can be told from a neighbour's.
-
-        Raises:
-            ProducerQueueFull: poll, then produce the same record again.
-            DeliveryFailed: it was not queued; its subclass says why.
+        Does not wait, but for the metadata of a topic that it does not know yet.
         """
 
-    def poll(self, timeout: float) -> int:
-        """Wait up to `timeout` seconds for reports, serve all that are there."""
+    def poll(self, timeout: float) -> Sequence[Outcome]:
+        """Wait up to `timeout` seconds for reports; return the batches that ended."""
 
-    def purge(self) -> None:
-        """Give up on all that is queued or in flight: each settles as failed."""
+    def purge(self) -> Sequence[Outcome]:
+        """Give up on all that is queued or under way, and return these batches."""
 
     def close(self) -> None:
         """Drop the client without waiting; safe to call twice."""

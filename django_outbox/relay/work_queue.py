@@ -1,7 +1,7 @@
 """
 The queues between one dispatching thread and all others.
 
-Requests for a page and settlements go to the fibers that access the table; pages and
+Requests for a page and settlements go to the threads that access the table; pages and
 outcomes come back, each in the order of the requests. Other threads wake the
 dispatcher, or ask it to drain and wait.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final
 
-from ..message.record import Sweep
+from .page_request import Page, PageRequest
 from .ports import Term
 from .settlement import Settled, Settlement
 
@@ -21,23 +21,7 @@ MAX_OUTSTANDING: Final = 2
 """Settlements handed over and not answered: one at work, one ready."""
 
 
-class PageRequested(Protocol):
-    """What every request for a page has."""
-
-    @property
-    def limit(self) -> int:
-        """Most rows of the next page; 0: none are wanted."""
-
-    @property
-    def sweep(self) -> Sweep | None:
-        """A repair scan in place of the next page."""
-
-
-RequestT = TypeVar("RequestT", bound=PageRequested)
-PageT = TypeVar("PageT")
-
-
-class WorkQueue(Generic[RequestT, PageT]):
+class WorkQueue:
     """
     What comes to one dispatcher, and what goes out from it.
 
@@ -50,7 +34,7 @@ class WorkQueue(Generic[RequestT, PageT]):
     def __init__(
         self,
         *,
-        read: Callable[[RequestT], None],
+        read: Callable[[PageRequest], None],
         settle: Callable[[Settlement], None],
         wake: Callable[[], None],
     ) -> None:
@@ -62,7 +46,7 @@ class WorkQueue(Generic[RequestT, PageT]):
         """Whether the next page has to be requested, whatever the schedule says."""
         self._read = read
         self._settle = settle
-        self._pages: deque[PageT] = deque()
+        self._pages: deque[Page] = deque()
         self._outstanding = 0
         self._settled: deque[Settled] = deque()
         self._rests: deque[Settlement] = deque()
@@ -91,7 +75,7 @@ class WorkQueue(Generic[RequestT, PageT]):
         """Whether all that was in flight when the drain began is settled."""
         return self._drained.is_set()
 
-    def put_page(self, page: PageT) -> None:
+    def put_page(self, page: Page) -> None:
         """Bring the answer to a request."""
         self._pages.append(page)
         self.wake()
@@ -123,12 +107,7 @@ class WorkQueue(Generic[RequestT, PageT]):
         """Whether something that went to the table has not come back."""
         return self.is_reading or self._outstanding > 0
 
-    @property
-    def is_settling(self) -> bool:
-        """Whether a settlement has not come back, but for what was left of one."""
-        return self._outstanding > 0
-
-    def read(self, request: RequestT) -> None:
+    def read(self, request: PageRequest) -> None:
         """Request a page; one at a time."""
         self.is_reading = True
         if request.limit and request.sweep is None:
@@ -136,7 +115,7 @@ class WorkQueue(Generic[RequestT, PageT]):
             self.is_urgent = False
         self._read(request)
 
-    def pages(self) -> Iterator[PageT]:
+    def pages(self) -> Iterator[Page]:
         """Yield the pages that have come."""
         while self._pages:
             self.is_reading = False

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from ..exceptions import DatabaseUnavailable, DeliveryFailed
 from ..message.record import Failure, KeyToRead, Record, Sweep
-from ..relay.ports import Outbox, Producer, Report
+from ..relay.batch import Accepted, Batch, Fault
+from ..relay.ports import Outbox, Outcome, Producer
 
 T = TypeVar("T")
+
+_FAULT: Final = "A fault of the test."
 
 
 class FaultyProducer:
@@ -47,31 +49,49 @@ class FaultyProducer:
         self._delivery_rate = delivery_rate
         self._random = random.Random(seed)  # noqa: S311  # faults, no secrets
 
-    def produce(
-        self, record: Record, leader_id: str, settled: Report, *, alone: bool = False
-    ) -> None:
-        if self._random.random() < self._produce_rate:
-            self.faults += 1
-            raise DeliveryFailed("A fault of the test.", code="FAULT_PRODUCE")
-        settle = partial(self._settle, settled)
-        self._real.produce(record, leader_id, settle, alone=alone)
+    @property
+    def unreported(self) -> int:
+        return self._real.unreported
 
-    def poll(self, timeout: float) -> int:
-        return self._real.poll(timeout)
+    @property
+    def proven_topics(self) -> set[str]:
+        return self._real.proven_topics
 
-    def purge(self) -> None:
-        self._real.purge()
+    def produce(self, batch: Batch, leader_id: str) -> Accepted:
+        records = batch.records
+        for count in range(len(records)):
+            if self._random.random() < self._produce_rate:
+                self.faults += 1
+                return self._produce_some(batch, leader_id, count)
+        return self._real.produce(batch, leader_id)
+
+    def _produce_some(self, batch: Batch, leader_id: str, count: int) -> Accepted:
+        """Queue the first records of a batch, and refuse the next one."""
+        records, error = batch.records, DeliveryFailed(_FAULT, code="FAULT_PRODUCE")
+        batch.records = records[:count]
+        accepted = self._real.produce(batch, leader_id) if count else Accepted(0)
+        batch.records = records
+        return accepted if accepted.queued < count else Accepted(count, error)
+
+    def poll(self, timeout: float) -> Sequence[Outcome]:
+        return [self._spoilt(*outcome) for outcome in self._real.poll(timeout)]
+
+    def purge(self) -> Sequence[Outcome]:
+        return self._real.purge()
 
     def close(self) -> None:
         self._real.close()
 
-    def _settle(
-        self, settled: Report, record: Record, error: DeliveryFailed | None
-    ) -> None:
-        if error is None and self._random.random() < self._delivery_rate:
-            self.faults += 1
-            error = DeliveryFailed("A fault of the test.", code="FAULT_DELIVERY")
-        settled(record, error)
+    def _spoilt(self, batch: Batch, faults: Sequence[Fault]) -> Outcome:
+        """Report some deliveries as failed."""
+        failed = {fault.record.id for fault in faults}
+        spoilt = [
+            Fault(record, DeliveryFailed(_FAULT, code="FAULT_DELIVERY"))
+            for record in batch.records
+            if record.id not in failed and self._random.random() < self._delivery_rate
+        ]
+        self.faults += len(spoilt)
+        return batch, [*faults, *spoilt]
 
 
 class FaultyOutbox:
@@ -117,8 +137,14 @@ class FaultyOutbox:
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
         return self._call(lambda: self._real.park(leader_id, failures))
 
+    def begin(self) -> None:
+        self._real.begin()
+
     def ping(self) -> None:
         self._call(self._real.ping)
+
+    def timeline(self) -> str:
+        return self._call(self._real.timeline)
 
     def _call(self, act: Callable[[], T]) -> T:
         if self._random.random() < self._before_rate:

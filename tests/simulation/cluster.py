@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from django_outbox.message.record import OrderingKey
-from django_outbox.relay.settings import DispatchSettings
+from django_outbox.relay.settings import RelaySettings
 
 from .cluster_promises import ClusterPromises
 from .cluster_table import ClusterConnection, ClusterTable
@@ -61,11 +61,12 @@ class ClusterProcess(RememberedProcess):
     def connect(self) -> ClusterConnection:
         return ClusterConnection(self)
 
-    def _settings(self) -> DispatchSettings:
+    def _settings(self) -> RelaySettings:
         cluster = self.world
         return replace(
             super()._settings(),
             this_cluster=cluster.number,
+            clusters=cluster.plan.clusters,
             quiet=cluster.plan.maximum_delay,
         )
 

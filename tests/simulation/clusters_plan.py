@@ -83,6 +83,8 @@ def make_clusters_plan(seed: int, delivery: str) -> ClustersPlan:
     if is_quick:
         values["max_in_flight"] = max(8, plan.max_in_flight)
         values["latency"] = min(0.02, plan.latency)
+    # Own rows are sent soon only where the position waits for nobody.
+    values["max_gaps"] = 1000
     return ClustersPlan(
         **values,
         clusters=clusters,

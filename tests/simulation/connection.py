@@ -31,6 +31,12 @@ class Connection:
 
     # The port.
 
+    def begin(self) -> None:
+        """Marks are in the table."""
+
+    def timeline(self) -> str:
+        return ""
+
     def mark(
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None
     ) -> list[Record]:

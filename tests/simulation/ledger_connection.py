@@ -42,14 +42,6 @@ class UnmarkedConnection(Connection):
 class LedgerConnection(UnmarkedConnection):
     """What the ledger relay asks of it."""
 
-    def rows_of_keys(
-        self, keys: Sequence[KeyToRead], position: int, *, limit: int
-    ) -> list[Record]:
-        return self._execute(
-            "rows_of_keys",
-            lambda: self._table.rows_of_keys(keys, position, limit=limit),
-        )
-
     def history(self) -> str:
         return self._execute("history", self._table.history)
 

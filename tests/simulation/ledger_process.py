@@ -1,30 +1,30 @@
-"""One life of a harvester process with the ledger relay."""
+"""One life of a harvester process with exactly-once delivery."""
 
 from __future__ import annotations
 
-from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher
-from django_outbox.relay.ledger.page_reader import PageReader
-from django_outbox.relay.settler import Settler
+from django_outbox.relay.dispatcher import Sender
+from django_outbox.relay.ledger.ledger_sender import LedgerSender
+from django_outbox.relay.settings import RelaySettings
 
-from . import timing
-from .ledger_connection import LedgerConnection
+from .failovers import FailoverConnection
 from .process import Process
 from .transactions import SimulatedTransactions
 
 
 class LedgerProcess(Process):
-    """Composed as in production; what marks elsewhere finds rows here."""
+    """Composed as in production; transactions take the place of the pipeline."""
 
-    def _assemble_relay(self) -> None:
-        self.settler = Settler(
-            outbox=LedgerConnection(self), on_parked=lambda *_: None, clock=self.clock
-        )
-        self.reader = PageReader(table=LedgerConnection(self), clock=self.clock)
+    def connect(self) -> FailoverConnection:
+        return FailoverConnection(self)
+
+    def _make_sender(self, settings: RelaySettings) -> Sender:
         self.producer = SimulatedTransactions(self)
-        self.dispatcher = LedgerDispatcher(
-            timing.ledger_settings(self.world.plan),
-            lease=self._lease(self.reader.outage, self.settler.outage),
+        self.sender = LedgerSender(
+            settings,
+            engine=self.engine,
             transactions=self.producer,
             queue=self.queue,
+            is_trusted=self.is_trusted,
             clock=self.preempted_clock,
         )
+        return self.sender

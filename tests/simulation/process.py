@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from django_outbox.election.elector import Elector
 from django_outbox.election.leadership import Leadership
@@ -19,11 +19,15 @@ from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event
 from django_outbox.exceptions import DatabaseError
 from django_outbox.relay.availability import Availability
+from django_outbox.relay.dispatcher import TABLE_WAIT, Dispatcher, Sender
+from django_outbox.relay.engine import Engine
 from django_outbox.relay.lease import Lease, Trust
-from django_outbox.relay.mpr.dispatcher import TABLE_WAIT, Dispatcher
-from django_outbox.relay.mpr.marker import Marker
+from django_outbox.relay.page_reader import PageReader
+from django_outbox.relay.page_request import PageRequest
+from django_outbox.relay.pipeline import Pipeline
+from django_outbox.relay.polling import PollSchedule
 from django_outbox.relay.ports import Producer, Term
-from django_outbox.relay.settings import DispatchSettings
+from django_outbox.relay.settings import RelaySettings
 from django_outbox.relay.settlement import Settlement
 from django_outbox.relay.settler import Attempt, Settler
 from django_outbox.relay.work_queue import WorkQueue
@@ -74,7 +78,7 @@ class Process:
         self.producer: SimulatedProducer | None = None
         self._stop_by = inf
         self._is_abandoned = False
-        self._requests: deque[Any] = deque()
+        self._requests: deque[PageRequest] = deque()
         self._inbox: deque[Settlement] = deque()
         self._assemble()
         self.elect = Loop(self, self._elect)
@@ -100,41 +104,49 @@ class Process:
         self.leadership = Preempted(self.elector.leadership, self)
         self._extend = self.elector.leadership.extend
         vars(self.elector.leadership)["extend"] = self._preempted_extend
-        self.queue: WorkQueue[Any, Any] = WorkQueue(
-            read=self._request, settle=self._submit, wake=self._wake
-        )
-        self._assemble_relay()
+        self.queue = WorkQueue(read=self._request, settle=self._submit, wake=self._wake)
         # A pause between this look and the act is what a freeze is for.
-        trust = Trust(self.elector.leadership, self.clock)
-        self.dispatcher._lease.is_trusted = trust
+        self.is_trusted = Trust(self.elector.leadership, self.clock)
+        self._assemble_relay()
 
     def _assemble_relay(self) -> None:
+        settings = self._settings()
+        self.engine = Engine(settings)
         self.settler = Settler(
             outbox=self.connect(), on_parked=lambda *_: None, clock=self.clock
         )
-        self.reader = Marker(
-            outbox=self.connect(),
-            is_trusted=Trust(self.elector.leadership, self.clock),
-            clock=self.clock,
+        self.reader = PageReader(
+            self.connect(), is_trusted=self.is_trusted, clock=self.clock
         )
         self.dispatcher = Dispatcher(
-            self._settings(),
+            settings,
+            engine=self.engine,
+            sender=self._make_sender(settings),
             lease=self._lease(self.reader.outage, self.settler.outage),
-            make_producer=self._make_producer,
             queue=self.queue,
+            schedule=PollSchedule(
+                busy_interval=settings.busy_interval,
+                idle_interval=settings.idle_interval,
+            ),
+            clock=self.preempted_clock,
+        )
+
+    def _make_sender(self, settings: RelaySettings) -> Sender:
+        return Pipeline(
+            settings,
+            engine=self.engine,
+            make_producer=self._make_producer,
+            is_trusted=self.is_trusted,
             clock=self.preempted_clock,
         )
 
     def _lease(self, *outages: Availability) -> Lease:
         return Lease(
-            self.leadership,
-            clock=self.preempted_clock,
-            outages=outages,
-            deadline=timing.DATABASE_DEADLINE,
+            self.leadership, outages=outages, deadline=timing.DATABASE_DEADLINE
         )
 
-    def _settings(self) -> DispatchSettings:
-        return timing.dispatch_settings(self.world.plan)
+    def _settings(self) -> RelaySettings:
+        return timing.relay_settings(self.world.plan)
 
     def connect(self) -> Connection:
         """Give a thread its way to the table."""
@@ -267,7 +279,7 @@ class Process:
     def _wake(self) -> None:
         self.dispatch.wake()
 
-    def _request(self, request: Any) -> None:
+    def _request(self, request: PageRequest) -> None:
         self._requests.append(request)
         self.read.wake()
 

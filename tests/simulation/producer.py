@@ -9,17 +9,13 @@ still arrive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from django_outbox.exceptions import (
-    DeliveryFailed,
-    ProducerBroken,
-    ProducerQueueFull,
-    RecordPoisoned,
-)
+from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.message.record import OrderingKey, Record
-from django_outbox.relay.ports import Report
+from django_outbox.relay.batch import Accepted, Batch, Fault
+from django_outbox.relay.ports import Outcome
 
 from .broker import Request
 from .timing import DELIVERY_TIMEOUT, SPEED
@@ -41,27 +37,39 @@ class SimulatedProducer:
         self.process = process
         self.serial = process.world.broker.next_serial()
         self._world = process.world
-        self._waiting: dict[Request, Report] = {}
+        self.proven_topics: set[str] = set()
+        """None: each key has a partition of its own here."""
+        self._waiting: dict[Request, Batch] = {}
         self._ready: list[tuple[Request, DeliveryFailed | None]] = []
+        self._faults: dict[Batch, list[Fault]] = {}
+        """Of each batch without an outcome."""
         self._fault: ProducerBroken | None = None
         self._is_pipelined = process.world.plan.is_pipelined
         self._last: dict[OrderingKey, Request] = {}
 
     # The port.
 
-    def produce(
-        self, record: Record, leader_id: str, settled: Report, *, alone: bool = False
-    ) -> None:
+    @property
+    def unreported(self) -> int:
+        return len(self._waiting)
+
+    def produce(self, batch: Batch, leader_id: str) -> Accepted:
         world, weather = self._world, self._world.weather
-        world.promises.on_act(self.process, leader_id, f"produces {record.id}")
-        luck = world.dice.random()
-        if luck < weather.queue_full:
-            world.count("queue full")
-            raise ProducerQueueFull
-        if luck < weather.queue_full + weather.producer_broken:
-            self.break_down()
-        if self._fault is not None:
-            raise self._fault
+        for count, record in enumerate(batch.records):
+            world.promises.on_act(self.process, leader_id, f"produces {record.id}")
+            luck = world.dice.random()
+            if luck < weather.queue_full:
+                world.count("queue full")
+                return Accepted(count)
+            if luck < weather.queue_full + weather.producer_broken:
+                self.break_down()
+            if self._fault is not None:
+                return Accepted(count, self._fault)
+            self._send(record, leader_id, batch)
+        return Accepted(len(batch.records))
+
+    def _send(self, record: Record, leader_id: str, batch: Batch) -> None:
+        world = self._world
         world.promises.on_produce(self.process, record)
         request = Request(
             record=record,
@@ -69,20 +77,21 @@ class SimulatedProducer:
             producer=self,
             serial=world.broker.next_serial(),
             sent_at=world.time(),
-            is_alone=alone,
+            is_alone=batch.is_apart,
         )
-        if self._is_pipelined and not alone:
+        if self._is_pipelined and not batch.is_apart:
             request.follows = self._last.get(record.ordering_key)
             request.is_ordered = True
             self._last[record.ordering_key] = request
         if world.is_tracing:
             world.trace(self.process.name, f"produces {record.id} of {record.key}")
-        self._waiting[request] = settled
+        self._waiting[request] = batch
+        self._faults.setdefault(batch, [])
         if not request.is_ordered:
             world.time.after(DELIVERY_TIMEOUT, lambda: self._expire(request))
         world.broker.send(request)
 
-    def poll(self, timeout: float) -> int:
+    def poll(self, timeout: float) -> Sequence[Outcome]:
         count = len(self._ready)
         if self._world.dice.random() < LATE:
             # The others come a moment later, and may find the client closed.
@@ -90,15 +99,17 @@ class SimulatedProducer:
         ready, self._ready = self._ready[:count], self._ready[count:]
         for request, error in ready:
             self._report(request, error)
-        return len(ready)
+        return self._ended()
 
-    def purge(self) -> None:
+    def purge(self) -> Sequence[Outcome]:
         abandoned = DeliveryFailed("purged", code="_PURGE_QUEUE")
         self._give_up(self._waiting)
         for request, error in self._ready:
             self._report(request, error)
         for request in list(self._waiting):
             self._report(request, abandoned)
+        self._ready.clear()
+        return self._ended()
 
     def close(self) -> None:
         self._give_up(self._waiting)
@@ -184,6 +195,13 @@ class SimulatedProducer:
                 request.lands_by = self._world.time() + LINGER
 
     def _report(self, request: Request, error: DeliveryFailed | None) -> None:
-        settled = self._waiting.pop(request)
+        batch = self._waiting.pop(request)
         request.is_failed = error is not None
-        settled(request.record, error)
+        if error is not None:
+            self._faults[batch].append(Fault(request.record, error))
+
+    def _ended(self) -> Sequence[Outcome]:
+        """Take out the batches of which each record has a report."""
+        waiting = set(self._waiting.values())
+        ended = [batch for batch in self._faults if batch not in waiting]
+        return [(batch, self._faults.pop(batch)) for batch in ended]

@@ -126,6 +126,12 @@ class MarkedInMemory:
         self._world.promises.on_act(self._process, leader_id, "marks")
         return self._marks.mark(leader_id, limit=limit, sweep=sweep)
 
+    def begin(self) -> None:
+        self._marks.begin()
+
+    def timeline(self) -> str:
+        return self._marks.timeline()
+
     def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
         self._marks.reset(leader_id, keys)
 

@@ -8,12 +8,12 @@ idle table is coarser, which means nothing to the promises and saves time.
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from django_outbox.election.settings import ElectionSettings
 from django_outbox.message.retry import RetryPolicy
-from django_outbox.relay.ledger.settings import LedgerSettings
-from django_outbox.relay.settings import DispatchSettings
+from django_outbox.relay.settings import RelaySettings
 from django_outbox.settings.options import OutboxSettings
 
 if TYPE_CHECKING:
@@ -73,26 +73,16 @@ def election_settings(name: str) -> ElectionSettings:
     return replace(settings, **scaled)
 
 
-def dispatch_settings(plan: Plan) -> DispatchSettings:
+def relay_settings(plan: Plan) -> RelaySettings:
     """Join what the plan chose with the scaled defaults."""
-    return DispatchSettings(
+    return RelaySettings(
+        page_rows=plan.mark_batch,
         page_bytes=500_000,
-        max_in_flight=plan.max_in_flight,
-        mark_batch=plan.mark_batch,
-        marks_in_memory=plan.delivery != "at-least-once",
-        max_in_flight_per_key=0 if plan.is_pipelined else 1,
-        delivery_timeout=DELIVERY_TIMEOUT,
-        busy_interval=BUSY_INTERVAL,
-        idle_interval=IDLE_INTERVAL,
-        retry=_retry_policy(plan),
-    )
-
-
-def ledger_settings(plan: Plan) -> LedgerSettings:
-    """Join them for the relay that keeps a ledger."""
-    return LedgerSettings(
-        page_bytes=500_000,
-        batch=plan.mark_batch,
+        max_in_flight=plan.max_in_flight if plan.delivery != "exactly-once" else inf,
+        max_in_flight_per_key=0
+        if plan.is_pipelined or plan.delivery == "exactly-once"
+        else 1,
+        marks_in_table=plan.delivery == "at-least-once",
         delivery_timeout=DELIVERY_TIMEOUT,
         busy_interval=BUSY_INTERVAL,
         idle_interval=IDLE_INTERVAL,

@@ -9,18 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from ...exceptions import DeliveryFailed
 from ...message.record import Record
+from ..batch import Fault
 from .committed_ids import IdRange, extended
-
-
-class Fault(NamedTuple):
-    """Why one record kept a whole transaction from being committed."""
-
-    record: Record
-    error: DeliveryFailed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

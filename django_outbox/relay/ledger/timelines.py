@@ -45,16 +45,3 @@ def believed(ledger: Ledger | None, history: str, *, clusters: int) -> Ledger:
         )
         ledger = replace(ledger, relayed=())
     return replace(ledger, history=history)
-
-
-def is_same(history: str, *, was: str) -> bool:
-    """Whether a page shows rows of the same history as those before; log if not."""
-    if history != was:
-        logger.warning(
-            "The database has begun another history (%s, was %s): all that "
-            "is in the table is sent",
-            history,
-            was,
-            extra={"action": "history_changed"},
-        )
-    return history == was

@@ -1,0 +1,253 @@
+"""
+The centre of a relay: check leadership, read pages, have them sent, settle.
+
+`step()` is one round of the thread "dispatch". It never waits for the table: other
+threads carry out requests and settlements, and the next round takes what has come
+back. How records reach Kafka is the sender's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from ..message.record import Record
+from .engine import Engine
+from .lease import Lease
+from .page_request import Page, PageRequest
+from .polling import PollSchedule, report_sweep
+from .ports import Term
+from .settings import RelaySettings
+from .work_queue import WorkQueue
+
+TABLE_WAIT: Final = 0.001
+"""Seconds to wait for the table between two looks for reports."""
+
+
+class Sender(Protocol):
+    """Brings what the engine hands out to Kafka, in one kind of delivery."""
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the next leader knows what is in the log and not purged."""
+
+    def prepare(self, leader_id: str, now: float) -> bool:
+        """Get ready under a leader id; return whether pages may be read."""
+
+    def admit(self, page: Page, now: float) -> Sequence[Record] | None:
+        """Return the records of a page that are to be sent; None: it had none."""
+
+    def send(self, leader_id: str, now: float) -> bool:
+        """Send some of what may go; return whether there may be more."""
+
+    def serve(self, *, is_hurried: bool) -> None:
+        """Take what Kafka has answered; wait a moment for that unless hurried."""
+
+    def stop(self, *, is_proven: bool) -> None:
+        """Send no more; without a proven term, give up what is under way."""
+
+    def wait(self, now: float) -> float:
+        """Return when there is something to send again, in monotonic seconds."""
+
+    def close(self) -> None:
+        """Drop the Kafka client; the last call."""
+
+
+class Dispatcher:
+    """
+    Reads, sends and settles, one round at a time.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: RelaySettings,
+        *,
+        engine: Engine,
+        sender: Sender,
+        lease: Lease,
+        queue: WorkQueue,
+        schedule: PollSchedule,
+        clock: Callable[[], float],
+    ) -> None:
+        self.engine = engine
+        self._settings = settings
+        self._sender = sender
+        self._lease = lease
+        self._queue = queue
+        self._schedule = schedule
+        self._clock = clock
+        self._is_ready = False
+
+    def step(self) -> float:
+        """Do one round; return for how many seconds there is nothing to do."""
+        now, queue = self._clock(), self._queue
+        self._take_settled(now)
+        for page in queue.pages():
+            # What was read in a run that has ended means nothing any more.
+            if page.request.run == self.engine.run:
+                self._take_page(page, now)
+        term = self._follow(self._lease.term, now)
+        has_more = term is not None and self._lead(term, now)
+        is_hurried = has_more or queue.has_answers or queue.is_waiting
+        self._sender.serve(is_hurried=is_hurried)
+        self._hand_over()
+        if has_more or queue.has_answers:
+            return 0.0
+        if self.engine.under_way:
+            # If nothing is asked of the table, the wait for reports is the rest.
+            return TABLE_WAIT if queue.is_waiting else 0.0
+        return self._idle(now, is_leading=term is not None)
+
+    def close(self) -> None:
+        """Drop the Kafka client; the last call."""
+        self._sender.close()
+
+    # Leadership.
+
+    def _follow(self, term: Term | None, now: float) -> Term | None:
+        """A1: act only under a term that is proven and not being drained."""
+        engine = self.engine
+        is_proven = term is not None and term.remaining(now) > 0
+        if term is None or not is_proven or self._queue.is_draining(term):
+            self._stand_by(is_proven=is_proven)
+            return None
+        if term.leader_id == engine.leader_id:
+            return term
+        if engine.leader_id is not None:
+            engine.stand_down()
+            self._sender.stop(is_proven=True)
+        if engine.unsettled or self._queue.is_reading:
+            return None
+        if (fresh := self._lease.unused(term, now)) is not None:
+            self._begin(fresh.leader_id)
+        return fresh
+
+    def _begin(self, leader_id: str) -> None:
+        self.engine.begin(leader_id)
+        self._schedule.restart()
+
+    def _stand_by(self, *, is_proven: bool) -> None:
+        """Let what is in flight settle (a drain), or give it up (unproven)."""
+        engine, queue = self.engine, self._queue
+        if (leader_id := engine.leader_id) is not None:
+            self._lease.stood_down(leader_id)
+            engine.stand_down()
+            engine.takeovers.stop()
+        self._sender.stop(is_proven=is_proven)
+        if not queue.is_waiting and (self._sender.remembers or not engine.in_flight):
+            queue.tell_drained()
+
+    def _lead(self, term: Term, now: float) -> bool:
+        """Read and send; return whether there may be more to send."""
+        self._lease.resign_when_overdue(term, now)
+        self._is_ready = self._sender.prepare(term.leader_id, now)
+        if not self._is_ready:
+            return False
+        self._read(term.leader_id, now)
+        return self._sender.send(term.leader_id, now)
+
+    def _refresh(self, leader_id: str, now: float) -> None:
+        """A9: a new leader id, with nothing in flight and nothing claimed."""
+        reason = self.engine.refresh_reason
+        fresh = self._lease.refresh(leader_id, reason=reason, now=now)
+        if fresh is not None:
+            self._sender.stop(is_proven=True)
+            self._begin(fresh.leader_id)
+
+    # The table.
+
+    def _read(self, leader_id: str, now: float) -> None:
+        """A3 and B2: ask for what is due, one request at a time."""
+        engine, schedule = self.engine, self._schedule
+        if self._queue.is_reading or now < schedule.lost_until:
+            return
+        if engine.must_refresh:
+            if not engine.unsettled:
+                # A new id helps only when the table can be reached.
+                self._request(PageRequest(run=engine.run, leader_id=leader_id))
+            return
+        keys = engine.due(now)
+        is_due = keys or now >= self._read_at
+        limit = self._settings.page_rows if is_due and engine.has_room else 0
+        if not keys and not limit:
+            return
+        sweep = None
+        if schedule.begins(now) and limit and not self._settings.marks_in_table:
+            # Half of what may be in flight is for this cluster's own records.
+            room = self._settings.max_in_flight / 2 - engine.waiting.of_others
+            if room > 0:
+                limit, sweep = int(min(limit, room)), engine.sweep()
+        self._request(
+            PageRequest(
+                run=engine.run, leader_id=leader_id, keys=keys, limit=limit, sweep=sweep
+            )
+        )
+
+    def _request(self, request: PageRequest) -> None:
+        self.engine.begin_read()
+        self._queue.read(request)
+
+    @property
+    def _read_at(self) -> float:
+        """When to read the table: by the schedule, or at once after a commit."""
+        return 0.0 if self._queue.is_urgent else self._schedule.read_at
+
+    def _take_page(self, page: Page, now: float) -> None:
+        """Take a page that this run has requested."""
+        engine, request, schedule = self.engine, page.request, self._schedule
+        if page.retry_at is not None:
+            schedule.lost_until = page.retry_at
+        records = self._sender.admit(page, now)
+        if records is None:
+            return
+        if page.retry_at is not None:
+            if page.is_uncertain:
+                # The table may hold marks of ours, or rows count as read.
+                engine.refresh("the outcome of a mark or reset is unknown")
+        elif engine.must_refresh:
+            if not engine.unsettled:
+                self._refresh(request.leader_id, now)
+        else:
+            engine.unblock(key for key, _ in request.keys)
+            engine.found(records)
+            self._plan(page, now)
+
+    def _plan(self, page: Page, now: float) -> None:
+        """Plan the next page by what this one has shown."""
+        request, found = page.request, len(page.records)
+        if request.sweep is not None:
+            self._schedule.swept(found, now=now)
+            self.engine.takeovers.found(request.leader_id, page.records, now)
+            this_cluster = self._settings.this_cluster
+            report_sweep(sum(r.cluster_id == this_cluster for r in page.records))
+        elif request.limit:
+            since = self._schedule.began_at
+            self._schedule.found(found, limit=request.limit, since=since)
+
+    def _hand_over(self) -> None:
+        if self._queue.has_room and (settlement := self.engine.settlement()):
+            self._queue.submit(settlement)
+
+    def _take_settled(self, now: float) -> None:
+        for settled in self._queue.settled():
+            if (rest := self.engine.settled(settled, now=now)) is not None:
+                self._queue.keep(rest)
+        if (rest := self._queue.due_rest(now)) is not None:
+            self._queue.submit(self.engine.remarked(rest))
+
+    def _idle(self, now: float, *, is_leading: bool) -> float:
+        """Seconds until the next page or retry is due; an answer comes by itself."""
+        engine, until = self.engine, now + self._settings.idle_interval
+        if not is_leading or not self._is_ready or self._queue.is_reading:
+            return until - now
+        if engine.must_refresh:
+            next_at = until if engine.unsettled else 0.0
+        else:
+            next_at = min(engine.retry_at, self._sender.wait(now))
+            if engine.has_room:
+                next_at = min(next_at, self._read_at)
+        until = min(until, max(next_at, self._schedule.lost_until))
+        return max(0.0, until - self._clock())

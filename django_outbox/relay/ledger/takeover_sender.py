@@ -1,0 +1,170 @@
+"""
+Exactly-once delivery of records that another cluster has left.
+
+There is one for each other cluster, beside the one for this cluster's own records, so
+that a takeover delays none of those. While there is nothing to take over it only
+looks, at most once a second: the origin's producer is fenced when rows are found that
+no ledger knows of, and not before.
+
+Only the cluster that has opened an origin's `transactional.id` relays its records:
+the origin, or one other cluster. When the origin comes back it opens, too; the
+cluster that is fenced by that keeps away for as long as a rank waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from math import inf
+
+from ...exceptions import KafkaError
+from ...message.record import Record
+from ..engine import Engine
+from ..page_request import Page, PageRequest
+from ..polling import PollSchedule
+from ..settings import RelaySettings
+from ..work_queue import WorkQueue
+from .committed_ids import CommittedIds
+from .ledger_sender import LedgerSender, Stage
+from .ports import Ledger, Transactions
+
+logger = logging.getLogger(__name__)
+
+
+class TakeoverSender:
+    """
+    Relays what one other cluster has left for too long.
+
+    Its table shows the rows of that origin which may be taken over, and its
+    transactions are those of the origin.
+
+    Args:
+        sender: sends in these transactions while there is something to take over.
+        clock: monotonic seconds.
+    """
+
+    remembers = True
+    """Whether the next leader knows what is in the log and not purged."""
+
+    def __init__(
+        self,
+        settings: RelaySettings,
+        *,
+        engine: Engine,
+        sender: LedgerSender,
+        transactions: Transactions,
+        queue: WorkQueue,
+        schedule: PollSchedule,
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._sender = sender
+        self._transactions = transactions
+        self._queue = queue
+        self._schedule = schedule
+        self._clock = clock
+        self._is_on = False
+        """Whether there is, or was a moment ago, something to take over."""
+        self._found_at = 0.0
+        self._away_until = 0.0
+        """Somebody else relays these records: do not read before."""
+
+    def prepare(self, leader_id: str, now: float) -> bool:
+        if not self._is_on:
+            self._probe(leader_id, now)
+            return False
+        is_ready = self._sender.prepare(leader_id, now)
+        is_quiet = now - self._found_at >= self._settings.quiet
+        if is_ready and is_quiet and self._engine.is_idle:
+            self._end()
+        return is_ready and self._is_on
+
+    def admit(self, page: Page, now: float) -> Sequence[Record] | None:
+        if not self._is_on:
+            self._judge(page, now)
+            return None
+        is_open = self._sender.stage is Stage.RELAYING
+        records = self._sender.admit(page, now)
+        if is_open and page.records:
+            self._found_at = now
+            if page.request.sweep is None:
+                leader_id = page.request.leader_id
+                self._engine.takeovers.found(leader_id, records or (), now)
+        return records
+
+    def send(self, leader_id: str, now: float) -> bool:
+        has_sent = self._sender.send(leader_id, now)
+        if self._sender.is_fenced:
+            logger.info(
+                "Another cluster relays these records now",
+                extra={"action": "takeover"},
+            )
+            self._sender.is_fenced = False
+            self._away_until = self._clock() + self._settings.quiet
+            self._end()
+        return has_sent
+
+    def serve(self, *, is_hurried: bool) -> None:
+        self._sender.serve(is_hurried=is_hurried)
+
+    def stop(self, *, is_proven: bool) -> None:
+        self._is_on = False
+        self._sender.stop(is_proven=is_proven)
+
+    def wait(self, now: float) -> float:
+        return self._sender.wait(now) if self._is_on else inf
+
+    def close(self) -> None:
+        self._sender.close()
+
+    def _end(self) -> None:
+        """Leave the records to others until some are found again."""
+        self._is_on = False
+        self._sender.begin_again()
+        self._engine.takeovers.stop()
+
+    # Reading, before anything is opened.
+
+    def _probe(self, leader_id: str, now: float) -> None:
+        is_early = now < max(self._away_until, self._schedule.lost_until)
+        if is_early or self._queue.is_waiting or not self._schedule.begins(now):
+            return
+        self._queue.read(
+            PageRequest(
+                run=self._engine.run,
+                leader_id=leader_id,
+                limit=self._settings.page_rows,
+            )
+        )
+
+    def _judge(self, page: Page, now: float) -> None:
+        """Purge what was found and is in the log; take over if there is more."""
+        # The next one begins at the head again.
+        self._engine.begin(page.request.leader_id)
+        if page.retry_at is not None:
+            return
+        self._schedule.swept(len(page.records), now=now)
+        if not page.records:
+            return
+        try:
+            ledger = self._transactions.read()
+        except KafkaError as error:
+            self._sender.report("Nothing can be taken over yet: %s", error)
+            return
+        relayed = _known_to(ledger, page.records)
+        self._sender.seen(relayed)
+        if len(relayed) < len(page.records):
+            self._is_on, self._found_at = True, now
+        else:
+            # Behind these there may be more.
+            self._schedule.restart()
+
+
+def _known_to(ledger: Ledger | None, records: Sequence[Record]) -> list[Record]:
+    """Return those of the records that a ledger says are in the log."""
+    if ledger is None:
+        return []
+    relayed = CommittedIds(ledger.relayed)
+    listed = {record.message_id for record in ledger.records}
+    return [r for r in records if r.message_id in listed or r in relayed]

@@ -1,0 +1,274 @@
+"""
+At-least-once delivery: batches through one producer, several at a time.
+
+The producer keeps the order of each partition and sends nothing behind a record that
+it could not deliver. So a failure ends the producer: what was acknowledged counts, a
+record that was refused blocks its key or is parked, and all else goes again, in order,
+through the next producer. What may be refused once more goes apart from the pipeline,
+each record in a request of its own.
+
+With one record of a key in flight there is nothing behind it, and a producer outlives
+the failure of a record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Final
+
+from ..exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
+from ..message.record import Record
+from .batch import ABANDONED, Accepted, Batch, Fault
+from .engine import Engine
+from .lease import Trust
+from .page_request import Page
+from .ports import Producer
+from .settings import RelaySettings
+
+logger = logging.getLogger(__name__)
+
+SLICE: Final = 200
+"""Records of one batch: the lease is checked before each, reports are served between
+two."""
+
+REPORT_WAIT: Final = 0.001
+"""Seconds to wait for reports while something is under way; the client's least."""
+
+REBUILD_PAUSE: Final = 0.5
+"""Seconds from a broken producer to the next one: what it had sent may reach the log
+a moment later, and what broke it may break the next one, too."""
+
+
+class Pipeline:
+    """
+    Sends what the engine hands out.
+
+    Args:
+        make_producer: builds a producer; called on the thread that sends.
+        is_trusted: asked directly before each batch.
+        clock: monotonic seconds.
+    """
+
+    remembers = False
+    """Whether the next leader knows what is in the log and not purged."""
+
+    def __init__(
+        self,
+        settings: RelaySettings,
+        *,
+        engine: Engine,
+        make_producer: Callable[[], Producer],
+        is_trusted: Trust,
+        clock: Callable[[], float],
+    ) -> None:
+        self._engine = engine
+        self._timeout = settings.delivery_timeout
+        self._is_strict = settings.max_in_flight_per_key == 1
+        """No record is behind another one of its key: each may fail by itself, and
+        the producer watches the time-out."""
+        self._make_producer = make_producer
+        self._is_trusted = is_trusted
+        self._clock = clock
+        self._producer: Producer | None = None
+        self._is_broken = False
+        self._build_at = 0.0
+        """When another producer may be built. Monotonic seconds."""
+        self._unreported = 0
+        """Records without a report at the last look."""
+        self._delivered_at = 0.0
+        """When the last report came, or the producer was built."""
+        self._is_kafka_away = False
+        """Whether it was logged that nothing is acknowledged."""
+        self._watch_at = 0.0
+        """When to check next for records that are not acknowledged."""
+
+    # The port `Sender`.
+
+    def prepare(self, leader_id: str, now: float) -> bool:
+        return True
+
+    def admit(self, page: Page, now: float) -> Sequence[Record]:
+        return page.records
+
+    def send(self, leader_id: str, now: float) -> bool:
+        """A4 to A8: send a batch of what may go; return whether there may be more."""
+        engine = self._engine
+        if engine.must_refresh or not engine.waiting:
+            return False
+        producer = self._producer or self._build(now)
+        # A pause or a handover may have come at any line above: check again.
+        if producer is None or not self._is_trusted(leader_id):
+            return False
+        batch = engine.take(SLICE, now)
+        if batch is None:
+            return False
+        sent = len(batch.records)
+        accepted = producer.produce(batch, leader_id)
+        self._unreported += accepted.queued
+        if accepted.queued == sent:
+            return True
+        is_fatal = isinstance(accepted.error, ProducerBroken)
+        self._is_broken |= is_fatal
+        engine.cut(batch, Accepted(accepted.queued) if is_fatal else accepted)
+        # When just one was refused, others may go.
+        return accepted.error is not None
+
+    def serve(self, *, is_hurried: bool) -> None:
+        """Take the reports that have come; wait a moment for them unless hurried."""
+        producer = self._producer
+        if producer is not None and self._engine.under_way:
+            outcomes = producer.poll(0.0 if is_hurried else REPORT_WAIT)
+            for batch, faults in outcomes:
+                self._take(batch, faults)
+            self._watch(producer)
+        if self._is_broken:
+            self._discard()
+
+    def stop(self, *, is_proven: bool) -> None:
+        """Send no more; without a proven term, give up what is under way."""
+        if self._engine.under_way and not is_proven:
+            # Another may lead by now: nothing queued here may reach Kafka.
+            self._discard()
+
+    def wait(self, now: float) -> float:
+        """Return when there is something to do again, in monotonic seconds."""
+        if self._engine.waiting and self._producer is None:
+            return self._build_at
+        return inf
+
+    def close(self) -> None:
+        """Drop the producer; the last call."""
+        self._discard()
+
+    # A producer, from its first batch to its end.
+
+    def _build(self, now: float) -> Producer | None:
+        if now < self._build_at:
+            return None
+        self._producer = self._make_producer()
+        self._delivered_at, self._unreported = now, 0
+        self._engine.waiting.proven_topics = self._producer.proven_topics
+        return self._producer
+
+    def _take(self, batch: Batch, faults: Sequence[Fault]) -> None:
+        """Take the outcome of one batch."""
+        if batch.is_apart or self._is_strict:
+            self._end_each(batch, faults)
+        elif faults:
+            # Nothing goes out behind a failure.
+            batch.faults, batch.is_reported = faults, True
+            self._is_broken = True
+        else:
+            self._engine.done(batch)
+
+    def _end_each(self, batch: Batch, faults: Sequence[Fault]) -> None:
+        """Settle each record of a batch by itself."""
+        engine = self._engine
+        engine.ended(batch)
+        delivered = _others(batch.records, faults)
+        engine.delivered(delivered)
+        engine.waiting.ended(delivered)
+        engine.waiting.refused_topics.difference_update([r.topic for r in delivered])
+        lost = [fault for fault in faults if _is_nobodys(fault.error)]
+        self._is_broken |= any(isinstance(f.error, ProducerBroken) for f in lost)
+        engine.recall([record for record, _ in lost])
+        engine.refused([fault for fault in faults if fault not in lost])
+
+    def _discard(self, is_late: Callable[[Batch], bool] = lambda _: False) -> None:
+        """
+        End the producer, and take back in order what is not in the log.
+
+        Args:
+            is_late: whether the records of a batch have failed if they are not
+                acknowledged.
+        """
+        producer, self._producer = self._producer, None
+        self._is_broken = False
+        if producer is None:
+            return
+        for batch, faults in producer.purge():
+            if batch.is_apart:
+                self._end_each(batch, faults)
+            else:
+                batch.faults, batch.is_reported = faults, True
+        producer.close()
+        self._is_broken = False
+        self._build_at = self._clock() + REBUILD_PAUSE
+        engine = self._engine
+        engine.waiting.disprove()
+        recalled: list[Record] = []
+        refused: list[Fault] = []
+        batches = [*engine.batches]
+        engine.batches.clear()
+        for batch in batches:
+            delivered = _others(batch.records, batch.faults)
+            engine.delivered(delivered)
+            engine.waiting.ended(delivered)
+            for record, error in batch.faults:
+                if is_late(batch) and error.code in ABANDONED:
+                    refused.append(Fault(record, self._late()))
+                elif self._is_at_fault(record, error):
+                    refused.append(Fault(record, error))
+                else:
+                    recalled.append(record)
+        engine.refused(refused)
+        engine.recall(recalled)
+
+    def _is_at_fault(self, record: Record, error: DeliveryFailed) -> bool:
+        """Whether a record failed by itself; if it may have, have it sent apart."""
+        if _is_nobodys(error):
+            return False
+        waiting = self._engine.waiting
+        if isinstance(error, RecordPoisoned):
+            if not error.is_certain:
+                # One record of the batch is at fault: each is sent apart.
+                waiting.suspects.add(record.id)
+                return False
+            # Only a topic is refused for sure in a batch of several records.
+            waiting.refused_topics.add(record.topic)
+        return True
+
+    # The delivery time-out.
+
+    def _watch(self, producer: Producer) -> None:
+        """Give up a producer whose records are not acknowledged in time."""
+        now, engine, unreported = self._clock(), self._engine, producer.unreported
+        if unreported < self._unreported:
+            self._delivered_at, self._is_kafka_away = now, False
+        self._unreported = unreported
+        if now < self._watch_at or not engine.batches or self._is_strict:
+            return
+        self._watch_at = now + self._timeout / 20
+        if engine.batches[0].taken_at > now - self._timeout:
+            return
+        are_others_delivered = now - self._delivered_at < self._timeout
+        if not (are_others_delivered or self._is_kafka_away):
+            self._is_kafka_away = True
+            logger.warning(
+                "Kafka has acknowledged nothing for %.0f s; %d records are sent again",
+                self._timeout,
+                engine.under_way,
+                extra={"action": "delivery_failed", "records": engine.under_way},
+            )
+        self._discard(
+            lambda batch: are_others_delivered and batch.taken_at <= now - self._timeout
+        )
+
+    def _late(self) -> DeliveryFailed:
+        text = f"not acknowledged within {self._timeout:.0f} s"
+        return DeliveryFailed(text, code="_MSG_TIMED_OUT")
+
+
+def _is_nobodys(error: DeliveryFailed) -> bool:
+    """Whether a record has failed with its producer, and by no fault of its own."""
+    return isinstance(error, ProducerBroken) or error.code in ABANDONED
+
+
+def _others(records: Sequence[Record], faults: Sequence[Fault]) -> Sequence[Record]:
+    """Return the records without a fault."""
+    if not faults:
+        return records
+    failed = {fault.record.id for fault in faults}
+    return [record for record in records if record.id not in failed]
