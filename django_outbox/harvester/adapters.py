@@ -37,8 +37,8 @@ from ..relay.ports import (
     Staging,
 )
 from ..settings.options import OutboxSettings
-from .components import Table
-from .workers import Closable, Listening
+from .components import Listening, Table
+from .workers import Closable
 
 
 class HarvestedTable(SettledTable, Table, Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -10,7 +11,7 @@ from ..message.record import Identity, Numbering
 from ..relay.meter import Meter
 from ..relay.ports import Gauge, Leadership
 from ..relay.releaser import Releaser
-from .workers import Closable, Listening, RelayWorker
+from .workers import Closable, RelayWorker
 
 Learn: TypeAlias = Callable[[Identity | None], object]
 """Takes the identity that the database holds; raises what must end the process."""
@@ -24,6 +25,13 @@ class Election(Protocol):
 
     def stop(self) -> None:
         """Hand leadership over and leave; blocks while the barrier drains."""
+
+
+class Listening(Protocol):
+    """Listens for commits, where writers notify."""
+
+    def run(self, hear: Callable[[], None], is_over: threading.Event) -> None:
+        """Listen until `is_over` is set, despite errors; call `hear` at commits."""
 
 
 class Table(Gauge, Closable, Protocol):

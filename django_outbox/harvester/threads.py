@@ -2,8 +2,9 @@
 The threads of one run of a harvester, from the start to an orderly shutdown.
 
 - *elect* polls the group and sends heartbeats;
-- *dispatch* moves rows from the table to Kafka, one thread for each worker; the
-  ledger relay has a second one for each worker, *table*, which accesses the table;
+- *dispatch*, *read* and *settle* move rows from the table to Kafka, once for each
+  worker;
+- *listen* learns of commits, with NOTIFY;
 - *tend* reads the meter and releases staged records that are due;
 - *notify* runs the application's receivers.
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from ..clock import boottime
 from ..events import (
@@ -89,7 +91,9 @@ class HarvesterThreads:
         for worker in parts.workers:
             bodies |= worker.bodies(self._abandoned, self._on_takeover)
         if parts.listener is not None:
-            parts.workers[0].listen(parts.listener, self._on_commit)
+            bodies["listen"] = partial(
+                parts.listener.run, self._on_commit, self._abandoned
+            )
         self._start(bodies)
 
     def _start(self, bodies: Mapping[str, Callable[[], None]]) -> None:
@@ -248,7 +252,7 @@ class HarvesterThreads:
         """Stop the threads that the barrier needed, the notifier last."""
         self._abandoned.set()
         for worker in self._workers:
-            worker.wake()
+            worker.end()
         for concern, thread in self._threads.items():
             if concern not in {"notify", "elect"}:
                 thread.join(self._budget.revoke)

@@ -159,7 +159,7 @@ def _ledger_worker(
             clock=boottime,
         )
 
-    return parts.worker(make_sender, is_apart=True, name=name)
+    return parts.worker(make_sender, name)
 
 
 class _Parts:
@@ -185,15 +185,13 @@ class _Parts:
             self.reader.outage,
             self.settler.outage,
         )
-        self._tables = (reading, settling)
+        self._reading, self._settling = reading, settling
         self._settings = settings
         self._wiring = wiring
 
     def worker(
         self,
         make_sender: Callable[[WorkQueue], Sender],
-        *,
-        is_apart: bool = False,
         name: str = "",
     ) -> RelayWorker:
         """Join them with a sender."""
@@ -216,9 +214,9 @@ class _Parts:
         return RelayWorker(
             make_dispatcher,
             reader=self.reader,
+            reading=self._reading,
             settler=self.settler,
-            tables=self._tables,
-            is_apart=is_apart,
+            settling=self._settling,
             name=name,
         )
 

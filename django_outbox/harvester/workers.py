@@ -1,22 +1,22 @@
 """
-One relay worker: moves rows from the table to Kafka, on one thread or two.
+One relay worker: moves rows from the table to Kafka, on three threads.
 
-A worker is a dispatcher and two fibers that access the table for it: one marks
-or reads rows, the other settles them, each over its own connection. MP/R has one
-worker, with everything on one thread. The ledger relay has one worker for each
-cluster whose records this process may have to relay, so that none of them waits
-for another; its dispatcher blocks on transactions, so its fibers have a thread
-of their own. With NOTIFY, one more fiber of the first worker listens for commits.
+*dispatch* decides and speaks to Kafka, *read* reads pages, *settle* deletes and parks
+rows, the last two over a connection of their own. At-least-once delivery has one
+worker. Exactly-once delivery has one for each cluster whose records this process may
+have to relay, so that none of them waits for another. With NOTIFY, one more thread of
+the first worker listens for commits.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, Protocol, TypeVar
 
+from ..clock import boottime
 from ..relay.dispatcher import Dispatcher
-from ..relay.fibers import Fibers, this
 from ..relay.meter import Counters
 from ..relay.page_reader import PageReader
 from ..relay.page_request import PageRequest
@@ -24,6 +24,8 @@ from ..relay.settlement import Settlement
 from ..relay.settler import Attempt, Settler
 from ..relay.takeovers import TakeoverChange
 from ..relay.work_queue import WorkQueue
+
+ItemT = TypeVar("ItemT")
 
 
 class Closable(Protocol):
@@ -33,11 +35,30 @@ class Closable(Protocol):
         """Close the connection; the next call opens another one."""
 
 
-class Listening(Protocol):
-    """Listens for commits, where writers notify."""
+class Inbox(Generic[ItemT]):
+    """What one thread has to do, one item after the other, until it is closed."""
 
-    def run(self, hear: Callable[[], None]) -> None:
-        """Listen until the current fiber ends, despite errors; call `hear` in it."""
+    def __init__(self) -> None:
+        self._items: SimpleQueue[ItemT | None] = SimpleQueue()
+        self._is_closed = threading.Event()
+
+    def put(self, item: ItemT) -> None:
+        """Add an item; called on any thread."""
+        self._items.put(item)
+
+    def close(self) -> None:
+        """End `serve()` and `sleep_until()`; called on any thread."""
+        self._is_closed.set()
+        self._items.put(None)
+
+    def serve(self, handle: Callable[[ItemT], object]) -> None:
+        """Handle items until it is closed."""
+        while (item := self._items.get()) is not None and not self._is_closed.is_set():
+            handle(item)
+
+    def sleep_until(self, at: float) -> bool:
+        """Wait until then (monotonic seconds); False: it was closed before."""
+        return not self._is_closed.wait(max(0.0, at - boottime()))
 
 
 class RelayWorker:
@@ -45,10 +66,9 @@ class RelayWorker:
     The thread bodies of one worker.
 
     Args:
-        make_dispatcher: gets the queue between it and the fibers.
-        reader: reads pages, in a fiber.
-        tables: those of the reader and the settler, closed at the end.
-        is_apart: whether the fibers have a thread of their own.
+        make_dispatcher: gets the queue between it and the other threads.
+        reader: reads pages, from `reading`.
+        settler: settles records, in `settling`.
         name: distinguishes the threads of several workers.
     """
 
@@ -57,21 +77,21 @@ class RelayWorker:
         make_dispatcher: Callable[[WorkQueue], Dispatcher],
         *,
         reader: PageReader,
+        reading: Closable,
         settler: Settler,
-        tables: Sequence[Closable],
-        is_apart: bool = False,
+        settling: Closable,
         name: str = "",
     ) -> None:
         self.name = name
-        self._reader = reader
-        self._settler = settler
-        self._tables = tables
-        self._fibers = Fibers()
-        self._table_fibers = Fibers() if is_apart else self._fibers
-        self.queue: WorkQueue = WorkQueue(
-            read=self._table_fibers.serve(self._read),
-            settle=self._table_fibers.serve(self._settle),
-            wake=self._fibers.wake,
+        self._reader, self._reading = reader, reading
+        self._settler, self._settling = settler, settling
+        self._requests = Inbox[PageRequest]()
+        self._settlements = Inbox[Settlement]()
+        self._is_woken = threading.Event()
+        self.queue = WorkQueue(
+            read=self._requests.put,
+            settle=self._settlements.put,
+            wake=self._is_woken.set,
         )
         """For other threads: to wake its dispatcher, and to have it drained."""
         self._dispatcher = make_dispatcher(self.queue)
@@ -95,60 +115,52 @@ class RelayWorker:
             on_takeover: called with each takeover, or its end, on the thread
                 "dispatch".
         """
-        bodies = {f"dispatch{self.name}": lambda: self._dispatch(is_over, on_takeover)}
-        if self._table_fibers is not self._fibers:
-            bodies[f"table{self.name}"] = lambda: self._access_table(is_over)
-        return bodies
+        return {
+            f"dispatch{self.name}": lambda: self._dispatch(is_over, on_takeover),
+            f"read{self.name}": self._read,
+            f"settle{self.name}": self._settle,
+        }
 
-    def listen(self, listener: Listening, hear: Callable[[], None]) -> None:
-        """
-        Add a fiber that listens for commits; called before the threads start.
-
-        Args:
-            hear: called in that fiber when something was committed.
-        """
-        self._table_fibers.serve(listener.run)(hear)
-
-    def wake(self) -> None:
-        """Wake its threads, which then see that they have to end."""
-        self._fibers.wake()
-        self._table_fibers.wake()
+    def end(self) -> None:
+        """End its threads, once `is_over` is set."""
+        self._is_woken.set()
+        self._requests.close()
+        self._settlements.close()
 
     def _dispatch(
         self,
         is_over: threading.Event,
         on_takeover: Callable[[TakeoverChange], object],
     ) -> None:
+        dispatcher, is_woken = self._dispatcher, self._is_woken
         try:
             while not is_over.is_set():
-                idle = self._dispatcher.step()
-                for change in self._dispatcher.engine.takeovers.news():
+                is_woken.clear()
+                idle = dispatcher.step()
+                for change in dispatcher.engine.takeovers.news():
                     on_takeover(change)
-                self._fibers.run(idle)
+                if idle:
+                    is_woken.wait(idle)
         finally:
-            self._end(self._fibers)
-            self._dispatcher.close()
+            dispatcher.close()
 
-    def _access_table(self, is_over: threading.Event) -> None:
+    def _read(self) -> None:
         try:
-            while not is_over.is_set():
-                self._table_fibers.run()
+            self._requests.serve(
+                lambda request: self.queue.put_page(self._reader.carry_out(request))
+            )
         finally:
-            self._end(self._table_fibers)
+            self._reading.close()
 
-    def _end(self, fibers: Fibers) -> None:
-        fibers.close()
-        if fibers is self._table_fibers:
-            for table in self._tables:
-                table.close()
+    def _settle(self) -> None:
+        try:
+            self._settlements.serve(self._carry_out)
+        finally:
+            self._settling.close()
 
-    # In the fibers.
-
-    def _read(self, request: PageRequest) -> None:
-        self.queue.put_page(self._reader.carry_out(request))
-
-    def _settle(self, settlement: Settlement) -> None:
+    def _carry_out(self, settlement: Settlement) -> None:
         attempt = Attempt(settlement)
         while (retry_at := self._settler.advance(attempt)) is not None:
-            this().sleep_until(retry_at)
+            if not self._settlements.sleep_until(retry_at):
+                return
         self.queue.put_settled(attempt.settled())

@@ -1,8 +1,8 @@
 """
-One connection to PostgreSQL for one thread or fiber, replaced after an error.
+One connection to PostgreSQL for one thread, replaced after an error.
 
-Every wait has a time-out, in fibers and threads alike: for a connection, a
-statement, a lock, an answer. `Limits` derives them from one deadline.
+Every wait has a time-out: for a connection, a statement, a lock, an answer. `Limits`
+derives them from one deadline.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from psycopg.waiting import Ready
 
 from ..clock import boottime
 from ..exceptions import ConfigurationError, DatabaseBusy
-from ..relay import fibers
+from .deadlines import call_apart, wait_for
 from .errors import translated
 from .statements import queries
 
 
 class Connection(psycopg.Connection[TupleRow]):
-    """In a fiber, a call blocks that fiber and not its thread."""
+    """A connection on which no answer is awaited without end."""
 
     answer_timeout = math.inf
     """Seconds without a byte after which the connection is closed: the time-outs of
@@ -39,7 +39,7 @@ class Connection(psycopg.Connection[TupleRow]):
         socket = self.pgconn.socket
         try:
             wanted = next(gen)
-            while ready := self._wait_for(socket, wanted):
+            while ready := wait_for(socket, wanted, timeout=self.answer_timeout):
                 wanted = gen.send(Ready(ready))
         except StopIteration as end:
             result: RV = end.value
@@ -51,15 +51,6 @@ class Connection(psycopg.Connection[TupleRow]):
         # A rollback, for instance, would not be answered either.
         self.close()
         raise psycopg.OperationalError(f"no answer for {self.answer_timeout:.1f} s")
-
-    def _wait_for(self, socket: int, events: int) -> int:
-        """Wait until a socket is ready; return for what, 0 after the time-out."""
-        fiber = fibers.here()
-        if fiber is None:
-            return fibers.poll(socket, events, timeout=self.answer_timeout)
-        ready = fiber.wait_for(socket, events, until=boottime() + self.answer_timeout)
-        # After a pause of the process the time is over, but the answer may be there.
-        return ready or fibers.poll(socket, events, timeout=0.0)
 
 
 NEVER_PREPARE_BY_COUNT: Final = sys.maxsize
@@ -226,7 +217,7 @@ class Database:
     def _connect(self) -> Connection:
         # The look-up of a host name blocks the thread, and has no time-out.
         try:
-            return fibers.call(
+            return call_apart(
                 self._connect_now, discard=Connection.close, timeout=self._reach
             )
         except TimeoutError as error:

@@ -1,24 +1,28 @@
 """
 LISTEN: learns of commits by writers that notify (setting NOTIFY).
 
-It waits in a fiber, on a connection of its own. A notification is only a hint:
+It has a thread and a connection of its own. A notification is only a hint:
 polling finds the rows of a lost one a moment later.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
-from math import inf
+from typing import Final
 
 from ..clock import boottime
 from ..exceptions import DatabaseError
 from ..relay.availability import Availability
-from ..relay.fibers import this
 from .connection import Database
+from .deadlines import READABLE, wait_for
 from .statements import compose
 
 logger = logging.getLogger(__name__)
+
+LONGEST_WAIT: Final = 0.2
+"""Seconds for a notification, before it is asked again whether to end."""
 
 
 class Listener:
@@ -34,29 +38,30 @@ class Listener:
         self._statement = compose(table, ())["listen"]
         self._outage = Availability("The connection that listens for new rows")
 
-    def run(self, hear: Callable[[], None]) -> None:
+    def run(self, hear: Callable[[], None], is_over: threading.Event) -> None:
         """
-        Listen until the fiber in which this is called is ended.
+        Listen until `is_over` is set.
 
         Args:
             hear: called after commits, once for all notifications that arrive
                 together; must return at once.
         """
         try:
-            while True:
+            while not is_over.is_set():
                 try:
-                    self._listen(hear)
+                    self._listen(hear, is_over)
                 except DatabaseError as error:
                     # Waiting long for a notification is not an outage.
                     error.waited = 0.0
-                    this().sleep_until(self._outage.lost(error, boottime()))
+                    retry_at = self._outage.lost(error, boottime())
+                    is_over.wait(retry_at - boottime())
                 else:
                     return
         finally:
             self._database.close()
 
-    def _listen(self, hear: Callable[[], None]) -> None:
-        """Listen on one connection, until it breaks."""
+    def _listen(self, hear: Callable[[], None], is_over: threading.Event) -> None:
+        """Listen on one connection, until it breaks or is to end."""
         with self._database.session() as connection:
             if self._database.is_pooled:
                 logger.warning(
@@ -66,10 +71,12 @@ class Listener:
                 )
                 return
             connection.execute(self._statement, {})
-            connection.answer_timeout = inf
             self._outage.reached(boottime())
             # Nothing was notified of commits before this moment.
             hear()
-            while True:
-                list(connection.notifies(stop_after=1))
-                hear()
+            libpq = connection.pgconn
+            while not is_over.is_set():
+                if wait_for(libpq.socket, READABLE, timeout=LONGEST_WAIT):
+                    libpq.consume_input()
+                    if list(iter(libpq.notifies, None)):
+                        hear()
