@@ -13,8 +13,8 @@ wiring.py        builds the components of one run, for either delivery mode
 components.py    what it builds: elector, workers, meter, releaser, listener
 threads.py       runs each component on its thread; publishes events; ends
                  everything in order
-workers.py       one relay worker: a dispatcher, and the fibers that access
-                 the table for it
+workers.py       one relay worker: a dispatcher, and the threads that
+                 access the table for it
 notifier.py      delivers events to the application's receivers
 ===============  ============================================================
 

@@ -253,9 +253,11 @@ class HarvesterThreads:
         self._abandoned.set()
         for worker in self._workers:
             worker.end()
+        until = boottime() + self._budget.revoke
         for concern, thread in self._threads.items():
             if concern not in {"notify", "elect"}:
-                thread.join(self._budget.revoke)
+                # One that waits for a silent server ends by that wait's time-out.
+                thread.join(max(0.0, until - boottime()))
         self.publish(Stopped(name=self.name))
         self._notifier.stop()
         self._threads["notify"].join(self._budget.revoke)

@@ -2,16 +2,15 @@
 PostgreSQL behind the relay's ports; the only package that imports psycopg.
 
 ===================  ========================================================
-connection.py        one connection for one thread or fiber; replaced after an
-                     error, every wait with a time-out
+connection.py        one connection for one thread; replaced after an error
+deadlines.py         waits for a socket or a call, with a time-out
 errors.py            the driver's errors as ours
 queries.sql          every statement, each under its name
 statements.py        fits the statements to one table and its columns
 takeover_sql.py      the rank order of takeovers as SQL fragments
 outbox_table.py      what all adapters of the table do: settle, measure, identity
 marked_table.py      reads rows by marking them: MP/R as in the reference
-unmarked_table.py    reads rows by position: the ledger relay, and MP/R with its
-                     marks in memory
+unmarked_table.py    reads rows by position, for marks in memory
 staged_tables.py     delayed messages and series: moves what is due
 listening.py         LISTEN: learns of commits by writers that notify
 outbox_identity.py   which outbox this is, and the names derived from it

@@ -1,51 +1,42 @@
 """
-How records leave the table, in order and none lost: what both relays share, and MP/R.
+How records leave the table, in order and none lost: one engine for every delivery.
 
-MP/R is *mark, purge/reset*, the protocol of goharvest
-(github.com/obsidiandynamics/goharvest, README); the steps A1–A9 and B1–B5 keep its
-numbers. With DELIVERY = "exactly-once" the ledger relay takes its place: see
-`ledger/`. This package knows neither Django nor a driver, a broker or a clock:
-`ports.py` says what it needs, and a seeded simulator (tests/simulation) drives it
-through random faults.
+It knows neither Django nor a driver, a broker, a clock or a thread: `ports.py` says
+what it needs, and a seeded simulator (tests/simulation) drives it through random
+faults. The steps A1–A9 and B1–B5 are those of goharvest's protocol MP/R (mark,
+purge/reset; github.com/obsidiandynamics/goharvest), from which it comes.
 
 
-The flow of MP/R
-================
+The flow
+========
 
-::
+The unit of work is a page, not a record::
 
-    table ── mark ──▶ queue by key ── take ──▶ produce ──▶ Kafka
-      ▲              (mpr/inflight.py)                        │
-      │                                                 delivery report
-      └── purge / fail / park ◀── settlement ◀───────────────┘
-            (settler.py)        (mpr/barrier.py)
-
-A *key* is an ordering key: (topic, key). A record is marked (claimed in the table
-for this leader id), taken (counted in flight, its key's barrier raised), produced,
-reported, and settled (the table holds the outcome, the barrier is lowered).
-
-Three parts share one thread. The marker and the settler run in fibers, so that each
-part waits for its own server only:
+    table ── page ──▶ waiting ── batch ──▶ sender ──▶ Kafka
+      ▲            (what may go)  (in order)             │
+      │                                            acknowledged, refused
+      └── one DELETE for many rows ◀── settlement ◀──────┘
 
 =====================  ======================================================
-mpr/dispatcher.py      A1 check leadership · A2 clear force-remark · A4
-(decides, produces)    throttle on all in flight · A5 barrier of the key ·
-                       A6, A7 count it in · A8 produce · A9 take a new leader
-                       id
-mpr/marker.py          B2 reset the keys that are due · A3 mark from the head
-(marks, resets)
-settler.py             B1 purge what is acknowledged · note or park what
-(purges, fails, parks) failed (B3: its key is blocked) · then the dispatcher
-                       lowers the counters and barriers (B4, B5)
+dispatcher.py          A1 check leadership · A3 ask for the next page · drain ·
+                       A9 take a new leader id
+page_reader.py         B2 reset the keys that are due · read the next page
+engine.py              takes pages apart, hands out batches, makes settlements,
+                       blocks keys (B3 to B5)
+waiting.py             A4 to A7: what was read and not sent, and which of it may go
+pipeline.py            A8, at least once: batches through one producer
+ledger/                A8, exactly once: transactions with a ledger
+settler.py             B1 purge what is acknowledged, note or park what failed
 =====================  ======================================================
 
-What else both relays use:
+The rest:
 
 =====================  ======================================================
-work_queue.py          the queues between a dispatcher, the fibers that access the
-                       table, and other threads
+batch.py               records that are sent together, and their faults
+page_request.py        what is asked of the table, and the answer
+work_queue.py          the queues between a dispatcher and the threads that access
+                       the table
 settlement.py          what became of records, and what the table made of it
-fibers.py              several bodies on one thread, each waiting for a socket
 gaps.py                which rows a reader without marks has not read yet
 memory_marks.py        marks in the memory of the leader, instead of the table
 takeover.py            which cluster relays whose records, and when
@@ -60,68 +51,58 @@ meter.py               reads the counters for the event meter_read
 releaser.py            moves staged messages that are due into the outbox
 =====================  ======================================================
 
+A *key* is an ordering key: (topic, key). The kinds of delivery are settings of the
+same engine: any number of records of a key under way (the default); one of a key,
+with marks in memory or in the table; or one transaction after the other.
+
 
 What holds
 ==========
 
-*First deliveries of a key are in order.* With one record of a key in flight, the
-barrier is lowered after the purge is committed, not at the acknowledgement: after any
-crash only the last record of a key can be sent again. With any number in flight (the
-default), the producer sends nothing behind a failure, and what was not acknowledged is
-sent again in order by the next producer.
+*First deliveries of a key are in order.* The producer sends nothing behind a record
+that was not delivered, and what was not acknowledged is sent again, in order, by the
+next producer. Batches settle in the order in which they were sent, so a successor
+repeats a run of records without holes. With one record of a key at a time, the next
+one goes when the purge of the last is committed, not when it is acknowledged: after any
+crash only the last record of a key can be sent again.
 
-*Nothing is lost.* A row leaves the table only after a delivery report without
-error and with an offset. A mark claims every row that this leader id has not
-marked, so a row that commits behind marked rows is found by the next mark, and
-the rows of a dead leader are found by its successor. Marks in the table
-(`leader_id`) carry no position; marks in memory remember every gap that they
-have passed.
+*Nothing is lost.* A row leaves the table only after a delivery report without error and
+with an offset. A row that commits below rows that were read is found by the next page:
+marks in the table (`leader_id`) carry no position, and marks in memory remember every
+gap that they have passed. The rows of a dead leader are found by its successor, which
+begins at the head of the table.
 
-*A former leader does no harm.* Every write is scoped: by the leader id where it
-is the mark, else by the message ids of the rows that were read. Before each mark
-and each record that it produces, the dispatcher checks that its term is still
-proven; if not, it stands down and empties the producer's queue.
+*A former leader does no harm.* Every write is scoped: by the leader id where it is the
+mark, else by the message ids of the rows that were read. Before each batch the term has
+to be proven; if it is not, the sender gives up what is under way.
 
-*One leader id at a time.* A new id is taken only when nothing is in flight
-under the previous one. After a stand-down nothing is known of the records that its
-id has marked, so the same id is never led again: when the elector extends a lease
-just after it has ended, the relay takes a new one.
+*One leader id at a time.* A new id is taken only when nothing is in flight under the
+previous one. An id that was stood down from is never led again: when the elector
+extends a lease just after it has ended, the relay takes a new one.
 
 
 What a failure does
 ===================
 
 =======================  ====================================================
-delivery failed          The key is blocked: its marked followers are
-                         forgotten here and stay marked in the table. Its row
-                         gets the attempt and the error. When its back-off is
-                         over, all the key's rows are reset, and the next
-                         mark finds them in order. Other keys continue.
-poison, policy `park`    The row moves to the parked table; the key continues.
-outcome of a mark or     The table may hold marks that this leader does not
-reset unknown            know: *force-remark*. Nothing more is produced, records
-                         in flight settle, and a new leader id (LeaderRefreshed)
-                         makes all unsettled rows markable again, in order.
-purge or park affects    Another leader has marked these rows, or a statement of
-too few rows, or a mark  a former leader id took effect late: force-remark.
-returns rows that are
-queued here already
-producer broken          It is discarded. With any number of a key in flight, what
-                         was not acknowledged is queued again; otherwise
-                         force-remark. Then the next one is built.
+delivery failed          The key is blocked: its other records are forgotten here
+                         and stay in the table. Its row gets the attempt and the
+                         error. When its back-off is over, the key's rows are read
+                         again, in order. Other keys continue.
+poison, policy `park`    The row moves to the parked table; then the key continues.
+outcome of a page or     Rows may be marked, or count as read, that nobody here
+reset unknown            has: nothing more is sent, records in flight settle, and a
+                         new leader id (LeaderRefreshed) finds all unsettled rows.
+fewer rows purged or     With marks in the table: another leader has marked these
+parked than asked        rows. A new leader id, as above.
+producer broken          It is discarded. What was not acknowledged is queued again,
+                         before everything else, for the next one.
 lease over               Stand down: forget the queue, discard the producer.
-                         If the lease is extended after all: a new leader id.
 table unavailable        Retry; after a deadline, resign leadership.
 row locked, or refused   The other rows are settled. This one is retried apart;
 by a trigger             its record stays in flight and is not sent again.
 row unreadable           Poison: refused before it is produced.
-another cluster's rows   Overdue for their own relay: the sweep finds them, and
-                         they go behind this cluster's own.
+another cluster's rows   Overdue for their own relay: the repair scan finds them,
+                         and they go behind this cluster's own.
 =======================  ====================================================
-
-Two differences from the reference are deliberate. There, every failed
-delivery refreshes the leader id and so stops all keys; here it resets only its
-own key, because marks and resets share one fiber and so cannot race.
-And there a busy key stops the marker; here its followers wait in their own
-queue.
 """

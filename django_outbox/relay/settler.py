@@ -1,7 +1,7 @@
 """
 The settling side of MP/R: purge what is acknowledged, note what failed, park.
 
-`advance()` is one round trip, made in a fiber and repeated if necessary. No settlement
+`advance()` is one attempt, repeated if necessary. No settlement
 is given up while its process harvests: to purge an acknowledged record is right at
 any time, since the leader id limits it.
 

@@ -88,4 +88,4 @@ def test_the_bill_of_materials_names_what_the_core_needs(release: Path) -> None:
     bill = json.loads((release / "build" / "sbom.json").read_text("utf-8"))
     assert bill["metadata"]["component"]["name"] == DISTRIBUTION
     named = {component["name"].lower() for component in bill["components"]}
-    assert {"django", "psycopg", "confluent-kafka", "greenlet"} <= named
+    assert {"django", "psycopg", "confluent-kafka"} <= named

@@ -20,7 +20,6 @@ from django_outbox.postgres import connection as connection_module
 from django_outbox.postgres.connection import Connection, Database
 from django_outbox.postgres.listening import Listener
 from django_outbox.postgres.statements import queries
-from django_outbox.relay.fibers import Fibers
 from tests.waiting import eventually
 
 from ..services import Topics
@@ -43,22 +42,15 @@ def database(database_url: str) -> Database:
 def listening(
     database: Database, table: str = "outbox"
 ) -> Iterator[threading.Semaphore]:
-    """Listen in a fiber of another thread; the semaphore counts what was heard."""
-    heard, is_over, fibers = threading.Semaphore(0), threading.Event(), Fibers()
-    fibers.serve(Listener(database, table=table).run)(heard.release)
-
-    def body() -> None:
-        while not is_over.is_set():
-            fibers.run()
-        fibers.close()
-
-    thread = threading.Thread(target=body)
+    """Listen in another thread; the semaphore counts what was heard."""
+    heard, is_over = threading.Semaphore(0), threading.Event()
+    listener = Listener(database, table=table)
+    thread = threading.Thread(target=listener.run, args=(heard.release, is_over))
     thread.start()
     try:
         yield heard
     finally:
         is_over.set()
-        fibers.wake()
         thread.join(PATIENCE)
         assert not thread.is_alive()
 

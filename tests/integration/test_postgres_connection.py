@@ -21,7 +21,6 @@ from django_outbox.postgres.connection import Database, Limits
 from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.postgres.statements import queries
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
-from django_outbox.relay.fibers import Fibers
 from django_outbox.relay.memory_marks import MemoryMarks
 from tests.unit.samples import record
 from tests.waiting import eventually
@@ -192,92 +191,16 @@ def test_parameters_that_libpq_does_not_know_are_named_without_values() -> None:
     assert "secret" not in str(caught.value)
 
 
-def run_until_blocked(fibers: Fibers, other: psycopg.Connection) -> None:
-    """Run fibers until a session waits for a lock."""
-    waiting = "SELECT FROM pg_locks WHERE NOT granted"
-    eventually(
-        lambda: other.execute(waiting).rowcount, meanwhile=lambda: fibers.run(0.01)
-    )
+def test_a_database_without_a_server_is_unavailable() -> None:
+    with pytest.raises(DatabaseUnavailable, match="port 1"):
+        Database({"host": "127.0.0.1", "port": 1}).ping()
 
 
-def test_a_fiber_waits_for_a_lock_while_another_has_its_answer(
-    database_url: str,
-) -> None:
-    fibers = Fibers()
-    answers: list[str] = []
-
-    def lock(_: None) -> None:
-        with waiting.session() as connection:
-            connection.execute("SELECT pg_advisory_lock(7)")
-        answers.append("locked")
-
-    def ask(_: None) -> None:
-        with asking.session() as connection:
-            row = connection.execute("SELECT 'answered' FROM pg_locks").fetchone()
-        answers.extend(row or ())
-
-    waiting, asking = (Database({"conninfo": database_url}) for _ in range(2))
-    fibers.serve(lock)(None)
-    put = fibers.serve(ask)
-    with psycopg.connect(database_url, autocommit=True) as other:
-        other.execute("SELECT pg_advisory_lock(7)")
-        run_until_blocked(fibers, other)
-        put(None)
-        eventually(lambda: answers, meanwhile=lambda: fibers.run(1.0))
-        assert answers == ["answered"]
-    eventually(lambda: len(answers) == 2, meanwhile=lambda: fibers.run(1.0))
-    fibers.close()
-    waiting.close()
-    asking.close()
-
-    assert answers == ["answered", "locked"]
-
-
-def test_a_fiber_learns_that_there_is_no_server() -> None:
-    fibers = Fibers()
-    caught: list[str] = []
-    database = Database({"host": "127.0.0.1", "port": 1})
-
-    def ping(_: None) -> None:
-        with pytest.raises(DatabaseUnavailable) as info:
-            database.ping()
-        caught.append(str(info.value))
-
-    fibers.serve(ping)(None)
-    eventually(lambda: caught, meanwhile=lambda: fibers.run(1.0))
-    fibers.close()
-
-    assert "port 1" in caught[0]
-
-
-def in_a_fiber(body: Callable[[], None]) -> None:
-    """Run it in a fiber of this thread, to its end."""
-    fibers = Fibers()
-    ended: list[bool] = []
-
-    def run(_: None) -> None:
-        body()
-        ended.append(True)
-
-    fibers.serve(run)(None)
-    eventually(lambda: ended, meanwhile=lambda: fibers.run(1.0))
-    fibers.close()
-
-
-def in_a_thread(body: Callable[[], None]) -> None:
-    body()
-
-
-ANYWHERE = pytest.mark.parametrize("carry_out", [in_a_fiber, in_a_thread])
-
-
-@ANYWHERE
 @pytest.mark.parametrize("is_pooled", [False, True])
 def test_nobody_waits_forever_for_a_silent_server(
     database_url: str,
     postgres: psycopg.Connection,
     request: pytest.FixtureRequest,
-    carry_out: Callable[[Callable[[], None]], None],
     *,
     is_pooled: bool,
 ) -> None:
@@ -303,7 +226,7 @@ def test_nobody_waits_forever_for_a_silent_server(
         database.ping()
 
     began = time.monotonic()
-    carry_out(ask)
+    ask()
     database.close()
     # It sleeps on, although nobody listens.
     end_of(postgres, "silent", "SELECT pg_terminate_backend(pid)")
@@ -312,11 +235,9 @@ def test_nobody_waits_forever_for_a_silent_server(
     assert caught[0] >= 0.5
 
 
-@ANYWHERE
 def test_nobody_waits_forever_for_a_connection(
     database_url: str,
     postgres: psycopg.Connection,
-    carry_out: Callable[[Callable[[], None]], None],
 ) -> None:
     """What looks names up, or makes a token, has no limit of its own."""
     may_go_on = threading.Event()
@@ -333,48 +254,11 @@ def test_nobody_waits_forever_for_a_connection(
         slow.ping()
 
     slow = Database(params, application_name="too late", limits=Limits(reach=0.3))
-    carry_out(ask)
+    ask()
     slow.close()
 
     # The connection that came too late, too.
     end_of(postgres, "too late")
-
-
-def test_an_answer_counts_that_came_while_the_process_stood_still(
-    database_url: str, postgres: psycopg.Connection
-) -> None:
-    database = Database(
-        {"conninfo": database_url},
-        application_name="paused",
-        limits=Limits(statement=0.1, peer=0.1),
-    )
-    database._limits = {**database._limits, "statement_timeout": "30s"}
-    database.ping()
-    fibers = Fibers()
-    answers: list[Any] = []
-
-    def ask(_: None) -> None:
-        with database.session() as connection:
-            row = connection.execute("SELECT 'answered' FROM pg_sleep(0.5)").fetchone()
-        answers.append(row)
-
-    fibers.serve(ask)(None)
-    fibers.run(0.0)
-    # Nothing goes on here until the answer has come, later than it is waited for.
-    eventually(
-        lambda: (
-            postgres.execute(
-                "SELECT FROM pg_stat_activity WHERE application_name = 'paused'"
-                " AND state = 'idle' AND query LIKE '%pg_sleep%'"
-            ).rowcount
-        ),
-        what="the answer",
-    )
-    eventually(lambda: answers, meanwhile=lambda: fibers.run(1.0))
-    fibers.close()
-    database.close()
-
-    assert answers == [("answered",)]
 
 
 @pytest.mark.parametrize("deadline", [1.0, 3.0, 10.0, 60.0])
@@ -385,29 +269,6 @@ def test_all_limits_fit_into_the_deadline(deadline: float) -> None:
     assert limits.lock < limits.statement
     assert max(limits.connect, limits.reach) <= deadline
     assert Limits.within(10.0) == Limits()
-
-
-@pytest.mark.parametrize("is_pooled", [False, True])
-def test_a_statement_that_is_under_way_does_not_hold_up_the_end(
-    database_url: str, request: pytest.FixtureRequest, *, is_pooled: bool
-) -> None:
-    if is_pooled:
-        request.getfixturevalue("pooler")
-    fibers = Fibers()
-    database = Database({"conninfo": database_url}, application_name="held up")
-
-    def wait(_: None) -> None:
-        with database.session() as connection:
-            connection.execute("SELECT pg_advisory_lock(8)")
-
-    fibers.serve(wait)(None)
-    with psycopg.connect(database_url, autocommit=True) as other:
-        other.execute("SELECT pg_advisory_lock(8)")
-        run_until_blocked(fibers, other)
-        fibers.close()
-        database.close()
-        other.execute("SELECT pg_advisory_unlock(8)")
-        end_of(other, "held up")
 
 
 def test_pages_are_kept_by_the_server_and_sweeps_are_not(database: Database) -> None:

@@ -1,9 +1,8 @@
 """
-The ledger relay: how records reach Kafka exactly once, in the order of their ids.
+Exactly-once delivery: each record once, in the order of the ids.
 
-The setting DELIVERY = "exactly-once" puts it in the place of MP/R. This package
-knows neither Django nor a driver, a broker or a clock: `ports.py` says what it
-needs, and a seeded simulator (tests/simulation) drives it.
+The setting DELIVERY = "exactly-once" puts transactions in the place of the pipeline;
+everything else of the relay is the same.
 
 
 The gap, and how it is closed
@@ -15,33 +14,12 @@ every Kafka transaction also carries a *ledger record*: which rows it holds, and
 which rows of earlier transactions were not purged yet. The next leader reads the
 last committed ledger, purges the rows that it lists, and only then reads the table.
 
-::
-
-    table ── page ──▶ buffer ── batch ──▶ one Kafka transaction ──▶ commit
-      ▲ (page_reader.py) (ledger_relay.py)  records + ledger           │
-      │                                     first: + generation        │
-      └── purge (id and message id) ◀── settlement ◀───────────────────┘
-
-Three parts as with MP/R, but on two threads, since the dispatcher waits for
-transactions:
-
-=====================  ======================================================
-ledger_dispatcher.py   checks leadership · opens (fences, reads the ledger) ·
-                       requests pages · one transaction at a time
-page_reader.py         reads the next rows without marking them
-                       (`relay/memory_marks.py`, `relay/gaps.py`)
-relay/settler.py       purges what is committed, notes and parks what failed
-=====================  ======================================================
-
-The decisions are in:
-
 =======================  ====================================================
-ledger_relay.py          what to send next, and what the outcome means
-blocked_keys.py          keys whose record failed; their followers wait
+ledger_sender.py         opens (fences, reads the ledger), sends one transaction
+                         after the other, and says what the outcome means
+takeover_sender.py       the same for another cluster's records
 committed_ids.py         which ids were ever committed, for several clusters
 timelines.py             whether a ledger is of the table's timeline
-stage.py                 how far a run has come
-takeover_dispatcher.py   the dispatcher for another cluster's records
 =======================  ====================================================
 
 
@@ -53,10 +31,6 @@ in both and then in the ledger. A ledger is dropped only by a later one, and
 that one lists all whose purge had not been confirmed when it was written.
 Rows are known by id *and* message id: ids are given again after an
 asynchronous failover, message ids never.
-
-*In the order of ids.* One page is one snapshot, in id order; a transaction
-takes the buffer from its head; and a record that cannot be sent blocks its
-key: followers are skipped and read again once it has been sent.
 
 *No other leader's transaction.* Opening takes the shard's `transactional.id`s
 over, which aborts what the former leader left open. The first transaction after
@@ -72,10 +46,10 @@ forgotten, and a new *run* begins at the head of the table.
 
 *Several clusters.* A ledger belongs to a source cluster, no matter which cluster
 relays its records: clusters that share a Kafka share its `transactional.id`s and its
-ledger. A harvester has a worker (all three parts) for its own records, and one for
-each other cluster's, which only reads until there is something to take over. Purges
-of others arrive late or never, so with several clusters the ledger also lists which
-ids were ever committed under it: rows with these ids are purged, not sent.
+ledger. A harvester has a worker for its own records, and one for each other cluster's,
+which only reads until there is something to take over. Purges of others arrive late or
+never, so with several clusters the ledger also lists which ids were ever committed
+under it: rows with these ids are purged, not sent.
 
 *A new timeline.* After a failover to a standby that lagged behind, rows are
 back and ids are drawn again. The ledger names the timeline of the database (system
