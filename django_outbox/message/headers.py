@@ -51,15 +51,16 @@ class Envelope:
         id_, topic, _, _, names, values, _, message_id, created_at, origin, _ = record
         if topic not in self._topics.known:
             self._check_topic(topic)
-        headers: Headers = self._own_headers(names, values) if names or values else []
-        headers += (
+        headers: Headers = [
             (MESSAGE_ID, message_id),
             ("outbox-id", str(id_)),
             self._source or self._sources[origin],
             ("outbox-created-at", created_at),
-        )
+        ]
         if self._has_leader:
             headers.append(("outbox-leader-id", leader_id))
+        if names or values:
+            return self._own_headers(names, values) + headers
         return headers
 
     def _check_topic(self, topic: str) -> None:

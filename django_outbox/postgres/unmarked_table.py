@@ -1,7 +1,8 @@
 """
 The outbox table without marks: the relay's port `UnmarkedTable`.
 
-Used where marks are in the memory of the leader. Reading changes nothing; writes find their rows by id and message id.
+Used where marks are in the memory of the leader. Reading changes nothing; writes find
+their rows by id and message id.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from .ports import Term
 from .settings import RelaySettings
 from .work_queue import WorkQueue
 
-TABLE_WAIT: Final = 0.001
-"""Seconds to wait for the table between two looks for reports."""
+REPORT_WAIT: Final = 0.001
+"""Seconds to wait for reports while something is under way; the client's least."""
 
 
 class Sender(Protocol):
@@ -91,15 +91,16 @@ class Dispatcher:
                 self._take_page(page, now)
         term = self._follow(self._lease.term, now)
         has_more = term is not None and self._lead(term, now)
-        is_hurried = has_more or queue.has_answers or queue.is_waiting
+        idle = 0.0 if has_more else self._idle(now, is_leading=term is not None)
+        is_hurried = queue.has_answers or queue.is_waiting or idle < REPORT_WAIT
         self._sender.serve(is_hurried=is_hurried)
         self._hand_over()
         if has_more or queue.has_answers:
             return 0.0
         if self.engine.under_way:
-            # If nothing is asked of the table, the wait for reports is the rest.
-            return TABLE_WAIT if queue.is_waiting else 0.0
-        return self._idle(now, is_leading=term is not None)
+            # Unless something else is due, the wait for reports is the rest.
+            return min(idle, REPORT_WAIT) if is_hurried else 0.0
+        return idle
 
     def close(self) -> None:
         """Drop the Kafka client; the last call."""

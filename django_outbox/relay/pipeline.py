@@ -21,6 +21,7 @@ from typing import Final
 from ..exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from ..message.record import Record
 from .batch import ABANDONED, Accepted, Batch, Fault
+from .dispatcher import REPORT_WAIT
 from .engine import Engine
 from .lease import Trust
 from .page_request import Page
@@ -32,9 +33,6 @@ logger = logging.getLogger(__name__)
 SLICE: Final = 200
 """Records of one batch: the lease is checked before each, reports are served between
 two."""
-
-REPORT_WAIT: Final = 0.001
-"""Seconds to wait for reports while something is under way; the client's least."""
 
 REBUILD_PAUSE: Final = 0.5
 """Seconds from a broken producer to the next one: what it had sent may reach the log

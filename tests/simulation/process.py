@@ -19,7 +19,7 @@ from django_outbox.election.term import LeaderTerm
 from django_outbox.events import Event
 from django_outbox.exceptions import DatabaseError
 from django_outbox.relay.availability import Availability
-from django_outbox.relay.dispatcher import TABLE_WAIT, Dispatcher, Sender
+from django_outbox.relay.dispatcher import REPORT_WAIT, Dispatcher, Sender
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.lease import Lease, Trust
 from django_outbox.relay.page_reader import PageReader
@@ -256,7 +256,7 @@ class Process:
             return inf
         wait = self.dispatcher.step()
         # A machine is not always at hand when there is something to do.
-        return wait if wait > TABLE_WAIT else self.world.dice.uniform(0.001, 0.015)
+        return wait if wait > REPORT_WAIT else self.world.dice.uniform(0.001, 0.015)
 
     def _settle(self) -> float:
         while self._inbox:
