@@ -73,14 +73,16 @@ messages are not compressed, and cost nothing. The names are qualified: both
 functions take any type, so that a function of another schema could match better.
 """
 
+_BYTES: Final[LiteralString] = """
+    coalesce(octet_length(o.kafka_value), octet_length({kafka_value_bytes}), 0)
+    + {header_name_bytes} + {header_value_bytes}"""
+"""Bytes of the value and the headers of a row; no value is read, however large."""
+
 _BYTES_BEFORE: Final[LiteralString] = """
-    sum(
-        coalesce(octet_length(o.kafka_value), octet_length({kafka_value_bytes}), 0)
-        + {header_name_bytes} + {header_value_bytes}
-    )
+    sum({bytes})
     OVER (ORDER BY o.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     AS bytes_before"""
-"""Bytes of values and headers before a row; no value is read, however large."""
+"""Bytes of values and headers before a row."""
 
 _HEADER_COLUMNS: Final = {
     "header_name_bytes": "kafka_header_keys",
@@ -153,6 +155,7 @@ def compose(
     for part, column in _HEADER_COLUMNS.items():
         name = sql.Identifier("o", column)
         parts[part] = sql.SQL(_HEADER_BYTES).format(column=name)
+    parts["bytes"] = sql.SQL(_BYTES).format(**parts)
     parts["bytes_before"] = sql.SQL(_BYTES_BEFORE).format(**parts)
     parts["fits"] = sql.SQL(_FITS)
     parts["owned"] = sql.SQL(owned).format(**parts)

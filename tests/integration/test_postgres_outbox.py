@@ -157,8 +157,11 @@ class TestPlan:
 
     @staticmethod
     def check(outbox: PostgresOutbox) -> None:
-        for plan in (plan_of(outbox, "mark"), *plans_of(outbox, "page_after")):
-            assert plan.count("Index Scan using outbox_pkey") == 2, plan
+        scans = [(plan_of(outbox, "mark"), 2)]
+        # The third one only where the rows do not fit into the page.
+        scans += [(plan, 3) for plan in plans_of(outbox, "page_after")]
+        for plan, count in scans:
+            assert plan.count("Index Scan using outbox_pkey") == count, plan
             assert "Sort" not in plan, plan
             assert "Seq Scan" not in plan, plan
         # What comes from three places is sorted, but a page of each at most.
