@@ -37,17 +37,24 @@ which for a thousand rows costs more than planning."""
 MIGRATE: Final = "Run `manage.py migrate`."
 
 _NOTED: Final = frozenset({"attempts", "last_error"})
-_VALUE: Final = Record._fields.index("value")
 
 _new_record: Final[Callable[[type[Record], Sequence[Any]], Record]] = tuple.__new__
 """Makes a record from a row in half the time of `Record(*row)`."""
 
 
-def _to_record(row: Sequence[Any]) -> Record:
-    """Turn a row into a record; the binary value is the last column."""
-    if (raw := row[-1]) is None:
-        return _new_record(Record, row[:-1])
-    return _new_record(Record, (*row[:_VALUE], raw, *row[_VALUE + 1 : -1]))
+def _to_records(rows: Iterable[Sequence[Any]]) -> list[Record]:
+    """
+    Turn rows into records; the binary value is the last column.
+
+    One expression with all columns, because slices and a call for each row take a
+    quarter longer.
+    """
+    return [
+        _new_record(
+            Record, (a, b, c, text if raw is None else raw, e, f, g, h, i, j, k)
+        )
+        for a, b, c, text, e, f, g, h, i, j, k, raw in rows
+    ]
 
 
 class Table:
@@ -254,7 +261,7 @@ class Table:
                 values |= self._constants
                 cursor.execute(statement, values, prepare=name in _KEPT)
                 # All at once: iterating over the cursor runs Python for each row.
-                return [_to_record(row) for row in cursor.fetchall()]
+                return _to_records(cursor.fetchall())
 
     @contextmanager
     def _session(self, name: str) -> Iterator[Connection]:
