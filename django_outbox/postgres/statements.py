@@ -23,12 +23,19 @@ _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 
 _CREATED_AT: Final[LiteralString] = """
 CASE
+    WHEN o.create_time BETWEEN '1900-01-01 00:00+00' AND '2100-01-01 00:00+00'
+        THEN (date_part('epoch', o.create_time) * 1000000)::bigint
     WHEN o.create_time BETWEEN '0001-01-01 00:00+00' AND '9999-12-31 23:59:59.999999+00'
         THEN (extract(epoch FROM o.create_time) * 1000000)::bigint
     ELSE 0
 END"""
-"""Microseconds since the epoch; a row with an infinite time, or one out of the range
-of a bigint, must not make a page fail."""
+"""
+Microseconds since the epoch; a row with an infinite time, or one out of the range
+of a bigint, must not make a page fail.
+
+In these two centuries a float has an error of less than half a microsecond, which
+the cast rounds away; `extract()` returns a numeric, which takes twice as long.
+"""
 
 _SUBSTITUTES: Final[Mapping[LiteralString, LiteralString]] = {
     "kafka_value_bytes": "NULL::bytea",

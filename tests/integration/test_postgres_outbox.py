@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import psycopg
@@ -21,6 +23,9 @@ from tests.waiting import eventually
 
 ME = "11111111-1111-4111-8111-111111111111"
 OTHER = "22222222-2222-4222-8222-222222222222"
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 
 FILL = """
 INSERT INTO outbox (kafka_topic, kafka_key, kafka_value, leader_id)
@@ -398,6 +403,29 @@ class TestRows:
         )
 
         assert outbox.mark(ME, limit=10)[0].created_at == "1709251199999999"
+
+    def test_all_years_that_have_four_digits_are_exact(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+        moments = [first, last, EPOCH, EPOCH - MICROSECOND, EPOCH + MICROSECOND]
+        for year in (1900, 2100):
+            turn = datetime(year, 1, 1, tzinfo=UTC)
+            moments += [turn - MICROSECOND, turn, turn + MICROSECOND]
+        seeded = Random(1)
+        for start, end in ((first, last), (moments[5], moments[-1])):
+            span = (end - start) // MICROSECOND
+            moments += [
+                start + MICROSECOND * seeded.randrange(span) for _ in range(2000)
+            ]
+        postgres.execute(
+            "INSERT INTO outbox (create_time, kafka_topic, kafka_key)"
+            " SELECT moment, 't', 'k' FROM unnest(%s::timestamptz[]) AS moment",
+            [moments],
+        )
+
+        wanted = [str((moment - EPOCH) // MICROSECOND) for moment in moments]
+        assert [r.created_at for r in outbox.mark(ME, limit=5000)] == wanted
 
     def test_attempts_stop_at_the_largest_number_and_errors_are_cut(
         self, outbox: PostgresOutbox, postgres: psycopg.Connection
