@@ -30,9 +30,9 @@ with gaps takes longer than reading it. For these two every plan is good, whatev
 the statistics say; for a mark, a plan made while the table was empty is bad."""
 
 _KEPT_IDS: Final = 200
-"""A purge of at most so many rows is prepared, too: for 30 rows that saves a fifth of
-its time. With a generic plan the server compares each message id with all others,
-which for a thousand rows costs more than planning."""
+"""A purge of a list of at most so many rows is prepared, too: for 30 rows that saves a
+fifth of its time. With a generic plan the server compares each message id with all
+others, which for a thousand rows costs more than planning."""
 
 MIGRATE: Final = "Run `manage.py migrate`."
 
@@ -87,7 +87,7 @@ class Table:
     ) -> None:
         self._database = database
         self._table = table
-        self._has_archive = has_archive
+        self._purge = "archive" if has_archive else "purge"
         self._scope = scope
         self._constants = {
             "source": source,
@@ -97,11 +97,10 @@ class Table:
         self._known: tuple[Connection, Mapping[str, bytes]] | None = None
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
-        statement = "archive" if self._has_archive else "purge"
         ids = array_of([str(record.id) for record in records])
         owner = self._owner(leader_id, records)
         is_kept = len(records) <= _KEPT_IDS
-        return self._write(statement, is_kept=is_kept, ids=ids, **owner)
+        return self._write(self._purge, is_kept=is_kept, ids=ids, **owner)
 
     def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
         return self._note("fail", leader_id, failures)

@@ -5,7 +5,8 @@
 --
 -- {fields} are the columns of a record. A write by a leader is limited to rows
 -- that are {owned}: marked by its leader id, or, without marks, with the
--- message ids that it has read; so a former leader changes nothing.
+-- message ids that it has read; so a former leader changes nothing. {these} are the
+-- rows of a list that are {owned}.
 --
 -- A page ends where the values and headers of its rows reach a number of bytes:
 -- {bytes_before} counts them before each row, and the first row always {fits}.
@@ -288,7 +289,7 @@ ORDER BY o.id
 -- name: purge
 -- Delete rows that Kafka has acknowledged.
 DELETE FROM {table} AS o
-WHERE o.id = ANY(%(ids)s::bigint[]) AND {owned}
+WHERE {these}
 
 -- name: kept
 -- Which of these rows are still there: a trigger, a rule or a policy may keep rows
@@ -311,7 +312,7 @@ WHERE o.id = ANY(%(ids)s::bigint[]) AND o.id NOT IN (SELECT free.id FROM free)
 -- Move rows that Kafka has acknowledged to the archive table.
 WITH purged AS (
     DELETE FROM {table} AS o
-    WHERE o.id = ANY(%(ids)s::bigint[]) AND {owned}
+    WHERE {these}
     RETURNING
         o.id, o.create_time, o.kafka_topic, o.kafka_key, o.kafka_value,
         {kafka_value_bytes} AS kafka_value_bytes,

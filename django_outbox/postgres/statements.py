@@ -110,6 +110,20 @@ MARKED: Final[LiteralString] = "o.leader_id = %(leader_id)s::uuid"
 IDENTIFIED: Final[LiteralString] = "{message_id} = ANY(%(message_ids)s::uuid[])"
 """Rows whose message id the leader has read: an id may be drawn twice."""
 
+_LISTED: Final[LiteralString] = "o.id = ANY(%(ids)s::bigint[]) AND {owned}"
+
+_RUN: Final[LiteralString] = """(
+    o.id BETWEEN %(low)s::bigint AND %(high)s::bigint
+    AND uuid_send({message_id}) = substr(
+        %(run)s::bytea, (o.id - %(low)s::bigint)::integer * 16 + 1, 16
+    )
+)"""
+"""Rows whose message id is the one at their place in the run: it has 16 bytes for
+each id from the lowest to the highest. The server neither parses nor hashes it."""
+
+_PURGES: Final = ("purge", "archive")
+"""Statements that delete the rows of a list; each has a twin for a run."""
+
 
 @cache
 def queries() -> Mapping[str, LiteralString]:
@@ -166,6 +180,7 @@ def compose(
     parts["bytes_before"] = sql.SQL(_BYTES_BEFORE).format(**parts)
     parts["fits"] = sql.SQL(_FITS)
     parts["owned"] = sql.SQL(owned).format(**parts)
+    parts["these"] = sql.SQL(_LISTED).format(**parts)
     mine = scope.readable if scope else "true"
     parts["mine"] = sql.SQL(mine).format(table=parts["table"])
     left = scope.repairable if scope else "o.id <= %(position)s"
@@ -178,6 +193,9 @@ def compose(
     others, ids = {"unpassed": sql.SQL(_UNPASSED)}, {"fields": sql.SQL("o.id")}
     statements = {name: composed(name) for name in queries()}
     statements |= {f"{name}_ids": composed(name, **ids) for name in _PAGES}
+    if owned == IDENTIFIED:
+        run = {"these": sql.SQL(_RUN).format(**parts)}
+        statements |= {f"{name}_run": composed(name, **run) for name in _PURGES}
     statements["mark_others"] = composed("mark", **others)
     statements["mark_others_ids"] = composed("mark", **others, **ids)
     return statements

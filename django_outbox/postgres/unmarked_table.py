@@ -8,7 +8,9 @@ their rows by id and message id.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, ClassVar, Final, LiteralString
+from uuid import uuid4
 
 from ..message.record import KeyToRead, Record, Sweep
 from .connection import Connection
@@ -16,6 +18,13 @@ from .outbox_table import Table, array_of
 from .statements import IDENTIFIED, queries
 
 _HIGHEST_ID: Final = 2**63 - 1
+
+_SHORTEST_RUN: Final = 50
+"""Records of a run at least. For fewer the server makes a new plan each time, since it
+takes a range for a part of the table: a list costs less."""
+
+_SPARSEST_RUN: Final = 3
+"""Ids for each record of a run at most; with four, a list costs the same."""
 
 
 class UnmarkedOutbox(Table):
@@ -47,6 +56,11 @@ class UnmarkedOutbox(Table):
             **_key_parameters(keys_to_read),
             limit=limit,
         )
+
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+        if run := _run_of(records):
+            return self._write(f"{self._purge}_run", is_kept=True, **run)
+        return super().purge(leader_id, records)
 
     def writers(self) -> tuple[frozenset[str], bool]:
         with self._database.session() as connection:
@@ -91,3 +105,24 @@ def _key_parameters(keys_to_read: Sequence[KeyToRead]) -> dict[str, Any]:
         # The name of a topic contains no line break.
         "ordering_keys": [f"{topic}\n{key}" for (topic, key), _ in keys_to_read],
     }
+
+
+def _run_of(records: Sequence[Record]) -> dict[str, Any]:
+    """
+    Return the parameters of a run; nothing where a list is better.
+
+    Each id from the lowest to the highest has a place with a message id. That of an id
+    which is not to be deleted has one that no row has.
+    """
+    if len(records) < _SHORTEST_RUN:
+        return {}
+    message_ids = {record.id: record.message_id for record in records}
+    if len(message_ids) < len(records):
+        # An id that was given again comes twice, with two message ids.
+        return {}
+    low, high = min(message_ids), max(message_ids)
+    ids = range(low, high + 1)
+    if len(ids) > _SPARSEST_RUN * len(records):
+        return {}
+    run = "".join(map(message_ids.get, ids, repeat(str(uuid4()))))
+    return {"low": low, "high": high, "run": bytes.fromhex(run.replace("-", ""))}

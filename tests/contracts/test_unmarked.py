@@ -35,6 +35,14 @@ def ids(records: list[Record]) -> list[int]:
     return [record.id for record in records]
 
 
+def all_of(outbox: Adapter) -> list[Record]:
+    """Read the table, a page at a time."""
+    records: list[Record] = []
+    while page := outbox.page(records[-1].id if records else 0, (), limit=1000):
+        records += page
+    return records
+
+
 def paged(
     outbox: Adapter,
     position: int = 0,
@@ -258,6 +266,37 @@ def test_an_id_that_was_given_again_is_another_row(table: Unmarked) -> None:
     assert table.ids() == [number]
     assert table.errors() == {number: (0, "")}
     assert table.parked() == []
+
+
+@pytest.mark.parametrize("step", [1, 2, 20])
+def test_a_purge_of_many_leaves_rows_between_them_and_ids_that_were_given_again(
+    table: Unmarked, step: int
+) -> None:
+    numbers = [table.insert() for _ in range(80 * step)]
+    outbox = table.open()
+    records = all_of(outbox)[::step]
+    again, other = records[40].id, records[50].id
+    table.delete(again)
+    table.insert_by_hand(again)
+    # The message id of a row, with the id of none.
+    records[50] = records[50]._replace(id=numbers[-1] + 1)
+
+    assert outbox.purge(ME, [*reversed(records)]) == 78
+    purged = {record.id for record in records} - {again, other}
+    assert table.ids() == [n for n in numbers if n not in purged]
+
+
+def test_an_id_that_was_given_again_is_purged_under_both_message_ids(
+    table: Unmarked,
+) -> None:
+    numbers = [table.insert() for _ in range(80)]
+    outbox = table.open()
+    former = all_of(outbox)[7]
+    table.delete(former.id)
+    table.insert_by_hand(former.id)
+
+    assert outbox.purge(ME, [*all_of(outbox), former]) == len(numbers)
+    assert table.ids() == []
 
 
 def test_a_failure_is_counted_and_shown_with_the_row(table: Unmarked) -> None:

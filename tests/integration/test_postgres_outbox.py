@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -84,8 +85,8 @@ def plans_of(outbox: Table, name: str, *, position: int = 0) -> Iterator[str]:
         connection.execute(statement, values_of(outbox, position), prepare=True)
         kept = connection.execute(
             "SELECT name, cardinality(parameter_types) FROM pg_prepared_statements"
-            " WHERE starts_with(statement, %s)",
-            [f"-- outbox: {name}\n"],
+            " WHERE starts_with(statement, %s) ORDER BY prepare_time DESC",
+            [f"-- outbox: {name.removesuffix('_run')}\n"],
         ).fetchone()
         assert kept is not None
         nulls = sql.SQL(", ").join([sql.NULL] * kept[1])
@@ -105,6 +106,8 @@ def values_of(outbox: Table, position: int) -> dict[str, Any]:
         "highs": [8, 95],
         "low": 39_000,
         "ordering_keys": ["t\nk"],
+        "high": 39_099,
+        "run": bytes(16 * 100),
         "ids": "{7,90}",
         "message_ids": f"{{{OTHER},{ME}}}",
         **outbox._constants,
@@ -174,7 +177,10 @@ class TestPlan:
             assert plan.count("Index Scan using outbox_pkey") == 3, plan
             assert "Seq Scan" not in plan, plan
         for table in (outbox, UnmarkedOutbox(outbox._database)):
-            for plan in (*plans_of(table, "purge"), *plans_of(table, "archive")):
+            purges = ["purge", "archive"]
+            if table is not outbox:
+                purges += ["purge_run", "archive_run"]
+            for plan in chain.from_iterable(plans_of(table, name) for name in purges):
                 assert plan.count("Index Scan using outbox_pkey") == 1, plan
 
 

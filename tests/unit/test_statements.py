@@ -39,6 +39,14 @@ def test_without_marks_every_write_carries_the_message_ids(
     assert b"= ANY(%(message_ids)s::uuid[])" in statement
 
 
+@pytest.mark.parametrize("name", ["purge_run", "archive_run"])
+def test_a_run_is_purged_by_message_ids_and_only_without_marks(name: str) -> None:
+    statement = compose("outbox", COLUMNS, owned=IDENTIFIED)[name]
+
+    assert b'uuid_send("o"."message_id") = substr(' in statement
+    assert name not in compose("outbox", COLUMNS)
+
+
 def test_a_column_that_the_table_has_is_read_and_another_is_replaced() -> None:
     ours = compose("outbox", COLUMNS)["mark"].decode()
     bare = compose("outbox", set())["mark"].decode()
