@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from django_outbox.events import MeterRead
 from django_outbox.message.record import Record
+from django_outbox.message.retry import RetryPolicy
+from django_outbox.relay.settings import RelaySettings
 
 READING = MeterRead(
     name="a",
@@ -17,6 +21,25 @@ READING = MeterRead(
     oldest_age=300.0,
     receiver_errors=0,
 )
+
+BLOCK: Final = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=0)
+"""Poison blocks its key."""
+
+PARK: Final = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=2)
+"""Poison is parked after its second failure."""
+
+
+def relay_settings(**changes: Any) -> RelaySettings:
+    """Make settings in which the test chooses what it is about."""
+    values: dict[str, Any] = {
+        "page_rows": 100,
+        "page_bytes": 500_000,
+        "delivery_timeout": 5.0,
+        "busy_interval": 0.01,
+        "idle_interval": 0.1,
+        "retry": BLOCK,
+    }
+    return RelaySettings(**(values | changes))
 
 
 def record(
