@@ -14,8 +14,7 @@ from random import Random
 import pytest
 
 from django_outbox.relay.gaps import MAX_GAPS, Gaps
-from django_outbox.relay.ledger.page_reader import PageReader
-from django_outbox.relay.ledger.page_request import PageRequest
+from django_outbox.relay.memory_marks import MemoryMarks
 from tests.fakes.unmarked import InMemoryTransaction, InMemoryUnmarked
 
 
@@ -203,12 +202,12 @@ class Reader:
     def __init__(self, table: InMemoryUnmarked) -> None:
         self.now = 0.0
         self.found: list[tuple[str, int]] = []
-        self._reader = PageReader(table=table, clock=lambda: self.now)
+        self._marks = MemoryMarks(table, clock=lambda: self.now, timeline=table.history)
 
     def read(self, limit: int) -> list[int]:
-        page = self._reader.carry_out(PageRequest(run=1, limit=limit))
-        self.found += [(record.key, record.id) for record in page.records]
-        return [record.id for record in page.records]
+        records = self._marks.mark("me", limit=limit)
+        self.found += [(record.key, record.id) for record in records]
+        return [record.id for record in records]
 
 
 def missed(seed: int) -> tuple[set[tuple[str, int]], Sequence[tuple[str, int]]]:

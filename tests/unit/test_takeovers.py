@@ -1,9 +1,8 @@
-"""When a takeover begins and ends, and that own records go first."""
+"""When a takeover begins and ends."""
 
 from __future__ import annotations
 
 from django_outbox.message.record import Record
-from django_outbox.relay.mpr.inflight import InFlight
 from django_outbox.relay.takeovers import TakeoverChange, Takeovers
 from tests.unit.samples import record
 
@@ -45,34 +44,3 @@ def test_takeovers_end_with_the_leadership() -> None:
     assert {news.origin for news in takeovers.news() if news.has_ended} == {1, 2}
     takeovers.stop()
     assert takeovers.news() == []
-
-
-def test_own_records_go_before_those_of_other_clusters() -> None:
-    flying = InFlight(this_cluster=0)
-    flying.enqueue([foreign(2, "a"), foreign(5, "b"), record(4, "c")])
-    assert flying.of_others == 2
-
-    taken = [*flying.take(3), *flying.take(3)]
-
-    assert [one.id for one in taken] == [4, 2, 5]
-
-
-def test_a_follower_goes_with_the_records_of_its_own_cluster() -> None:
-    flying = InFlight(this_cluster=0)
-    flying.enqueue([foreign(2, "a"), record(4, "a"), foreign(5, "b")])
-    (first,) = flying.take(1)
-    flying.settle([first])
-
-    (follower,) = flying.take(1)
-
-    assert (first.id, follower.id) == (2, 4)
-    assert flying.of_others == 1
-
-
-def test_what_is_forgotten_counts_no_more() -> None:
-    flying = InFlight(this_cluster=0)
-    flying.enqueue([foreign(2, "a"), foreign(5, "a"), foreign(8, "b")])
-
-    flying.drop_queue()
-
-    assert (flying.of_others, flying.queued) == (0, 0)

@@ -1,0 +1,109 @@
+"""A commit that writers tell of makes a dispatcher read at once, and only then."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_outbox.relay.polling import SWEEP_INTERVAL
+
+from .dispatcher_bench import Bench
+from .samples import record
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_commit_reads_at_once_whatever_the_schedule_says(bench: Bench) -> None:
+    bench.step()
+    bench.stash(record(1, "a"))
+    bench.step(after=0.0)
+    assert bench.producers == []
+
+    bench.queue.read_now()
+    bench.step(after=0.0)
+
+    assert bench.sent == [[1]]
+
+
+def test_a_commit_is_one_page_and_the_schedule_goes_on(bench: Bench) -> None:
+    bench.step()
+    bench.queue.read_now()
+    bench.step(after=0.0)
+    bench.stash(record(1, "a"))
+
+    bench.step(after=0.0)
+    assert bench.producers == []
+    bench.step()
+
+    assert bench.sent == [[1]]
+
+
+def test_a_commit_while_a_request_is_out_makes_one_more(bench: Bench) -> None:
+    bench.now += 0.2
+    bench.dispatcher.step()
+    page = bench.reader.carry_out(bench.requests.pop())
+
+    bench.stash(record(1, "a"))
+    bench.queue.read_now()
+    bench.dispatcher.step()
+    assert bench.requests == []
+    bench.queue.put_page(page)
+    bench.step(after=0.0)
+
+    assert bench.sent == [[1]]
+
+
+def test_a_commit_is_not_used_up_by_a_sweep() -> None:
+    bench = Bench(marks_in_table=False)
+    bench.step()
+    bench.now += 2 * SWEEP_INTERVAL
+    bench.schedule.read_at = bench.now + 1.0
+    bench.stash(record(1, "a"))
+    bench.queue.read_now()
+    bench.step(after=0.0)
+
+    assert len(bench.table.sweeps) == 2
+    assert bench.sent == [[1]]
+
+
+def test_a_commit_ends_a_rest(bench: Bench) -> None:
+    bench.step()
+    bench.wakes.clear()
+
+    bench.queue.read_now()
+
+    assert bench.wakes == [bench.now]
+
+
+def test_a_commit_during_a_drain_reads_nothing(bench: Bench) -> None:
+    bench.step()
+    assert bench.leadership.term is not None
+    bench.queue.begin_drain(bench.leadership.term)
+    bench.queue.read_now()
+
+    assert bench.dispatcher.step() == pytest.approx(0.1)
+    assert bench.requests == []
+
+
+def test_a_commit_does_not_shorten_the_pause_after_an_error(bench: Bench) -> None:
+    bench.table.is_away = True
+    bench.step()
+    bench.queue.read_now()
+
+    assert bench.dispatcher.step() > 0.0
+    assert bench.requests == []
+
+
+def test_a_commit_that_finds_no_room_does_not_spin(bench: Bench) -> None:
+    bench.stash(*(record(n, "a") for n in range(1, 200)))
+    for _ in range(20):
+        bench.step()
+    assert not bench.engine.has_room
+    bench.producer.ack()
+    bench.dispatcher.step()
+    bench.queue.read_now()
+
+    assert bench.dispatcher.step() > 0.0
+    assert bench.requests == []

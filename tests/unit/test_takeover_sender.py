@@ -1,0 +1,343 @@
+"""One cluster that relays another's records, on one Kafka, on fakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_outbox.exceptions import KafkaUnavailable
+from django_outbox.kafka import ledger_topic as ledgers
+from django_outbox.message.headers import texts
+from django_outbox.relay.ledger.ledger_sender import Stage
+from django_outbox.relay.ledger.ports import Ledger
+from django_outbox.relay.takeovers import TakeoverChange
+from django_outbox.settings.options import OutboxSettings
+from tests.fakes.transactions import InMemoryTransactions
+
+from .leading import Term
+from .ledger_bench import Cluster, LedgerBench
+
+QUIET = 10.0
+
+ORIGIN = 0
+
+LEDGER_TOPIC = OutboxSettings(CLUSTERS_COUNT=3).ledger_topic_of(ORIGIN)
+
+
+class Site(Cluster):
+    """One of three clusters with a database of its own; they share one Kafka."""
+
+    def __init__(self, origin: Site | None = None, *, number: int = ORIGIN) -> None:
+        super().__init__()
+        self.number = number
+        if origin is not None:
+            self.log, self.transactor = origin.log, origin.transactor
+
+    def transactions(self) -> InMemoryTransactions:
+        options = OutboxSettings(CLUSTERS_COUNT=3, CLUSTER_ID=self.number)
+        return InMemoryTransactions(self.log, self.transactor, options, origin=ORIGIN)
+
+    def write(self, *ids: int, to: tuple[Site, ...] = ()) -> None:
+        """Let the origin's rows be in this database, and in those."""
+        for id in ids:
+            row = self.table.make("t", "k", str(id), record_id=id)
+            self.table.put([row])
+            for other in to:
+                other.table.put([row])
+
+    @property
+    def last(self) -> Ledger:
+        """The last ledger of the origin's records."""
+        last = self.log.of(LEDGER_TOPIC)[-1]
+        return ledgers.decode(texts(last.headers), last.value or b"")
+
+    @property
+    def opened(self) -> int:
+        """How often the origin's transactional id was taken over."""
+        state = self.transactor._states.get("outbox-leader.0")
+        return 0 if state is None else state.epoch + 1
+
+
+class Process(LedgerBench):
+    """A process of one cluster: of the origin, or of one that may take over."""
+
+    def __init__(self, site: Site) -> None:
+        self.news: list[TakeoverChange] = []
+        is_own = site.number == ORIGIN
+        super().__init__(
+            site, is_own=is_own, this_cluster=site.number, clusters=3, quiet=QUIET
+        )
+
+    def round(self) -> float:
+        rest = super().round()
+        self.news += self.engine.takeovers.news()
+        return rest
+
+    @property
+    def told(self) -> list[str]:
+        return ["ended" if news.has_ended else "started" for news in self.news]
+
+
+@pytest.fixture
+def origin() -> Site:
+    return Site()
+
+
+@pytest.fixture
+def other(origin: Site) -> Site:
+    return Site(origin, number=1)
+
+
+@pytest.fixture
+def taker(other: Site) -> Process:
+    return Process(other)
+
+
+def test_nothing_is_opened_while_there_is_nothing_to_take_over(
+    origin: Site, taker: Process
+) -> None:
+    taker.run(60)
+
+    assert origin.opened == 0
+    assert taker.sender.stage is Stage.CLOSED
+    assert taker.told == []
+
+
+def test_it_reads_for_a_twentieth_of_the_time(taker: Process) -> None:
+    """A page takes a tenth of a second here."""
+    taker.run(100)
+
+    assert len(taker.asked) == 5
+
+
+def test_what_is_found_is_relayed_and_purged_here(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    origin.write(3, 6, 9, to=(other,))
+    taker.run()
+
+    assert origin.seen == ["3", "6", "9"]
+    assert other.left == []
+    assert origin.left == [3, 6, 9]
+    assert taker.news[0]._replace(leader_id="") == TakeoverChange(
+        "", ORIGIN, 3, has_ended=False
+    )
+
+
+def test_a_takeover_ends_when_nothing_was_found_for_long(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    origin.write(3, to=(other,))
+    taker.run(80)
+    assert taker.told == ["started"]
+
+    taker.run(80)
+
+    assert taker.told == ["started", "ended"]
+    assert taker.sender.stage is Stage.CLOSED
+    origin.write(6, to=(other,))
+    taker.run()
+    assert origin.seen == ["3", "6"]
+    assert taker.told == ["started", "ended", "started"]
+
+
+def test_a_takeover_lasts_while_something_is_not_purged(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    taker.is_settling = False
+    origin.write(3, to=(other,))
+    taker.run(200)
+    assert taker.sender.stage is Stage.RELAYING
+
+    taker.is_settling = True
+    taker.run()
+
+    assert taker.sender.stage is Stage.CLOSED
+    assert other.left == []
+
+
+def test_an_origin_that_returns_purges_what_was_relayed_and_sends_the_rest(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    """The last ledger lists one row, and its range holds both."""
+    origin.write(3, to=(other,))
+    taker.run()
+    origin.write(6, to=(other,))
+    taker.run()
+    assert [record.id for record in origin.last.records] == [6]
+    origin.write(9)
+    Process(origin).run()
+
+    assert origin.seen == ["3", "6", "9"]
+    assert origin.left == []
+    assert [(r.low, r.high, r.step) for r in origin.last.relayed] == [(3, 9, 3)]
+
+
+def test_rows_that_the_origin_has_sent_are_purged_without_disturbing_it(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    """Its purges have not come here."""
+    Process(origin).run()
+    origin.write(3, 6, to=(other,))
+    sender = Process(origin)
+    sender.run()
+    taker.run()
+
+    assert origin.seen == ["3", "6"]
+    assert other.left == []
+    assert taker.told == []
+    origin.write(9)
+    before = origin.opened
+    sender.run()
+    assert origin.seen == ["3", "6", "9"]
+    assert origin.opened == before
+
+
+def test_many_rows_that_are_sent_are_purged_page_by_page(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    ids = range(3, 100, 3)
+    origin.write(*ids, to=(other,))
+    Process(origin).run(60)
+    taker.run()
+
+    assert other.left == []
+    assert origin.seen == [str(id) for id in ids]
+
+
+def test_of_two_that_take_over_the_second_sends_what_the_first_has_left(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    third = Site(origin, number=2)
+    origin.write(3, 6, to=(other, third))
+    taker.run()
+    origin.write(9, to=(third,))
+    Process(third).run()
+
+    assert origin.seen == ["3", "6", "9"]
+    assert third.left == []
+
+
+def test_whoever_is_fenced_keeps_away_for_a_while(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    origin.write(3, to=(other,))
+    taker.run()
+    returned = Process(origin)
+    returned.run()
+    origin.write(6, to=(other,))
+    before = origin.opened
+    taker.run(90)
+    assert taker.told == ["started", "ended"]
+    assert origin.opened == before
+    returned.run()
+    assert origin.seen == ["3", "6"]
+
+    taker.run()
+
+    # In the ledger by now: nothing had to be opened.
+    assert other.left == []
+    assert origin.opened == before
+
+
+def test_the_history_is_that_of_the_origin(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    origin.write(3)
+    Process(origin).run()
+    history = origin.table.history()
+    other.table.promote(other.table.standby())
+    assert other.table.history() != history
+    origin.write(6, to=(other,))
+    taker.run()
+
+    assert origin.last.history == history
+
+
+def test_a_ledger_of_others_only_is_believed(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    origin.write(3, to=(other,))
+    taker.run()
+    assert origin.last.history == ""
+
+    Process(origin).run()
+
+    assert origin.left == []
+    assert origin.seen == ["3"]
+
+
+def test_after_a_failover_of_the_origin_what_was_relayed_is_void(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    origin.write(3)
+    standby = origin.table.standby()
+    Process(origin).run()
+    origin.table.promote(standby)
+    Process(origin).run()
+
+    assert origin.seen == ["3", "3"]
+
+
+def test_a_page_that_fails_is_read_again(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    other.table.is_down = True
+    taker.run()
+    other.table.is_down = False
+    origin.write(3, to=(other,))
+    taker.run(60)
+
+    assert origin.seen == ["3"]
+    assert taker.leadership.resigned == ""
+
+
+def test_a_ledger_that_cannot_be_read_is_read_later(
+    origin: Site, other: Site, taker: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin.write(3, to=(other,))
+    with monkeypatch.context() as patch:
+        patch.setattr(taker.transactions, "read", _unavailable)
+        taker.run()
+    assert origin.opened == 0
+
+    taker.run()
+
+    assert origin.seen == ["3"]
+
+
+def test_the_end_of_a_term_ends_its_takeover(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    origin.write(3, to=(other,))
+    taker.run()
+    taker.leadership.term = None
+    taker.run()
+    assert taker.told == ["started", "ended"]
+    assert taker.sender.stage is Stage.CLOSED
+
+    taker.leadership.term = Term(leader_id="id-2", acquired_at=taker.now)
+    before = origin.opened
+    taker.run()
+    assert origin.opened == before
+
+
+def test_a_drain_waits_for_what_was_relayed(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    taker.is_settling = False
+    origin.write(3, to=(other,))
+    taker.run()
+    assert taker.leadership.term is not None
+    taker.queue.begin_drain(taker.leadership.term)
+    taker.run()
+    assert not taker.queue.is_drained
+
+    taker.is_settling = True
+    taker.run()
+
+    assert taker.queue.is_drained
+    assert other.left == []
+
+
+def _unavailable() -> Ledger | None:
+    raise KafkaUnavailable
