@@ -7,20 +7,23 @@ goes through the adapter that `producer()` gives.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Message
 
 from django_outbox.exceptions import DeliveryFailed
 from django_outbox.kafka.producer import KafkaProducer
 from django_outbox.message.record import Record
-from django_outbox.relay.ports import Producer
+from django_outbox.relay.batch import Accepted, Batch
+from django_outbox.relay.ports import Outcome, Producer
 from django_outbox.settings.options import OutboxSettings
 from tests.fakes.producer import InMemoryLog, InMemoryProducer, InMemoryTopic, named
 from tests.services import Topics
 from tests.waiting import eventually
 
-NOWHERE = "127.0.0.1:1"
+NOWHERE: Final = "127.0.0.1:1"
+LEADER: Final = "11111111-1111-4111-8111-111111111111"
 
 
 class Read(NamedTuple):
@@ -34,18 +37,35 @@ class Read(NamedTuple):
 
 
 class Reports(list[tuple[int, DeliveryFailed | None]]):
-    """Collects what `settled` is told: the record's id and the error."""
+    """Collects what became of records: the id of each, and why it was refused."""
 
-    def __call__(self, record: Record, error: DeliveryFailed | None) -> None:
-        self.append((record.id, error))
+    def send(
+        self, producer: Producer, *records: Record, apart: bool = False
+    ) -> Accepted:
+        """Produce a batch; what is not accepted of it has no report."""
+        batch = Batch(
+            records=records, taken_at=0.0, is_apart=apart, proves_keys=not apart
+        )
+        accepted = producer.produce(batch, LEADER)
+        batch.records = records[: accepted.queued]
+        return accepted
 
     def wait(self, producer: Producer, count: int) -> None:
         """Poll until there are so many reports."""
         eventually(
             lambda: len(self) >= count,
             what=lambda: f"{len(self)} reports of {count}",
-            meanwhile=lambda: producer.poll(0.05),
+            meanwhile=lambda: self.take(producer.poll(0.05)),
         )
+
+    def take(self, outcomes: Sequence[Outcome]) -> None:
+        """Note the outcome of each record of these batches."""
+        for batch, faults in outcomes:
+            errors = {fault.record.id: fault.error for fault in faults}
+            assert len(errors) == len(faults), "a record has one fault"
+            ids = [record.id for record in batch.records]
+            assert errors.keys() <= set(ids), "a fault is of a record of the batch"
+            self.extend((number, errors.get(number)) for number in ids)
 
 
 class MemoryCluster:

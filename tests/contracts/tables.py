@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -18,9 +18,10 @@ from django_outbox.message.record import Backlog
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.relay.ports import Outbox
-from tests.fakes.outbox import InMemoryOutbox
+from tests.fakes.outbox import InMemoryOutbox, InMemoryTable
 
 Header = tuple[str, str | None]
+FakeT = TypeVar("FakeT", bound=InMemoryTable)
 
 PAGE_BYTES = 1000
 """Of the values of one page."""
@@ -34,17 +35,14 @@ class Adapter(Outbox, Protocol):
     def close(self) -> None: ...
 
 
-class MemoryTable:
-    """The fake."""
+class MemoryRows(Generic[FakeT]):
+    """How a test writes into a table in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, fake: type[FakeT]) -> None:
         self._now = 1_800_000_000.0
-        self._table = InMemoryOutbox(
+        self._table = fake(
             has_archive=True, page_bytes=PAGE_BYTES, clock=lambda: self._now
         )
-
-    def open(self) -> Adapter:
-        return self._table
 
     def insert(
         self,
@@ -97,6 +95,16 @@ class MemoryTable:
         self._table.is_down = False
 
     def close(self) -> None: ...
+
+
+class MemoryTable(MemoryRows[InMemoryOutbox]):
+    """The fake."""
+
+    def __init__(self) -> None:
+        super().__init__(InMemoryOutbox)
+
+    def open(self) -> Adapter:
+        return self._table
 
 
 class PostgresTable:

@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from django_outbox.exceptions import ProducerQueueFull, RecordPoisoned
+from django_outbox.exceptions import ProducerBroken, RecordPoisoned
 from django_outbox.message.record import Record
 
 from .clusters import Cluster, KafkaCluster, MemoryCluster, Reports
-
-LEADER = "11111111-1111-4111-8111-111111111111"
 
 
 @pytest.fixture(params=["memory", "kafka"])
@@ -50,7 +48,7 @@ def test_a_record_settles_without_error_when_it_is_in_the_log(
 ) -> None:
     topic, producer = cluster.create(), cluster.producer()
 
-    producer.produce(make(topic, key="clé", value="Wert ☂"), LEADER, reports)
+    reports.send(producer, make(topic, key="clé", value="Wert ☂"))
     reports.wait(producer, 1)
 
     assert reports == [(1, None)]
@@ -63,11 +61,12 @@ def test_a_record_settles_without_error_when_it_is_in_the_log(
 def test_a_record_settles_inside_poll_only(cluster: Cluster, reports: Reports) -> None:
     topic, producer = cluster.create(), cluster.producer()
 
-    producer.produce(make(topic), LEADER, reports)
+    reports.send(producer, make(topic))
     cluster.wait_for_arrival(topic)
 
-    assert reports == []
+    assert producer.unreported == 1
     reports.wait(producer, 1)
+    assert producer.unreported == 0
 
 
 def test_headers_are_the_users_then_ours_in_the_contracts_order(
@@ -76,7 +75,7 @@ def test_headers_are_the_users_then_ours_in_the_contracts_order(
     topic, producer = cluster.create(), cluster.producer(SOURCE="shop")
     record = make(topic, 7, header_keys=["b", "a", "b"], header_values=["1", None, "ü"])
 
-    producer.produce(record, LEADER, reports)
+    reports.send(producer, record)
     reports.wait(producer, 1)
 
     (message,) = cluster.read(topic, 1)
@@ -96,7 +95,7 @@ def test_the_leader_id_is_the_last_header_when_it_is_wanted(
 ) -> None:
     topic, producer = cluster.create(), cluster.producer(LEADER_HEADER=True)
 
-    producer.produce(make(topic), LEADER, reports)
+    reports.send(producer, make(topic))
     reports.wait(producer, 1)
 
     (message,) = cluster.read(topic, 1)
@@ -114,7 +113,7 @@ def test_a_value_is_sent_as_it_was_written(
 ) -> None:
     topic, producer = cluster.create(), cluster.producer()
 
-    producer.produce(make(topic, value=value), LEADER, reports)
+    reports.send(producer, make(topic, value=value))
     reports.wait(producer, 1)
 
     (message,) = cluster.read(topic, 1)
@@ -126,8 +125,7 @@ def test_a_record_goes_to_the_partition_that_its_writer_chose(
 ) -> None:
     topic, producer = cluster.create(partitions=4), cluster.producer()
 
-    for number in (3, 0, 2):
-        producer.produce(make(topic, number, partition=number), LEADER, reports)
+    reports.send(producer, *(make(topic, n, partition=n) for n in (3, 0, 2)))
     reports.wait(producer, 3)
 
     messages = cluster.read(topic, 3)
@@ -139,13 +137,18 @@ def test_records_of_one_key_share_a_partition_and_keep_their_order(
 ) -> None:
     topic, producer = cluster.create(partitions=4), cluster.producer()
 
-    for number, value in enumerate(["one", "two", "three"], start=1):
-        producer.produce(make(topic, number, value=value), LEADER, reports)
-        reports.wait(producer, number)
+    values = ["one", "two", "three", "four"]
+    records = [make(topic, n, value=value) for n, value in enumerate(values)]
 
-    messages = cluster.read(topic, 3)
+    reports.send(producer, *records[:3])
+    reports.send(producer, records[3])
+    reports.wait(producer, 4)
+
+    messages = cluster.read(topic, 4)
     assert len({message.partition for message in messages}) == 1
-    assert [message.value for message in messages] == [b"one", b"two", b"three"]
+    assert [message.value for message in messages] == [
+        value.encode() for value in values
+    ]
 
 
 def test_a_large_record_is_poison_for_certain_only_when_it_travels_alone(
@@ -154,9 +157,9 @@ def test_a_large_record_is_poison_for_certain_only_when_it_travels_alone(
     topic = cluster.create(max_message_bytes=2000)
     producer = cluster.producer(MAX_IN_FLIGHT_PER_KEY=1)
 
-    producer.produce(make(topic, 1, value="x" * 3000), LEADER, reports)
+    reports.send(producer, make(topic, 1, value="x" * 3000))
     reports.wait(producer, 1)
-    producer.produce(make(topic, 2, value="x" * 3000), LEADER, reports, alone=True)
+    reports.send(producer, make(topic, 2, value="x" * 3000), apart=True)
     reports.wait(producer, 2)
 
     (_, in_batch), (_, alone) = reports
@@ -180,13 +183,11 @@ def test_neighbours_that_fail_with_a_large_record_arrive_when_they_travel_alone(
         make(topic, 3, key="c"),
     ]
 
-    for record in records:
-        producer.produce(record, LEADER, reports)
+    reports.send(producer, *records)
     reports.wait(producer, 3)
     together = dict(reports)
     reports.clear()
-    for record in records:
-        producer.produce(record, LEADER, reports, alone=True)
+    reports.send(producer, *records, apart=True)
     reports.wait(producer, 3)
 
     for error in together.values():
@@ -200,6 +201,93 @@ def test_neighbours_that_fail_with_a_large_record_arrive_when_they_travel_alone(
     assert {message.key for message in cluster.read(topic, 2)} == {b"a", b"c"}
 
 
+def test_a_refused_record_of_a_batch_is_found_among_others(
+    cluster: Cluster, reports: Reports
+) -> None:
+    topic, other = cluster.create(max_message_bytes=2000), cluster.create()
+    large = "x" * 3000
+    records = [
+        make(other, 1, key="k", value=large),
+        make(topic, 2, key="k", value=large[:1000]),
+        make(topic, 3, key="k", value=large),
+        make(topic, 4, key="l", value=None),
+        make(topic, 5, key="l", value=b""),
+    ]
+    producer = cluster.producer()
+
+    reports.send(producer, *records, apart=True)
+    reports.wait(producer, 5)
+
+    assert [number for number, error in reports if error] == [3]
+    assert len(cluster.read(topic, 3)) == 3
+
+
+def test_of_two_equal_messages_the_later_one_is_the_refused_one(
+    cluster: Cluster, reports: Reports
+) -> None:
+    """The order of a partition tells them apart: their headers differ here."""
+    topic, producer = cluster.create(max_message_bytes=2000), cluster.producer()
+    large = make(topic, 2, header_keys=["a"], header_values=["x" * 3000])
+
+    reports.send(producer, make(topic, 1), large, apart=True)
+    reports.wait(producer, 2)
+
+    assert [number for number, error in reports if error] == [2]
+
+
+@pytest.mark.parametrize("partitions", [(0, 7), (7, 0)])
+def test_of_two_equal_messages_their_partitions_tell_which_is_refused(
+    cluster: Cluster, reports: Reports, partitions: tuple[int, int]
+) -> None:
+    topic, producer = cluster.create(partitions=2), cluster.producer()
+
+    reports.send(producer, *(make(topic, n, partition=n) for n in partitions))
+    reports.wait(producer, 2)
+
+    assert [number for number, error in reports if error] == [7]
+
+
+def test_nothing_goes_out_behind_a_refusal(cluster: Cluster, reports: Reports) -> None:
+    topic, producer = cluster.create(max_message_bytes=2000), cluster.producer()
+    reports.send(producer, make(topic, 1))
+    reports.wait(producer, 1)
+
+    reports.send(producer, make(topic, 2, value="x" * 3000), make(topic, 3))
+    reports.send(producer, make(topic, 4))
+    reports.wait(producer, 4)
+
+    outcomes = dict(reports)
+    refusal = outcomes[2]
+    assert isinstance(refusal, RecordPoisoned)
+    assert not refusal.is_certain
+    assert outcomes[3] is not None
+    assert outcomes[4] is not None
+    count, error = reports.send(producer, make(topic, 5))
+    assert count == 0
+    assert isinstance(error, ProducerBroken)
+    assert len(cluster.read(topic, 1)) == 1
+
+
+def test_a_topic_is_proven_when_each_partition_has_acknowledged_a_record(
+    cluster: Cluster, reports: Reports
+) -> None:
+    topic, other = cluster.create(partitions=2), cluster.create(partitions=2)
+    producer = cluster.producer()
+
+    reports.send(producer, make(topic, 1, partition=1), make(topic, 2, partition=1))
+    reports.send(producer, make(other, 3, partition=0))
+    reports.wait(producer, 3)
+    assert producer.proven_topics == set()
+
+    reports.send(producer, make(topic, 4, partition=0))
+    reports.wait(producer, 4)
+    assert producer.proven_topics == {topic}
+
+    reports.send(producer, make(other, 5, partition=1), apart=True)
+    reports.wait(producer, 5)
+    assert producer.proven_topics == {topic}, "another client has sent it"
+
+
 def test_a_record_for_a_partition_that_does_not_exist_is_poison(
     cluster: Cluster, reports: Reports
 ) -> None:
@@ -207,12 +295,11 @@ def test_a_record_for_a_partition_that_does_not_exist_is_poison(
     record = make(topic, 2, partition=2)
 
     # Found at once when the topic is known, else in the report.
-    producer.produce(make(topic, 1), LEADER, reports)
+    reports.send(producer, make(topic, 1))
     reports.wait(producer, 1)
-    try:
-        producer.produce(record, LEADER, reports)
-    except RecordPoisoned as refusal:
-        reports(record, refusal)
+    accepted = reports.send(producer, record)
+    if accepted.error is not None:
+        reports.append((record.id, accepted.error))
     reports.wait(producer, 2)
 
     _, error = reports[1]
@@ -226,7 +313,7 @@ def test_a_record_for_a_topic_that_does_not_exist_is_poison(
 ) -> None:
     producer = cluster.producer_without_auto_create()
 
-    producer.produce(make("no-such-topic"), LEADER, reports)
+    reports.send(producer, make("no-such-topic"))
     reports.wait(producer, 1)
 
     ((_, error),) = reports
@@ -241,12 +328,14 @@ def test_a_record_for_a_topic_that_does_not_exist_is_poison(
 def test_a_topic_that_no_message_may_name_is_refused_unsent(
     cluster: Cluster, reports: Reports, topic: str
 ) -> None:
-    with pytest.raises(RecordPoisoned) as caught:
-        cluster.producer().produce(make(topic), LEADER, reports)
+    producer = cluster.producer()
 
-    assert caught.value.code == "INVALID_TOPIC"
-    assert caught.value.is_certain
-    assert reports == []
+    count, error = reports.send(producer, make(topic))
+
+    assert count == producer.unreported == 0
+    assert isinstance(error, RecordPoisoned)
+    assert error.code == "INVALID_TOPIC"
+    assert error.is_certain
 
 
 @pytest.mark.parametrize(
@@ -264,26 +353,43 @@ def test_a_topic_that_no_message_may_name_is_refused_unsent(
 def test_headers_that_may_not_be_sent_are_refused_unsent(
     cluster: Cluster, reports: Reports, names: object, values: object, code: str
 ) -> None:
+    producer = cluster.producer()
     record = make("t", header_keys=names, header_values=values)
 
-    with pytest.raises(RecordPoisoned) as caught:
-        cluster.producer().produce(record, LEADER, reports)
+    count, error = reports.send(producer, record)
 
-    assert caught.value.code == code
-    assert reports == []
+    assert count == producer.unreported == 0
+    assert isinstance(error, RecordPoisoned)
+    assert error.code == code
 
 
-def test_a_full_queue_refuses_the_record_and_keeps_the_others(
+def test_a_batch_is_queued_up_to_the_record_that_is_refused_unsent(
+    cluster: Cluster, reports: Reports
+) -> None:
+    topic, producer = cluster.create(), cluster.producer()
+    wrong = make(topic, 3, header_keys=["outbox-id"], header_values=["1"])
+
+    count, error = reports.send(
+        producer, make(topic, 1), make(topic, 2), wrong, make(topic, 4)
+    )
+    reports.wait(producer, 2)
+
+    assert count == 2
+    assert isinstance(error, RecordPoisoned)
+    assert reports == [(1, None), (2, None)]
+    assert len(cluster.read(topic, 2)) == 2
+
+
+def test_a_full_queue_accepts_a_part_and_keeps_it(
     cluster: Cluster, reports: Reports
 ) -> None:
     producer = cluster.producer_out_of_reach(max_queued=2)
-    producer.produce(make("t", 1), LEADER, reports)
-    producer.produce(make("t", 2), LEADER, reports)
 
-    with pytest.raises(ProducerQueueFull):
-        producer.produce(make("t", 3), LEADER, reports)
+    assert reports.send(producer, *(make("t", n) for n in (1, 2, 3, 4))) == (2, None)
+    assert reports.send(producer, make("t", 3)) == (0, None)
+    assert producer.unreported == 2
 
-    producer.purge()
+    reports.take(producer.purge())
     assert sorted(number for number, _ in reports) == [1, 2]
     producer.close()
 
@@ -292,11 +398,12 @@ def test_purge_settles_all_that_is_queued_as_failed(
     cluster: Cluster, reports: Reports
 ) -> None:
     producer = cluster.producer_out_of_reach(max_queued=100)
-    for number in range(1, 51):
-        producer.produce(make("t", number), LEADER, reports, alone=number % 2 == 0)
+    reports.send(producer, *(make("t", number) for number in range(1, 31)))
+    reports.send(producer, *(make("t", number) for number in range(31, 51)), apart=True)
 
-    producer.purge()
+    reports.take(producer.purge())
 
+    assert producer.unreported == 0
     assert sorted(number for number, _ in reports) == list(range(1, 51))
     assert {error.code for _, error in reports if error} == {"_PURGE_QUEUE"}
     assert all(error for _, error in reports)
@@ -306,9 +413,9 @@ def test_purge_settles_all_that_is_queued_as_failed(
 
 def test_a_producer_works_after_a_purge(cluster: Cluster, reports: Reports) -> None:
     topic, producer = cluster.create(), cluster.producer()
-    producer.purge()
+    assert list(producer.purge()) == []
 
-    producer.produce(make(topic), LEADER, reports)
+    reports.send(producer, make(topic))
     reports.wait(producer, 1)
 
     assert reports == [(1, None)]
@@ -320,7 +427,7 @@ def test_close_is_safe_unused_and_twice(cluster: Cluster) -> None:
     producer.close()
     producer.close()
 
-    assert producer.poll(0) == 0
+    assert list(producer.poll(0)) == []
 
 
 def test_an_error_shows_neither_key_nor_value(
@@ -329,7 +436,7 @@ def test_an_error_shows_neither_key_nor_value(
     topic, producer = cluster.create(max_message_bytes=2000), cluster.producer()
 
     record = make(topic, key="secret-key", value="secret-value" * 300)
-    producer.produce(record, LEADER, reports)
+    reports.send(producer, record)
     reports.wait(producer, 1)
 
     ((_, error),) = reports

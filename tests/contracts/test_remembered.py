@@ -13,7 +13,6 @@ from django_outbox.relay.memory_marks import MemoryMarks
 from .unmarked import MemoryUnmarked, PostgresUnmarked
 
 ME = "11111111-1111-4111-8111-111111111111"
-NEXT = "22222222-2222-4222-8222-222222222222"
 
 Unmarked = MemoryUnmarked | PostgresUnmarked
 
@@ -44,14 +43,14 @@ class Marks:
         self._marks = MemoryMarks(
             adapter, clock=lambda: self.now, timeline=adapter.history
         )
+        self.begin = self._marks.begin
         self.reset = self._marks.reset
+        self.timeline = self._marks.timeline
 
-    def ids(
-        self, leader_id: str = ME, *, limit: int = 10, sweep: Sweep | None = None
-    ) -> list[int]:
+    def ids(self, *, limit: int = 10, sweep: Sweep | None = None) -> list[int]:
         """Mark; a second later than the last time, so that writers are asked for."""
         self.now += 1.0
-        records = self._marks.mark(leader_id, limit=limit, sweep=sweep)
+        records = self._marks.mark(ME, limit=limit, sweep=sweep)
         return [record.id for record in records]
 
 
@@ -64,12 +63,25 @@ def test_a_row_is_marked_once_from_the_head_in_id_order(table: Unmarked) -> None
     assert marks.ids() == []
 
 
-def test_a_new_leader_id_marks_all_again(table: Unmarked) -> None:
-    a, b = table.insert(), table.insert()
+def test_what_begins_again_marks_all_again(table: Unmarked) -> None:
+    a, b = table.insert("x"), table.insert("y")
     marks = Marks(table)
     marks.ids()
+    marks.reset(ME, [KeyToRead(("t", "x"), a)])
 
-    assert marks.ids(NEXT) == [a, b]
+    marks.begin()
+
+    assert marks.ids() == [a, b]
+    assert marks.ids() == []
+
+
+def test_the_timeline_stays_the_same_when_marks_begin_again(table: Unmarked) -> None:
+    marks = Marks(table)
+    timeline = marks.timeline()
+    marks.begin()
+
+    assert timeline
+    assert marks.timeline() == timeline
 
 
 def test_a_row_that_commits_behind_marked_ones_is_found(table: Unmarked) -> None:
@@ -179,7 +191,7 @@ def test_a_long_transaction_keeps_its_place_beside_a_thousand_rollbacks(
     assert marks.ids() == [first, second]
 
 
-def test_after_a_failover_a_new_leader_id_begins_at_the_head() -> None:
+def test_after_a_failover_nothing_is_read_until_marks_begin_again() -> None:
     """In memory: its pooler goes on with the same connection."""
     table = MemoryUnmarked()
     marks = Marks(table)
@@ -195,4 +207,20 @@ def test_after_a_failover_a_new_leader_id_begins_at_the_head() -> None:
         with pytest.raises(DatabaseUnavailable):
             marks.ids()
 
-    assert marks.ids(NEXT) == [first, *again]
+    marks.begin()
+    assert marks.ids() == [first, *again]
+
+
+def test_a_timeline_that_was_named_is_that_of_the_pages_after_it() -> None:
+    """A leader asks for it first, and a failover may come before its first page."""
+    table = MemoryUnmarked()
+    marks = Marks(table)
+    table.insert()
+    named = marks.timeline()
+    table._table.promote(table._table.standby())
+
+    with pytest.raises(DatabaseUnavailable):
+        marks.ids()
+    marks.begin()
+    assert marks.timeline() != named
+    assert len(marks.ids()) == 1

@@ -11,8 +11,9 @@ import pytest
 from django_outbox.exceptions import KafkaError, ProducerBroken, RecordPoisoned
 from django_outbox.kafka.ledger_topic import encode
 from django_outbox.message.record import Record
+from django_outbox.relay.batch import Fault
 from django_outbox.relay.ledger.committed_ids import IdRange
-from django_outbox.relay.ledger.ports import Fault, Ledger, Transactions
+from django_outbox.relay.ledger.ports import Ledger, Transactions
 from tests.unit.samples import record
 from tests.waiting import eventually
 

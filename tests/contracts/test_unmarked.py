@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -47,9 +47,10 @@ def paged(
     outbox: Adapter,
     position: int = 0,
     *gaps: tuple[int, int],
+    keys: Sequence[KeyToRead] = (),
     limit: int = 10,
 ) -> list[int]:
-    return ids(outbox.page(position, gaps, limit=limit))
+    return ids(outbox.page(position, gaps, keys, limit=limit))
 
 
 def test_a_page_shows_what_lies_behind_the_position_in_id_order(
@@ -113,7 +114,7 @@ def test_a_page_ends_where_its_values_fill_it(table: Unmarked) -> None:
     assert paged(outbox, b) == [c]
     assert paged(outbox, c) == [d]
     assert paged(outbox, d, (a, b), (c, c)) == [a, b]
-    assert ids(outbox.rows_of_keys([KeyToRead(("t", "x"), b)], d, limit=10)) == [b, c]
+    assert paged(outbox, d, keys=[KeyToRead(("t", "x"), b)]) == [b, c]
     assert ids(outbox.sweep(d, Sweep({a}, ()), limit=10)) == [b, c]
 
 
@@ -126,7 +127,7 @@ def test_headers_fill_a_page_as_values_do(table: Unmarked) -> None:
     assert paged(outbox) == [a, b]
     assert paged(outbox, b) == [c]
     assert paged(outbox, c, (a, c)) == [a, b]
-    assert ids(outbox.rows_of_keys([KeyToRead(("t", "x"), a)], c, limit=10)) == [a, b]
+    assert paged(outbox, c, keys=[KeyToRead(("t", "x"), a)]) == [a, b]
     assert ids(outbox.sweep(c, Sweep((), ()), limit=10)) == [a, b]
 
 
@@ -218,18 +219,30 @@ def test_a_sweep_finds_an_id_that_was_set_by_hand(table: Unmarked) -> None:
     assert ids(outbox.sweep(last, Sweep((last,), ()), limit=10)) == [-7]
 
 
-def test_lanes_are_read_each_from_its_id_on(table: Unmarked) -> None:
+def test_a_page_shows_held_keys_again_from_the_lowest_id_on(table: Unmarked) -> None:
     a, b, c, d, e = (table.insert(key) for key in "xyxyx")
     other = table.insert("x", topic="u")
     outbox = table.open()
     x, y = ("t", "x"), ("t", "y")
 
-    assert ids(outbox.rows_of_keys([KeyToRead(x, a)], other, limit=9)) == [a, c, e]
-    assert ids(
-        outbox.rows_of_keys([KeyToRead(x, c), KeyToRead(y, b)], other, limit=2)
-    ) == [b, c]
-    assert ids(outbox.rows_of_keys([KeyToRead(x, a)], d, limit=9)) == [a, c]
-    assert ids(outbox.rows_of_keys([KeyToRead(("u", "y"), 1)], other, limit=9)) == []
+    def shown(*keys: KeyToRead, position: int = other, limit: int = 10) -> object:
+        return paged(outbox, position, keys=keys, limit=limit)
+
+    assert shown(KeyToRead(x, a)) == [a, c, e]
+    assert shown(KeyToRead(x, c), KeyToRead(y, b), limit=2) == [b, c]
+    assert shown(KeyToRead(("u", "y"), 1)) == []
+    # With what lies behind the position, which counts for the limit, too.
+    assert shown(KeyToRead(x, a), position=d) == [a, c, e, other]
+    assert shown(KeyToRead(x, a), position=d, limit=3) == [a, c, e]
+
+
+def test_a_row_of_a_held_key_in_a_gap_may_come_twice(table: Unmarked) -> None:
+    a, b, c = (table.insert(key) for key in "xyx")
+    outbox = table.open()
+
+    shown = paged(outbox, c, (a, b), keys=[KeyToRead(("t", "x"), a)])
+
+    assert list(dict.fromkeys(shown)) == [a, b, c]
 
 
 def test_a_purge_needs_no_mark(table: Unmarked) -> None:

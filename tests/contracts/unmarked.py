@@ -17,13 +17,15 @@ from django_outbox.postgres.unmarked_table import UnmarkedOutbox
 from django_outbox.relay.ports import SettledTable, UnmarkedTable
 from tests.fakes.unmarked import InMemoryTransaction, InMemoryUnmarked
 
-from .tables import PAGE_BYTES, MemoryTable, PostgresTable
+from .tables import PAGE_BYTES, MemoryRows, PostgresTable
 
 
 class Adapter(UnmarkedTable, SettledTable, Protocol):
     """All ports of such a table."""
 
     def backlog(self) -> Backlog: ...
+
+    def history(self) -> str: ...
 
     def ping(self) -> None: ...
 
@@ -42,16 +44,13 @@ class Writer(Protocol):
     def rollback(self) -> None: ...
 
 
-class MemoryUnmarked(MemoryTable):
+class MemoryUnmarked(MemoryRows[InMemoryUnmarked]):
     """The fake."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._table: InMemoryUnmarked = InMemoryUnmarked(
-            has_archive=True, page_bytes=PAGE_BYTES, clock=lambda: self._now
-        )
+        super().__init__(InMemoryUnmarked)
 
-    def open(self) -> Adapter:  # type: ignore[override]
+    def open(self) -> Adapter:
         return self._table
 
     def begin(self) -> Writer:

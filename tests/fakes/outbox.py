@@ -1,8 +1,8 @@
 """
-An outbox table in memory, behind the relay's ports `Outbox` and `Gauge`.
+An outbox table in memory, behind the relay's ports `SettledTable` and `Gauge`.
 
-It passes the scenarios that the real table passes (`tests/contracts`), so tests
-of the relay need no PostgreSQL.
+With marks in it, it is an `Outbox`. It passes the scenarios that the real table
+passes (`tests/contracts`), so tests of the relay need no PostgreSQL.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Row:
     last_error: str = ""
 
 
-class InMemoryOutbox:
+class InMemoryTable:
     """
     A table that any number of leaders and threads may share.
 
@@ -142,17 +142,6 @@ class InMemoryOutbox:
 
     # The leader.
 
-    def mark(
-        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
-    ) -> list[Record]:
-        with self._reached():
-            rows = (row for _, row in sorted(self._rows.items()))
-            free = (row for row in rows if row.leader_id != leader_id)
-            records = self._fitting(row.record for row in islice(free, limit))
-            for record in records:
-                self._rows[record.id].leader_id = leader_id
-            return records
-
     def _fitting(self, records: Iterable[Record]) -> list[Record]:
         """Return the first records, up to the size of a page."""
         found, room = list(records), self._page_bytes
@@ -165,18 +154,6 @@ class InMemoryOutbox:
             page.append(record)
             room -= size_of([record])
         return page
-
-    def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
-        wanted, lows = {key for key, _ in keys}, {low for _, low in keys}
-        with self._reached():
-            rows = [
-                row
-                for row in self._rows.values()
-                if row.leader_id == leader_id
-                and (row.record.ordering_key in wanted or row.record.id in lows)
-            ]
-            for row in rows:
-                row.leader_id = None
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         with self._reached():
@@ -257,6 +234,40 @@ class InMemoryOutbox:
         """Return the rows of these records that the leader may write."""
         rows = (self._rows.get(record.id) for record in records)
         return [row for row in rows if row and row.leader_id == leader_id]
+
+
+class InMemoryOutbox(InMemoryTable):
+    """The same with the marks of leaders in it."""
+
+    def begin(self) -> None:
+        """Do nothing: the marks of a leader id are in the table."""
+
+    def timeline(self) -> str:
+        """Name no timeline: a row that is there again has no mark."""
+        return ""
+
+    def mark(
+        self, leader_id: str, *, limit: int, sweep: Sweep | None = None
+    ) -> list[Record]:
+        with self._reached():
+            rows = (row for _, row in sorted(self._rows.items()))
+            free = (row for row in rows if row.leader_id != leader_id)
+            records = self._fitting(row.record for row in islice(free, limit))
+            for record in records:
+                self._rows[record.id].leader_id = leader_id
+            return records
+
+    def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
+        wanted, lows = {key for key, _ in keys}, {low for _, low in keys}
+        with self._reached():
+            rows = [
+                row
+                for row in self._rows.values()
+                if row.leader_id == leader_id
+                and (row.record.ordering_key in wanted or row.record.id in lows)
+            ]
+            for row in rows:
+                row.leader_id = None
 
 
 def _tried_again(record: Record) -> Record:

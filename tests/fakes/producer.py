@@ -3,20 +3,23 @@ A Kafka in memory, behind the relay's port `Producer`.
 
 `InMemoryLog` is the cluster, `InMemoryProducer` one client of it. It passes
 the scenarios that the real producer passes (`tests/contracts`): what is
-produced waits until `poll()`, and a batch that is too large fails as a whole.
+produced waits until `poll()`, a request that is too large fails as a whole, and
+a pipelined client sends nothing behind it.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import defaultdict, deque
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from django_outbox.exceptions import DeliveryFailed, ProducerQueueFull, RecordPoisoned
+from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.message.headers import Envelope, Headers
 from django_outbox.message.record import Record
-from django_outbox.relay.ports import Report
+from django_outbox.relay.batch import Accepted, Batch, Fault
+from django_outbox.relay.ports import Outcome
 from django_outbox.settings.options import SHARED_NAME, OutboxSettings
 
 
@@ -108,58 +111,101 @@ class InMemoryProducer:
         *,
         max_queued: int = 100_000,
     ) -> None:
+        self.proven_topics: set[str] = set()
         self._log = log
-        self._envelope = Envelope(named(options or OutboxSettings()))
+        options = named(options or OutboxSettings())
+        self._envelope = Envelope(options)
+        self._is_pipelined = options.is_pipelined
         self._max_queued = max_queued
-        self._queue: deque[Queued] = deque()
+        self._queue: deque[tuple[Queued, Sent]] = deque()
+        self._sent: list[Sent] = []
+        self._places: defaultdict[str, set[int]] = defaultdict(set)
+        self._fault: ProducerBroken | None = None
 
-    def produce(
-        self, record: Record, leader_id: str, settled: Report, *, alone: bool = False
-    ) -> None:
-        headers = self._envelope.headers(record, leader_id)
-        if len(self._queue) >= self._max_queued:
-            raise ProducerQueueFull
-        self._queue.append(Queued(record, headers, settled, alone))
+    @property
+    def unreported(self) -> int:
+        return len(self._queue)
 
-    def poll(self, timeout: float) -> int:
+    def produce(self, batch: Batch, leader_id: str) -> Accepted:
+        sent = Sent(batch)
+        for record in batch.records:
+            try:
+                headers = self._envelope.headers(record, leader_id)
+                if self._fault is not None and not batch.is_apart:
+                    raise self._fault
+            except DeliveryFailed as error:
+                return Accepted(sent.left, error)
+            if len(self._queue) >= self._max_queued:
+                return Accepted(sent.left)
+            if not sent.left:
+                self._sent.append(sent)
+            sent.left += 1
+            self._queue.append((Queued(record, headers), sent))
+        return Accepted(sent.left)
+
+    def poll(self, timeout: float) -> Sequence[Outcome]:
         if self._log.is_down:
-            return 0
-        batches: defaultdict[tuple[object, ...], list[Queued]] = defaultdict(list)
-        count = len(self._queue)
+            return []
+        requests: defaultdict[tuple[object, ...], list[tuple[Queued, Sent]]]
+        requests = defaultdict(list)
         while self._queue:
-            queued = self._queue.popleft()
-            topic = self._log.topic(queued.record.topic)
-            partition = partition_of(queued.record, topic)
+            queued, sent = self._queue.popleft()
+            record = queued.record
+            topic = self._log.topic(record.topic)
+            partition = partition_of(record, topic)
             if topic is None:
-                queued.fail("UNKNOWN_TOPIC_OR_PART")
+                sent.fail(record, refusal("UNKNOWN_TOPIC_OR_PART"))
             elif partition >= topic.partitions:
-                queued.fail("_UNKNOWN_PARTITION")
+                sent.fail(record, refusal("_UNKNOWN_PARTITION"))
             else:
-                single = queued.record.id if queued.alone else None
-                batches[queued.record.topic, partition, single].append(queued)
-        for batch in batches.values():
-            self._send(batch)
-        return count
+                single = record.id if sent.batch.is_apart else None
+                requests[record.topic, partition, single].append((queued, sent))
+        for request in requests.values():
+            self._send(request)
+        return self._ended()
 
-    def purge(self) -> None:
+    def purge(self) -> Sequence[Outcome]:
+        abandoned = DeliveryFailed("The record was given up.", code="_PURGE_QUEUE")
         while self._queue:
-            queued = self._queue.popleft()
-            error = DeliveryFailed("The record was given up.", code="_PURGE_QUEUE")
-            queued.settled(queued.record, error)
+            queued, sent = self._queue.popleft()
+            sent.fail(queued.record, abandoned)
+        return self._ended()
 
     def close(self) -> None:
         self._queue.clear()
+        self._sent.clear()
 
-    def _send(self, batch: list[Queued]) -> None:
-        topic = self._log.topic(batch[0].record.topic)
-        assert topic is not None, "batches are of topics that exist"
-        is_large = sum(queued.size for queued in batch) > topic.max_message_bytes
-        for queued in batch:
-            if is_large:
-                queued.fail("MSG_SIZE_TOO_LARGE", is_certain=queued.alone)
-            else:
-                self._log.append(queued, partition_of(queued.record, topic))
-                queued.settled(queued.record, None)
+    def _send(self, request: list[tuple[Queued, Sent]]) -> None:
+        """Send what shares a request: all of it is in the log then, or nothing."""
+        is_apart = request[0][1].batch.is_apart
+        topic = self._log.topic(request[0][0].record.topic)
+        assert topic is not None, "requests are to topics that exist"
+        size = sum(queued.size for queued, _ in request)
+        error: DeliveryFailed | None = None if is_apart else self._fault
+        if error is None and size > topic.max_message_bytes:
+            error = refusal("MSG_SIZE_TOO_LARGE", is_certain=is_apart)
+            if self._is_pipelined and not is_apart:
+                self._fault = ProducerBroken("A record was refused.", code="_FATAL")
+        for queued, sent in request:
+            if error is not None:
+                sent.fail(queued.record, error)
+                continue
+            partition = partition_of(queued.record, topic)
+            self._log.append(queued, partition)
+            sent.left -= 1
+            if sent.batch.proves_keys:
+                self._prove(queued.record.topic, partition, topic.partitions)
+
+    def _prove(self, topic: str, partition: int, partitions: int) -> None:
+        self._places[topic].add(partition)
+        if len(self._places[topic]) >= partitions:
+            self.proven_topics.add(topic)
+
+    def _ended(self) -> Sequence[Outcome]:
+        """Take out the batches of which each record has a report."""
+        ended = [sent for sent in self._sent if not sent.left]
+        self._sent = [sent for sent in self._sent if sent.left]
+        return [(sent.batch, sent.faults) for sent in ended]
 
 
 class Queued(NamedTuple):
@@ -167,8 +213,6 @@ class Queued(NamedTuple):
 
     record: Record
     headers: Headers
-    settled: Report = lambda *_: None
-    alone: bool = False
 
     @property
     def size(self) -> int:
@@ -176,8 +220,20 @@ class Queued(NamedTuple):
         texts += [self.record.key, self.record.value]
         return sum(len(_bytes(text) or b"") for text in texts)
 
-    def fail(self, code: str, *, is_certain: bool = True) -> None:
-        self.settled(self.record, refusal(code, is_certain=is_certain))
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A batch without an outcome."""
+
+    batch: Batch
+    left: int = 0
+    """Records without a report."""
+    faults: list[Fault] = field(default_factory=list)
+
+    def fail(self, record: Record, error: DeliveryFailed) -> None:
+        """Take the report of a record that is not in the log."""
+        self.left -= 1
+        self.faults.append(Fault(record, error))
 
 
 def refusal(code: str, *, is_certain: bool = True) -> RecordPoisoned:

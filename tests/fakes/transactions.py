@@ -15,7 +15,8 @@ from django_outbox.exceptions import DeliveryFailed, KafkaUnavailable, ProducerB
 from django_outbox.kafka import ledger_topic as ledgers
 from django_outbox.message.headers import Envelope, Headers
 from django_outbox.message.record import Record
-from django_outbox.relay.ledger.ports import Fault, Ledger
+from django_outbox.relay.batch import Fault
+from django_outbox.relay.ledger.ports import Ledger
 from django_outbox.settings.options import OutboxSettings
 
 from .coordinator import Coordinator

@@ -17,7 +17,7 @@ from typing import Any
 from django_outbox.exceptions import DatabaseUnavailable
 from django_outbox.message.record import Failure, KeyToRead, Record, Sweep
 
-from .outbox import InMemoryOutbox, Row
+from .outbox import InMemoryTable, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class InMemoryStandby:
     last_id: int
 
 
-class InMemoryUnmarked(InMemoryOutbox):
+class InMemoryUnmarked(InMemoryTable):
     """A table that any number of writers, leaders and threads may share."""
 
     id_increment = 1
@@ -116,11 +116,6 @@ class InMemoryUnmarked(InMemoryOutbox):
             )
 
         return self._read(is_left, limit)
-
-    def rows_of_keys(
-        self, keys: Sequence[KeyToRead], position: int, *, limit: int
-    ) -> list[Record]:
-        return self._read(_of_keys(keys, position), limit)
 
     def history(self) -> str:
         with self._reached():
