@@ -31,6 +31,7 @@ from django_outbox.message.record import Record
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.rules import problems
 
+from ..contracts.clusters import Reports
 from ..services import Topics
 from ..waiting import eventually
 from .groups import Groups
@@ -303,22 +304,17 @@ def test_every_client_of_a_harvester_signs_in_with_a_token(
     options = options_of("shop-harvester")
     check_properties(options)
     membership, listener = KafkaMembership(options), Listening()
-    producer, settled = KafkaProducer(options), list[object]()
+    producer, reports = KafkaProducer(options), Reports()
     transactions = KafkaTransactions(options, fencing_token=None)
-
-    def is_settled() -> bool:
-        producer.poll(0.1)
-        return bool(settled)
 
     try:
         eventually(lambda: _has_joined(membership, listener), what="join")
-        producer.produce(
+        reports.send(
+            producer,
             Record.identified(1, str(uuid4()))._replace(topic="orders", value=b"{}"),
-            "leader",
-            lambda _, error: settled.append(error),
         )
-        eventually(is_settled, what="delivery")
-        assert settled == [None]
+        reports.wait(producer, 1)
+        assert reports == [(1, None)]
         ledger = transactions.open()
         assert transactions.read() == ledger
     finally:

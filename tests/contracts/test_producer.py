@@ -8,6 +8,7 @@ import pytest
 
 from django_outbox.exceptions import ProducerBroken, RecordPoisoned
 from django_outbox.message.record import Record
+from tests.waiting import eventually
 
 from .clusters import Cluster, KafkaCluster, MemoryCluster, Reports
 
@@ -252,20 +253,40 @@ def test_nothing_goes_out_behind_a_refusal(cluster: Cluster, reports: Reports) -
     reports.send(producer, make(topic, 1))
     reports.wait(producer, 1)
 
-    reports.send(producer, make(topic, 2, value="x" * 3000), make(topic, 3))
-    reports.send(producer, make(topic, 4))
-    reports.wait(producer, 4)
+    reports.send(producer, make(topic, 2, value="x" * 3000))
+    reports.wait(producer, 2)
+    reports.send(producer, make(topic, 3))
+    reports.take(producer.poll(0.1))
+    reports.take(producer.purge())
 
     outcomes = dict(reports)
     refusal = outcomes[2]
     assert isinstance(refusal, RecordPoisoned)
     assert not refusal.is_certain
-    assert outcomes[3] is not None
-    assert outcomes[4] is not None
-    count, error = reports.send(producer, make(topic, 5))
+    assert outcomes.get(3, refusal) is not None
+    count, error = reports.send(producer, make(topic, 4))
     assert count == 0
     assert isinstance(error, ProducerBroken)
     assert len(cluster.read(topic, 1)) == 1
+
+
+def test_a_refusal_ends_the_batches_behind_it(
+    cluster: Cluster, reports: Reports
+) -> None:
+    """Nothing more of them will go out, so nobody should wait for them."""
+    topic, producer = cluster.create(max_message_bytes=2000), cluster.producer()
+    reports.send(producer, make(topic, 1))
+    reports.wait(producer, 1)
+
+    reports.send(producer, make(topic, 2, value="x" * 3000), make(topic, 3))
+    reports.send(producer, make(topic, 4))
+    eventually(
+        lambda: len(reports) == 4,
+        timeout=10,
+        meanwhile=lambda: reports.take(producer.poll(0.05)),
+    )
+
+    assert [number for number, error in reports if error] == [2, 3, 4]
 
 
 def test_a_topic_is_proven_when_each_partition_has_acknowledged_a_record(

@@ -22,6 +22,7 @@ from django_outbox.kafka.producer import KafkaProducer
 from django_outbox.kafka.topics import ensure_topic, leader_topic
 from django_outbox.kafka.transactions import KafkaTransactions
 from django_outbox.settings.options import OutboxSettings
+from tests.contracts.clusters import Reports
 from tests.unit.samples import record
 from tests.waiting import eventually
 
@@ -223,7 +224,7 @@ def test_every_client_reports_the_cause(log: pytest.LogCaptureFixture) -> None:
 
     servers = f"127.0.0.1:{free_port()}"
     producer = KafkaProducer(options_for(servers))
-    producer.produce(record(1), "leader", lambda *_: None)
+    Reports().send(producer, record(1))
     eventually(
         lambda: len(_lines(log, "kafka_lost")) == 2,
         meanwhile=lambda: producer.poll(0.1),

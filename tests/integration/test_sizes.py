@@ -149,7 +149,7 @@ class TestAnyTable:
         reads = {
             "page_after": table.page(0, [], limit=1000),
             "page": table.page(0, [(1, ROWS)], limit=1000),
-            "keys": table.rows_of_keys(ordering_keys, ROWS, limit=1000),
+            "keys": table.page(ROWS, [], ordering_keys, limit=1000),
             "sweep": table.sweep(ROWS, Sweep((), ()), limit=1000),
         }
 

@@ -2,9 +2,9 @@
 How much Python one record costs, in counts and not in seconds.
 
 At tens of thousands of records a second each function call on a record's way
-is a percent. The whole of it is real (marks in memory or the page reader, dispatcher,
-relay, envelope, producer, settler); only the database and the Kafka client are
-not, and what they do is not counted. A bound that is broken says that the way
+is a percent. The whole of it is real (marks in memory, page reader, dispatcher,
+engine, senders, envelope, producers, settler); only the database and the Kafka client
+are not, and what they do is not counted. A bound that is broken says that the way
 has become longer: shorten it, or raise the bound and say why.
 """
 
@@ -12,24 +12,26 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from math import inf
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from django_outbox.kafka import ledger_topic as ledgers
 from django_outbox.kafka import producer as kafka_producer
 from django_outbox.kafka import transactions as kafka_transactions
 from django_outbox.message.retry import RetryPolicy
-from django_outbox.relay.availability import Availability
+from django_outbox.relay.dispatcher import Dispatcher, Sender
+from django_outbox.relay.engine import Engine
 from django_outbox.relay.lease import Lease, Trust
-from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher
-from django_outbox.relay.ledger.page_reader import PageReader
-from django_outbox.relay.ledger.settings import LedgerSettings
+from django_outbox.relay.ledger.ledger_sender import LedgerSender
 from django_outbox.relay.memory_marks import MemoryMarks
-from django_outbox.relay.mpr.dispatcher import Dispatcher
-from django_outbox.relay.mpr.marker import Marker
-from django_outbox.relay.settings import DispatchSettings
+from django_outbox.relay.page_reader import PageReader
+from django_outbox.relay.pipeline import Pipeline
+from django_outbox.relay.polling import PollSchedule
+from django_outbox.relay.settings import RelaySettings
 from django_outbox.relay.settler import Attempt, Settler
 from django_outbox.relay.work_queue import WorkQueue
 from django_outbox.settings.options import OutboxSettings
@@ -50,7 +52,7 @@ MAX_STATEMENTS = {"at-least-once": 7.0, "exactly-once": 2.0}
 takes its time is given more records at a time."""
 
 OPTIONS = OutboxSettings(LEADER_TOPIC="x", KAFKA={"bootstrap.servers": "nowhere:1"})
-RETRY = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=0)
+MESSAGE = Message(topic="t", partition=0, offset=1)
 
 
 class Term:
@@ -75,16 +77,17 @@ class Client:
     """Kafka's client, which acknowledges all at the next poll."""
 
     def __init__(self, config: object) -> None:
-        self._waiting: deque[Callable[..., None]] = deque()
+        self._waiting: deque[tuple[Callable[..., None], Message]] = deque()
 
     def produce(self, *arguments: Any, **options: Any) -> None:
-        self._waiting.append(options.get("on_delivery") or arguments[4])
+        report = options.get("on_delivery") or arguments[4]
+        self._waiting.append((report, MESSAGE))
 
     def poll(self, timeout: float) -> int:
-        message = SimpleNamespace(offset=lambda: 1)
         served = len(self._waiting)
         while self._waiting:
-            self._waiting.popleft()(None, message)
+            report, message = self._waiting.popleft()
+            report(None, message)
         return served
 
     def flush(self, timeout: float) -> int:
@@ -104,17 +107,12 @@ class Client:
         return len(self._waiting)
 
 
-class Worker(Protocol):
-    """What looks into the table."""
-
-    def carry_out(self, request: Any) -> Any: ...
-
-
 class Harvest:
     """A leader at work on a backlog, in one thread."""
 
     def __init__(self, delivery: str, records: int) -> None:
         self.statements: Counter[str] = Counter()
+        self._is_exactly_once = delivery == "exactly-once"
         self._rows = InMemoryUnmarked()
         for number in range(records):
             key = f"key-{number % KEYS}"
@@ -122,21 +120,37 @@ class Harvest:
         self._now = 1.0
         self._requests: deque[Any] = deque()
         self._settlements: deque[Any] = deque()
-        self._queue = WorkQueue[Any, Any](
+        self._queue = WorkQueue(
             read=self._requests.append,
             settle=self._settlements.append,
             wake=lambda: None,
         )
-        self._table: Any = Counted(self._rows, self.statements)
+        leadership: Any = Leadership()
+        self._is_trusted = Trust(leadership, self._clock)
+        table: Any = Counted(self._rows, self.statements)
         self._settler = Settler(
-            outbox=self._table, on_parked=lambda *_: None, clock=self._clock
+            outbox=table, on_parked=lambda *_: None, clock=self._clock
         )
-        self._worker: Worker
-        self._dispatcher: Dispatcher | LedgerDispatcher
-        if delivery == "exactly-once":
-            self._worker, self._dispatcher = self._exactly_once()
-        else:
-            self._worker, self._dispatcher = self._at_least_once()
+        self._reader = PageReader(
+            MemoryMarks(table, clock=self._clock, timeline=lambda: "one"),
+            is_trusted=self._is_trusted,
+            clock=self._clock,
+        )
+        settings = self._settings()
+        engine = Engine(settings)
+        outages = self._reader.outage, self._settler.outage
+        self._dispatcher = Dispatcher(
+            settings,
+            engine=engine,
+            sender=self._sender(settings, engine),
+            lease=Lease(leadership, outages=outages, deadline=5.0),
+            queue=self._queue,
+            schedule=PollSchedule(
+                busy_interval=settings.busy_interval,
+                idle_interval=settings.idle_interval,
+            ),
+            clock=self._clock,
+        )
 
     def run(self) -> None:
         """Relay all there is."""
@@ -145,59 +159,45 @@ class Harvest:
             self._dispatcher.step()
             while self._requests:
                 request = self._requests.popleft()
-                self._queue.put_page(self._worker.carry_out(request))
+                self._queue.put_page(self._reader.carry_out(request))
             while self._settlements:
                 attempt = Attempt(self._settlements.popleft())
                 self._settler.advance(attempt)
                 self._queue.put_settled(attempt.settled())
 
-    def _at_least_once(self) -> tuple[Worker, Dispatcher]:
-        leadership: Any = Leadership()
-        marks: Any = MemoryMarks(self._table, clock=self._clock, timeline=str)
-        marker = Marker(
-            outbox=marks,
-            is_trusted=Trust(leadership, self._clock),
-            clock=self._clock,
-        )
-        return marker, Dispatcher(
-            DispatchSettings(
-                page_bytes=OPTIONS.page_bytes,
-                max_in_flight=OPTIONS.MAX_IN_FLIGHT,
-                max_in_flight_per_key=0,
-                mark_batch=OPTIONS.MARK_BATCH,
-                marks_in_memory=True,
-                busy_interval=0.01,
-                idle_interval=0.1,
-                retry=RETRY,
-            ),
-            lease=self._lease(leadership, marker.outage),
-            make_producer=lambda: kafka_producer.KafkaProducer(OPTIONS),
-            queue=self._queue,
-            clock=self._clock,
+    def _settings(self) -> RelaySettings:
+        rows, window = OPTIONS.MARK_BATCH, float(OPTIONS.MAX_IN_FLIGHT)
+        if self._is_exactly_once:
+            rows, window = OPTIONS.TRANSACTION_BATCH, inf
+        return RelaySettings(
+            page_rows=rows,
+            page_bytes=OPTIONS.page_bytes,
+            max_in_flight=window,
+            delivery_timeout=5.0,
+            busy_interval=0.01,
+            idle_interval=0.1,
+            retry=RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=0),
         )
 
-    def _exactly_once(self) -> tuple[Worker, LedgerDispatcher]:
-        leadership: Any = Leadership()
-        reader = PageReader(table=self._table, clock=self._clock)
-        return reader, LedgerDispatcher(
-            LedgerSettings(
-                page_bytes=OPTIONS.page_bytes,
-                batch=OPTIONS.TRANSACTION_BATCH,
-                delivery_timeout=5.0,
-                busy_interval=0.01,
-                idle_interval=0.1,
-                retry=RETRY,
-            ),
-            lease=self._lease(leadership, reader.outage),
+    def _sender(self, settings: RelaySettings, engine: Engine) -> Sender:
+        if not self._is_exactly_once:
+            return Pipeline(
+                settings,
+                engine=engine,
+                make_producer=lambda: kafka_producer.KafkaProducer(OPTIONS),
+                is_trusted=self._is_trusted,
+                clock=self._clock,
+            )
+        return LedgerSender(
+            settings,
+            engine=engine,
             transactions=kafka_transactions.KafkaTransactions(
                 OPTIONS, fencing_token=None
             ),
             queue=self._queue,
+            is_trusted=self._is_trusted,
             clock=self._clock,
         )
-
-    def _lease(self, leadership: Any, outage: Availability) -> Lease:
-        return Lease(leadership, clock=self._clock, outages=(outage,), deadline=5.0)
 
     def _clock(self) -> float:
         return self._now

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message
@@ -10,6 +12,7 @@ from confluent_kafka import KafkaError, Message
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.kafka.failures import failure
 from django_outbox.kafka.producer import KafkaProducer
+from django_outbox.relay.batch import Batch
 from django_outbox.settings.options import OutboxSettings
 
 from .samples import record
@@ -84,20 +87,38 @@ def test_a_fatal_error_breaks_the_producer(error: KafkaError) -> None:
     assert isinstance(failure(error, is_alone=False), ProducerBroken)
 
 
+class Client:
+    """Kafka's client, which reports what a test says."""
+
+    def __init__(self, error: KafkaError | None, offset: int) -> None:
+        self._error, self._offset = error, offset
+        self._queued: deque[tuple[Any, Any]] = deque()
+
+    def produce(self, *arguments: Any, headers: object) -> None:
+        topic, value, key, _, report = arguments
+        message = Message(topic=topic, value=value, key=key, offset=self._offset)
+        self._queued.append((report, message))
+
+    def poll(self, timeout: float) -> int:
+        served = len(self._queued)
+        while self._queued:
+            report, message = self._queued.popleft()
+            report(self._error, message)
+        return served
+
+    def __len__(self) -> int:
+        return len(self._queued)
+
+
 def report(
     producer: KafkaProducer, error: KafkaError | None, *, offset: int
 ) -> DeliveryFailed | None:
     """Give the producer a delivery report; return the error that the relay gets."""
-    errors: list[DeliveryFailed | None] = []
-    producer._report(
-        record(1),
-        lambda _, e: errors.append(e),
-        "common",
-        error,
-        Message(offset=offset),
-    )
-    (outcome,) = errors
-    return outcome
+    client: Any = Client(error, offset)
+    producer._clients["common"] = client
+    assert producer.produce(Batch(records=[record(1)], taken_at=0.0), "x").queued == 1
+    ((_, faults),) = producer.poll(0)
+    return faults[0].error if faults else None
 
 
 def test_an_acknowledgement_without_an_offset_is_a_failure() -> None:
@@ -116,10 +137,13 @@ def test_a_client_that_met_a_fatal_error_breaks_every_record_after_it() -> None:
     producer._errors.note(fatal)
 
     late = report(producer, KafkaError(KafkaError._MSG_TIMED_OUT), offset=-1001)
-    with pytest.raises(ProducerBroken, match="a gap"):
-        producer.produce(record(2), "leader", lambda *_: None)
+    producer.close()
+    count, error = producer.produce(Batch(records=[record(2)], taken_at=0.0), "x")
 
     assert isinstance(late, ProducerBroken)
+    assert count == 0
+    assert isinstance(error, ProducerBroken)
+    assert "a gap" in str(error)
 
 
 def test_an_error_is_logged_once_until_a_record_arrives(

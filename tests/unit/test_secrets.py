@@ -19,6 +19,7 @@ from django_outbox.kafka.producer import KafkaProducer
 from django_outbox.kafka.transactions import KafkaTransactions
 from django_outbox.kafka.validation import check_properties
 from django_outbox.pipeline import pipeline_settings as pipeline
+from django_outbox.relay.batch import Batch
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.rules import problems
 from django_outbox.standalone.configuration import configure
@@ -139,7 +140,7 @@ def test_no_log_shows_one(delivery: str, caplog: pytest.LogCaptureFixture) -> No
         LEADER_TOPIC="test", KAFKA=kafka, DELIVERY=delivery, DELIVERY_TIMEOUT=0.2
     )
     producer = KafkaProducer(options)
-    producer.produce(record(1), "leader", lambda *_: None)
+    producer.produce(Batch(records=[record(1)], taken_at=0.0), "leader")
     producer.poll(0.5)
     source = KafkaSource(options, group="g", topics=["orders"])
     source.poll(1, 0.5)
