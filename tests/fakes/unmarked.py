@@ -140,7 +140,9 @@ class InMemoryUnmarked(InMemoryTable):
 def _of_keys(
     keys_to_read: Sequence[KeyToRead], position: int
 ) -> Callable[[Record], bool]:
-    low = min((low for _, low in keys_to_read), default=0)
+    if not keys_to_read:
+        return lambda _: False
+    low = min(low for _, low in keys_to_read)
     ordering_keys = {key for key, _ in keys_to_read}
     return lambda record: (
         low <= record.id <= position and record.ordering_key in ordering_keys

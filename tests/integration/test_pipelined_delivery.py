@@ -104,3 +104,32 @@ def test_nothing_of_its_key_passes_a_record_that_the_broker_refuses(
         assert len(firsts(ids[b"a"])) == RECORDS
     repeats = sum(len(found) - len(set(found)) for found in ids.values())
     assert repeats <= WINDOW
+
+
+def test_a_refusal_ends_the_producer_before_any_time_out(
+    postgres: psycopg.Connection, bootstrap_servers: str, topics: Topics
+) -> None:
+    """Nothing else is written meanwhile that would show that it is broken."""
+    topic = topics.create(config={"max.message.bytes": "20000"})
+    options = fast_options(
+        bootstrap_servers,
+        DELIVERY_TIMEOUT=60.0,
+        POISON_POLICY="park",
+        PARK_AFTER=1,
+    )
+    witness = Witness()
+
+    with Harvester(name="one", options=options, observers=[witness]):
+        # The topic is proven, so that what follows goes in one batch.
+        postgres.execute(
+            "INSERT INTO outbox (kafka_topic, kafka_key) VALUES (%s, 'b')", [topic]
+        )
+        eventually(lambda: waiting(postgres) == 0)
+        refused = insert(postgres, topic)
+        eventually(lambda: waiting(postgres) == 0, timeout=30)
+
+    ids = ids_by_key(topics.read(topic))
+    assert len(firsts(ids[b"a"])) == RECORDS - 1
+    assert len(firsts(ids[b"b"])) == RECORDS + 1
+    parked = postgres.execute("SELECT id, attempts FROM outbox_parked").fetchall()
+    assert parked == [(refused, 1)]

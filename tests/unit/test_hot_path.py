@@ -43,11 +43,11 @@ KEYS = 1000
 FEW, MANY = 1_000, 6_000
 """The difference of two runs is what records cost, without what a start costs."""
 
-MAX_CALLS = {"at-least-once": 20.0, "exactly-once": 15.1}
+MAX_CALLS = {"at-least-once": 11.1, "exactly-once": 15.1}
 """Calls from our code for each record, of Python functions and of C's."""
-MAX_INSTRUCTIONS = {"at-least-once": 405.0, "exactly-once": 266.0}
+MAX_INSTRUCTIONS = {"at-least-once": 235.0, "exactly-once": 266.0}
 """Bytecode instructions of our code for each record."""
-MAX_STATEMENTS = {"at-least-once": 7.0, "exactly-once": 2.0}
+MAX_STATEMENTS = {"at-least-once": 6.5, "exactly-once": 1.2}
 """Statements for a thousand records, with a table that answers at once: one that
 takes its time is given more records at a time."""
 
