@@ -274,7 +274,8 @@ def test_a_refusal_ends_the_batches_behind_it(
     cluster: Cluster, reports: Reports
 ) -> None:
     """Nothing more of them will go out, so nobody should wait for them."""
-    topic, producer = cluster.create(max_message_bytes=2000), cluster.producer()
+    topic = cluster.create(max_message_bytes=2000)
+    producer = cluster.producer(PRODUCER_KAFKA={"batch.num.messages": 1})
     reports.send(producer, make(topic, 1))
     reports.wait(producer, 1)
 

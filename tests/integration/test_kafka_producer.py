@@ -262,7 +262,7 @@ def test_of_equal_messages_those_behind_a_refusal_are_not_in_the_log(
     reports.send(producer, record(1, topic=topic), large, record(3, topic=topic))
     eventually(
         lambda: producer._errors.fault,
-        meanwhile=lambda: producer._clients["common"].poll(0.1),
+        meanwhile=lambda: reports.take(producer.poll(0.1)),
     )
     reports.take(producer.purge())
 

@@ -106,6 +106,9 @@ class Client:
             report(self._error, message)
         return served
 
+    def purge(self) -> None:
+        """Leave the reports to the next poll."""
+
     def __len__(self) -> int:
         return len(self._queued)
 
