@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from django_outbox.message.record import Record, Sweep
 from django_outbox.relay import takeover
+from django_outbox.relay.engine import Engine
 from django_outbox.relay.gaps import Gaps
-from django_outbox.relay.mpr.barrier import Relay
-from django_outbox.relay.mpr.inflight import InFlight
+from django_outbox.relay.waiting import Waiting
 
 from .cluster import Cluster
 from .cluster_table import ClusterConnection, ClusterTable
@@ -17,6 +17,8 @@ from .mutant import Mutant, named
 from .replication import Replication
 from .table import Row
 
+_found = Engine.found
+_remove = Waiting.remove
 _publish = Replication.publish
 _may_take = ClusterTable.may_take
 
@@ -68,7 +70,7 @@ def foreign_rows_come_by_position(
     return record.id <= position and self.may_take(record)
 
 
-def sweep_finds_what_is_known(self: Relay) -> Sweep:
+def sweep_finds_what_is_known(self: Engine) -> Sweep:
     """Find again what waits here or is under way."""
     return Sweep(frozenset(), tuple(self.blocked))
 
@@ -87,14 +89,22 @@ def foreign_ids_close_gaps(self: Gaps, ids: Sequence[int]) -> None:
     ]
 
 
-def foreign_failure_hides_own_rows(self: InFlight, record: Record) -> int:
+def foreign_failure_hides_own_rows(
+    self: Waiting, is_wanted: Callable[[Record], bool]
+) -> list[Record]:
     """Look for a key's rows from the failed id on, although it is another's."""
-    return record.id
+    engine: Engine = is_wanted.__self__  # type: ignore[attr-defined]
+    return _remove(self, lambda record: record.ordering_key in engine.blocked)
 
 
-def rows_shown_meanwhile_are_forgotten(self: Relay, record: Record) -> bool:
+def rows_shown_meanwhile_are_forgotten(
+    self: Engine, records: Sequence[Record]
+) -> None:
     """Pass over what is shown of a blocked key, and do not look for it again."""
-    return (record.topic, record.key) in self.blocked
+    lows = {key: blocked.low for key, blocked in self.blocked.items()}
+    _found(self, records)
+    for key, blocked in self.blocked.items():
+        blocked.low = lows[key]
 
 
 # The tables.
@@ -124,7 +134,7 @@ MUTANTS: Final = named(
         Mutant(ClusterTable, "age", age_by_another_clock, "clocks"),
         Mutant(ClusterTable, "is_mine", own_rows_come_by_the_sweep, "death"),
         Mutant(ClusterTable, "is_left", foreign_rows_come_by_position, "deaths"),
-        Mutant(Relay, "sweep", sweep_finds_what_is_known, "graceful"),
+        Mutant(Engine, "sweep", sweep_finds_what_is_known, "graceful"),
         Mutant(
             ClusterConnection,
             "id_increment",
@@ -133,8 +143,8 @@ MUTANTS: Final = named(
             is_property=True,
         ),
         Mutant(Gaps, "found", foreign_ids_close_gaps, "clocks"),
-        Mutant(InFlight, "lowest", foreign_failure_hides_own_rows, "poison"),
-        Mutant(Relay, "_waits", rows_shown_meanwhile_are_forgotten, "poison"),
+        Mutant(Waiting, "remove", foreign_failure_hides_own_rows, "poison"),
+        Mutant(Engine, "found", rows_shown_meanwhile_are_forgotten, "poison"),
         Mutant(ClusterTable, "draw_id", ids_of_all_clusters_are_drawn, "graceful"),
         Mutant(Replication, "publish", purges_stay_at_home, "graceful"),
     )

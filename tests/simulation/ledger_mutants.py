@@ -7,66 +7,83 @@ or a test with real servers, showed them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from django_outbox.exceptions import ProducerBroken
 from django_outbox.message.record import KeyToRead, Record
+from django_outbox.relay.batch import Fault
+from django_outbox.relay.dispatcher import Dispatcher
+from django_outbox.relay.engine import Engine
 from django_outbox.relay.gaps import Gaps
 from django_outbox.relay.lease import Trust
-from django_outbox.relay.ledger import ledger_relay
-from django_outbox.relay.ledger.blocked_keys import BlockedKeys
-from django_outbox.relay.ledger.ledger_dispatcher import LedgerDispatcher, Stage
-from django_outbox.relay.ledger.ledger_relay import LedgerRelay
-from django_outbox.relay.ledger.ports import Fault, Ledger
-from django_outbox.relay.ports import Term
+from django_outbox.relay.ledger import ledger_sender
+from django_outbox.relay.ledger.ledger_sender import LedgerSender, Stage
+from django_outbox.relay.ledger.ports import Ledger
+from django_outbox.relay.settlement import Settlement
 from django_outbox.relay.settler import Attempt, Settler
+from django_outbox.relay.waiting import Waiting
 from tests.fakes.outbox import Row
 from tests.fakes.transactor import Transactor
 
 from .ledger_connection import LedgerConnection, UnmarkedConnection
 from .ledger_table import LedgerTable
 from .mutant import Mutant, named
+from .mutants import purged_rows_return, rows_taken_twice
+from .pipelined_mutants import what_has_failed_is_forgotten
 from .transactions import SimulatedTransactions
 
-_send = LedgerDispatcher._send
+_send = LedgerSender.send
 _open = SimulatedTransactions.open
 _carry = SimulatedTransactions.send
-_compare = LedgerDispatcher._compare
+_compare = LedgerSender._compare
 _page = UnmarkedConnection.page
-_set_aside = LedgerRelay._set_aside
+_put_back = Engine._put_back
+_step = Dispatcher.step
 _advance = Settler.advance
 
 
 # The ledger.
 
 
-def purge_before_the_commit(self: LedgerDispatcher, term: Term, now: float) -> bool:
+def purge_before_the_commit(self: LedgerSender, leader_id: str, now: float) -> bool:
     """Purge what is about to be sent."""
-    batch, _ = self.relay.next_batch()
-    if batch and now >= self._send_at and self._queue.has_room:
-        self.relay.inherit(batch, term.leader_id)
-        self._hand_over()
-    return _send(self, term, now)
+    if self._queue.has_room and now >= self._send_at:
+        head = list(islice(self._engine.waiting._own, self._size))
+        purge = Settlement(leader_id=leader_id, acknowledged=head)
+        self._engine._submitted.append(purge)
+        self._queue.submit(purge)
+    return _send(self, leader_id, now)
 
 
-def ledger_without_the_unpurged(self: LedgerRelay) -> list[Record]:
+def ledger_without_the_unpurged(self: LedgerSender) -> list[Record]:
     """Write down this transaction's records only."""
     return []
 
 
-def ledger_ignored_at_takeover(self: LedgerDispatcher, history: str) -> None:
+def ledger_ignored_at_takeover(self: LedgerSender, timeline: str) -> None:
     """Begin at the head of the table, whatever the ledger says."""
-    self._read = None
-    _compare(self, history)
+    self._last = None
+    _compare(self, timeline)
 
 
 def rows_are_read_before_the_ledger_is_purged(
-    self: LedgerDispatcher, history: str
+    self: LedgerSender, timeline: str
 ) -> None:
     """Relay at once after a takeover."""
-    _compare(self, history)
+    _compare(self, timeline)
     self.stage = Stage.RELAYING
+
+
+def pages_of_a_run_that_has_ended(self: Dispatcher) -> float:
+    """Take a page that was requested before all was forgotten."""
+    for page in [*self._queue._pages]:
+        request = replace(page.request, run=self.engine.run)
+        self._queue._pages.remove(page)
+        self._queue._pages.append(replace(page, request=request))
+    return _step(self)
 
 
 def ledger_read_before_the_fence(self: SimulatedTransactions) -> Ledger | None:
@@ -155,11 +172,6 @@ def gaps_and_page_in_two_snapshots(
     return (late + _page(self, position, [], keys_to_read, limit=limit))[:limit]
 
 
-def purged_rows_come_back(self: LedgerRelay, record: Record) -> bool:
-    """Forget what was purged while a look was under way."""
-    return record.id in self._known
-
-
 def purge_given_up(self: Settler, attempt: Attempt) -> None:
     """Take a purge for done when the table does not answer."""
     _advance(self, attempt)
@@ -169,7 +181,7 @@ def purge_given_up(self: Settler, attempt: Attempt) -> None:
 # Records that fail.
 
 
-def followers_overtake(self: BlockedKeys, record: Record) -> bool:
+def followers_overtake(self: Engine, record: Record) -> bool:
     """Send what follows a record that could not be sent."""
     return False
 
@@ -180,18 +192,13 @@ def neighbours_are_guilty(fault: Fault) -> bool:
 
 
 def key_is_blocked_from_the_failed_record_on(
-    self: LedgerRelay, parked: set[int], keys_to_read: Mapping[Any, int]
+    self: Engine, records: Sequence[Record]
 ) -> None:
     """Drop what stands before a failed record in its key, too."""
-    lows = {
-        ordering_key: self.blocked_keys.by_key[ordering_key].low
-        for ordering_key in keys_to_read
-    }
-    _set_aside(self, parked, keys_to_read)
-    for ordering_key in keys_to_read:
-        self.blocked_keys.by_key[ordering_key].low = max(
-            lows[ordering_key], keys_to_read[ordering_key]
-        )
+    lows = {key: blocked.low for key, blocked in self.blocked.items()}
+    _put_back(self, records)
+    for key, low in lows.items():
+        self.blocked[key].low = low
 
 
 # Failovers.
@@ -210,20 +217,16 @@ def timelines_are_the_same(self: LedgerConnection) -> str:
     return "the only one"
 
 
-MUTANTS: Final = named(
+_OWN: Final = named(
     mutant._replace(delivery="exactly-once")
     for mutant in (
-        Mutant(LedgerDispatcher, "_send", purge_before_the_commit, "broker"),
+        Mutant(LedgerSender, "send", purge_before_the_commit, "broker"),
         Mutant(
-            LedgerRelay,
-            "unpurged",
-            ledger_without_the_unpurged,
-            "takeover",
-            is_property=True,
+            LedgerSender, "_unpurged", ledger_without_the_unpurged, "takeover"
         ),
-        Mutant(LedgerDispatcher, "_compare", ledger_ignored_at_takeover, "takeover"),
+        Mutant(LedgerSender, "_compare", ledger_ignored_at_takeover, "takeover"),
         Mutant(
-            LedgerDispatcher,
+            LedgerSender,
             "_compare",
             rows_are_read_before_the_ledger_is_purged,
             "takeover",
@@ -243,13 +246,12 @@ MUTANTS: Final = named(
         Mutant(Gaps, "note_writers", forget_gaps_of_prepared_writers, "graceful"),
         Mutant(Gaps, "shown", bare_cursor, "graceful"),
         Mutant(UnmarkedConnection, "page", gaps_and_page_in_two_snapshots, "graceful"),
-        Mutant(LedgerRelay, "_is_known", purged_rows_come_back, "database"),
         Mutant(Settler, "advance", purge_given_up, "database"),
-        Mutant(BlockedKeys, "passes", followers_overtake, "poison"),
-        Mutant(ledger_relay, "_is_certain", neighbours_are_guilty, "poison"),
+        Mutant(Engine, "_is_blocked", followers_overtake, "poison"),
+        Mutant(ledger_sender, "_is_certain", neighbours_are_guilty, "poison"),
         Mutant(
-            LedgerRelay,
-            "_set_aside",
+            Engine,
+            "_put_back",
             key_is_blocked_from_the_failed_record_on,
             "poison",
         ),
@@ -257,4 +259,17 @@ MUTANTS: Final = named(
         Mutant(LedgerConnection, "history", timelines_are_the_same, "failover"),
     )
 )
+_SHARED: Final = named(
+    mutant._replace(delivery="exactly-once")
+    for mutant in (
+        Mutant(Dispatcher, "step", pages_of_a_run_that_has_ended, "broker"),
+        Mutant(Engine, "settled", purged_rows_return, "poison"),
+        Mutant(Waiting, "known_among", rows_taken_twice, "poison"),
+        Mutant(Waiting, "put_back", what_has_failed_is_forgotten, "poison"),
+    )
+)
+MUTANTS: Final = {
+    **_OWN,
+    **{f"exactly-once-{name}": mutant for name, mutant in _SHARED.items()},
+}
 """By name."""

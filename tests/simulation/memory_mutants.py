@@ -19,12 +19,15 @@ from .ledger_mutants import (
 )
 from .mutant import Mutant, named
 
+_begin = MemoryMarks.begin
 _mark = MemoryMarks.mark
 _shown = Gaps.shown
 
 
-def remember_across_leader_ids(self: MemoryMarks, leader_id: str) -> None:
+def remember_across_leader_ids(self: MemoryMarks) -> None:
     """Go on where the former leader id has been."""
+    if not hasattr(self, "_cursor"):
+        _begin(self)
 
 
 def blocked_keys_are_forgotten(
@@ -63,7 +66,7 @@ def _of_memory(mutants: Iterable[Mutant]) -> Iterable[Mutant]:
 
 _OWN: Final = _of_memory(
     (
-        Mutant(MemoryMarks, "_follow", remember_across_leader_ids, "database"),
+        Mutant(MemoryMarks, "begin", remember_across_leader_ids, "database"),
         Mutant(MemoryMarks, "reset", blocked_keys_are_forgotten, "broker"),
         Mutant(MemoryMarks, "_advance", reset_keys_end_with_their_first_page, "poison"),
         Mutant(MemoryMarks, "mark", nothing_is_swept, "graceful"),

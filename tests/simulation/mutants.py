@@ -2,27 +2,28 @@
 Deliberately broken variants, to prove that the simulator finds such bugs.
 
 Each is one wrong method, a mistake that an outbox can make; most were made by
-one. The last four were in this project until the simulator found them.
+one. Those of this page need only marks in the table; other pages have the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Any, Final
 
 from django_outbox.election.neli import Neli
 from django_outbox.election.ports import Heartbeat
 from django_outbox.election.term import LeaderTerm
-from django_outbox.exceptions import DeliveryFailed
 from django_outbox.message.record import OrderingKey, Record
-from django_outbox.relay.lease import Trust
-from django_outbox.relay.mpr.barrier import Relay
-from django_outbox.relay.mpr.dispatcher import Dispatcher
-from django_outbox.relay.mpr.inflight import InFlight
+from django_outbox.relay.batch import Batch, Fault
+from django_outbox.relay.engine import Engine
+from django_outbox.relay.lease import Lease, Trust
+from django_outbox.relay.pipeline import Pipeline
 from django_outbox.relay.ports import Term
 from django_outbox.relay.settlement import Settled, Settlement
 from django_outbox.relay.settler import Attempt, Settler, Write
+from django_outbox.relay.stuck_rows import StuckRows
+from django_outbox.relay.waiting import Waiting
 from django_outbox.relay.work_queue import WorkQueue
 
 from .mutant import Mutant, named
@@ -31,11 +32,12 @@ from .table import Row, Table
 _heard = Neli.heard
 _confirmed = Neli.confirmed
 _begin_drain = WorkQueue.begin_drain
-_follow = Dispatcher._follow
-_reported = Relay.reported
+_end_each = Pipeline._end_each
+_found = Engine.found
+_refused = Engine.refused
+_settled = Engine.settled
 _advance = Settler.advance
 _outcome = Attempt.settled
-_settled = Relay.settled
 
 
 # The election.
@@ -92,54 +94,57 @@ def keys_not_reset(
 # The relay.
 
 
-def barrier_down_at_the_ack(self: InFlight, records: Sequence[Record]) -> None:
+def barrier_down_at_the_ack(self: Waiting, records: Iterable[Record]) -> None:
     """Let the next record of a key go before the last one is purged."""
-    for record in records:
-        del self.unreported[record.id]
-        key = self._keys[record.ordering_key]
-        if key.waiting:
-            key.unsettled += 1
-            self._ready.append(key.waiting.popleft())
+    self.limited.difference_update([record.ordering_key for record in records])
+    self._may_go = True
 
 
 def failure_taken_for_success(
-    self: Relay, record: Record, error: DeliveryFailed | None
+    self: Pipeline, batch: Batch, faults: Sequence[Fault]
 ) -> None:
     """Purge whatever was reported."""
-    _reported(self, record, None)
+    _end_each(self, batch, ())
 
 
-def no_force_remark(self: Relay, reason: str) -> None:
+def no_force_remark(self: Engine, reason: str) -> None:
     """Go on although the table may hold marks that nobody knows of."""
 
 
-def blocked_keys_are_produced(self: Relay, records: Sequence[Record]) -> None:
+def blocked_keys_are_produced(self: Engine, records: Sequence[Record]) -> None:
     """Let later records of a failed key overtake it."""
-    self._flying.enqueue(records)
+    blocked, self.blocked = self.blocked, {}
+    _found(self, records)
+    self.blocked = {} if self.must_refresh else blocked
 
 
-def followers_stay(self: InFlight, ordering_key: OrderingKey) -> int:
-    """Keep the marked followers of a failed record."""
-    return 0
+def followers_stay(
+    self: Waiting, is_wanted: Callable[[Record], bool]
+) -> list[Record]:
+    """Keep what waits behind a failed record."""
+    return []
 
 
-def led_again_after_a_stand_down(
-    self: Dispatcher, term: Term | None, now: float
-) -> Term | None:
+def followers_overtake_what_is_parked(self: Engine, faults: Iterable[Fault]) -> None:
+    """Take a record that is to be parked for parked, although that may fail."""
+    faults = list(faults)
+    _refused(self, faults)
+    keys = [fault.record.ordering_key for fault in faults]
+    self.waiting.limited.difference_update(keys)
+
+
+def led_again_after_a_stand_down(self: Lease, term: Term, now: float) -> Term | None:
     """Go on under an id whose lease is extended just after its end."""
-    self._lease.stood_down("")
-    if self.relay.leader_id is None:
-        self.relay._flying_id = ""
-    return _follow(self, term, now)
+    return term
 
 
-def no_drain(self: WorkQueue[Any, Any], term: Term) -> None:
+def no_drain(self: WorkQueue, term: Term) -> None:
     """Hand over without waiting for what is in flight, as goharvest does."""
     _begin_drain(self, term)
     self._drained.set()
 
 
-def producer_outlives_its_term(self: Dispatcher) -> None:
+def producer_outlives_its_term(self: Pipeline, *, is_proven: bool) -> None:
     """Keep a producer that should be discarded."""
 
 
@@ -154,15 +159,17 @@ def acts_without_a_look(self: Trust, leader_id: str) -> bool:
     return True
 
 
-def rows_taken_twice(self: InFlight, records: Sequence[Record]) -> bool:
-    """Queue marked rows without asking whether they wait here already."""
-    return False
+def rows_taken_twice(
+    self: Waiting, records: Sequence[Record], gone: set[int]
+) -> set[int]:
+    """Queue rows without asking whether they wait here already."""
+    return set()
 
 
 def purged_rows_return(
-    self: Relay, settled: Settled, *, now: float
+    self: Engine, settled: Settled, *, now: float
 ) -> Settlement | None:
-    """Forget what was purged while a mark was under way."""
+    """Forget what was purged while a page was under way."""
     rest = _settled(self, settled, now=now)
     self._gone.clear()
     return rest
@@ -200,6 +207,24 @@ def refused_rows_count_as_an_outage(
     return write(leader_id, rows)
 
 
+def stuck_rows_are_read_again(
+    self: StuckRows, records: Sequence[Record], leader_id: str
+) -> Sequence[Record]:
+    """Send a record again whose row only waits to leave the table."""
+    return records
+
+
+def stuck_rows_keep_their_leader_id(self: StuckRows, rest: Settlement) -> Settlement:
+    """Purge a row under the id that it was sent under, although it has another."""
+    return rest
+
+
+def stuck_rows_are_settled(self: Engine) -> int:
+    """Take rows that cannot be parked now for parked before a new leader id."""
+    rests = [s for s in self._submitted if s.is_rest]
+    return self.in_flight - sum(map(len, rests))
+
+
 MUTANTS: Final = named(
     (
         Mutant(Neli, "confirmed", lease_from_receipt, "group"),
@@ -209,22 +234,28 @@ MUTANTS: Final = named(
         Mutant(Table, "_marked_by", writes_without_fence, "everything"),
         Mutant(Table, "mark", mark_by_bare_cursor, "broker"),
         Mutant(Table, "reset", keys_not_reset, "broker"),
-        Mutant(InFlight, "acknowledged", barrier_down_at_the_ack, "process"),
-        Mutant(Relay, "reported", failure_taken_for_success, "broker"),
-        Mutant(Relay, "force_remark", no_force_remark, "database"),
-        Mutant(Relay, "marked", blocked_keys_are_produced, "broker"),
-        Mutant(InFlight, "drop_followers", followers_stay, "broker"),
-        Mutant(Dispatcher, "_follow", led_again_after_a_stand_down, "group"),
+        Mutant(Waiting, "ended", barrier_down_at_the_ack, "process"),
+        Mutant(Pipeline, "_end_each", failure_taken_for_success, "broker"),
+        Mutant(Engine, "refresh", no_force_remark, "database"),
+        Mutant(Engine, "found", blocked_keys_are_produced, "broker"),
+        Mutant(Waiting, "remove", followers_stay, "broker"),
+        Mutant(Engine, "refused", followers_overtake_what_is_parked, "poison"),
+        Mutant(Lease, "unused", led_again_after_a_stand_down, "group"),
         Mutant(WorkQueue, "begin_drain", no_drain, "graceful"),
-        Mutant(Dispatcher, "_discard_producer", producer_outlives_its_term, "broker"),
+        Mutant(Pipeline, "stop", producer_outlives_its_term, "broker"),
         Mutant(Settler, "advance", settled_without_the_table, "database"),
         Mutant(Trust, "__call__", acts_without_a_look, "process"),
-        Mutant(InFlight, "holds_any", rows_taken_twice, "database"),
-        Mutant(Relay, "settled", purged_rows_return, "database"),
+        Mutant(Waiting, "known_among", rows_taken_twice, "database"),
+        Mutant(Engine, "settled", purged_rows_return, "database"),
         Mutant(Settler, "_purge", unanswered_purge_is_trusted, "database"),
         Mutant(Attempt, "settled", unparked_rows_are_passed, "poison"),
         Mutant(Settler, "_move_locked", locked_rows_delay_their_settlement, "rows"),
         Mutant(Settler, "_write_parts", refused_rows_count_as_an_outage, "rows"),
+        Mutant(StuckRows, "without", stuck_rows_are_read_again, "everything"),
+        Mutant(StuckRows, "remarked", stuck_rows_keep_their_leader_id, "everything"),
+        Mutant(
+            Engine, "unsettled", stuck_rows_are_settled, "poison", is_property=True
+        ),
     )
 )
 """By name."""

@@ -2,80 +2,183 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from django_outbox.exceptions import DeliveryFailed
 from django_outbox.message.record import OrderingKey, Record
-from django_outbox.relay.mpr.barrier import Relay
-from django_outbox.relay.mpr.dispatcher import Dispatcher
-from django_outbox.relay.mpr.inflight import InFlight
+from django_outbox.relay.batch import Accepted, Batch, Fault
+from django_outbox.relay.engine import Engine
+from django_outbox.relay.lease import Lease
+from django_outbox.relay.pipeline import Pipeline
+from django_outbox.relay.ports import Producer
+from django_outbox.relay.waiting import Waiting
 
 from .mutant import Mutant, named
-from .mutants import led_again_after_a_stand_down
+from .mutants import (
+    followers_overtake_what_is_parked,
+    led_again_after_a_stand_down,
+    producer_outlives_its_term,
+    purged_rows_return,
+    rows_taken_twice,
+)
 
-_acknowledged = InFlight.acknowledged
-_recall = InFlight.recall
+_end_each = Pipeline._end_each
+_recall = Engine.recall
+
+
+# Which records may go.
 
 
 def keys_go_before_their_partition_is_proven(
-    self: InFlight, record: Record, ordering_key: OrderingKey, key: object
+    self: Waiting, records: Sequence[Record]
 ) -> bool:
     """Send all records of a key at once to a partition that is coming up."""
-    return not self._is_apart(record)
+    return True
 
 
-def other_clients_prove_a_partition(self: InFlight, records: Sequence[Record]) -> None:
+def other_clients_prove_a_partition(
+    self: Pipeline, batch: Batch, faults: Sequence[Fault]
+) -> None:
     """Take a record that was sent apart for a proof."""
-    self.apart.difference_update([record.id for record in records])
-    _acknowledged(self, records)
+    _end_each(self, batch, faults)
+    failed = {fault.record.id for fault in faults}
+    self._engine.waiting.prove([r for r in batch.records if r.id not in failed])
+
+
+def proofs_outlive_their_producer(self: Waiting) -> None:
+    """Take a partition for proven that the former producer has proven."""
+
+
+def apart_beside_the_pipeline(self: Engine) -> set[OrderingKey]:
+    """Send a record apart while earlier ones of its key are under way."""
+    return set()
+
+
+def followers_overtake_what_goes_apart(
+    self: Waiting, queue: deque[Record], most: int
+) -> list[Record]:
+    """Send what is behind a record that waits for a request of its own."""
+    chosen: list[Record] = []
+    for record in [*queue]:
+        key = record.ordering_key
+        if len(chosen) < most and key not in self.limited | {()}:
+            if not self._goes_apart(record):
+                chosen.append(record)
+                queue.remove(record)
+                if self._is_single(key):
+                    self.limited.add(key)
+    return chosen
+
+
+def what_has_failed_is_forgotten(self: Waiting, records: Sequence[Record]) -> None:
+    """Put a record back that has failed before, and send it with all others."""
+    has_retries = self._has_retries
+    _put_back(self, records)
+    self._has_retries = has_retries
+
+
+# What became of them.
 
 
 def failures_keep_their_producer(
-    self: Relay, record: Record, error: DeliveryFailed
+    self: Pipeline, batch: Batch, faults: Sequence[Fault]
 ) -> None:
     """Go on with a producer that sends nothing behind a failure."""
-    self.refused(record, error)
+    if faults:
+        self._end_each(batch, faults)
+    else:
+        _take(self, batch, faults)
 
 
-def deadline_is_nobodys(self: Dispatcher, *, has_news: bool) -> None:
+def batches_settle_in_any_order(self: Engine, batch: Batch) -> None:
+    """Purge a batch while an earlier one is not acknowledged."""
+    self.ended(batch)
+    self.delivered(batch.records)
+    self.waiting.prove(batch.records)
+
+
+def neighbours_are_guilty(self: Pipeline, record: Record, error: object) -> bool:
+    """Take what is said of a batch for said of each of its records."""
+    return True
+
+
+def deadline_is_nobodys(self: Pipeline, producer: Producer) -> None:
     """Wait for an acknowledgement, however long."""
 
 
-def recalled_in_reverse(self: InFlight) -> list[Record]:
+# What is sent again.
+
+
+def recalled_in_reverse(self: Engine, records: Sequence[Record]) -> None:
     """Send again what was under way, the last one first."""
-    return _recall(self)[::-1]
+    _recall(self, records[::-1])
 
 
-def recalled_without_what_was_under_way(self: InFlight) -> list[Record]:
+def recalled_without_what_was_under_way(
+    self: Engine, records: Sequence[Record]
+) -> None:
     """Leave what was under way to a sweep."""
-    under_way = set(self.unreported)
-    return [record for record in _recall(self) if record.id not in under_way]
+    self._under_way -= len(records)
+    self.waiting.drop(records)
 
 
-def blocked_keys_are_recalled(self: Relay) -> None:
+def recalled_behind_the_queue(self: Waiting, records: Sequence[Record]) -> None:
+    """Send again what was under way, behind all that waits."""
+    self.add(records)
+
+
+def blocked_keys_are_recalled(self: Engine, records: Sequence[Record]) -> None:
     """Send again what lies behind a record that has failed."""
-    self.is_producer_broken = False
-    self._count_delivered()
-    records = self._flying.recall()
-    if self.leader_id is not None and not self.must_remark:
-        self._flying.enqueue(records)
+    if self.leader_id is None or self.must_refresh:
+        self.waiting.drop(records)
+    else:
+        self.waiting.put_back(records)
 
+
+def cut_batches_lose_their_rest(
+    self: Engine, batch: Batch, accepted: Accepted
+) -> None:
+    """Forget what a full producer has not taken."""
+    rest = batch.records[accepted.queued :]
+    batch.records = batch.records[: accepted.queued]
+    if not accepted.queued:
+        self.ended(batch)
+    self._under_way -= len(rest)
+
+
+_put_back = Waiting.put_back
+_take = Pipeline._take
 
 MUTANTS: Final = {
     f"pipelined-{name}": mutant._replace(delivery="pipelined")
     for name, mutant in named(
         (
             Mutant(
-                InFlight, "_may_go", keys_go_before_their_partition_is_proven, "broker"
+                Waiting,
+                "_are_proven",
+                keys_go_before_their_partition_is_proven,
+                "broker",
             ),
-            Mutant(InFlight, "acknowledged", other_clients_prove_a_partition, "broker"),
-            Mutant(Relay, "_broken_off", failures_keep_their_producer, "broker"),
-            Mutant(Dispatcher, "_watch_deliveries", deadline_is_nobodys, "broker"),
-            Mutant(InFlight, "recall", recalled_in_reverse, "broker"),
-            Mutant(InFlight, "recall", recalled_without_what_was_under_way, "broker"),
-            Mutant(Relay, "restart", blocked_keys_are_recalled, "poison"),
-            Mutant(Dispatcher, "_follow", led_again_after_a_stand_down, "process"),
+            Mutant(Pipeline, "_end_each", other_clients_prove_a_partition, "broker"),
+            Mutant(Waiting, "disprove", proofs_outlive_their_producer, "broker"),
+            Mutant(Engine, "_keys_under_way", apart_beside_the_pipeline, "poison"),
+            Mutant(Waiting, "_choose", followers_overtake_what_goes_apart, "broker"),
+            Mutant(Waiting, "put_back", what_has_failed_is_forgotten, "broker"),
+            Mutant(Pipeline, "_take", failures_keep_their_producer, "broker"),
+            Mutant(Engine, "done", batches_settle_in_any_order, "process"),
+            Mutant(Pipeline, "_is_at_fault", neighbours_are_guilty, "poison"),
+            Mutant(Pipeline, "_watch", deadline_is_nobodys, "broker"),
+            Mutant(Engine, "recall", recalled_in_reverse, "broker"),
+            Mutant(Engine, "recall", recalled_without_what_was_under_way, "broker"),
+            Mutant(Waiting, "put_back", recalled_behind_the_queue, "broker"),
+            Mutant(Engine, "_put_back", blocked_keys_are_recalled, "poison"),
+            Mutant(Engine, "cut", cut_batches_lose_their_rest, "broker"),
+            Mutant(Engine, "refused", followers_overtake_what_is_parked, "poison"),
+            Mutant(Lease, "unused", led_again_after_a_stand_down, "process"),
+            Mutant(Pipeline, "stop", producer_outlives_its_term, "process"),
+            Mutant(Waiting, "known_among", rows_taken_twice, "poison"),
+            Mutant(Engine, "settled", purged_rows_return, "poison"),
         )
     ).items()
 }
