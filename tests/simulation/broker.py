@@ -50,6 +50,8 @@ class Request:
     """The one before it of the same client and key."""
     is_decided: bool = False
     is_appended: bool = False
+    is_answered: bool = False
+    """The client has the broker's answer."""
     is_silent: bool = False
     """The client never hears of it, nor of those that follow."""
 
@@ -176,10 +178,23 @@ class Broker:
         time = self._world.time
         if not _is_cut(request):
             wait = self._world.dice.uniform(0.0005, self._world.plan.latency)
-            time.after(wait, lambda: request.producer.on_answer(request, error))
+            time.after(wait, lambda: self._arrive(request, error))
         elif time() < request.sent_at + DELIVERY_TIMEOUT:
             # librdkafka repeats the request, and the broker its answer.
             time.after(0.02, lambda: self._answer(request, error))
+        else:
+            request.is_silent = True
+
+    def _arrive(self, request: Request, error: DeliveryFailed | None) -> None:
+        """Bring an answer; those of one partition come in their order."""
+        former = request.follows
+        if former is None or former.is_answered:
+            request.is_answered = True
+            request.producer.on_answer(request, error)
+        elif former.is_silent:
+            request.is_silent = True
+        else:
+            self._world.time.after(0.0005, lambda: self._arrive(request, error))
 
     def _latency(self) -> float:
         dice = self._world.dice

@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from django_outbox.exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
+from django_outbox.exceptions import (
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseReadOnly,
+    DatabaseUnavailable,
+)
 from django_outbox.message.record import Failure, KeyToRead, Record, Sweep
 
 from .timing import LOCK_TIMEOUT, STATEMENT_TIMEOUT
@@ -41,6 +46,7 @@ class Connection:
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None
     ) -> list[Record]:
         self._world.promises.on_act(self._process, leader_id, "marks")
+        self._be_writable()
         records = self._execute("mark", lambda: self._table.mark(leader_id, limit))
         if records and self._world.dice.random() < 0.5:
             # A page of rows takes its time to arrive, and much goes on meanwhile.
@@ -49,6 +55,7 @@ class Connection:
 
     def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
         names = [key for key, _ in keys]
+        self._be_writable()
         self._execute("reset", lambda: self._table.reset(leader_id, names))
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
@@ -72,15 +79,28 @@ class Connection:
         return self._execute("locked", lambda: self._world.row_trouble.locked(ids))
 
     def ping(self) -> None:
-        self._execute("ping", lambda: None)
+        if self._execute("ping", lambda: self.is_read_only):
+            raise DatabaseReadOnly("the database is read-only")
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the server tells that it refuses writes."""
+        return self._world.time() < self._world.away_until["writes"]
 
     # The network and the server.
+
+    def _be_writable(self) -> None:
+        if self._world.time() < self._world.away_until["writes"]:
+            self._process.sleep(0.001)
+            self._world.trace(self._process.name, "is refused to write")
+            raise DatabaseReadOnly("the database is read-only")
 
     def _write(
         self, name: str, ids: Sequence[int], statement: Callable[[], int]
     ) -> int:
         """Write rows, unless one of them is locked or refused."""
         trouble = self._world.row_trouble
+        self._be_writable()
         answer = self._execute(name, lambda: trouble.met(ids) or statement())
         if isinstance(answer, DatabaseError):
             if isinstance(answer, DatabaseBusy):

@@ -68,6 +68,15 @@ def _promote(world: World, node: Node, seconds: float) -> None:
     world.time.after(seconds, partial(world.table.promote, standby))
 
 
+def _refuse_writes(world: World, node: Node, seconds: float) -> None:
+    """Let the database be read-only for everybody, and for some time."""
+    now = world.time()
+    if now >= world.away_until["writes"]:
+        world.read_only_since = now
+    end = now + 2 * seconds
+    world.away_until["writes"] = max(end, world.away_until["writes"])
+
+
 def _restart_all(world: World, node: Node, seconds: float) -> None:
     """Stop and start one node after the other, as a deployment does."""
     for turn, each in enumerate(world.nodes):
@@ -92,6 +101,7 @@ FAULTS: Final[dict[str, Doing]] = {
     "stall": _stall,
     "table_cut": lambda _, node, seconds: node.cut("table", seconds),
     "table_outage": _take_away("table"),
+    "read_only": _refuse_writes,
     "broker_cut": lambda _, node, seconds: node.cut("broker", seconds),
     "broker_outage": _take_away("broker"),
     "fatal_error": _fatal_error,

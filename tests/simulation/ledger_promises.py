@@ -9,6 +9,7 @@ a standby that lagged may bring a record back, once.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from django_outbox.events import Event, LeaderAcquired, LeaderRefreshed
@@ -52,6 +53,13 @@ class LedgerPromises(Promises):
         if self._terms[leader_id] < self._newest_term:
             self._break("P-ZOMBIE", f"{process.name} commits after its successor")
         self._figure("transactions")
+
+    def on_transaction(self, process: Process, records: Sequence[Record]) -> None:
+        """P-APART: what has failed before does not go with others."""
+        failed = [record.id for record in records if record.attempts]
+        if 0 < len(failed) < len(records):
+            what = f"{process.name} sends {failed} again, together with others"
+            self._break("P-APART", what)
 
     def on_shown(self, record: Record) -> None:
         """P-PHANTOM, P-ONCE and P-ORDER: a reader of committed records sees one."""

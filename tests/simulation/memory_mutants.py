@@ -10,6 +10,7 @@ from django_outbox.relay import gaps
 from django_outbox.relay.gaps import Gaps
 from django_outbox.relay.memory_marks import MemoryMarks
 
+from .connection import Connection
 from .ledger_connection import UnmarkedConnection
 from .ledger_mutants import (
     bare_cursor,
@@ -60,6 +61,11 @@ def nothing_is_swept(
     return [] if sweep else _mark(self, leader_id, limit=limit)
 
 
+def writability_is_not_asked(self: Connection) -> bool:
+    """Lead although nothing can leave the table."""
+    return False
+
+
 def _of_memory(mutants: Iterable[Mutant]) -> Iterable[Mutant]:
     return (mutant._replace(delivery="marks-in-memory") for mutant in mutants)
 
@@ -70,6 +76,13 @@ _OWN: Final = _of_memory(
         Mutant(MemoryMarks, "reset", blocked_keys_are_forgotten, "broker"),
         Mutant(MemoryMarks, "_advance", reset_keys_end_with_their_first_page, "poison"),
         Mutant(MemoryMarks, "mark", nothing_is_swept, "graceful"),
+        Mutant(
+            Connection,
+            "is_read_only",
+            writability_is_not_asked,
+            "database",
+            is_property=True,
+        ),
     )
 )
 _SHARED: Final = _of_memory(

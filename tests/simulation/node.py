@@ -7,11 +7,15 @@ network are cut.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from .process import Process
     from .world import World
+
+
+WAYS: Final = ("group", "table", "writes", "broker")
+"""What may be out of reach; "writes" is a table that only refuses these."""
 
 
 class Node:
@@ -21,7 +25,7 @@ class Node:
         self.world = world
         self.name = name
         self.process: Process | None = None
-        self._cut_until = {"group": 0.0, "table": 0.0, "broker": 0.0}
+        self._cut_until = dict.fromkeys(WAYS, 0.0)
 
     # Life and death.
 
@@ -63,7 +67,7 @@ class Node:
     # The network.
 
     def cut(self, way: str, seconds: float) -> None:
-        """Cut the way to the group, the table or the broker."""
+        """Cut one of the ways."""
         end = self.world.time() + seconds
         self._cut_until[way] = max(end, self._cut_until[way])
         if way == "group":

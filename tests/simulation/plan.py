@@ -95,7 +95,7 @@ class Profile(NamedTuple):
 
 
 _GRACEFUL: Final = ("stop", "stop", "move", "rolling_restart")
-_DATABASE: Final = ("table_outage", "table_cut", "table_cut")
+_DATABASE: Final = ("table_outage", "table_cut", "table_cut", "read_only")
 _BROKER: Final = ("broker_outage", "broker_cut", "fatal_error")
 _PROCESS: Final = ("crash", "crash", "freeze", "freeze", "stall", "stop")
 _GROUP: Final = (

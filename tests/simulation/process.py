@@ -75,6 +75,8 @@ class Process:
         """Seconds for which its clock has stood still."""
         self.doubtful_until = 0.0
         """Its lease, by that clock, may have lasted too long until then."""
+        self.joined_at = 0.0
+        """When it last found that it could lead."""
         self.producer: SimulatedProducer | None = None
         self._stop_by = inf
         self._is_abandoned = False
@@ -309,4 +311,5 @@ class Process:
             self.probe.ping()
         except DatabaseError:
             return False
+        self.joined_at = self.world.time()
         return True

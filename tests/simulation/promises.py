@@ -9,7 +9,7 @@ terms and the events.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
@@ -96,6 +96,22 @@ class Promises:
         term = process.term
         if term is None or term.leader_id != leader_id:
             self._break("P-LEAD", f"{process.name} {act} without a proven term")
+        self._check_writable(process, act)
+
+    def _check_writable(self, process: Process, act: str) -> None:
+        """P-WRITABLE: who joins while the database refuses writes does not act."""
+        world = self._world
+        is_read_only = world.time() < world.away_until["writes"]
+        # The answer to its question may be as old as a statement gets.
+        asked_at = process.joined_at - timing.STATEMENT_TIMEOUT
+        if is_read_only and world.read_only_since < asked_at:
+            self._break("P-WRITABLE", f"{process.name} {act}, and nothing can leave")
+
+    def on_pipelined(self, process: Process, records: Sequence[Record]) -> None:
+        """P-APART: what has failed before goes in a request of its own."""
+        if failed := [record.id for record in records if record.attempts]:
+            what = f"{process.name} sends {failed} again in the pipeline"
+            self._break("P-APART", what)
 
     def on_produce(self, process: Process, record: Record) -> None:
         """P-BARRIER: its row is the first of its key in the table."""

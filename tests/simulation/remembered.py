@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from django_outbox.message.record import KeyToRead, Record, Sweep
+from django_outbox.message.record import KeyToRead, OrderingKey, Record, Sweep
 from django_outbox.relay.memory_marks import MemoryMarks
 
 from .broker import Broker, Request
@@ -139,13 +139,28 @@ class MarkedInMemory:
 class RememberedConnection(MarkedInMemory, UnmarkedConnection):
     """The same on a database that never fails over."""
 
+    _table: RememberedTable
+
     def __init__(self, process: Process) -> None:
         super().__init__(process)
         self._marks = MemoryMarks(self, clock=process.clock, timeline=lambda: "")
 
+    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+        ids = [record.id for record in records]
+
+        def statement() -> int:
+            purged = self._table.purge(leader_id, ids)
+            self._world.promises.on_purged(self._process, records)
+            return purged
+
+        return self._write("purge", ids, statement)
+
 
 class RememberedPromises(Promises):
     """The judge of one history."""
+
+    def on_purged(self, process: Process, records: Iterable[Record]) -> None:
+        """Only one record of a key is in flight."""
 
     def _may_go(self, record: Record, first: int | None) -> bool:
         # A purge of the former leader may take effect late, after the row was
@@ -178,6 +193,19 @@ class PipelinedPromises(RememberedPromises):
     def on_produce(self, process: Process, record: Record) -> None:
         """P-BARRIER: each earlier row of its key is in the log, or under way to it."""
         self.check_earlier(process, record)
+
+    def on_purged(self, process: Process, records: Iterable[Record]) -> None:
+        """P-PREFIX: what a crash repeats of a key has no holes."""
+        world = self._world
+        newest: dict[OrderingKey, int] = {}
+        for record in records:
+            key = record.ordering_key
+            newest[key] = max(record.id, newest.get(key, record.id))
+        for id, row in world.table.rows.items():
+            last = newest.get(row.record.ordering_key, id)
+            if id < last and not world.row_trouble.has_met(id):
+                what = f"{process.name} purges {last} of {row.record.ordering_key}"
+                self._break("P-PREFIX", f"{what} before {id}")
 
     def on_append(self, request: Request) -> None:
         """P-PHANTOM and P-REWIND: what comes after a later record is a repeat."""

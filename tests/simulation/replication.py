@@ -64,6 +64,7 @@ class Link:
             self.paused_until,
             self.source.away_until["table"],
             self.target.away_until["table"],
+            self.target.away_until["writes"],
         )
         if self._changes and (wait := blocked_until - time()) > 0:
             time.after(wait, self.apply)

@@ -77,6 +77,7 @@ class SimulatedTransactions:
         if world.dice.random() < world.weather.producer_broken:
             self.break_down()
             raise ProducerBroken("fatal", code="_FATAL")
+        world.promises.on_transaction(self._process, records)
         if faults := self._check(records):
             return faults
         epoch, serial = self._epoch, self._serial

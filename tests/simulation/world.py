@@ -16,7 +16,7 @@ from tests.fakes.timeline import Timeline
 from . import timing
 from .broker import Broker
 from .faults import inject, mend
-from .node import Node
+from .node import WAYS, Node
 from .plan import Fault, Plan, make_plan
 from .process import Process
 from .promises import Promises
@@ -62,11 +62,13 @@ class World:
         self.dice = within.dice if within else Random(plan.seed)
         self.time = within.time if within else Timeline()
         self.threads = within.threads if within else Threads(self.time)
+        self.read_only_since = 0.0
+        """When the table has begun to refuse writes, the last time."""
         self.dead_until = 0.0
         """No process starts before."""
         self.patience = timing.RECOVERY
         """With nothing broken any more, some row leaves the table at least so often."""
-        self.away_until = {"group": 0.0, "table": 0.0, "broker": 0.0}
+        self.away_until = dict.fromkeys(WAYS, 0.0)
         self.group: FakeGroup = FakeGroup(
             self.time,
             session_timeout=timing.SESSION_TIMEOUT,
@@ -104,7 +106,8 @@ class World:
 
     @property
     def is_table_away(self) -> bool:
-        return self.time() < self.away_until["table"]
+        """Whether the application cannot write."""
+        return self.time() < max(self.away_until["table"], self.away_until["writes"])
 
     @property
     def leader(self) -> Node:
