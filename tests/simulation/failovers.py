@@ -40,6 +40,9 @@ class FailoverPromises(LedgerPromises):
     def on_produce(self, process: Process, record: Record) -> None:
         """Ids are given again, so the first one of a key says nothing."""
 
+    def on_repeat(self, process: Process, record: Record) -> None:
+        """Neither does an id say which record it is."""
+
     def on_append(self, request: Request) -> None:
         if not self._seen[request.record.message_id]:
             self.on_shown(request.record)

@@ -134,7 +134,7 @@ def mend(world: World) -> None:
     """End all trouble; whoever is dead or frozen comes back by itself."""
     world.trace("FAULT", "all is mended")
     world.weather = Weather()
-    world.row_trouble.end()
+    world.row_trouble.end(but=1)
     world.away_until = dict.fromkeys(world.away_until, 0.0)
     for node in world.nodes:
         node.mend()

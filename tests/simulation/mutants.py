@@ -14,7 +14,10 @@ from typing import Any, Final
 from django_outbox.election.neli import Neli
 from django_outbox.election.ports import Heartbeat
 from django_outbox.election.term import LeaderTerm
+from django_outbox.exceptions import RecordPoisoned
 from django_outbox.message.record import OrderingKey, Record
+from django_outbox.message.retry import RetryPolicy
+from django_outbox.relay import engine
 from django_outbox.relay.batch import Batch, Fault
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.lease import Lease, Trust
@@ -225,6 +228,21 @@ def stuck_rows_are_settled(self: Engine) -> int:
     return self.in_flight - sum(map(len, rests))
 
 
+def unparked_rows_delay_a_new_leader_id(
+    self: Engine, settled: Settled
+) -> Settlement | None:
+    """Wait with a new leader id for rows that cannot be parked."""
+    if settled.rest is not None:
+        self._submitted.append(settled.rest)
+    return settled.rest
+
+
+def neighbours_are_parked(record: Record, error: object, retry: RetryPolicy) -> bool:
+    """Park what was refused together with others, whoever is at fault."""
+    is_poison = isinstance(error, RecordPoisoned)
+    return is_poison and retry.is_spent(record.attempts + 1)
+
+
 MUTANTS: Final = named(
     (
         Mutant(Neli, "confirmed", lease_from_receipt, "group"),
@@ -253,6 +271,8 @@ MUTANTS: Final = named(
         Mutant(Settler, "_write_parts", refused_rows_count_as_an_outage, "rows"),
         Mutant(StuckRows, "without", stuck_rows_are_read_again, "everything"),
         Mutant(StuckRows, "remarked", stuck_rows_keep_their_leader_id, "everything"),
+        Mutant(Engine, "_keep", unparked_rows_delay_a_new_leader_id, "poison"),
+        Mutant(engine, "should_park", neighbours_are_parked, "poison"),
         Mutant(
             Engine, "unsettled", stuck_rows_are_settled, "poison", is_property=True
         ),

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
 from django_outbox.message.record import OrderingKey, Record
 from django_outbox.relay.batch import Accepted, Batch, Fault
 from django_outbox.relay.engine import Engine
-from django_outbox.relay.lease import Lease
 from django_outbox.relay.pipeline import Pipeline
 from django_outbox.relay.ports import Producer
 from django_outbox.relay.waiting import Waiting
@@ -17,13 +17,15 @@ from django_outbox.relay.waiting import Waiting
 from .mutant import Mutant, named
 from .mutants import (
     followers_overtake_what_is_parked,
-    led_again_after_a_stand_down,
     producer_outlives_its_term,
     purged_rows_return,
     rows_taken_twice,
 )
 
 _end_each = Pipeline._end_each
+_is_at_fault = Pipeline._is_at_fault
+_take = Pipeline._take
+_put_back = Waiting.put_back
 _recall = Engine.recall
 
 
@@ -98,9 +100,13 @@ def batches_settle_in_any_order(self: Engine, batch: Batch) -> None:
     self.waiting.prove(batch.records)
 
 
-def neighbours_are_guilty(self: Pipeline, record: Record, error: object) -> bool:
-    """Take what is said of a batch for said of each of its records."""
-    return True
+def neighbours_stay_together(
+    self: Pipeline, record: Record, error: DeliveryFailed
+) -> bool:
+    """Send a batch again as it was, although one of its records was refused."""
+    if isinstance(error, RecordPoisoned) and not error.is_certain:
+        return False
+    return _is_at_fault(self, record, error)
 
 
 def deadline_is_nobodys(self: Pipeline, producer: Producer) -> None:
@@ -147,9 +153,6 @@ def cut_batches_lose_their_rest(
     self._under_way -= len(rest)
 
 
-_put_back = Waiting.put_back
-_take = Pipeline._take
-
 MUTANTS: Final = {
     f"pipelined-{name}": mutant._replace(delivery="pipelined")
     for name, mutant in named(
@@ -167,7 +170,7 @@ MUTANTS: Final = {
             Mutant(Waiting, "put_back", what_has_failed_is_forgotten, "broker"),
             Mutant(Pipeline, "_take", failures_keep_their_producer, "broker"),
             Mutant(Engine, "done", batches_settle_in_any_order, "process"),
-            Mutant(Pipeline, "_is_at_fault", neighbours_are_guilty, "poison"),
+            Mutant(Pipeline, "_is_at_fault", neighbours_stay_together, "poison"),
             Mutant(Pipeline, "_watch", deadline_is_nobodys, "broker"),
             Mutant(Engine, "recall", recalled_in_reverse, "broker"),
             Mutant(Engine, "recall", recalled_without_what_was_under_way, "broker"),
@@ -175,7 +178,6 @@ MUTANTS: Final = {
             Mutant(Engine, "_put_back", blocked_keys_are_recalled, "poison"),
             Mutant(Engine, "cut", cut_batches_lose_their_rest, "broker"),
             Mutant(Engine, "refused", followers_overtake_what_is_parked, "poison"),
-            Mutant(Lease, "unused", led_again_after_a_stand_down, "process"),
             Mutant(Pipeline, "stop", producer_outlives_its_term, "process"),
             Mutant(Waiting, "known_among", rows_taken_twice, "poison"),
             Mutant(Engine, "settled", purged_rows_return, "poison"),

@@ -75,6 +75,8 @@ class Process:
         """Seconds for which its clock has stood still."""
         self.doubtful_until = 0.0
         """Its lease, by that clock, may have lasted too long until then."""
+        self.delivered: dict[int, int] = {}
+        """Ids of records that it knows to be in the log, and who led then."""
         self.joined_at = 0.0
         """When it last found that it could lead."""
         self.producer: SimulatedProducer | None = None

@@ -72,6 +72,7 @@ class SimulatedProducer:
 
     def _send(self, record: Record, leader_id: str, batch: Batch) -> None:
         world = self._world
+        world.promises.on_repeat(self.process, record)
         world.promises.on_produce(self.process, record)
         request = Request(
             record=record,
@@ -201,6 +202,8 @@ class SimulatedProducer:
         request.is_failed = error is not None
         if error is not None:
             self._faults[batch].append(Fault(request.record, error))
+        else:
+            self._world.promises.on_delivered(self.process, request.record)
 
     def _ended(self) -> Sequence[Outcome]:
         """Take out the batches of which each record has a report."""

@@ -45,6 +45,9 @@ class Promises:
         self._names: dict[str, str] = {}
         self._orderly: set[str] = set()
         """Leader ids that ended with everything settled, and with all their marks."""
+        self._ruler: Process | None = None
+        self._reigns = 0
+        """Changes from one leading process to another."""
         self._drained: Process | None = None
         self._vacant_by = ""
         self._vacant_since = 0.0
@@ -126,6 +129,18 @@ class Promises:
     def _may_go(self, record: Record, first: int | None) -> bool:
         return first == record.id
 
+    def on_delivered(self, process: Process, record: Record) -> None:
+        """Note what the relay of a process knows to be in the log."""
+        process.delivered[record.id] = self._reigns
+
+    def on_repeat(self, process: Process, record: Record) -> None:
+        """P-DUP: what it knows to be there it does not send again while it leads."""
+        is_known = process.delivered.get(record.id) == self._reigns
+        # Whose mark was taken away has to read its rows again.
+        if is_known and not self._world.table.has_late_marks:
+            what = f"{process.name} sends {record.id} again, and knows it"
+            self._break("P-DUP", what)
+
     def on_append(self, request: Request) -> None:
         """P-PHANTOM and P-REWIND."""
         record = request.record
@@ -153,6 +168,9 @@ class Promises:
         world.trace(process.name, f"{event.kind} {self.name(event.leader_id)}")
         if isinstance(event, LeaderAcquired):
             self._figure("acquired")
+            if process is not self._ruler:
+                self._ruler = process
+                self._reigns += 1
             if self._vacant_until is not None:
                 self._vacant_until = None
                 self._time(f"vacancy after {self._vacant_by}", self._vacant_since)

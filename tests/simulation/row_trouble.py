@@ -41,12 +41,18 @@ class RowTrouble:
         """Whether a row was ever in trouble."""
         return id in self._locked_until or id in self._refused
 
-    def end(self) -> None:
-        """Commit what holds locks, and drop the triggers."""
+    @property
+    def refused(self) -> set[int]:
+        """Rows of the table that a trigger refuses."""
+        return {id for id in self._refused if id in self._world.table.rows}
+
+    def end(self, *, but: int = 0) -> None:
+        """Commit what holds locks, and drop the triggers but those of some rows."""
+        stays = set(sorted(self.refused)[:but])
         self._locked_until = dict.fromkeys(
-            self._locked_until.keys() | self._refused, 0.0
+            self._locked_until.keys() | self._refused - stays, 0.0
         )
-        self._refused.clear()
+        self._refused = stays
 
     def _begin(self, ids: Sequence[int]) -> None:
         world, weather = self._world, self._world.weather

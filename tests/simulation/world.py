@@ -162,11 +162,22 @@ class World:
         """Run until nothing is left to do and nothing is under way."""
         moved_at, left = self.time(), -1
         while self.is_busy:
+            if self._is_only_refused():
+                self.row_trouble.end()
             if len(self.table.rows) != left:
                 moved_at, left = self.time(), len(self.table.rows)
             elif self.time() > moved_at + self.patience:
                 self.promises.on_stuck()
             self.threads.run(0.05)
+
+    def _is_only_refused(self) -> bool:
+        """Whether a refused row has let all others go, but those of its key."""
+        refused = self.row_trouble.refused
+        if not refused or self.writers.is_busy or self.broker.in_transit:
+            return False
+        rows = self.table.rows
+        keys = {rows[id].record.ordering_key for id in refused}
+        return all(row.record.ordering_key in keys for row in rows.values())
 
     def _group_latency(self) -> float | None:
         luck = self.dice.random()
