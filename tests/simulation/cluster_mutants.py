@@ -97,9 +97,7 @@ def foreign_failure_hides_own_rows(
     return _remove(self, lambda record: record.ordering_key in engine.blocked)
 
 
-def rows_shown_meanwhile_are_forgotten(
-    self: Engine, records: Sequence[Record]
-) -> None:
+def rows_shown_meanwhile_are_forgotten(self: Engine, records: Sequence[Record]) -> None:
     """Pass over what is shown of a blocked key, and do not look for it again."""
     lows = {key: blocked.low for key, blocked in self.blocked.items()}
     _found(self, records)

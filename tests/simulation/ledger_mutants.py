@@ -221,9 +221,7 @@ _OWN: Final = named(
     mutant._replace(delivery="exactly-once")
     for mutant in (
         Mutant(LedgerSender, "send", purge_before_the_commit, "broker"),
-        Mutant(
-            LedgerSender, "_unpurged", ledger_without_the_unpurged, "takeover"
-        ),
+        Mutant(LedgerSender, "_unpurged", ledger_without_the_unpurged, "takeover"),
         Mutant(LedgerSender, "_compare", ledger_ignored_at_takeover, "takeover"),
         Mutant(
             LedgerSender,

@@ -121,9 +121,7 @@ def blocked_keys_are_produced(self: Engine, records: Sequence[Record]) -> None:
     self.blocked = {} if self.must_refresh else blocked
 
 
-def followers_stay(
-    self: Waiting, is_wanted: Callable[[Record], bool]
-) -> list[Record]:
+def followers_stay(self: Waiting, is_wanted: Callable[[Record], bool]) -> list[Record]:
     """Keep what waits behind a failed record."""
     return []
 
@@ -273,9 +271,7 @@ MUTANTS: Final = named(
         Mutant(StuckRows, "remarked", stuck_rows_keep_their_leader_id, "everything"),
         Mutant(Engine, "_keep", unparked_rows_delay_a_new_leader_id, "poison"),
         Mutant(engine, "should_park", neighbours_are_parked, "poison"),
-        Mutant(
-            Engine, "unsettled", stuck_rows_are_settled, "poison", is_property=True
-        ),
+        Mutant(Engine, "unsettled", stuck_rows_are_settled, "poison", is_property=True),
     )
 )
 """By name."""

@@ -142,9 +142,7 @@ def blocked_keys_are_recalled(self: Engine, records: Sequence[Record]) -> None:
         self.waiting.put_back(records)
 
 
-def cut_batches_lose_their_rest(
-    self: Engine, batch: Batch, accepted: Accepted
-) -> None:
+def cut_batches_lose_their_rest(self: Engine, batch: Batch, accepted: Accepted) -> None:
     """Forget what a full producer has not taken."""
     rest = batch.records[accepted.queued :]
     batch.records = batch.records[: accepted.queued]
