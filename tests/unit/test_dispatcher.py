@@ -10,7 +10,6 @@ from django_outbox.exceptions import DeliveryFailed, ProducerBroken
 from django_outbox.message.record import Record
 from django_outbox.relay.dispatcher import TABLE_WAIT
 from django_outbox.relay.pipeline import REPORT_WAIT
-from django_outbox.relay.polling import SWEEP_INTERVAL
 from django_outbox.relay.settlement import Settlement
 from tests.fakes.settling import settled
 
@@ -374,35 +373,3 @@ def test_while_a_request_is_out_it_is_waited_for_and_not_a_report(bench: Bench) 
     assert len(bench.requests) == 1
     assert bench.dispatcher.step() == TABLE_WAIT
     assert bench.producer.waits[-1] == 0
-
-
-# Sweeps.
-
-
-def test_marks_in_memory_are_swept_but_for_what_is_in_hand() -> None:
-    bench = Bench(marks_in_table=False)
-    bench.stash(record(1, key="a"), record(2, key="a"))
-    bench.step()
-    assert bench.table.sweeps == [(frozenset(), ())]
-
-    bench.step(after=SWEEP_INTERVAL)
-
-    assert bench.table.sweeps[1:] == [(frozenset({1, 2}), ())]
-
-
-def test_a_sweep_passes_over_what_waits_for_a_retry() -> None:
-    bench = Bench(marks_in_table=False)
-    bench.stash(record(1, key="a"), record(2, key="a"))
-    bench.step()
-    bench.producer.fail(LATE)
-    bench.dispatcher.step()
-    bench.step(after=SWEEP_INTERVAL)
-
-    assert bench.table.sweeps[-1] == ({1}, (("t", "a"),))
-
-
-def test_marks_in_the_table_are_not_swept(bench: Bench) -> None:
-    bench.step()
-    bench.step(after=SWEEP_INTERVAL)
-
-    assert bench.table.sweeps == []

@@ -9,7 +9,6 @@ import pytest
 
 from django_outbox.exceptions import RecordPoisoned
 from django_outbox.message.record import KeyToRead, Record, Sweep
-from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.batch import Accepted, Fault
 from django_outbox.relay.engine import READ_AHEAD
 from django_outbox.relay.settlement import Settlement
@@ -19,8 +18,6 @@ from .leading_engine import LATE, LeadingEngine, ids_of
 from .samples import PARK, record, with_headers
 
 POISON = RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
-SOMEBODY = RecordPoisoned("too large", code="MSG_SIZE", is_certain=False)
-AT_ONCE = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=1)
 A = ("t", "a")
 
 

@@ -9,23 +9,16 @@ from itertools import pairwise
 import pytest
 
 from django_outbox.exceptions import (
-    DeliveryFailed,
     KafkaUnavailable,
-    RecordPoisoned,
 )
 from django_outbox.relay.ledger.ledger_sender import (
     OPEN_INTERVAL,
     Stage,
 )
 from django_outbox.relay.ledger.ports import Ledger
-from django_outbox.relay.polling import SWEEP_INTERVAL
 
 from .leading import Term
 from .ledger_bench import Cluster, LedgerBench
-
-LATE = DeliveryFailed("timed out", code="_MSG_TIMED_OUT")
-POISON = RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
-SOMEBODY = RecordPoisoned("too large", code="MSG_SIZE", is_certain=False)
 
 
 @pytest.fixture
@@ -141,6 +134,24 @@ def test_an_outcome_that_nobody_tells_is_read_from_the_ledger(
 
     assert cluster.seen == ["a", "b"]
     assert cluster.left == []
+
+
+def test_a_page_that_a_run_has_asked_for_says_nothing_to_the_next_one(
+    cluster: Cluster, bench: LedgerBench
+) -> None:
+    """Its rows come behind those that the next run finds at the head."""
+    bench.run()
+    cluster.insert("a")
+    bench.round()
+    bench.now += 1.0
+    bench.transactions.unanswered = False
+    bench.dispatcher.step()
+    assert bench.sender.stage is Stage.CLOSED
+    assert len(bench.requests) == 1
+    cluster.insert("b")
+    bench.run()
+
+    assert cluster.seen == ["a", "b"]
 
 
 def test_nothing_is_opened_while_a_purge_is_under_way(
@@ -344,116 +355,3 @@ def test_a_table_that_comes_back_is_relayed_on(
 
     assert cluster.seen == ["a", "b"]
     assert cluster.left == []
-
-
-# Nudges.
-
-
-def test_a_commit_reads_at_once_whatever_the_schedule_says(
-    cluster: Cluster, bench: LedgerBench
-) -> None:
-    bench.run()
-    bench.round()
-    requests = len(bench.asked)
-    cluster.insert("a")
-    bench.round()
-    assert len(bench.asked) == requests
-
-    bench.queue.read_now()
-    bench.round()
-    bench.round()
-
-    assert len(bench.asked) == requests + 1
-    assert cluster.seen == ["a"]
-
-
-def test_a_commit_while_a_request_is_out_makes_one_more(
-    cluster: Cluster, bench: LedgerBench
-) -> None:
-    bench.run()
-    bench.queue.read_now()
-    bench.dispatcher.step()
-    page = bench.reader.carry_out(bench.requests.popleft())
-
-    cluster.insert("a")
-    bench.queue.read_now()
-    bench.dispatcher.step()
-    assert not bench.requests
-    bench.queue.put_page(page)
-    bench.round()
-    bench.round()
-
-    assert cluster.seen == ["a"]
-
-
-def test_a_commit_is_not_used_up_by_a_sweep(
-    cluster: Cluster, bench: LedgerBench
-) -> None:
-    bench.run()
-    requests = len(bench.asked)
-    bench.now += 2 * SWEEP_INTERVAL
-    bench.schedule.read_at = bench.now + 1.0
-    cluster.insert("a")
-    bench.queue.read_now()
-    for _ in range(3):
-        bench.round()
-
-    assert [request.sweep is None for request in bench.asked[requests:]] == [
-        False,
-        True,
-    ]
-    assert cluster.seen == ["a"]
-
-
-def test_a_commit_does_not_shorten_the_pause_after_an_error(
-    cluster: Cluster, bench: LedgerBench
-) -> None:
-    bench.run()
-    cluster.table.is_down = True
-    bench.now += 1.0
-    bench.round()
-    requests = len(bench.asked)
-    bench.queue.read_now()
-
-    assert bench.round() > 0.0
-    assert len(bench.asked) == requests
-
-
-# Rest.
-
-
-def test_a_round_that_has_sent_something_is_followed_at_once(
-    cluster: Cluster, bench: LedgerBench
-) -> None:
-    bench.run()
-    cluster.insert("a")
-    bench.now += 1.0
-    rests = [bench.round() for _ in range(4)]
-
-    assert 0.0 in rests
-    assert cluster.seen == ["a"]
-
-
-def test_an_idle_leader_rests_until_its_next_request(bench: LedgerBench) -> None:
-    bench.run()
-
-    rest = bench.round()
-
-    assert 0.0 < rest <= 0.1
-
-
-def test_a_follower_rests(bench: LedgerBench) -> None:
-    bench.leadership.term = None
-
-    assert bench.round() == pytest.approx(0.1)
-
-
-def test_close_drops_the_client(cluster: Cluster, bench: LedgerBench) -> None:
-    bench.run()
-    bench.dispatcher.close()
-    bench.dispatcher.close()
-    cluster.insert("a")
-    bench.run()
-
-    # The next transaction finds the client closed, and opens another.
-    assert cluster.seen == ["a"]

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from django_outbox.clock import boottime
 from django_outbox.devstack.service import free_port
 from django_outbox.election.solo import SoloMembership
 from django_outbox.events import Event, LeaderAcquired, Observer, Ready
@@ -27,10 +28,11 @@ from django_outbox.harvester.harvester import Harvester
 from django_outbox.harvester.process import rare_garbage_collection, run
 from django_outbox.message.record import Backlog, Identity, Numbering
 from django_outbox.relay.availability import Availability
+from django_outbox.relay.memory_marks import MemoryMarks
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.shutdown import StopSignals
-from tests.fakes.outbox import InMemoryOutbox
 from tests.fakes.producer import InMemoryLog, InMemoryProducer
+from tests.fakes.unmarked import InMemoryUnmarked
 from tests.machine import IN_BACKGROUND
 from tests.services import fetch
 
@@ -43,7 +45,7 @@ class Worker:
     """The fakes, and what to do on an event."""
 
     def __init__(self) -> None:
-        self.outbox = InMemoryOutbox()
+        self.outbox = InMemoryUnmarked()
         self.log = InMemoryLog()
         self.membership: Callable[[], Any] = SoloMembership
         self.on_event: Callable[[Event], None] = lambda _event: None
@@ -57,9 +59,10 @@ class Worker:
             options=options,
             adapters=Adapters(
                 table=lambda _concern: self.outbox,
-                marks=lambda: self.outbox,
+                reading=lambda *_: MemoryMarks(
+                    self.outbox, clock=boottime, timeline=self.outbox.history
+                ),
                 producer=lambda: InMemoryProducer(self.log),
-                unmarked=_not_in_use,
                 transactions=_not_in_use,
                 membership=self.membership,
             ),
@@ -144,7 +147,7 @@ def test_a_signal_ends_it_in_order(
     assert signal.getsignal(number) is before
 
 
-class OtherOutbox(InMemoryOutbox):
+class OtherOutbox(InMemoryUnmarked):
     """A table that says which cluster's it is, if it can be reached."""
 
     found = Numbering("0", "0", "outbox_id_seq", 1, 1)
@@ -242,7 +245,7 @@ def test_a_signal_ends_the_wait_for_a_name(
     assert kinds(capsys) == ["stopped"]
 
 
-class Nameless(InMemoryOutbox):
+class Nameless(InMemoryUnmarked):
     """A table as goharvest makes it."""
 
     def identity(self) -> None:  # type: ignore[override]
@@ -260,7 +263,7 @@ def test_a_table_that_gives_no_names_ends_it_with_one_line(
     assert worker.run(LEADER_TOPIC="leaders") == 0
 
 
-class Replaced(InMemoryOutbox):
+class Replaced(InMemoryUnmarked):
     """A database that holds another outbox after some time."""
 
     def backlog(self) -> Backlog:
@@ -351,7 +354,7 @@ def test_a_signal_ends_a_drain_that_gets_nowhere(worker: Worker) -> None:
 def test_a_signal_ends_a_drain_whose_table_hangs(worker: Worker) -> None:
     may_answer = threading.Event()
 
-    class Hanging(InMemoryOutbox):
+    class Hanging(InMemoryUnmarked):
         def backlog(self) -> Backlog:
             if threading.current_thread().name == "outbox-drain":
                 os.kill(os.getpid(), signal.SIGTERM)

@@ -170,6 +170,8 @@ def test_an_origin_that_returns_purges_what_was_relayed_and_sends_the_rest(
     assert origin.seen == ["3", "6", "9"]
     assert origin.left == []
     assert [(r.low, r.high, r.step) for r in origin.last.relayed] == [(3, 9, 3)]
+    # An earlier ledger has told of 3, and the range does.
+    assert [record.id for record in origin.last.records] == [9]
 
 
 def test_rows_that_the_origin_has_sent_are_purged_without_disturbing_it(

@@ -49,11 +49,6 @@ def all_ids(queue: Waiting) -> list[list[int]]:
     return batches
 
 
-def foreign(number: int, key: str = "k") -> Record:
-    """Make a record of another cluster than 0."""
-    return record(number, key)._replace(cluster_id=2)
-
-
 # Any number of a key.
 
 
@@ -350,46 +345,6 @@ def test_the_size_of_what_is_known_is_counted_down_as_it_leaves() -> None:
     assert queue.bytes == 7
     queue.drop([record(4)])
     assert queue.bytes == 0
-
-
-# Several clusters.
-
-
-def test_own_records_go_before_those_of_other_clusters() -> None:
-    queue = waiting(foreign(2, "a"), foreign(5, "b"), record(4, "c"), clusters=3)
-    assert (len(queue), queue.of_others) == (1, 2)
-
-    assert all_ids(queue) == [[4], [2, 5]]
-
-
-def test_a_record_that_comes_back_joins_those_of_its_cluster() -> None:
-    queue = waiting(foreign(2), record(4, "c"), clusters=3)
-    queue.take(9, 0.0, set)
-    other = take(queue)
-    assert other is not None
-
-    queue.put_back([*other.records, record(4, "c")])
-
-    assert (len(queue), queue.of_others) == (1, 1)
-    assert all_ids(queue) == [[4], [2]]
-
-
-def test_a_key_with_records_of_two_clusters_is_limited_for_both() -> None:
-    queue = waiting(
-        foreign(2, "a"), record(4, "a"), clusters=3, max_in_flight_per_key=1
-    )
-
-    assert all_ids(queue) == [[4]]
-    queue.drop([record(4, "a")])
-    assert all_ids(queue) == [[2]]
-
-
-def test_records_of_others_that_are_forgotten_count_no_more() -> None:
-    queue = waiting(foreign(2, "a"), foreign(5, "a"), record(8), clusters=3)
-
-    queue.forget([])
-
-    assert (len(queue), queue.of_others, bool(queue)) == (0, 0, False)
 
 
 # Work that is saved.

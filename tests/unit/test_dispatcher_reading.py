@@ -1,13 +1,16 @@
-"""A commit that writers tell of makes a dispatcher read at once, and only then."""
+"""When a dispatcher reads: at once after a commit, and now and then by a sweep."""
 
 from __future__ import annotations
 
 import pytest
 
+from django_outbox.exceptions import DeliveryFailed
 from django_outbox.relay.polling import SWEEP_INTERVAL
 
 from .dispatcher_bench import Bench
 from .samples import record
+
+LATE = DeliveryFailed("timed out", code="_MSG_TIMED_OUT")
 
 
 @pytest.fixture
@@ -107,3 +110,35 @@ def test_a_commit_that_finds_no_room_does_not_spin(bench: Bench) -> None:
 
     assert bench.dispatcher.step() > 0.0
     assert bench.requests == []
+
+
+# Sweeps.
+
+
+def test_marks_in_memory_are_swept_but_for_what_is_in_hand() -> None:
+    bench = Bench(marks_in_table=False)
+    bench.stash(record(1, key="a"), record(2, key="a"))
+    bench.step()
+    assert bench.table.sweeps == [(frozenset(), ())]
+
+    bench.step(after=SWEEP_INTERVAL)
+
+    assert bench.table.sweeps[1:] == [(frozenset({1, 2}), ())]
+
+
+def test_a_sweep_passes_over_what_waits_for_a_retry() -> None:
+    bench = Bench(marks_in_table=False)
+    bench.stash(record(1, key="a"), record(2, key="a"))
+    bench.step()
+    bench.producer.fail(LATE)
+    bench.dispatcher.step()
+    bench.step(after=SWEEP_INTERVAL)
+
+    assert bench.table.sweeps[-1] == ({1}, (("t", "a"),))
+
+
+def test_marks_in_the_table_are_not_swept(bench: Bench) -> None:
+    bench.step()
+    bench.step(after=SWEEP_INTERVAL)
+
+    assert bench.table.sweeps == []

@@ -1,0 +1,132 @@
+"""When the ledger relay reads and rests."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_outbox.relay.polling import SWEEP_INTERVAL
+
+from .ledger_bench import Cluster, LedgerBench
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def bench(cluster: Cluster) -> LedgerBench:
+    return LedgerBench(cluster)
+
+
+# Nudges.
+
+
+def test_a_commit_reads_at_once_whatever_the_schedule_says(
+    cluster: Cluster, bench: LedgerBench
+) -> None:
+    bench.run()
+    bench.round()
+    requests = len(bench.asked)
+    cluster.insert("a")
+    bench.round()
+    assert len(bench.asked) == requests
+
+    bench.queue.read_now()
+    bench.round()
+    bench.round()
+
+    assert len(bench.asked) == requests + 1
+    assert cluster.seen == ["a"]
+
+
+def test_a_commit_while_a_request_is_out_makes_one_more(
+    cluster: Cluster, bench: LedgerBench
+) -> None:
+    bench.run()
+    bench.queue.read_now()
+    bench.dispatcher.step()
+    page = bench.reader.carry_out(bench.requests.popleft())
+
+    cluster.insert("a")
+    bench.queue.read_now()
+    bench.dispatcher.step()
+    assert not bench.requests
+    bench.queue.put_page(page)
+    bench.round()
+    bench.round()
+
+    assert cluster.seen == ["a"]
+
+
+def test_a_commit_is_not_used_up_by_a_sweep(
+    cluster: Cluster, bench: LedgerBench
+) -> None:
+    bench.run()
+    requests = len(bench.asked)
+    bench.now += 2 * SWEEP_INTERVAL
+    bench.schedule.read_at = bench.now + 1.0
+    cluster.insert("a")
+    bench.queue.read_now()
+    for _ in range(3):
+        bench.round()
+
+    assert [request.sweep is None for request in bench.asked[requests:]] == [
+        False,
+        True,
+    ]
+    assert cluster.seen == ["a"]
+
+
+def test_a_commit_does_not_shorten_the_pause_after_an_error(
+    cluster: Cluster, bench: LedgerBench
+) -> None:
+    bench.run()
+    cluster.table.is_down = True
+    bench.now += 1.0
+    bench.round()
+    requests = len(bench.asked)
+    bench.queue.read_now()
+
+    assert bench.round() > 0.0
+    assert len(bench.asked) == requests
+
+
+# Rest.
+
+
+def test_a_round_that_has_sent_something_is_followed_at_once(
+    cluster: Cluster, bench: LedgerBench
+) -> None:
+    bench.run()
+    cluster.insert("a")
+    bench.now += 1.0
+    rests = [bench.round() for _ in range(4)]
+
+    assert 0.0 in rests
+    assert cluster.seen == ["a"]
+
+
+def test_an_idle_leader_rests_until_its_next_request(bench: LedgerBench) -> None:
+    bench.run()
+
+    rest = bench.round()
+
+    assert 0.0 < rest <= 0.1
+
+
+def test_a_follower_rests(bench: LedgerBench) -> None:
+    bench.leadership.term = None
+
+    assert bench.round() == pytest.approx(0.1)
+
+
+def test_close_drops_the_client(cluster: Cluster, bench: LedgerBench) -> None:
+    bench.run()
+    bench.dispatcher.close()
+    bench.dispatcher.close()
+    cluster.insert("a")
+    bench.run()
+
+    # The next transaction finds the client closed, and opens another.
+    assert cluster.seen == ["a"]
