@@ -2,14 +2,12 @@
 The delivery reports of records that are sent together.
 
 All produce calls share one callback: a closure for each record would cost a tenth of
-the throughput. Only refusals are matched to records, by topic, key and value; between
-equal messages of one key it does not matter which was refused. The driver's message
-has no headers at this point.
+the throughput. Only refusals are matched to records, by topic, key and value; the
+driver's message has no headers at this point.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
@@ -77,15 +75,24 @@ class Reports:
     def _refused_records(
         self, records: Sequence[Record]
     ) -> Iterator[tuple[Record, DriverError | None]]:
-        sent: dict[tuple[str, str, bytes | None], deque[Record]] = {}
+        """Match each refusal with the last record that it may be about."""
+        sent: dict[tuple[str, str, bytes | None], list[Record]] = {}
         for record in records:
             identity = (record.topic, record.key, _raw(record.value))
-            sent.setdefault(identity, deque()).append(record)
-        for message, error in self._refused:
+            sent.setdefault(identity, []).append(record)
+        # Nothing goes out behind a refusal: of equal messages, the last ones failed.
+        for message, error in reversed(self._refused):
             value = message.value()
             identity = (message.topic() or "", _text(message.key()), _raw(value))
-            if waiting := sent.get(identity):
-                yield waiting.popleft(), error
+            equal = sent.get(identity, [])
+            if error is None:
+                # Any of them may be lost.
+                yield from [(record, error) for record in equal]
+                equal.clear()
+            for place in reversed(range(len(equal))):
+                if equal[place].partition in (None, message.partition()):
+                    yield equal.pop(place), error
+                    break
 
 
 class LedgerReport:

@@ -144,6 +144,9 @@ class KafkaProducer:
                 max(clients, key=len).poll(timeout)
         except RAISED as error:
             self._errors.broke(error)
+        if self._errors.fault and self._sent:
+            # A client with a fatal error reports nothing more by itself.
+            return self.purge()
         return self._ended()
 
     def purge(self) -> Sequence[Outcome]:

@@ -23,7 +23,7 @@ dispatcher.py          A1 check leadership · A3 ask for the next page · drain 
 page_reader.py         B2 reset the keys that are due · read the next page
 engine.py              takes pages apart, hands out batches, makes settlements,
                        blocks keys (B3 to B5)
-waiting.py             A4 to A7: what was read and not sent, and which of it may go
+waiting_records.py     A4 to A7: what was read and not sent, and which of it may go
 pipeline.py            A8, at least once: batches through one producer
 ledger/                A8, exactly once: transactions with a ledger
 settler.py             B1 purge what is acknowledged, note or park what failed

@@ -24,7 +24,20 @@ REPORT_WAIT: Final = 0.001
 """Seconds to wait for reports while something is under way; the client's least."""
 
 
-class Sender(Protocol):
+class KafkaClient(Protocol):
+    """A sender's way to Kafka."""
+
+    def serve(self, *, is_hurried: bool) -> None:
+        """Take what Kafka has answered; wait a moment for that unless hurried."""
+
+    def stop(self, *, is_proven: bool) -> None:
+        """Send no more; without a proven term, give up what is under way."""
+
+    def close(self) -> None:
+        """Drop the Kafka client; the last call."""
+
+
+class Sender(KafkaClient, Protocol):
     """Brings what the engine hands out to Kafka, in one kind of delivery."""
 
     @property
@@ -40,17 +53,8 @@ class Sender(Protocol):
     def send(self, leader_id: str, now: float) -> bool:
         """Send some of what may go; return whether there may be more."""
 
-    def serve(self, *, is_hurried: bool) -> None:
-        """Take what Kafka has answered; wait a moment for that unless hurried."""
-
-    def stop(self, *, is_proven: bool) -> None:
-        """Send no more; without a proven term, give up what is under way."""
-
     def wait(self, now: float) -> float:
         """Return when there is something to send again, in monotonic seconds."""
-
-    def close(self) -> None:
-        """Drop the Kafka client; the last call."""
 
 
 class Dispatcher:

@@ -23,7 +23,7 @@ from .settings import RelaySettings
 from .settlement import Settled, Settlement
 from .stuck_rows import StuckRows
 from .takeovers import Takeovers
-from .waiting import Waiting
+from .waiting_records import Waiting
 
 RECHECK: Final = 0.05
 """Seconds until a key is looked at again whose earlier records are still under way."""
@@ -266,8 +266,7 @@ class Engine:
                 self.waiting.suspects.add(record.id)
             failure = Failure(record, f"{error.code}: {error}")
             if should_park(record, error, self._retry):
-                # If it is not parked after all, it goes before later ones of its key.
-                self.waiting.limited.add(key)
+                self.waiting.parking[record.id] = key
                 self._settlement().poisoned.append(failure)
             else:
                 self._settlement().failed.append(failure)
@@ -315,7 +314,7 @@ class Engine:
         gone = [*settled.acknowledged, *parked]
         failed = [record for record, _ in settled.failed]
         self._gone.update([record.id for record in gone])
-        self.waiting.ended(parked)
+        self.waiting.parked(parked)
         self.waiting.drop(gone)
         self.waiting.drop(failed)
         for key in {record.ordering_key for record in failed}:
@@ -344,7 +343,7 @@ class Engine:
             return None
         if self.must_refresh or self.leader_id != settled.settlement.leader_id:
             unparked = [record for record, _ in rest.poisoned]
-            self.waiting.ended(unparked)
+            self.waiting.parked(unparked)
             self.waiting.drop(unparked)
             rest = replace(rest, poisoned=[])
         if not len(rest):
@@ -365,11 +364,12 @@ class Engine:
         if now < self.retry_at:
             return []
         due: list[KeyToRead] = []
-        under_way = self._keys_under_way()
+        waiting = self.waiting
+        under_way = self._keys_under_way() | set(waiting.parking.values())
         for key, blocked in self.blocked.items():
             if blocked.until > now:
                 continue
-            if key in under_way or key in self.waiting.limited:
+            if key in under_way or key in waiting.limited:
                 # Earlier records of the key are under way: they go first.
                 blocked.until = now + RECHECK
             else:

@@ -21,6 +21,9 @@ class RelaySettings:
     """W: records produced and not settled."""
     max_in_flight_per_key: int = 0
     """Records of one key produced and not settled: 1, or 0 for any number."""
+    needs_proof: bool = True
+    """Whether a key has one record in flight until its partition has acknowledged one;
+    a transaction needs no proof, since it is aborted as a whole."""
     delivery_timeout: float
     """After so long without an acknowledgement, a record has failed."""
     busy_interval: float

@@ -137,6 +137,12 @@ class FaultyOutbox:
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
         return self._call(lambda: self._real.park(leader_id, failures))
 
+    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+        return self._call(lambda: self._real.kept(leader_id, records))
+
+    def locked(self, records: Sequence[Record]) -> set[int]:
+        return self._call(lambda: self._real.locked(records))
+
     def begin(self) -> None:
         self._real.begin()
 

@@ -37,7 +37,7 @@ def logged(call: ast.Call) -> str | None:
     if not isinstance(call.func, ast.Attribute | ast.Name):
         return None
     name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id
-    place = {"warning": 0, "error": 0, "exception": 0, "_report": 0, "_warn": 1}
+    place = {"warning": 0, "error": 0, "exception": 0, "report": 0, "_warn": 1}
     if name == "log":
         if "INFO" in ast.unparse(call.args[0]):
             return None
@@ -45,7 +45,7 @@ def logged(call: ast.Call) -> str | None:
     if name not in place or len(call.args) <= place[name]:
         return None
     owner = ast.unparse(call.func).rpartition(".")[0]
-    if owner not in {"logger", "self", ""}:
+    if owner not in {"logger", "self", "self._sender", ""}:
         return None
     text = call.args[place[name]]
     is_text = isinstance(text, ast.Constant) and isinstance(text.value, str)

@@ -9,7 +9,7 @@ from django_outbox.message.record import Record, Sweep
 from django_outbox.relay import takeover
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.gaps import Gaps
-from django_outbox.relay.waiting import Waiting
+from django_outbox.relay.waiting_records import Waiting
 
 from .cluster import Cluster
 from .cluster_table import ClusterConnection, ClusterTable

@@ -24,7 +24,7 @@ from django_outbox.relay.ledger.ledger_sender import LedgerSender, Stage
 from django_outbox.relay.ledger.ports import Ledger
 from django_outbox.relay.settlement import Settlement
 from django_outbox.relay.settler import Attempt, Settler
-from django_outbox.relay.waiting import Waiting
+from django_outbox.relay.waiting_records import Waiting
 from tests.fakes.outbox import Row
 from tests.fakes.transactor import Transactor
 

@@ -26,7 +26,7 @@ from django_outbox.relay.ports import Term
 from django_outbox.relay.settlement import Settled, Settlement
 from django_outbox.relay.settler import Attempt, Settler, Write
 from django_outbox.relay.stuck_rows import StuckRows
-from django_outbox.relay.waiting import Waiting
+from django_outbox.relay.waiting_records import Waiting
 from django_outbox.relay.work_queue import WorkQueue
 
 from .mutant import Mutant, named

@@ -12,7 +12,7 @@ from django_outbox.relay.batch import Accepted, Batch, Fault
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.pipeline import Pipeline
 from django_outbox.relay.ports import Producer
-from django_outbox.relay.waiting import Waiting
+from django_outbox.relay.waiting_records import Waiting
 
 from .mutant import Mutant, named
 from .mutants import (

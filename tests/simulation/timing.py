@@ -82,6 +82,7 @@ def relay_settings(plan: Plan) -> RelaySettings:
         max_in_flight_per_key=0
         if plan.is_pipelined or plan.delivery == "exactly-once"
         else 1,
+        needs_proof=plan.delivery != "exactly-once",
         marks_in_table=plan.delivery == "at-least-once",
         delivery_timeout=DELIVERY_TIMEOUT,
         busy_interval=BUSY_INTERVAL,

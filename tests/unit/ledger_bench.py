@@ -106,7 +106,7 @@ class LedgerBench:
             settle=self.settlements.append,
             wake=lambda: None,
         )
-        settings = relay_settings(**{"page_rows": 10} | changes)
+        settings = relay_settings(**{"page_rows": 10, "needs_proof": False} | changes)
         self.engine = Engine(settings)
         self.sender = LedgerSender(
             settings,

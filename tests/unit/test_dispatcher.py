@@ -8,8 +8,7 @@ import pytest
 
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken
 from django_outbox.message.record import Record
-from django_outbox.relay.dispatcher import TABLE_WAIT
-from django_outbox.relay.pipeline import REPORT_WAIT
+from django_outbox.relay.dispatcher import REPORT_WAIT
 from django_outbox.relay.settlement import Settlement
 from tests.fakes.settling import settled
 
@@ -371,5 +370,5 @@ def test_while_a_request_is_out_it_is_waited_for_and_not_a_report(bench: Bench) 
     bench.now += 0.2
     bench.dispatcher.step()
     assert len(bench.requests) == 1
-    assert bench.dispatcher.step() == TABLE_WAIT
+    assert bench.dispatcher.step() == REPORT_WAIT
     assert bench.producer.waits[-1] == 0

@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken
-from django_outbox.relay.pipeline import REBUILD_PAUSE, REPORT_WAIT, SLICE
+from django_outbox.relay.dispatcher import REPORT_WAIT
+from django_outbox.relay.pipeline import REBUILD_PAUSE, SLICE
 
 from .leading import Term
 from .pipeline_bench import Line, acknowledged

@@ -6,7 +6,7 @@ from typing import Any
 
 from django_outbox.message.record import Record
 from django_outbox.relay.takeovers import TakeoverChange, Takeovers
-from django_outbox.relay.waiting import Waiting
+from django_outbox.relay.waiting_records import Waiting
 
 from .samples import record, relay_settings
 

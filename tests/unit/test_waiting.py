@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from django_outbox.message.record import OrderingKey, Record
-from django_outbox.relay import waiting as waiting_module
+from django_outbox.relay import waiting_records as waiting_module
 from django_outbox.relay.batch import Batch
-from django_outbox.relay.waiting import Waiting
+from django_outbox.relay.waiting_records import Waiting
 
 from .samples import record, relay_settings, with_headers
 

@@ -10,6 +10,8 @@ simply the head of the queue. Some keys are *limited* to one record at a time:
   (hazard H31), and a later record of its key must not be in the log by then;
 - those with a record that goes *apart* from all others, since it may be refused.
 
+Nothing goes of a key with a record that is to be parked.
+
 Of the records that may go, those that were written in this cluster go first.
 """
 
@@ -47,6 +49,10 @@ class Waiting:
         """Topics that took none of the last records: theirs are sent apart, too."""
         self.proven_topics: set[str] = set()
         """Topics of which each partition has acknowledged a record."""
+        self.parking: dict[int, OrderingKey] = {}
+        """Keys of records that are to be parked, by id. If one is not parked after all,
+        it goes before later ones of its key."""
+        self._needs_proof = settings.needs_proof
         self._this_cluster = settings.this_cluster
         self._has_others = settings.clusters > 1
         self._is_strict = settings.max_in_flight_per_key == 1
@@ -74,7 +80,7 @@ class Waiting:
     @property
     def is_limited(self) -> bool:
         """Whether some records wait for others of their key."""
-        return self._is_strict or bool(self.limited)
+        return self._is_strict or bool(self.limited or self.parking)
 
     # What comes and goes.
 
@@ -149,6 +155,7 @@ class Waiting:
         self._has_retries = False
         keys = {record.ordering_key for record in but}
         self.limited.intersection_update(keys)
+        self.parking = {n: key for n, key in self.parking.items() if n in self.known}
         self.bytes = size_of(but)
         self._sizes = deque([[len(but), self.bytes]] if but else ())
         self._may_go = True
@@ -179,6 +186,12 @@ class Waiting:
         """Forget all proofs: they are those of a producer that is gone."""
         self.proven_topics = set()
         self._proven_keys.clear()
+
+    def parked(self, records: Iterable[Record]) -> None:
+        """Note that records were parked, or will not be."""
+        for record in records:
+            self.parking.pop(record.id, None)
+        self._may_go = True
 
     def ended(self, records: Iterable[Record]) -> None:
         """Note the outcome of records whose keys were limited until then."""
@@ -229,26 +242,27 @@ class Waiting:
             chosen = self._choose_apart(queue, most, under_way())
             if chosen:
                 return Batch(records=chosen, taken_at=now, is_apart=True)
-        elif not (self.limited or self._is_strict):
+        elif not self.is_limited:
             records = [queue.popleft() for _ in range(min(most, len(queue)))]
             if self._are_proven(records):
                 return Batch(records=records, taken_at=now)
             queue.extendleft(reversed(records))
         if not (chosen := self._choose(queue, most)):
             return None
-        return Batch(records=chosen, taken_at=now, proves_keys=not self._is_strict)
+        proves_keys = self._needs_proof and not self._is_strict
+        return Batch(records=chosen, taken_at=now, proves_keys=proves_keys)
 
     def _are_proven(self, records: Sequence[Record]) -> bool:
-        return {record[1] for record in records} <= self.proven_topics or {
-            (record[1], record[2]) for record in records
-        } <= self._proven_keys
+        if not self._needs_proof or {r[1] for r in records} <= self.proven_topics:
+            return True
+        return {(r[1], r[2]) for r in records} <= self._proven_keys
 
     def _choose_apart(
         self, queue: deque[Record], most: int, under_way: set[OrderingKey]
     ) -> list[Record]:
         """Take out records that go apart, and are the first of their keys."""
         chosen: list[Record] = []
-        passed = self.limited | under_way
+        passed = self.limited | under_way | set(self.parking.values())
         for record in queue:
             key = record.ordering_key
             if len(chosen) < most and key not in passed and self._goes_apart(record):
@@ -264,7 +278,7 @@ class Waiting:
         """Take out records that may go in the pipeline, in the order of each key."""
         chosen: list[Record] = []
         stays: list[Record] = []
-        passed: set[OrderingKey] = set()
+        passed = set(self.parking.values())
         limited = self.limited
         while queue and len(chosen) < most:
             record = queue.popleft()
@@ -291,7 +305,8 @@ class Waiting:
     def _is_single(self, key: OrderingKey) -> bool:
         if self._is_strict:
             return True
-        return key[0] not in self.proven_topics and key not in self._proven_keys
+        is_proven = key[0] in self.proven_topics or key in self._proven_keys
+        return self._needs_proof and not is_proven
 
     def _fitting(self, most: int, page_bytes: int) -> int:
         """Return how many of the next records have so many bytes, at least one."""
