@@ -195,7 +195,7 @@ class Waiting:
 
     def ended(self, records: Iterable[Record]) -> None:
         """Note the outcome of records whose keys were limited until then."""
-        if not self._is_strict:
+        if self.limited and not self._is_strict:
             self.limited.difference_update([r.ordering_key for r in records])
         self._may_go = True
 
