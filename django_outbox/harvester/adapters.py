@@ -7,7 +7,7 @@ Tests replace one of them to wrap faults round the real client:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
@@ -19,7 +19,7 @@ from ..kafka.membership import KafkaMembership
 from ..kafka.producer import KafkaProducer
 from ..kafka.transactions import KafkaTransactions
 from ..kafka.validation import check_properties
-from ..message.record import Identity
+from ..message.record import Identity, TopicCounts
 from ..postgres.connection import Database, Limits, Params
 from ..postgres.listening import Listener
 from ..postgres.marked_table import PostgresOutbox
@@ -41,7 +41,29 @@ from .components import Listening, Table
 from .workers import Closable
 
 
-class HarvestedTable(SettledTable, Table, Protocol):
+class Statistics(Protocol):
+    """
+    Figures of the table for people who watch it.
+
+    Every method may block up to the statement time-out, and raises `DatabaseError`
+    when there is no answer.
+    """
+
+    def topics(self, *, limit: int) -> TopicCounts:
+        """Count the rows by topic, up to a cap; name at most `limit` topics."""
+
+    def writer_ages(self) -> Mapping[str, float | None]:
+        """
+        Return how long each transaction that writes to the table has been open.
+
+        In seconds, by its name; None: the role may not see when it began.
+        """
+
+    def dead_tuples(self) -> int:
+        """Estimate how many deleted or replaced rows wait for a vacuum."""
+
+
+class HarvestedTable(SettledTable, Table, Statistics, Protocol):
     """The outbox table, as the harvester and every relay use it."""
 
 

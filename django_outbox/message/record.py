@@ -138,6 +138,15 @@ class Backlog(NamedTuple):
     """Seconds since the oldest row was created; 0.0 without rows."""
 
 
+class TopicCounts(NamedTuple):
+    """The records that wait in the table, by topic."""
+
+    largest: tuple[tuple[str, int], ...]
+    """The topics with the most records, and how many these are, up to a cap."""
+    others: int
+    """Records of all other topics."""
+
+
 class Waiting(NamedTuple):
     """The records of one cluster that wait in the table."""
 

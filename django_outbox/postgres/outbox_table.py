@@ -12,7 +12,14 @@ from typing import Any, ClassVar, Final, LiteralString
 from uuid import UUID
 
 from ..exceptions import DatabaseBusy, DatabaseError, DatabaseReadOnly, RowInvalid
-from ..message.record import Backlog, Failure, Identity, Numbering, Record
+from ..message.record import (
+    Backlog,
+    Failure,
+    Identity,
+    Numbering,
+    Record,
+    TopicCounts,
+)
 from ..settings.options import OutboxSettings
 from .connection import Connection, Database
 from .statements import MARKED, compose, identifier, queries
@@ -135,6 +142,27 @@ class Table:
             row = connection.execute(statement, values).fetchone()
         records, age = row or (0, None)
         return Backlog(records, records >= BACKLOG_CAP, age or 0.0)
+
+    def topics(self, *, limit: int) -> TopicCounts:
+        with self._database.session() as connection:
+            statement = self._statements(connection)["topics"]
+            values = {"cap": BACKLOG_CAP, "limit": limit, **self._constants}
+            rows = connection.execute(statement, values).fetchall()
+        largest = tuple((topic, count) for topic, count, _ in rows)
+        total = rows[0][2] if rows else 0
+        return TopicCounts(largest, total - sum(count for _, count in largest))
+
+    def writer_ages(self) -> Mapping[str, float | None]:
+        with self._database.session() as connection:
+            values = {"table": self._quoted}
+            rows = connection.execute(queries()["writer_ages"], values).fetchall()
+        return dict(rows)
+
+    def dead_tuples(self) -> int:
+        with self._database.session() as connection:
+            values = {"table": self._quoted}
+            row = connection.execute(queries()["dead_tuples"], values).fetchone()
+        return int(row[0] or 0) if row else 0
 
     def numbering(self) -> Numbering:
         """Read how rows and ids are numbered by cluster."""

@@ -386,6 +386,51 @@ SELECT
     )
 FROM (SELECT FROM {table} AS o WHERE {mine} LIMIT %(cap)s) AS counted
 
+-- name: topics
+-- Count the first rows, up to a cap, by topic. Returns the topics with the most rows,
+-- and the sum over all topics.
+SELECT kafka_topic, count(*), (sum(count(*)) OVER ())::bigint
+FROM (
+    SELECT o.kafka_topic FROM {table} AS o WHERE {mine} ORDER BY o.id LIMIT %(cap)s
+) AS counted
+GROUP BY kafka_topic
+ORDER BY count(*) DESC, kafka_topic
+LIMIT %(limit)s
+
+-- name: writer_ages
+-- How long the transactions that write to the table have been open, in seconds; a
+-- prepared one, since it was prepared. NULL: this role may not see the other role's
+-- session. A prepared transaction has no process, and its id is known by its lock.
+SELECT
+    l.virtualtransaction,
+    extract(
+        epoch FROM clock_timestamp() - CASE
+            WHEN l.pid IS NOT NULL
+                THEN a.xact_start
+            ELSE (
+                SELECT p.prepared
+                FROM pg_locks AS own
+                JOIN pg_prepared_xacts AS p ON p.transaction = own.transactionid
+                WHERE
+                    own.locktype = 'transactionid'
+                    AND own.virtualtransaction = l.virtualtransaction
+                LIMIT 1
+            )
+        END
+    )::float8
+FROM pg_locks AS l
+LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
+WHERE
+    l.locktype = 'relation'
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND l.relation = %(table)s::regclass
+    AND l.mode = 'RowExclusiveLock'
+    AND l.granted
+
+-- name: dead_tuples
+-- Rows that are deleted or replaced, and wait for a vacuum: an estimate.
+SELECT pg_stat_get_dead_tuples(%(table)s::regclass)
+
 -- name: has_staging
 -- Whether this outbox has tables of staged messages.
 SELECT

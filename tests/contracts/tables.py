@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from django_outbox.message.record import Backlog
+from django_outbox.message.record import Backlog, TopicCounts
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.relay.ports import Outbox
@@ -28,9 +28,11 @@ PAGE_BYTES = 1000
 
 
 class Adapter(Outbox, Protocol):
-    """Both ports of a table."""
+    """All ports of a table."""
 
     def backlog(self) -> Backlog: ...
+
+    def topics(self, *, limit: int) -> TopicCounts: ...
 
     def close(self) -> None: ...
 

@@ -314,6 +314,21 @@ def test_backlog_of_an_empty_table_is_nothing(table: Table) -> None:
     assert table.open().backlog() == (0, False, 0.0)
 
 
+def test_the_largest_topics_are_named_and_the_rest_is_counted(table: Table) -> None:
+    for topic, count in (("small", 1), ("large", 3), ("medium", 2), ("tiny", 1)):
+        for _ in range(count):
+            table.insert(topic=topic)
+    outbox = table.open()
+    assert outbox.topics(limit=2) == ((("large", 3), ("medium", 2)), 2)
+    largest, others = outbox.topics(limit=4)
+    assert dict(largest) == {"small": 1, "large": 3, "medium": 2, "tiny": 1}
+    assert others == 0
+
+
+def test_an_empty_table_has_no_topics(table: Table) -> None:
+    assert table.open().topics(limit=2) == ((), 0)
+
+
 def test_backlog_is_not_negative_for_a_row_from_the_future(table: Table) -> None:
     table.insert_aged(-90.0)
 

@@ -8,6 +8,7 @@ passes (`tests/contracts`), so tests of the relay need no PostgreSQL.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -24,6 +25,7 @@ from django_outbox.message.record import (
     Numbering,
     Record,
     Sweep,
+    TopicCounts,
     size_of,
 )
 from django_outbox.settings.options import OutboxSettings
@@ -203,6 +205,21 @@ class InMemoryTable:
             created_at = int(self._rows[min(self._rows)].record.created_at) / 1_000_000
             age = max(0.0, self._clock() - created_at)
             return Backlog(min(count, CAP), is_capped=count >= CAP, oldest_age=age)
+
+    def topics(self, *, limit: int) -> TopicCounts:
+        with self._reached():
+            counts = Counter(row.record.topic for row in self._rows.values())
+            largest = tuple(counts.most_common(limit))
+            shown = sum(count for _, count in largest)
+            return TopicCounts(largest, counts.total() - shown)
+
+    def writer_ages(self) -> dict[str, float | None]:
+        """Return nothing: a transaction of this table ends at once."""
+        return {}
+
+    def dead_tuples(self) -> int:
+        """Return 0: what is deleted is gone."""
+        return 0
 
     def numbering(self) -> Numbering | None:
         """Return nothing: the test chooses clusters and ids."""

@@ -494,6 +494,54 @@ class TestRows:
 
         assert (backlog.records, backlog.is_capped) == (100_000, True)
 
+    def test_topics_stop_counting_at_the_same_cap(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 100_001])
+        assert outbox.topics(limit=20) == ((("t", 100_000),), 0)
+
+    def test_an_open_writer_ages_from_the_begin_of_its_transaction(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection, database_url: str
+    ) -> None:
+        assert outbox.writer_ages() == {}
+        with (
+            psycopg.connect(database_url) as writer,
+            psycopg.connect(database_url) as r,
+        ):
+            r.execute("SELECT FROM outbox")
+            writer.execute("SELECT pg_sleep(0.2)")
+            assert outbox.writer_ages() == {}
+            writer.execute(FILL, [None, 1])
+            (age,) = outbox.writer_ages().values()
+            assert age is not None
+            assert 0.2 <= age < 60
+            writer.rollback()
+        assert outbox.writer_ages() == {}
+
+    def test_a_prepared_writer_ages_from_its_preparation(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection, database_url: str
+    ) -> None:
+        with psycopg.connect(database_url) as writer:
+            writer.execute(FILL, [None, 1])
+            writer.execute("PREPARE TRANSACTION 'writer'")
+        try:
+            (age,) = outbox.writer_ages().values()
+            assert age is not None
+            assert 0 <= age < 60
+        finally:
+            postgres.execute("ROLLBACK PREPARED 'writer'")
+
+    def test_deleted_rows_are_dead_until_a_vacuum(
+        self, outbox: PostgresOutbox, postgres: psycopg.Connection
+    ) -> None:
+        postgres.execute(FILL, [None, 50])
+        postgres.execute("DELETE FROM outbox")
+        postgres.execute("SELECT pg_stat_force_next_flush()")
+        eventually(lambda: outbox.dead_tuples() >= 50)
+        postgres.execute("VACUUM outbox")
+        postgres.execute("SELECT pg_stat_force_next_flush()")
+        eventually(lambda: outbox.dead_tuples() == 0)
+
     def test_reset_reads_no_further_than_the_marks_reach(
         self, outbox: PostgresOutbox, postgres: psycopg.Connection
     ) -> None:
@@ -580,6 +628,7 @@ class TestOtherTables:
         outbox.reset(ME, [KeyToRead(one.ordering_key, 1)])
         assert outbox.purge(ME, [one, two]) == 1
         assert outbox.backlog().records == 1
+        assert outbox.topics(limit=5) == ((("t", 1),), 0)
         with pytest.raises(DatabaseError, match="goharvest_outbox_parked"):
             outbox.park(ME, [Failure(one, "CODE")])
         postgres.execute(sql.SQL("DROP TABLE {}").format(table))
@@ -613,6 +662,9 @@ class TestOtherTables:
         outbox.reset(ME, [KeyToRead(records[0].ordering_key, 1)])
         assert outbox.purge(ME, records) == 1
         assert outbox.backlog().records == 1
+        assert outbox.topics(limit=5) == ((("t", 1),), 0)
+        assert outbox.writer_ages() == {}
+        assert outbox.dead_tuples() >= 0
         postgres.execute(sql.SQL("DROP TABLE {}").format(table))
 
     def test_a_table_may_lie_in_another_schema(

@@ -77,6 +77,18 @@ def test_a_record_waits_for_all_earlier_ones_of_its_key(
     ]
 
 
+@pytest.mark.django_db(transaction=True)
+def test_topics_of_other_clusters_do_not_count(database_url: str) -> None:
+    write(
+        Aged(1, 1, ("mine", "k"), 1.0),
+        Aged(2, 0, ("other", "k"), 1.0),
+        Aged(3, 2, ("other", "k"), 99.0),
+    )
+    with outbox(database_url) as table:
+        assert table.topics(limit=5) == ((("mine", 1),), 0)
+        assert table.backlog().records == 1
+
+
 def origin_of(id: int, records: list[Aged]) -> int:
     return next(record.origin for record in records if record.id == id)
 

@@ -162,11 +162,25 @@ def test_the_harvester_needs_no_more_than_its_grants(
     table.reset(LEADER, [KeyToRead(second.ordering_key, 1)])
     assert table.park(LEADER, [Failure(third, "MSG_SIZE_TOO_LARGE")]) == 1
     assert table.backlog().records == 2
+    assert table.topics(limit=1) == ((("t", 2),), 0)
+    assert table.dead_tuples() >= 0
     assert table.numbering().increment == 1
     left = OutboxRecord.objects.order_by("id").values_list("id", flat=True)
     assert list(left) == [second.id, fourth.id]
     assert ParkedRecord.objects.get().id == third.id
     assert ArchivedRecord.objects.count() == int(has_archive)
+
+
+def test_the_harvester_sees_that_a_writer_is_open_and_not_since_when(
+    database: Database, database_url: str
+) -> None:
+    """So its age counts from the first look."""
+    table = PostgresOutbox(database)
+    with psycopg.connect(database_url) as writer:
+        writer.execute("INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', 'k')")
+        assert list(table.writer_ages().values()) == [None]
+        writer.rollback()
+    assert table.writer_ages() == {}
 
 
 @pytest.mark.parametrize(
