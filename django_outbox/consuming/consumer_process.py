@@ -20,6 +20,7 @@ from ..kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
 from ..kafka.partitions import KafkaPartitions
 from ..kafka.validation import check_properties
 from ..message.retry import RetryPolicy
+from ..observability.message_times import MessageTimes
 from ..observability.presentation import present_consumer
 from ..settings.options import OutboxSettings
 from ..shutdown import StopSignals, exit_at_once
@@ -66,12 +67,13 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
     with StopSignals() as wanted:
         check_properties(options)
         has_ended = threading.Event()
+        times = MessageTimes()
         shown = present_consumer(log_format=log_format, level=level)
         with (
             shown as observers,
-            monitored(options, observers, group=plan.group.name),
+            monitored(options, observers, group=plan.group.name, times=times),
         ):
-            progress = _progress(plan, options, observers)
+            progress = _progress(plan, options, observers, times)
             # A handler, or a client that leaves its group, may hang.
             threading.Thread(
                 target=_end_overdue,
@@ -98,7 +100,10 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
 
 
 def _progress(
-    plan: Plan, options: OutboxSettings, observers: Sequence[Observer]
+    plan: Plan,
+    options: OutboxSettings,
+    observers: Sequence[Observer],
+    times: MessageTimes,
 ) -> Progress:
     interval = options.METER_INTERVAL
     if sys.stdout.isatty():
@@ -110,6 +115,7 @@ def _progress(
         group=plan.group.name,
         interval=interval,
         clock=time.monotonic,
+        times=times,
     )
 
 

@@ -20,6 +20,7 @@ from ..events import (
     WorkerEvent,
 )
 from ..message.incoming import ConsumedMessage
+from ..observability.message_times import MessageTimes
 from .ports import Assignment
 from .reasons import summary
 
@@ -38,6 +39,7 @@ class Progress:
         group: its consumer group.
         interval: seconds between two readings.
         clock: monotonic seconds.
+        times: gets how long each message took.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Progress:
         group: str,
         interval: float,
         clock: Callable[[], float],
+        times: MessageTimes | None = None,
     ) -> None:
         self._observers = observers
         self._name = name
@@ -57,6 +60,7 @@ class Progress:
         self._read_at = clock()
         self._seen = 0
         self._is_ready = False
+        self.times = times or MessageTimes()
         self.processed = self.repeats = self.failures = self.dead_letters = 0
 
     def did(self, *, is_first: bool) -> None:

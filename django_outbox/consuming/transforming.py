@@ -94,17 +94,20 @@ class TransformWorker:
         """Process the first messages; return how many are done."""
         output: list[OutgoingMessage] = []
         chunk: list[ConsumedMessage] = []
-        until = time.monotonic() + MAX_BATCH_TIME
+        began = time.monotonic()
+        times = self._context.progress.times
         for message in messages[: self._batch]:
             try:
                 output += self._output_of(message)
             except Exception as error:  # noqa: BLE001  # handlers raise anything
                 if not chunk:
+                    times.add(time.monotonic() - began)
                     self._failed(message, error)
                 # The output of the messages before it goes first.
                 break
             chunk.append(message)
-            if self._context.stop.is_set() or time.monotonic() >= until:
+            is_late = time.monotonic() - began >= MAX_BATCH_TIME
+            if self._context.stop.is_set() or is_late:
                 break
         if not chunk:
             return 0
@@ -117,6 +120,7 @@ class TransformWorker:
             return 0
         if not is_done:
             return 0
+        times.add(time.monotonic() - began, messages=len(chunk))
         self._batch = min(self.limit, self._batch * 2)
         self._count(chunk)
         return len(chunk)

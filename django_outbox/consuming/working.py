@@ -12,6 +12,7 @@ each of them is processed alone, which tells the guilty one and its attempts.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 
 from ..exceptions import KafkaError, RecordPoisoned, StaleOffset
@@ -65,6 +66,7 @@ class EffectsWorker:
         if is_alone or not all(map(self._context.should_continue, messages)):
             return 0
         close_unusable_connections()
+        began = time.monotonic()
         try:
             ran = self._effects.apply_all(messages)
         except StaleOffset:
@@ -72,6 +74,8 @@ class EffectsWorker:
         except Exception as error:  # noqa: BLE001  # handlers raise anything
             logger.debug("A batch of %d rolled back: %s", len(messages), error)
             return 0
+        times = self._context.progress.times
+        times.add(time.monotonic() - began, messages=len(ran))
         for message, is_first in zip(messages, ran, strict=False):
             self._context.progress.did(is_first=is_first)
             self._offsets.done(message)
@@ -81,6 +85,7 @@ class EffectsWorker:
         attempts = outages = 0
         while self._context.should_continue(message):
             close_unusable_connections()
+            began = time.monotonic()
             try:
                 is_first = self._effects.apply(message)
             except StaleOffset:
@@ -93,12 +98,14 @@ class EffectsWorker:
                     continue
                 outages = 0
                 attempts += 1
+                self._context.progress.times.add(time.monotonic() - began)
                 self._context.progress.failed(message, error, attempts)
                 if self._context.retry.is_spent(attempts):
                     self._set_aside(message, error, attempts)
                     return
                 self._context.wait(attempts)
             else:
+                self._context.progress.times.add(time.monotonic() - began)
                 self._context.progress.did(is_first=is_first)
                 self._offsets.done(message)
                 return

@@ -26,6 +26,7 @@ from .. import signals
 from ..conf import OutboxImproperlyConfigured, settings
 from ..events import Event, Observer
 from ..postgres.outbox_identity import KnownOutbox, until_answered
+from ..relay.meter import Counters
 from ..settings.options import OutboxSettings
 from .adapters import Adapters
 from .components import Budget, Components
@@ -150,6 +151,18 @@ class Harvester:
         """Records sent and purged by the current or last run in this process."""
         threads = self._running()
         return self._purged if threads is None else threads.purged
+
+    @property
+    def counters(self) -> Counters | None:
+        """What its relays count; None: it does not run in this process."""
+        threads = self._running()
+        return None if threads is None else threads.counters
+
+    @property
+    def receiver_errors(self) -> int:
+        """Signal receivers that raised or overran in the current run."""
+        threads = self._running()
+        return 0 if threads is None else threads.receiver_errors
 
     @property
     def has_failed(self) -> bool:

@@ -33,6 +33,7 @@ from ..events import (
 )
 from ..exceptions import ConfigurationError, DatabaseError
 from ..message.record import ExpiredSeries, Failure
+from ..relay.meter import Totals
 from ..relay.ports import Term
 from ..relay.takeovers import TakeoverChange
 from .components import Budget, Components, Election
@@ -131,6 +132,16 @@ class HarvesterThreads:
     def purged(self) -> int:
         """Records sent and purged since the start."""
         return self._parts.meter.purged if self._workers else 0
+
+    @property
+    def counters(self) -> Totals:
+        """What the relays of this run count."""
+        return Totals([worker.counters for worker in self._workers])
+
+    @property
+    def receiver_errors(self) -> int:
+        """Signal receivers that raised or overran since the start."""
+        return self._notifier.errors
 
     # Called by the components.
 

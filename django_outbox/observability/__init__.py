@@ -10,10 +10,12 @@ textlog.py           the log as lines for people
 terminal.py          live lines and the progress of `--drain`, with `rich`
 console.py           the log above a live line
 process_status.py    what a process knows of its outbox and of itself
+consumer_status.py   what a consumer knows of itself
+message_times.py     how long its messages take
 endpoints.py         health and metrics over HTTP
-metrics.py           Prometheus metrics of a harvester
+figures.py           figures as Prometheus metrics
+metrics.py           the figures of a harvester
 consumer_metrics.py  ... and of a consumer
-total.py             a counter of what events count
 answer.py            the output of `manage.py outbox`: lines, or one JSON document
 ===================  ===========================================================
 """

@@ -1,54 +1,94 @@
-"""
-Prometheus metrics of a consumer, without payloads or keys.
-
-The numbers come with each `consumer_read` event, so a scrape costs nothing.
-"""
+"""Prometheus metrics of a consumer, without payloads or keys."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Gauge, make_wsgi_app
+from collections.abc import Callable
+from typing import Final
 
-from ..events import ConsumerRead, PartitionsChanged, WorkerEvent
-from .endpoints import App
-from .total import Total
+from ..events import ConsumerRead
+from .consumer_status import ConsumerStatus
+from .figures import Figure, Figures
 
 
-class ConsumerMetrics:
+def _counted(
+    count: Callable[[ConsumerRead], int],
+) -> Callable[[ConsumerStatus], float]:
+    """Read a count of the last reading: nothing was counted before the first."""
+    return lambda status: count(status.reading) if status.reading else 0
+
+
+CONSUMER_FIGURES: Final[tuple[Figure[ConsumerStatus], ...]] = (
+    Figure(
+        "consumer_ready",
+        "gauge",
+        "1 while /readyz answers 200: this process does its part",
+        lambda status: not status.reasons(),
+    ),
+    Figure(
+        "consumer_partitions",
+        "gauge",
+        "Partitions of this process",
+        lambda status: status.partitions,
+    ),
+    Figure(
+        "consumer_lag",
+        "gauge",
+        "Messages of its partitions that were not read yet",
+        # Absent while unknown: one NaN would make the sum of a group NaN.
+        lambda status: [((), status.reading.lag)] if status.reading else [],
+    ),
+    Figure(
+        "consumer_reading_age_seconds",
+        "gauge",
+        "Time since the process last told anything of itself",
+        lambda status: status.reading_age,
+    ),
+    Figure(
+        "consumer_processed",
+        "counter",
+        "Messages with committed effects",
+        _counted(lambda reading: reading.processed),
+    ),
+    Figure(
+        "consumer_repeats",
+        "counter",
+        "Messages that had been processed before",
+        _counted(lambda reading: reading.repeats),
+    ),
+    Figure(
+        "consumer_attempts",
+        "counter",
+        "Attempts, the failed ones included",
+        _counted(lambda reading: reading.processed + reading.failed),
+    ),
+    Figure(
+        "consumer_failed_attempts",
+        "counter",
+        "Attempts that failed",
+        _counted(lambda reading: reading.failed),
+    ),
+    Figure(
+        "consumer_dead_letters",
+        "counter",
+        "Messages that went to a dead letter topic",
+        _counted(lambda reading: reading.dead_letters),
+    ),
+    Figure(
+        "consumer_message_seconds",
+        "histogram",
+        "Time of each attempt, until its effects were committed or rolled back",
+        lambda status: status.times,
+    ),
+)
+
+
+class ConsumerMetrics(Figures[ConsumerStatus]):
     """
-    Observer that keeps the numbers of one process of `runconsumer`.
+    The metrics of one process of `runconsumer`.
 
     Args:
         group: its consumer group, a label of each figure.
     """
 
-    def __init__(self, *, group: str) -> None:
-        self.registry = CollectorRegistry()
-        self.app: App = make_wsgi_app(self.registry)
-        """Answers a scrape."""
-        self._group = group
-        self._lag = self._gauge("lag", "Messages that were not read yet")
-        self._partitions = self._gauge("partitions", "Partitions of this process")
-        self._processed = self._total("processed", "Messages with committed effects")
-        self._repeats = self._total("repeats", "Messages that had been processed")
-        self._failed = self._total("failed_attempts", "Attempts that failed")
-        self._dead = self._total("dead_letters", "Messages that were set aside")
-
-    def __call__(self, event: WorkerEvent) -> None:
-        if isinstance(event, ConsumerRead):
-            self._lag.set(event.lag)
-            self._processed.reach(event.processed)
-            self._repeats.reach(event.repeats)
-            self._failed.reach(event.failed)
-            self._dead.reach(event.dead_letters)
-        elif isinstance(event, PartitionsChanged):
-            self._partitions.set(len(event.partitions))
-
-    def _gauge(self, name: str, text: str) -> Gauge:
-        name = f"django_outbox_consumer_{name}"
-        gauge = Gauge(name, text, ["group"], registry=self.registry)
-        return gauge.labels(self._group)
-
-    def _total(self, name: str, text: str) -> Total:
-        name = f"django_outbox_consumer_{name}"
-        total = Total(name, text, ["group"], registry=self.registry)
-        return total.labels(self._group)
+    def __init__(self, status: ConsumerStatus, *, group: str) -> None:
+        super().__init__(CONSUMER_FIGURES, status, group=group)

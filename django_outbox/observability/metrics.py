@@ -1,87 +1,143 @@
-"""
-Prometheus metrics of a harvester, without payloads or keys.
-
-The numbers of the relay come with each `meter_read` event, those of the table from
-`ProcessStatus`, so a scrape costs the harvester nothing.
-"""
+"""Prometheus metrics of a harvester, without payloads or keys."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import nan
+from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, make_wsgi_app
+from .figures import Figure, Figures, Samples
+from .process_status import ProcessStatus, TableStatistics
 
-from ..events import Event, MeterRead, RecordParked, TakeoverEnded, TakeoverStarted
-from .endpoints import App
-from .process_status import ProcessStatus
-from .total import Total
+OTHER_TOPICS: Final = "other"
+"""The label of all topics that are not among the largest."""
 
 
-class Metrics:
-    """
-    Observer that keeps the numbers of one harvester.
+def _statistic(
+    read: Callable[[TableStatistics], float],
+) -> Callable[[ProcessStatus], float]:
+    """Read a figure that is unknown until the table was measured."""
+    return lambda status: read(status.statistics) if status.statistics else nan
 
-    Args:
-        max_in_flight: W, exported so that dashboards can compare `in_flight` with it.
-        status: what is known of the table.
-    """
 
-    def __init__(self, *, max_in_flight: int, status: ProcessStatus) -> None:
-        self.registry = CollectorRegistry()
-        self.app: App = make_wsgi_app(self.registry)
-        """Answers a scrape."""
-        gauge = self._gauge
-        self._leads = gauge("leader", "1 while this process leads")
-        gauge("max_in_flight", "The bound W of records in flight").set(max_in_flight)
-        self._in_flight = gauge("in_flight", "Records produced and not settled")
-        self._blocked = gauge("blocked_keys", "Keys that wait for a retry")
-        gauge("backlog_records", "Rows in the table, up to a cap").set_function(
-            lambda: status.backlog.records if status.backlog else nan
-        )
-        gauge("oldest_age_seconds", "Age of the oldest row").set_function(
-            lambda: status.backlog.oldest_age if status.backlog else nan
-        )
-        self._relayed = self._total("relayed", "Records in Kafka, out of the table")
-        self._failed = self._total("failed", "Deliveries that failed")
-        self._parked = self._total("parked", "Records that were parked")
-        self._errors = gauge("receiver_errors", "Signal receivers that failed")
-        self._taken_over = Gauge(
-            "django_outbox_taking_over",
-            "1 while records of another cluster are relayed here",
-            ["origin"],
-            registry=self.registry,
-        )
-        self._events = Counter(
-            "django_outbox_events",
-            "Events by kind",
-            ["kind"],
-            registry=self.registry,
-        )
+def _backlog_by_topic(status: ProcessStatus) -> Samples:
+    """Count the records of each topic; a topic may be called as the others are."""
+    if status.statistics is None:
+        return
+    largest, others = status.statistics.topics
+    named = dict(largest)
+    others += named.pop(OTHER_TOPICS, 0)
+    for topic, records in (*named.items(), (OTHER_TOPICS, others)):
+        yield (topic,), records
 
-    def __call__(self, event: Event) -> None:
-        self._events.labels(event.kind).inc()
-        if isinstance(event, MeterRead):
-            self._in_flight.set(event.in_flight)
-            self._blocked.set(event.blocked_keys)
-            self._relayed.reach(event.purged)
-            self._failed.reach(event.failed)
-            self._errors.set(event.receiver_errors)
-        elif isinstance(event, RecordParked):
-            self._parked.inc()
-        elif isinstance(event, TakeoverStarted):
-            self._taken_over.labels(event.origin).set(1)
-        elif isinstance(event, TakeoverEnded):
-            self._taken_over.labels(event.origin).set(0)
-        elif event.kind in ("leader_acquired", "leader_refreshed"):
-            self._leads.set(1)
-        elif event.kind in ("leader_revoked", "leader_fenced", "stopped"):
-            self._leads.set(0)
-            # They were the leader's; the next one has its own.
-            self._in_flight.set(0)
-            self._blocked.set(0)
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"django_outbox_{name}", text, registry=self.registry)
+HARVESTER_FIGURES: Final[tuple[Figure[ProcessStatus], ...]] = (
+    Figure(
+        "ready",
+        "gauge",
+        "1 while /readyz answers 200: this process does its part",
+        lambda status: not status.reasons(),
+    ),
+    Figure("leader", "gauge", "1 while this process leads", lambda s: s.leads),
+    Figure(
+        "leader_changes",
+        "counter",
+        "How often this process became the leader",
+        lambda status: status.leader_changes,
+    ),
+    Figure(
+        "max_in_flight",
+        "gauge",
+        "The bound W of records in flight",
+        lambda status: status.max_in_flight,
+    ),
+    Figure(
+        "in_flight",
+        "gauge",
+        "Records produced by this process and not settled",
+        lambda status: status.counts.in_flight,
+    ),
+    Figure(
+        "blocked_keys",
+        "gauge",
+        "Keys whose record waits for a retry in this process",
+        lambda status: status.counts.blocked_keys,
+    ),
+    Figure(
+        "backlog_records",
+        "gauge",
+        "Rows in the table, up to a cap of 100,000",
+        lambda status: status.backlog.records if status.backlog else nan,
+    ),
+    Figure(
+        "oldest_age_seconds",
+        "gauge",
+        "Age of the row with the lowest id; 0 for an empty table",
+        lambda status: status.backlog.oldest_age if status.backlog else nan,
+    ),
+    Figure(
+        "backlog_by_topic_records",
+        "gauge",
+        "Rows in the table by topic, up to the same cap",
+        _backlog_by_topic,
+        "topic",
+    ),
+    Figure(
+        "oldest_writer_seconds",
+        "gauge",
+        "Age of the oldest open transaction that writes to the table",
+        _statistic(lambda statistics: statistics.oldest_writer_age),
+    ),
+    Figure(
+        "dead_tuples",
+        "gauge",
+        "Rows of the table that wait for a vacuum (estimate)",
+        _statistic(lambda statistics: statistics.dead_tuples),
+    ),
+    Figure(
+        "table_reading_age_seconds",
+        "gauge",
+        "Time since the table last answered this process",
+        lambda status: status.reading_age,
+    ),
+    Figure(
+        "relayed",
+        "counter",
+        "Records in Kafka, out of the table",
+        lambda status: status.counts.relayed,
+    ),
+    Figure(
+        "failed",
+        "counter",
+        "Deliveries that failed",
+        lambda status: status.counts.failed,
+    ),
+    Figure("parked", "counter", "Records that were parked", lambda s: s.parked),
+    Figure(
+        "receiver_errors",
+        "counter",
+        "Signal receivers that raised or overran",
+        lambda status: status.counts.receiver_errors,
+    ),
+    Figure(
+        "taking_over",
+        "gauge",
+        "1 while records of another cluster are relayed here",
+        lambda s: [((str(origin),), on) for origin, on in [*s.takeovers.items()]],
+        "origin",
+    ),
+    Figure(
+        "events",
+        "counter",
+        "Events by kind",
+        lambda s: [((kind,), count) for kind, count in [*s.events.items()]],
+        "kind",
+    ),
+)
 
-    def _total(self, name: str, text: str) -> Total:
-        return Total(f"django_outbox_{name}", text, registry=self.registry)
+
+class Metrics(Figures[ProcessStatus]):
+    """The metrics of one harvester."""
+
+    def __init__(self, status: ProcessStatus) -> None:
+        super().__init__(HARVESTER_FIGURES, status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -79,9 +80,34 @@ def test_a_process_that_stands_by_knows_the_backlog_too(
         assert "READY_AGE (60 s)" in text
         assert "django_outbox_backlog_records 1.0" in fetch(address, "/metrics")[1]
         assert fetch(address, "/livez")[0] == 200
+    # Not only the leader measures the table.
+    for address, leads in zip(addresses, (1, 0), strict=True):
+        of_topic = f'django_outbox_backlog_by_topic_records{{topic="{topic}"}} 1.0'
+        eventually(partial(exports, address, of_topic))
+        assert exports(address, f"django_outbox_leader {leads}.0")
+        assert exports(address, f"django_outbox_leader_changes_total {leads}.0")
+        assert exports(address, "django_outbox_ready 0.0")
+    with table.connect() as writer, writer.transaction(force_rollback=True):
+        writer.execute("LOCK TABLE outbox IN ROW EXCLUSIVE MODE")
+        for address in addresses:
+            eventually(partial(has_an_open_writer, address))
     table.execute("DELETE FROM {outbox}")
     for address in addresses:
         eventually(partial(is_ready, address))
+
+
+def exports(address: str, sample: str) -> bool:
+    return f"{sample}\n" in fetch(address, "/metrics")[1]
+
+
+def has_an_open_writer(address: str) -> bool:
+    found = re.search(
+        r"^django_outbox_oldest_writer_seconds (\S+)$",
+        fetch(address, "/metrics")[1],
+        re.MULTILINE,
+    )
+    # Purges are writers for milliseconds.
+    return found is not None and float(found[1]) > 1.0
 
 
 def not_ready(address: str) -> tuple[int, str] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.consuming.consumer_monitoring import ConsumerStatus
 from django_outbox.events import (
     ConsumerRead,
     ConsumerReady,
@@ -12,6 +11,8 @@ from django_outbox.events import (
     PartitionsChanged,
 )
 from django_outbox.observability.consumer_metrics import ConsumerMetrics
+from django_outbox.observability.consumer_status import ConsumerStatus
+from django_outbox.observability.message_times import MessageTimes
 
 READING = ConsumerRead(
     name="a",
@@ -69,25 +70,51 @@ def test_a_kafka_that_is_away_is_a_reason() -> None:
     assert status.reasons() == ["Kafka is away"]
 
 
-def test_figures_are_those_of_the_last_reading() -> None:
-    metrics = ConsumerMetrics(group="billing")
+def test_figures_are_those_of_the_last_reading(
+    status: ConsumerStatus, clock: Clock
+) -> None:
+    registry = ConsumerMetrics(status, group="billing").registry
 
-    def value(name: str) -> float | None:
-        return metrics.registry.get_sample_value(
-            f"django_outbox_consumer_{name}", {"group": "billing"}
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(
+            f"django_outbox_consumer_{name}", {"group": "billing", **labels}
         )
 
-    metrics(PartitionsChanged(name="a", group="billing", partitions=("t/0", "t/2")))
-    metrics(READING)
-    metrics(READING)
+    assert value("processed_total") == 0
+    assert value("lag") is None
+    for event in (
+        ConsumerReady(name="a", group="billing"),
+        PartitionsChanged(name="a", group="billing", partitions=("t/0", "t/2")),
+        READING,
+        READING,
+    ):
+        status(event)
+    clock.now += 2.0
     assert {name: value(name) for name in FIGURES} == FIGURES
+
+    status.times.add(0.004)
+    status.times.add(0.2)
+    assert value("message_seconds_bucket", le="0.005") == 1
+    assert value("message_seconds_bucket", le="+Inf") == 2
+    assert value("message_seconds_sum") == pytest.approx(0.204)
+    assert value("message_seconds_count") == 2
+
+
+def test_the_messages_of_a_batch_take_their_mean() -> None:
+    times = MessageTimes(bounds=(0.1, 1.0))
+    times.add(5.0, messages=10)
+    times.add(3.0)
+    assert times.cumulated() == ([("0.1", 0.0), ("1.0", 10.0), ("+Inf", 11.0)], 8.0)
 
 
 FIGURES = {
+    "ready": 1.0,
     "lag": 40.0,
     "partitions": 2.0,
+    "reading_age_seconds": 2.0,
     "processed_total": 90.0,
     "repeats_total": 5.0,
+    "attempts_total": 93.0,
     "failed_attempts_total": 3.0,
     "dead_letters_total": 1.0,
 }

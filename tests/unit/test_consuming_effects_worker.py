@@ -159,6 +159,21 @@ def test_a_batch_of_a_lost_partition_is_dropped() -> None:
     assert it.source.next_offsets == {}
 
 
+def test_the_time_of_each_message_and_each_attempt_is_taken() -> None:
+    it = Consumption(Failing(LookupError()))
+    it.worker.work(messages("a", "b"))
+    assert times_of(it) == 3
+    batch = Consumption(Failing(), batch=5)
+    batch.worker.work(messages("a", "b", "c"))
+    assert times_of(batch) == 3
+
+
+def times_of(it: Consumption) -> float:
+    buckets, seconds = it.context.progress.times.cumulated()
+    assert seconds > 0
+    return buckets[-1][1]
+
+
 def test_a_repeat_is_counted_and_passed() -> None:
     it = Consumption(Failing())
     it.worker.work(messages("a", "a"))

@@ -6,7 +6,7 @@ import pytest
 
 from django_outbox.events import Ready, Stopped
 from django_outbox.message.record import Backlog
-from django_outbox.observability.process_status import ProcessStatus
+from django_outbox.observability.process_status import OpenWriters, ProcessStatus
 
 from .samples import READING
 
@@ -79,3 +79,32 @@ def test_a_kafka_that_is_away_is_a_reason() -> None:
     status = ProcessStatus(ready_age=60.0, patience=10.0, kafka_fault=lambda: fault)
     status(Ready(name="a"))
     assert status.reasons() == [fault]
+
+
+def test_the_age_of_a_reading_counts_from_the_last_answer(
+    status: ProcessStatus, clock: Clock
+) -> None:
+    clock.now += 4.0
+    status.failed(RuntimeError("connection refused"))
+    clock.now += 2.0
+    assert (status.age, status.reading_age) == (2.0, 6.0)
+    status.read(Backlog(0, is_capped=False, oldest_age=0.0))
+    assert status.reading_age == 0.0
+
+
+def test_the_oldest_writer_is_the_oldest_of_those_that_are_open(clock: Clock) -> None:
+    writers = OpenWriters(clock)
+    assert writers.oldest({}) == 0.0
+    assert writers.oldest({"3/7": 12.0, "4/1": 5.0}) == 12.0
+    assert writers.oldest({"4/1": 6.0}) == 6.0
+
+
+def test_a_writer_whose_start_is_hidden_ages_from_the_first_look(clock: Clock) -> None:
+    writers = OpenWriters(clock)
+    assert writers.oldest({"3/7": None}) == 0.0
+    clock.now += 5.0
+    assert writers.oldest({"3/7": None, "4/1": None}) == 5.0
+    clock.now += 5.0
+    assert writers.oldest({"4/1": None}) == 5.0
+    # Another transaction of the same session has another name.
+    assert writers.oldest({"3/8": None}) == 0.0
