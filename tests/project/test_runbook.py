@@ -1,4 +1,4 @@
-"""The runbook has every line that the log may show an operator as a warning."""
+"""The runbook has every warning of the log, and every alert."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNBOOK = ROOT / "docs/operations/runbook.md"
+ALERTS = ROOT / "docs/operations/alerts.yaml"
 PACKAGE = ROOT / "django_outbox"
 
 NO_LINES = {"pipeline", "devstack", "jars", "standalone"}
@@ -74,3 +76,39 @@ def test_the_runbook_has_no_line_that_is_never_logged() -> None:
     texts = [text for _, text in LINES]
     shown = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     assert [line for line in shown if not any(text in line for text in texts)] == []
+
+
+RULES = {
+    rule["alert"]: rule["annotations"]
+    for group in yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]
+    for rule in group["rules"]
+}
+
+
+def entries() -> dict[str, str]:
+    """Return the text of each alert's section by the alert's name."""
+    page = (
+        RUNBOOK.read_text("utf-8").partition("\n## Alerts\n")[2].partition("\n## ")[0]
+    )
+    _, *parts = re.split(r"^### (\w+)\n", page, flags=re.MULTILINE)
+    return dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True))
+
+
+def test_alerts_are_found() -> None:
+    assert len(RULES) > 15
+
+
+@pytest.mark.parametrize("alert", RULES)
+def test_the_runbook_has_the_alert(alert: str) -> None:
+    assert len(entries().get(alert, "").split()) > 8
+
+
+def test_the_runbook_has_no_alert_that_never_fires() -> None:
+    assert set(entries()) - set(RULES) == set()
+
+
+@pytest.mark.parametrize("alert", RULES)
+def test_an_alert_links_to_its_entry(alert: str) -> None:
+    path, _, anchor = RULES[alert]["runbook_url"].partition("#")
+    assert path.endswith("/blob/main/docs/operations/runbook.md")
+    assert anchor == alert.lower()
