@@ -133,6 +133,7 @@ def _consume(
         keeps_offsets=options.OFFSETS == "database",
         partitions=KafkaPartitions(options, name=plan.name),
         idle_timeout=options.CONSUMER_IDLE_TIMEOUT,
+        is_traced=options.TRACING,
     )
     offset_store: OffsetStore = NoDatabase() if plan.group.transforms else effects
     start_offsets = StartOffsets(

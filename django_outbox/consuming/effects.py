@@ -20,6 +20,7 @@ from ..idempotence.once import Once
 from ..message.incoming import BEGINNING, ConsumedMessage, TopicPartition
 from ..models import ConsumerOffset, OffsetQuerySet
 from ..models.missing_tables import OutboxTables
+from ..observability.tracing import ProcessSpan
 from .handlers import Group, Subscription
 from .ports import PartitionStates
 from .stored_offsets import StoredOffset, start_of
@@ -59,6 +60,7 @@ class TransactionalHandler:
         partitions: says whether stored offsets still belong to their partitions.
         idle_timeout: idle-in-transaction time-out for handlers, in seconds:
             PostgreSQL ends the transaction of a frozen process after it.
+        is_traced: whether each attempt has a span.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class TransactionalHandler:
         keeps_offsets: bool,
         partitions: PartitionStates,
         idle_timeout: float,
+        is_traced: bool = True,
     ) -> None:
+        self._is_traced = is_traced
         self._partitions = partitions
         self._topic_ids: dict[str, str] = {}
         self._idle_timeout = idle_timeout
@@ -80,11 +84,14 @@ class TransactionalHandler:
 
     def apply(self, message: ConsumedMessage) -> bool:
         """Run the handler unless this is a repeat; return whether it ran."""
-        try:
-            return self._run(message)
-        except _Passed:
-            self._require_rival(message)
-            return False
+        with self._span(message) as span:
+            try:
+                is_first = self._run(message)
+            except _Passed:
+                self._require_rival(message)
+                is_first = False
+            span.ran(is_first=is_first)
+        return is_first
 
     def apply_all(self, messages: Sequence[ConsumedMessage]) -> list[bool]:
         """
@@ -102,10 +109,17 @@ class TransactionalHandler:
         ran: list[bool] = []
         with transaction.atomic(using=self._alias):
             for message in messages:
-                ran.append(self._run(message, has_savepoint=False))
+                with self._span(message) as span:
+                    is_first = self._run(message, has_savepoint=False)
+                    span.ran(is_first=is_first)
+                ran.append(is_first)
                 if time.monotonic() >= until:
                     break
         return ran
+
+    def _span(self, message: ConsumedMessage) -> ProcessSpan:
+        traced = message if self._is_traced else None
+        return ProcessSpan(traced, consumer=self._group.name, is_group=True)
 
     def _run(self, message: ConsumedMessage, *, has_savepoint: bool = True) -> bool:
         subscription = self._group.of(message.topic)

@@ -18,6 +18,7 @@ from ..exceptions import ConsumingError
 from ..idempotence.claims import checked_key
 from ..message.incoming import ConsumedMessage, OutgoingMessage
 from ..message.outgoing import Message, Rows
+from ..observability.tracing import ProcessSpan, trace_headers
 from ..settings.options import OutboxSettings
 from .handlers import Subscription
 
@@ -29,7 +30,12 @@ class Output:
     """Makes outgoing messages from the return values of handlers."""
 
     def __init__(self, options: OutboxSettings) -> None:
-        self._rows = Rows(options, serializer(options.SERIALIZER))
+        self._is_traced = options.TRACING
+        self._rows = Rows(
+            options,
+            serializer(options.SERIALIZER),
+            trace_headers=trace_headers if options.TRACING else list,
+        )
 
     def messages(
         self, subscription: Subscription, message: ConsumedMessage
@@ -43,10 +49,15 @@ class Output:
         """
         source = subscription.key(message) if subscription.key else message
         seed = f"{subscription.group}/{checked_key(source)}"
-        return [
-            self._outgoing(made, f"{seed}/{number}", subscription)
-            for number, made in enumerate(_messages(subscription.handle(message)))
-        ]
+        with ProcessSpan(
+            message if self._is_traced else None,
+            consumer=subscription.group,
+            is_group=True,
+        ):
+            return [
+                self._outgoing(made, f"{seed}/{number}", subscription)
+                for number, made in enumerate(_messages(subscription.handle(message)))
+            ]
 
     def _outgoing(
         self, made: Any, seed: str, subscription: Subscription

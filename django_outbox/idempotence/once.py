@@ -25,6 +25,7 @@ from ..exceptions import AlreadyOpen, ConsumingError, InvalidKey
 from ..message.incoming import ConsumedMessage
 from ..models import ProcessedMessage, ProcessedQuerySet
 from ..models.missing_tables import OutboxTables
+from ..observability.tracing import ProcessSpan
 from .async_thread import OwnThread
 from .claims import Keyed, Run, checked_consumer, checked_key, require_committable
 
@@ -52,6 +53,7 @@ class Once:
             PostgreSQL ends it; 0 = the server's setting.
         has_savepoint: Within another transaction, an error rolls back this block
             only; without a savepoint it rolls back all of that transaction.
+        traced: The message whose trace the block continues; None: it has no span.
     """
 
     def __init__(
@@ -62,9 +64,13 @@ class Once:
         using: str | None = None,
         idle_timeout: float = 0.0,
         has_savepoint: bool = True,
+        traced: ConsumedMessage | None = None,
     ) -> None:
         self._consumer = checked_consumer(consumer)
         self._key = checked_key(source)
+        if traced is not None and not settings.TRACING:
+            traced = None
+        self._span = ProcessSpan(traced, consumer=self._consumer)
         self._using = using
         self._idle_timeout = idle_timeout
         self._has_savepoint = has_savepoint
@@ -76,10 +82,12 @@ class Once:
     def __enter__(self) -> Run:
         alias = alias_for(self._using)
         self._announce(alias)
+        self._span.__enter__()
         try:
             return self._begin(alias)
-        except BaseException:
+        except BaseException as error:
             self._recall()
+            self._end_span(error)
             raise
 
     def __exit__(
@@ -89,7 +97,12 @@ class Once:
         traceback: TracebackType | None,
     ) -> None:
         self._recall()
-        self._end(exc)
+        try:
+            self._end(exc)
+        except BaseException as error:
+            self._end_span(error)
+            raise
+        self._end_span(exc)
 
     async def __aenter__(self) -> Run:
         # Its own thread and connections: tasks that shared them would run in each
@@ -97,10 +110,12 @@ class Once:
         self._thread.enter()
         alias = alias_for(self._using)
         self._announce(alias)
+        self._span.__enter__()
         try:
             return await sync_to_async(self._begin)(alias)
         except BaseException as error:
             self._recall()
+            self._end_span(error)
             # A task that is cancelled while it waits still gets the claim.
             await sync_to_async(self._leave)(error)
             await self._leave_thread()
@@ -115,7 +130,11 @@ class Once:
         self._recall()
         try:
             await sync_to_async(self._end)(exc)
+        except BaseException as error:
+            self._end_span(error)
+            raise
         finally:
+            self._end_span(exc)
             await self._leave_thread()
 
     def _begin(self, alias: str) -> Run:
@@ -139,6 +158,7 @@ class Once:
         except BaseException as error:
             self._leave(error)
             raise
+        self._span.ran(is_first=is_first)
         return self._run
 
     def _response(self, rows: ProcessedQuerySet) -> Any:
@@ -166,6 +186,11 @@ class Once:
         if atomic is not None:
             # Django only checks whether there is an error.
             atomic.__exit__(type(error) if error else None, error, None)
+
+    def _end_span(self, error: BaseException | None) -> None:
+        """End the span, if it has not ended yet."""
+        traceback = error.__traceback__ if error else None
+        self._span.__exit__(type(error) if error else None, error, traceback)
 
     def _announce(self, alias: str) -> None:
         claim = (alias, self._consumer, self._key)
@@ -242,7 +267,7 @@ def once(
         TableMissing: `manage.py migrate` has not run on that database.
     """
     if message is not None:
-        return Once(message, consumer=consumer, using=using)
+        return Once(message, consumer=consumer, using=using, traced=_traced(message))
     if isinstance(key, str | UUID):
         return Once(key, consumer=consumer, using=using)
     return _decorator(consumer, key or _first_argument, using)
@@ -260,7 +285,8 @@ def _decorator(
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             source = key(*args, **kwargs)
-            with Once(source, consumer=consumer, using=using) as run:
+            traced = _traced(source, *args)
+            with Once(source, consumer=consumer, using=using, traced=traced) as run:
                 if run.is_first:
                     run.respond(function(*args, **kwargs))
             return cast("R", run.response)
@@ -268,7 +294,9 @@ def _decorator(
         @functools.wraps(function)
         async def acall(*args: P.args, **kwargs: P.kwargs) -> Any:
             source = key(*args, **kwargs)
-            async with Once(source, consumer=consumer, using=using) as run:
+            traced = _traced(source, *args)
+            one = Once(source, consumer=consumer, using=using, traced=traced)
+            async with one as run:
                 if run.is_first:
                     answer = cast("Awaitable[Any]", function(*args, **kwargs))
                     await sync_to_async(run.respond)(await answer)
@@ -280,6 +308,11 @@ def _decorator(
         return wrapper
 
     return decorate
+
+
+def _traced(*arguments: object) -> ConsumedMessage | None:
+    """Return the first message among them: its trace is continued."""
+    return next((a for a in arguments if isinstance(a, ConsumedMessage)), None)
 
 
 def _first_argument(source: Any, *_: object, **__: object) -> Keyed:

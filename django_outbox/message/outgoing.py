@@ -54,12 +54,18 @@ class Rows:
 
     Args:
         serialize: Turns a value that is neither text nor bytes into text.
+        trace_headers: Returns the headers that carry the context of a trace.
     """
 
     def __init__(
-        self, settings: OutboxSettings, serialize: Callable[[object], str]
+        self,
+        settings: OutboxSettings,
+        serialize: Callable[[object], str],
+        *,
+        trace_headers: Callable[[], list[tuple[str, str]]] = list,
     ) -> None:
         self._settings = settings
+        self._trace_headers = trace_headers
         self._serialize = serialize
         self._topics = Topics(settings)
 
@@ -70,11 +76,16 @@ class Rows:
         Raises:
             InvalidMessage: It breaks a limit.
         """
+        return self._make(message, self._trace_headers())
+
+    def _make(self, message: Message, trace: list[tuple[str, str]]) -> Row:
         topic, key, value = message.topic, message.key, message.value
         self._topics.check(topic)
         check_key(key)
         check_partition(message.partition)
         names, header_values = split_headers(message.headers)
+        if trace:
+            names, header_values = _with_trace(names, header_values, trace)
         text: str | None = None
         raw: bytes | None = None
         if isinstance(value, str):
@@ -111,6 +122,7 @@ class Rows:
                 "messages: must be an iterable of Message, not "
                 f"{type(messages).__name__}; pass a list."
             )
+        trace = self._trace_headers()
         for position, message in enumerate(messages):
             if not isinstance(message, Message):
                 raise InvalidMessage(
@@ -119,7 +131,7 @@ class Rows:
                     "key=..., value=...)."
                 )
             try:
-                row = self.make(message)
+                row = self._make(message, trace)
             except InvalidMessage as exc:
                 raise InvalidMessage(f"messages[{position}]: {exc}") from exc
             yield row
@@ -140,3 +152,19 @@ class Rows:
                 f"SERIALIZER ({name}) must return str, not {type(text).__name__}."
             )
         return text
+
+
+def _with_trace(
+    names: list[str], values: list[str], trace: list[tuple[str, str]]
+) -> tuple[list[str], list[str]]:
+    """
+    Add the headers of a trace, unless the message has one of them itself.
+
+    A message that they would make too large goes without them.
+    """
+    if any(name in names for name, _ in trace):
+        return names, values
+    try:
+        return split_headers([*zip(names, values, strict=True), *trace])
+    except InvalidMessage:
+        return names, values

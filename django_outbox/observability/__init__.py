@@ -16,6 +16,7 @@ endpoints.py         health and metrics over HTTP
 figures.py           figures as Prometheus metrics
 metrics.py           the figures of a harvester
 consumer_metrics.py  ... and of a consumer
+tracing.py           traces that pass through the outbox
 answer.py            the output of `manage.py outbox`: lines, or one JSON document
 ===================  ===========================================================
 """

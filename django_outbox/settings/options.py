@@ -146,6 +146,9 @@ class OutboxSettings:
     """Largest value of a message; Kafka's default limit for a batch is 1,048,588."""
     ALLOWED_TOPICS: tuple[str, ...] = ()
     """Topics that may be written to; empty = all but the reserved ones."""
+    TRACING: bool = True
+    """Carry the context of the active OpenTelemetry span in the headers of a message,
+    and continue it in consumers; without OpenTelemetry nothing happens."""
 
     KAFKA: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """librdkafka properties for all clients, in librdkafka's own names."""

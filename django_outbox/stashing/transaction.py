@@ -20,6 +20,7 @@ from ..exceptions import NotInTransaction
 from ..message.channel import channel_of
 from ..message.outgoing import Row, Rows
 from ..message.record import OrderingKey
+from ..observability.tracing import trace_headers
 from ..settings.options import OutboxSettings
 
 if TYPE_CHECKING:
@@ -56,7 +57,11 @@ class Writer:
 
         self.options = options
         self._model = OutboxRecord
-        self.rows = Rows(options, serializer(options.SERIALIZER))
+        self.rows = Rows(
+            options,
+            serializer(options.SERIALIZER),
+            trace_headers=trace_headers if options.TRACING else list,
+        )
         table = OutboxRecord._meta.db_table
         notify = f"pg_notify('{channel_of(table)}', '')"
         self.returning = f"\nRETURNING {notify}" if options.NOTIFY else ""

@@ -9,7 +9,9 @@ from typing import Final
 from .interpreters import combinations
 from .terminal import Terminal, environment
 
-EXTRAS: Final = "binary,celery,devstack,metrics,reaper,registry,terminal,testing"
+EXTRAS: Final = (
+    "binary,celery,devstack,metrics,reaper,registry,terminal,testing,tracing"
+)
 
 TOOLS: Final = (
     "django-environ hypothesis libfaketime matplotlib pytest-randomly pytest-timeout"
