@@ -369,6 +369,58 @@ def test_the_chain_from_shop_to_kafka_to_billing_to_kafka(
     }
 
 
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+PLACE_TRACED = f"""
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
+from shop import orders
+context = SpanContext(0x{TRACE}, 0x{SPAN}, is_remote=False, trace_flags=TraceFlags(1))
+with use_span(NonRecordingSpan(context)):
+    orders.place(customer="traced", sku="TEA", quantity=1, amount=3)
+"""
+
+CONSUME_TRACED = """
+from django.core.management import call_command
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import set_tracer_provider
+set_tracer_provider(TracerProvider())
+call_command("runconsumer", log_format="json", name="billing")
+"""
+
+
+def test_a_trace_passes_through_every_outbox_on_its_way(
+    harvesters: Harvesters, topics: Topics
+) -> None:
+    """From the shop to billing, and on to those who read what billing says."""
+    harvesters.start().wait_for("leader_acquired")
+    shell = ("shell", "--no-imports", "-c")
+    placing = harvesters.run(*shell, PLACE_TRACED, name="shop")
+    billing = harvesters.run(*shell, CONSUME_TRACED, name="billing")
+    assert placing.exit_code() == 0
+    source = harvesters.environment["OUTBOX_LEADER_GROUP"].encode()
+    (traceparent,) = eventually(lambda: _traces(topics, source), what="a trace")
+    _, trace, span, flags = traceparent.split("-")
+    assert (trace, flags) == (TRACE, "01")
+    # Billing's own span lies between.
+    assert span != SPAN
+    # It commits its offset: other tests have the same group.
+    billing.terminate()
+    assert billing.exit_code() == 0
+
+
+def _traces(topics: Topics, source: bytes) -> list[str]:
+    """Return the contexts in what billing said."""
+    if not _told(topics, source):
+        return []
+    found = [dict(message.headers() or []) for message in topics.read("accounts")]
+    return [
+        trace.decode()
+        for headers in found
+        if headers["outbox-source"] == source
+        and isinstance(trace := headers.get("traceparent"), bytes)
+    ]
+
+
 def _told(topics: Topics, source: bytes) -> list[dict[str, str]]:
     try:
         messages = topics.read("accounts")
