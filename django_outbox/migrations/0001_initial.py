@@ -93,7 +93,12 @@ class Migration(migrations.Migration):
                 "db_table_comment": "Messages that wait to be sent to Kafka.",
                 "ordering": ("id",),
                 "default_permissions": ("view",),
-                "permissions": [("view_payload", "Can see keys, values and headers")],
+                "permissions": [
+                    ("view_payload", "Can see keys, values and headers"),
+                    ("view_live", "Can see the live page"),
+                    ("park_outboxrecord", "Can park blocked record"),
+                    ("skip_outboxrecord", "Can drop blocked record"),
+                ],
                 "constraints": message_constraints("outbox"),
             },
         ),
@@ -113,8 +118,11 @@ class Migration(migrations.Migration):
                     "Messages parked because their delivery kept failing."
                 ),
                 "ordering": ("id",),
-                "default_permissions": ("view", "delete"),
-                "permissions": [("release_parkedrecord", "Can release parked record")],
+                "default_permissions": ("view",),
+                "permissions": [
+                    ("release_parkedrecord", "Can release parked record"),
+                    ("skip_parkedrecord", "Can drop parked record"),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -138,6 +146,9 @@ class Migration(migrations.Migration):
                 "db_table_comment": "Messages that were sent.",
                 "ordering": ("archived_at", "id"),
                 "default_permissions": ("view",),
+                "permissions": [
+                    ("replay_archivedrecord", "Can send archived record again")
+                ],
             },
         ),
         run_sql(_sql.DIVIDE, model="archivedrecord"),

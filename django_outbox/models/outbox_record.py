@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db import connections, models, transaction
 from django.db.models import F
@@ -20,6 +20,9 @@ from ..conf import schema_settings
 from ..message.record import Backlog, Waiting
 from .aging import AgedQuerySet
 from .columns import RecordColumns, message_constraints
+
+MAX_SHARES: Final = 20
+"""Shares of the backlog that are returned, the largest ones."""
 
 _RELEASE: Final = """\
 -- outbox: release
@@ -57,6 +60,21 @@ def _moved(alias: str, *, forgotten: Collection[str]) -> dict[str, str]:
     }
 
 
+def _oldest_age() -> Any:
+    """Aggregate the age of the oldest row with a finite time, by the database."""
+    is_finite = models.Func(
+        F("create_time"), function="isfinite", output_field=models.BooleanField()
+    )
+    return models.ExpressionWrapper(
+        Now() - models.Min("create_time", filter=models.Q(is_finite)),
+        output_field=models.DurationField(),
+    )
+
+
+def _seconds(age: timedelta | None) -> float | None:
+    return None if age is None else age.total_seconds()
+
+
 class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
     """Queries of waiting messages."""
 
@@ -76,28 +94,39 @@ class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
 
     def waiting(self) -> list[Waiting]:
         """Return number and oldest age of these rows for each source cluster."""
-        is_finite = models.Func(
-            F("create_time"),
-            function="isfinite",
-            output_field=models.BooleanField(),
-        )
-        age = models.ExpressionWrapper(
-            Now() - models.Min("create_time", filter=models.Q(is_finite)),
-            output_field=models.DurationField(),
-        )
         rows = (
             self.order_by("cluster_id")
             .values_list("cluster_id")
-            .annotate(models.Count("pk"), oldest_age=age)
+            .annotate(models.Count("pk"), oldest_age=_oldest_age())
         )
         return [
-            Waiting(origin, records, None if oldest is None else oldest.total_seconds())
+            Waiting(origin, records, _seconds(oldest))
             for origin, records, oldest in rows
         ]
 
     def blocked(self) -> OutboxQuerySet:
         """Return the rows whose delivery has failed; later rows of their keys wait."""
         return self.filter(attempts__gt=0).order_by("id")
+
+    def shares(self, *columns: str, cap: int = 10_000) -> list[dict[str, Any]]:
+        """
+        Count the oldest of these rows by columns, the largest share first.
+
+        Never reads more than `cap` rows. Each share has the columns, `records`, and
+        `oldest_age` in seconds by the database's clock: None without a finite time.
+        """
+        oldest = self.order_by("id").values("pk")[:cap]
+        rows = OutboxRecord.objects.using(self.db).filter(pk__in=oldest)
+        shares = (
+            rows.order_by()
+            .values(*columns)
+            .annotate(records=models.Count("pk"), oldest_age=_oldest_age())
+            .order_by("-records", *columns)
+        )
+        return [
+            {**share, "oldest_age": _seconds(share["oldest_age"])}
+            for share in shares[:MAX_SHARES]
+        ]
 
     def park(self, ids: Collection[int]) -> int:
         """
@@ -111,6 +140,16 @@ class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
         with connections[self.db].cursor() as cursor:
             cursor.execute(statement, [list(ids)])
             return int(cursor.rowcount)
+
+    def skip(self, ids: Collection[int]) -> int:
+        """
+        Delete blocked ones of these rows unsent; return how many.
+
+        The next records of their keys go. Rows whose delivery has not failed stay: a
+        leader may be sending them.
+        """
+        deleted, _models = self.blocked().filter(pk__in=ids).delete()
+        return deleted
 
 
 class ParkedQuerySet(models.QuerySet["ParkedRecord"]):
@@ -162,7 +201,12 @@ class OutboxRecord(RecordColumns):
         verbose_name_plural = _("outbox records")
         ordering = ("id",)
         default_permissions = ("view",)
-        permissions = [("view_payload", _("Can see keys, values and headers"))]
+        permissions = [
+            ("view_payload", _("Can see keys, values and headers")),
+            ("view_live", _("Can see the live page")),
+            ("park_outboxrecord", _("Can park blocked record")),
+            ("skip_outboxrecord", _("Can drop blocked record")),
+        ]
         constraints = message_constraints("outbox")
 
 
@@ -184,8 +228,11 @@ class ParkedRecord(RecordColumns):
         verbose_name = _("parked record")
         verbose_name_plural = _("parked records")
         ordering = ("id",)
-        default_permissions = ("view", "delete")
-        permissions = [("release_parkedrecord", _("Can release parked record"))]
+        default_permissions = ("view",)
+        permissions = [
+            ("release_parkedrecord", _("Can release parked record")),
+            ("skip_parkedrecord", _("Can drop parked record")),
+        ]
 
     def __str__(self) -> str:
         return f"{self.parked_id} → {self.kafka_topic}"
@@ -207,3 +254,4 @@ class ArchivedRecord(RecordColumns):
         verbose_name_plural = _("archived records")
         ordering = ("archived_at", "id")
         default_permissions = ("view",)
+        permissions = [("replay_archivedrecord", _("Can send archived record again"))]

@@ -21,13 +21,16 @@ from django_outbox.models import (
     ParkedRecord,
     ProcessedMessage,
 )
-from django_outbox.operations import archiving
+from django_outbox.operations import archiving, by_hand, live_reading
 from django_outbox.operations.grants import grants
+from django_outbox.operations.replaying import Selection, replay
+from django_outbox.operations.tailing import Tail
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.marked_table import PostgresOutbox
 
 LEADER = "11111111-1111-4111-8111-111111111111"
 ROLE = "outbox_test_harvester"
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -104,6 +107,31 @@ def test_the_harvester_cannot_empty_the_archive(
             cursor.execute(f"SET LOCAL ROLE {role}")
             cursor.execute("SELECT outbox_archive_tend(%s)", [retention])
     assert ArchivedRecord.objects.count() == 1
+
+
+def test_an_operator_may_watch_and_act_on_records(
+    postgres: psycopg.Connection, role: str
+) -> None:
+    for statement in grants("outbox", operator=role):
+        postgres.execute(statement)
+    failed = {"kafka_topic": "t", "kafka_key": "k", "attempts": 1}
+    for number in (1, 2, 3):
+        OutboxRecord.objects.create(id=number, **failed)
+    archived = ArchivedRecord.objects.create(id=9, **failed)
+    archived.refresh_from_db()
+    moment = archived.archived_at
+    period = Selection(since=moment - HOUR, until=moment + HOUR)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL ROLE {role}")
+        tail = Tail("default")
+        assert live_reading.read("default", with_keys=True)["backlog"]["records"] == 3
+        assert by_hand.park("default", [1, 2]).left == 0
+        assert by_hand.skip("default", [3]).left == 0
+        first, second = ParkedRecord.objects.values_list("parked_id", flat=True)
+        assert by_hand.release("default", [first]).left == 0
+        assert by_hand.skip_parked("default", [second]).left == 0
+        assert len(replay("default", period)) == 1
+        assert len(tail.look()) == 1
 
 
 def test_the_leader_may_prune_processed_keys(

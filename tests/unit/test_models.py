@@ -65,14 +65,16 @@ def test_tables_of_consumers_are_named_after_the_setting_too() -> None:
 
 def test_permissions_are_separate() -> None:
     codenames = {name for model in ALL for name, _label in model._meta.permissions}
-    assert codenames == {"view_payload", "release_parkedrecord"}
+    assert codenames == {
+        *("view_payload", "view_live", "park_outboxrecord", "skip_outboxrecord"),
+        *("release_parkedrecord", "skip_parkedrecord", "replay_archivedrecord"),
+    }
     assert {name for name, _label in Series._meta.permissions} == {
         "release_series",
         "discard_series",
     }
-    for model in (OutboxRecord, StagedRecord, Series):
+    for model in (OutboxRecord, ParkedRecord, StagedRecord, Series):
         assert model._meta.default_permissions == ("view",)
-    assert ParkedRecord._meta.default_permissions == ("view", "delete")
 
 
 def test_a_message_id_is_a_uuid() -> None:

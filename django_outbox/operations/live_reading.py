@@ -1,0 +1,196 @@
+"""
+One reading of an outbox for people who watch it: on a terminal, or in the admin.
+
+A reading costs the database little, whatever the size of the table: each query reads a
+bounded number of rows. It shows no payload; keys only to those who ask for them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from django.db import connections
+from django.db.models.functions import Now
+
+from ..conf import settings
+from ..models import (
+    ArchivedRecord,
+    OutboxRecord,
+    ParkedRecord,
+    Series,
+    SeriesState,
+    StagedRecord,
+)
+
+MAX_COUNTED: Final = 10_000
+"""Most rows of a table that a reading counts, but for the backlog."""
+SAMPLE: Final = 10_000
+"""Oldest records among which blocked ones and shares of topics are looked for."""
+MAX_LISTED: Final = 20
+"""Blocked records that are listed, the oldest first."""
+MAX_EVENTS: Final = 10
+"""Events of each kind, the latest first."""
+RATE_WINDOW: Final = 10.0
+"""Seconds over which a rate is an average: the database publishes its counters about
+once a second, and later when a connection is idle."""
+
+_COUNTERS: Final = """\
+-- outbox: counters
+SELECT n_tup_ins, n_tup_del FROM pg_stat_user_tables WHERE relid = to_regclass(%s)"""
+
+_LATENCY: Final = """\
+-- outbox: latency
+SELECT count(*), percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY latency)
+FROM (
+    SELECT extract(epoch FROM archived_at - create_time) AS latency
+    FROM {archive}
+    WHERE archived_at > now() - interval '1 minute' AND isfinite(create_time)
+    ORDER BY archived_at DESC, id DESC
+    LIMIT 1000
+) AS latest"""
+
+
+def read(alias: str, *, with_keys: bool = False) -> dict[str, Any]:
+    """
+    Return the state of the outbox in a database, ready for JSON.
+
+    Args:
+        with_keys: also the shares of keys, which are part of the payload.
+    """
+    staged = StagedRecord.objects.using(alias)
+    found = {
+        "time": database_time(alias).isoformat(),
+        "table": OutboxRecord._meta.db_table,
+        "counters": _counters(alias),
+        "backlog": OutboxRecord.objects.using(alias).backlog()._asdict(),
+        "latency": _latency(alias) if settings.ARCHIVE else None,
+        "staged": _bounded(staged.all()),
+        "parked": _bounded(ParkedRecord.objects.using(alias).all()),
+        "blocked": _blocked(alias),
+        "sample": SAMPLE,
+        "topics": OutboxRecord.objects.using(alias).shares("kafka_topic", cap=SAMPLE),
+        "events": _events(alias),
+    }
+    if with_keys:
+        found["keys"] = OutboxRecord.objects.using(alias).shares(
+            "kafka_topic", "kafka_key", cap=SAMPLE
+        )
+    return found
+
+
+class Rates(NamedTuple):
+    """Records per second."""
+
+    written: float
+    """Rows that were inserted, also by transactions that rolled back."""
+    sent: float
+    """Rows that left the table: sent, and now and then parked or dropped."""
+
+
+class RateWindow:
+    """Turns the counters of successive readings into rates."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, int, int]] = deque()
+
+    def rates(self, reading: dict[str, Any]) -> Rates | None:
+        """Take a reading; None: it is the first, or the counters began again."""
+        moment = datetime.fromisoformat(reading["time"]).timestamp()
+        counters = reading["counters"]
+        if counters is None:
+            return None
+        point = (moment, counters["inserted"], counters["deleted"])
+        if self._points and point[1:] < self._points[-1][1:]:
+            self._points.clear()
+        self._points.append(point)
+        while len(self._points) > 2 and self._points[1][0] <= moment - RATE_WINDOW:
+            self._points.popleft()
+        began, inserted, deleted = self._points[0]
+        if moment <= began:
+            return None
+        elapsed = moment - began
+        return Rates((point[1] - inserted) / elapsed, (point[2] - deleted) / elapsed)
+
+
+def database_time(alias: str) -> datetime:
+    """Return the time of the database's clock."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        moment: datetime = cursor.fetchone()[0]
+    return moment
+
+
+def _counters(alias: str) -> dict[str, int] | None:
+    """Return how many rows came and went since the statistics began."""
+    connection = connections[alias]
+    table = connection.ops.quote_name(OutboxRecord._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute(_COUNTERS, [table])
+        row = cursor.fetchone()
+    return {"inserted": row[0], "deleted": row[1]} if row else None
+
+
+def _latency(alias: str) -> dict[str, Any]:
+    """Return seconds from writing to purging, of the latest records."""
+    connection = connections[alias]
+    archive = connection.ops.quote_name(ArchivedRecord._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute(_LATENCY.format(archive=archive))
+        records, percentiles = cursor.fetchone()
+    p50, p99 = percentiles or (None, None)
+    return {"records": records, "p50": p50, "p99": p99}
+
+
+def _bounded(rows: Any) -> dict[str, Any]:
+    records = rows.order_by()[: MAX_COUNTED + 1].count()
+    is_capped = records > MAX_COUNTED
+    return {"records": min(records, MAX_COUNTED), "is_capped": is_capped}
+
+
+def _blocked(alias: str) -> dict[str, Any]:
+    """Look among the oldest records: others would have to be searched for."""
+    rows = OutboxRecord.objects.using(alias)
+    oldest = rows.order_by("id").values("pk")[:SAMPLE]
+    blocked = rows.filter(pk__in=oldest).blocked()
+    columns = ("id", "kafka_topic", "attempts", "last_error")
+    found = list(blocked.values(*columns)[: MAX_LISTED + 1])
+    return {"is_capped": len(found) > MAX_LISTED, "rows": found[:MAX_LISTED]}
+
+
+def _events(alias: str) -> list[dict[str, Any]]:
+    """Return what the tables tell of the past, the latest first."""
+    parked = ParkedRecord.objects.using(alias).order_by("-parked_id")
+    events = [
+        {
+            "time": row.parked_at.isoformat(),
+            "kind": "record_parked",
+            "text": (
+                f"Record {row.id} to {row.kafka_topic} was parked after "
+                f"{row.attempts} attempts: {row.last_error or 'no error recorded'}"
+            ),
+        }
+        for row in parked.only(
+            "parked_id", "id", "parked_at", "kafka_topic", "attempts", "last_error"
+        )[:MAX_EVENTS]
+    ]
+    expired = Series.objects.using(alias).filter(
+        closed_at__lte=Now(), state=SeriesState.EXPIRED
+    )
+    events += [
+        {
+            "time": row.closed_at.isoformat(),
+            "kind": "series_expired",
+            "text": f"Series {row.name} expired: {row.on_timeout}",
+        }
+        for row in expired.order_by("-closed_at")[:MAX_EVENTS]
+        if row.closed_at is not None
+    ]
+    return latest(events)
+
+
+def latest(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the latest of these events, the latest first."""
+    events.sort(key=lambda event: datetime.fromisoformat(event["time"]), reverse=True)
+    return events[:MAX_EVENTS]
