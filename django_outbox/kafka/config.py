@@ -194,6 +194,22 @@ def watch_config(options: OutboxSettings) -> KafkaConfig:
     }
 
 
+def reader_config(options: OutboxSettings) -> KafkaConfig:
+    """Return the properties of a consumer that reads a topic to its end for people."""
+    return {
+        **DEFAULTS,
+        **options.KAFKA,
+        **options.CONSUMER_KAFKA,
+        # Never joined: partitions are assigned by hand, nothing is committed.
+        "group.id": options.leader_group if options.is_named else "outbox",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "allow.auto.create.topics": False,
+    }
+
+
 def group_config(options: OutboxSettings, group: str) -> KafkaConfig:
     """Return the properties of a consumer of `runconsumer`."""
     return {

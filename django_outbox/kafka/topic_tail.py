@@ -1,0 +1,114 @@
+"""
+Reads the last messages of a topic up to its end, without joining a group.
+
+For people who look at a topic: it commits nothing, and disturbs no consumer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as DriverError
+
+from ..exceptions import KafkaUnavailable, TopicMissing
+from ..message.incoming import ConsumedMessage
+from ..settings.options import OutboxSettings
+from .client_errors import ClientLog
+from .clients import make
+from .config import KafkaConfig, reader_config
+from .conversion import consumed
+
+ANSWER_TIMEOUT: Final = 10.0
+"""Seconds for the broker to answer a question, or to send the next message."""
+
+_QUIET: Final[KafkaConfig] = {
+    "error_cb": lambda _: None,
+    "logger": ClientLog(lambda _: None),
+}
+"""The error of the call says what is wrong."""
+
+
+def last_messages(
+    options: OutboxSettings, topic: str, *, limit: int
+) -> list[ConsumedMessage]:
+    """
+    Return the committed messages among the last `limit` offsets of each partition.
+
+    Raises:
+        TopicMissing: there is no such topic, or this client may not see it.
+        KafkaUnavailable: the broker does not answer.
+    """
+    client = make(Consumer, {**reader_config(options), **_QUIET})
+    with closing(client):
+        try:
+            return sorted(
+                _read(client, _starts(client, topic, limit)),
+                key=lambda message: (message.partition, message.offset),
+            )
+        except KafkaException as error:
+            raise KafkaUnavailable(f"Cannot read {topic!r}: {error.args[0]}") from error
+
+
+def message_at(
+    options: OutboxSettings, topic: str, partition: int, offset: int
+) -> ConsumedMessage | None:
+    """
+    Return one message; None: the topic does not have it any more.
+
+    Raises:
+        TopicMissing, KafkaUnavailable: as above.
+    """
+    client = make(Consumer, {**reader_config(options), **_QUIET})
+    with closing(client):
+        try:
+            if partition not in _partitions(client, topic):
+                return None
+            at = TopicPartition(topic, partition, offset)
+            low, high = client.get_watermark_offsets(at, timeout=ANSWER_TIMEOUT)
+            if not low <= offset < high:
+                return None
+            found = next(_read(client, [at]), None)
+        except KafkaException as error:
+            raise KafkaUnavailable(f"Cannot read {topic!r}: {error.args[0]}") from error
+    return found if found is not None and found.offset == offset else None
+
+
+def _partitions(client: Consumer, topic: str) -> list[int]:
+    found = client.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
+    if found.error is not None:
+        raise TopicMissing(f"Cannot read the topic {topic!r}: {found.error.str()}")
+    return sorted(found.partitions)
+
+
+def _starts(client: Consumer, topic: str, limit: int) -> list[TopicPartition]:
+    starts = []
+    for partition in _partitions(client, topic):
+        at = TopicPartition(topic, partition)
+        low, high = client.get_watermark_offsets(at, timeout=ANSWER_TIMEOUT)
+        if low < high:
+            starts.append(TopicPartition(topic, partition, max(low, high - limit)))
+    return starts
+
+
+def _read(client: Consumer, starts: list[TopicPartition]) -> Iterator[ConsumedMessage]:
+    """Yield messages until each partition was read to its end."""
+    left = {at.partition for at in starts}
+    client.assign(starts)
+    until = time.monotonic() + ANSWER_TIMEOUT
+    while left:
+        message = client.poll(0.1)
+        if message is None:
+            if time.monotonic() > until:
+                raise KafkaUnavailable("Kafka sent no message and no end of the topic.")
+            continue
+        until = time.monotonic() + ANSWER_TIMEOUT
+        if (error := message.error()) is None:
+            yield consumed(message)
+        elif error.code() == DriverError._PARTITION_EOF:
+            left.discard(message.partition() or 0)
+        elif not error.retriable():
+            raise KafkaException(error)
