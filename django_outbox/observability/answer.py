@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 from ..wording import printable
@@ -27,8 +28,9 @@ class Answer:
     ) -> None:
         self.document = document
         """The answer for machines: the results so far."""
+        self.is_json = is_json
         self._write = write
-        self._is_json = is_json
+        self._is_streaming = False
 
     def say(self, *lines: str) -> None:
         """Show lines to people at once, so that they see the progress."""
@@ -40,11 +42,23 @@ class Answer:
         for statement in statements:
             self._write_line(statement)
 
+    def stream(self, document: dict[str, Any], *lines: str) -> None:
+        """Show one of many results: its lines, or its document on one line."""
+        self._is_streaming = True
+        self.say(*lines)
+        if self.is_json:
+            self._write(json.dumps(document, default=_plain))
+
     def finish(self) -> None:
-        """Write the document, if JSON was requested."""
-        if self._is_json:
-            self._write(json.dumps(self.document))
+        """Write the document, if JSON was requested and was not streamed."""
+        if self.is_json and not (self._is_streaming and "error" not in self.document):
+            self._write(json.dumps(self.document, default=_plain))
 
     def _write_line(self, line: str) -> None:
-        if not self._is_json:
+        if not self.is_json:
             self._write(line)
+
+
+def _plain(value: object) -> str:
+    """Return what JSON has no type for: times as RFC 3339, ids as text."""
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -10,7 +10,7 @@ from ..processes import Process
 from ..services import Topics
 from ..waiting import eventually
 from .auditing import deliveries
-from .harvesters import Harvesters
+from .harvesters import MODES, Harvesters
 from .tables import OutboxTable
 
 
@@ -57,6 +57,24 @@ def test_a_record_that_has_not_failed_is_not_parked(
     assert (code, found["parked"]) == (1, 0)
     assert "not blocked" in found["error"]
     assert table.count() == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_dropped_record_no_longer_blocks_its_key(
+    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str, mode: str
+) -> None:
+    harvesters.start(**MODES[mode]).wait_for("leader_acquired")
+    (stuck,) = table.insert(topic, "customer-1", partition=99)
+    behind = table.insert(topic, "customer-1", count=3)
+    eventually(lambda: table.count("attempts > 0"))
+    code, found = ask(harvesters, "skip", str(stuck))
+    assert (code, found["skipped"]) == (1, 0)
+    assert "say --yes" in found["error"]
+    assert table.count() == 4
+    code, found = ask(harvesters, "skip", str(stuck), "--yes")
+    assert (code, found["skipped"]) == (0, 1)
+    table.wait_until_empty()
+    assert [d.id for d in deliveries(topics.read(topic))] == behind
 
 
 @pytest.mark.usefixtures("table")

@@ -177,8 +177,8 @@ def _message() -> ConsumedMessage:
         ["cluster", "init"],
         ["cluster", "init", "--check"],
         ["series", "release", "s"],
-        ["prune", "--older-than", "1d"],
-        ["prune", "--older-than", "1d", "--processed"],
+        ["prune", "--older-than", "1d", "--yes"],
+        ["prune", "--older-than", "1d", "--processed", "--yes"],
     ],
 )
 def test_the_command_says_to_migrate(arguments: list[str]) -> None:

@@ -174,12 +174,15 @@ def test_status_for_machines() -> None:
             {"action": "release", "series": [{"name": "order-17", "messages": 2}]},
         ),
         (
-            ["series", "discard", "order-17"],
+            ["series", "discard", "order-17", "--yes"],
             {"action": "discard", "series": [{"name": "order-17", "messages": 2}]},
         ),
-        (["prune", "--older-than", "1d"], {"table": "outbox_archive", "pruned": 0}),
         (
-            ["prune", "--older-than", "1d", "--processed"],
+            ["prune", "--older-than", "1d", "--yes"],
+            {"table": "outbox_archive", "pruned": 0},
+        ),
+        (
+            ["prune", "--older-than", "1d", "--processed", "--yes"],
             {"table": "outbox_processed", "pruned": 0},
         ),
         (["cluster", "init", "--dry-run"], {"statements": []}),
@@ -328,10 +331,12 @@ def test_series_can_be_released_and_discarded() -> None:
     assert (
         run("series", "release", "order-17") == "'order-17'  2 messages in the outbox\n"
     )
-    assert run("series", "discard", "other") == "'other'  1 message discarded\n"
+    assert (
+        run("series", "discard", "other", "--yes") == "'other'  1 message discarded\n"
+    )
     assert (OutboxRecord.objects.count(), StagedRecord.objects.count()) == (4, 1)
     with pytest.raises(CommandError, match="'order-17' was released at"):
-        run("series", "discard", "order-17")
+        run("series", "discard", "order-17", "--yes")
     assert Series.objects.filter(state="released").count() == 1
 
 
@@ -339,7 +344,7 @@ def test_series_can_be_released_and_discarded() -> None:
     ("arguments", "message"),
     [
         (["series", "release"], "Name the series to release"),
-        (["series", "discard", "nobody"], "there is no 'nobody'"),
+        (["series", "discard", "nobody", "--yes"], "there is no 'nobody'"),
         (["series", "release", ""], "a name has 1 to"),
     ],
 )
@@ -371,7 +376,7 @@ def test_prune_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
             kafka_key="k",
             archived_at=Now() - timedelta(days=number),
         )
-    shown = run("prune", "--older-than", "36h")
+    shown = run("prune", "--older-than", "36h", "--yes")
     assert shown == "2 rows pruned\n3 rows pruned\n"
     assert ArchivedRecord.objects.count() == 2
 
@@ -385,7 +390,9 @@ def test_prune_of_processed_keys_leaves_the_archive() -> None:
         ProcessedMessage.objects.create(
             consumer="c", key=str(number), processed_at=moment
         )
-    assert run("prune", "--older-than", "36h", "--processed") == "1 row pruned\n"
+    assert (
+        run("prune", "--older-than", "36h", "--processed", "--yes") == "1 row pruned\n"
+    )
     assert [row.key for row in ProcessedMessage.objects.all()] == ["1"]
     assert ArchivedRecord.objects.count() == 1
 
@@ -434,7 +441,7 @@ def test_a_table_that_is_missing_is_one_line() -> None:
     with pytest.raises(
         CommandError, match=r"Run `manage.py migrate --database=default`"
     ) as caught:
-        run("prune", "--older-than", "1d")
+        run("prune", "--older-than", "1d", "--yes")
     assert "\n" not in str(caught.value)
 
 

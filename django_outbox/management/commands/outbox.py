@@ -1,4 +1,4 @@
-"""Inspect and maintain an outbox: status, release, series, prune, …."""
+"""Inspect and maintain an outbox: status, top, park, release, series, prune, …."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from django.db import DatabaseError, connections
 from ...clusters import setup
 from ...conf import settings
 from ...exceptions import ConfigurationError, KafkaError, TableMissing
-from ...models import ArchivedRecord, OutboxRecord, ParkedRecord, ProcessedMessage
+from ...models import ArchivedRecord, OutboxRecord, ProcessedMessage
 from ...models.missing_tables import OutboxTables
 from ...models.routing import outbox_database
 from ...observability.answer import Answer
+from ...operations import leader
 from ...operations.effective_settings import describe_settings, effective_settings
 from ...operations.grants import grants
 from ...operations.offsets import rewind_topics
 from ...operations.open_series import close_series, list_series
-from ...wording import count, printable
-from .. import identity, leader, status
+from ...wording import count, duration, printable
+from .. import dead_letter_verb, identity, live_verbs, record_verbs, status
+from ..confirmation import confirm
 
 _ROLES: Final = ("app", "harvester", "consumer", "operator")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Command(BaseCommand):
-    """`manage.py outbox`: each subcommand is a method of the same name."""
+    """`manage.py outbox`: a verb is a method of its name, or its parser's `run`."""
 
     help = "Inspect and maintain the outbox: status, parked records, series, archive."
 
@@ -40,21 +42,9 @@ class Command(BaseCommand):
             "status", help="show backlog, blocked and parked records", parents=shared
         )
         verbs.add_parser("leader", help="show which process leads now", parents=shared)
-        park = verbs.add_parser(
-            "park",
-            help="take blocked records out of the way of their keys",
-            parents=shared,
-        )
-        park.add_argument(
-            "ids", nargs="+", type=int, metavar="ID", help="as `status` lists them"
-        )
-        release = verbs.add_parser(
-            "release", help="move parked records back to the outbox", parents=shared
-        )
-        release.add_argument(
-            "ids", nargs="*", type=int, metavar="PARKED_ID", help="as `status` lists it"
-        )
-        release.add_argument("--all", action="store_true", help="all parked records")
+        for module in (record_verbs, live_verbs):
+            module.add_parsers(verbs, shared)
+        dead_letter_verb.add_parser(verbs, shared)
         series = verbs.add_parser(
             "series", help="list, release or discard series", parents=shared
         )
@@ -62,6 +52,7 @@ class Command(BaseCommand):
             "action", nargs="?", choices=("list", "release", "discard"), default="list"
         )
         series.add_argument("names", nargs="*", metavar="NAME")
+        series.add_argument("--yes", action="store_true", help="do not ask")
         prune = verbs.add_parser(
             "prune", help="delete old rows of the archive table", parents=shared
         )
@@ -71,6 +62,7 @@ class Command(BaseCommand):
             action="store_true",
             help="delete old processed keys instead: their messages count as new again",
         )
+        prune.add_argument("--yes", action="store_true", help="do not ask")
         rewind = verbs.add_parser(
             "rewind",
             help="make a consumer group read topics from the beginning",
@@ -128,7 +120,8 @@ class Command(BaseCommand):
     def _run(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         try:
             with OutboxTables(alias):
-                getattr(self, options["verb"])(alias, options, answer)
+                run = options.get("run") or getattr(self, options["verb"])
+                run(alias, options, answer)
         except TableMissing as exc:
             raise CommandError(printable(str(exc))) from exc
         except DatabaseError as exc:
@@ -152,49 +145,27 @@ class Command(BaseCommand):
             raise CommandError(leader.complain(found))
         answer.say(*leader.describe(found))
 
-    def park(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
-        """Move blocked records to the parked table, so that their keys go on."""
-        ids = set(options["ids"])
-        parked = OutboxRecord.objects.using(alias).park(ids)
-        answer.document |= {"parked": parked, "wanted": len(ids)}
-        answer.say(f"{count(parked, 'record')} parked")
-        if parked < len(ids):
-            raise CommandError(
-                f"{len(ids) - parked} of {len(ids)} are not blocked: only records whose"
-                " delivery has failed can be parked. `outbox status` lists them."
-            )
-
-    def release(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
-        """Move parked records back to the outbox."""
-        ids = set(options["ids"])
-        if bool(ids) == options["all"]:
-            raise CommandError(
-                "Give the ids of parked records, as `outbox status` lists them, or "
-                "--all."
-            )
-        parked = ParkedRecord.objects.using(alias)
-        chosen = parked.filter(parked_id__in=ids) if ids else parked
-        wanted = len(ids) or chosen.count()
-        released = chosen.release()
-        answer.document |= {"released": released, "wanted": wanted}
-        answer.say(f"{count(released, 'record')} back in the outbox")
-        if released < wanted:
-            raise CommandError(
-                f"{wanted - released} of {wanted} are not parked, or another row of "
-                "the outbox has the id of their record."
-            )
-
     def series(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """List the open series, or close the named ones."""
         if options["action"] == "list":
             list_series(alias, answer)
         else:
+            if options["action"] == "discard" and options["names"]:
+                confirm(
+                    f"Drop the messages of {len(options['names'])} series for good?",
+                    is_confirmed=options["yes"],
+                )
             close_series(alias, options["action"], options["names"], answer)
 
     def prune(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Delete old rows of one table in chunks."""
         table = ProcessedMessage if options["processed"] else ArchivedRecord
         old = table.objects.using(alias).older_than(options["older_than"])
+        confirm(
+            f"Delete rows of {table._meta.db_table} older than "
+            f"{duration(options['older_than'].total_seconds())} for good?",
+            is_confirmed=options["yes"],
+        )
         answer.document |= {"table": table._meta.db_table, "pruned": 0}
         for deleted in old.prune():
             answer.document["pruned"] += deleted
