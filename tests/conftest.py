@@ -28,6 +28,7 @@ from django_outbox.devstack.stack import PRIVATE
 
 from . import groups
 from .acceptance import lag
+from .browsers import WITHOUT_BROWSER
 from .machine import do_without
 from .services import Topics
 from .turns import turn
@@ -75,8 +76,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell how long records took to the log, where tests have measured it."""
+    """Tell how long records took to the log, and whether no browser was there."""
     lag.summarize(terminalreporter)
+    skipped = terminalreporter.getreports("skipped")
+    if any(WITHOUT_BROWSER in str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(WITHOUT_BROWSER, yellow=True)
 
 
 @pytest.hookimpl(optionalhook=True)
