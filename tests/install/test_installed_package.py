@@ -21,6 +21,8 @@ TOOLS: Final = (
 CHOSEN: Final = (
     "tests/unit",
     "tests/integration/test_admin.py",
+    "tests/integration/test_admin_actions.py",
+    "tests/integration/test_live_page.py",
     "tests/integration/test_checks.py",
     "tests/integration/test_migration.py",
     "tests/integration/test_models.py",

@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_outbox.models import ArchivedRecord, OutboxRecord, ParkedRecord, Series
+from django_outbox.operations import live_reading
 from django_outbox.operations.live_reading import MAX_EVENTS, Rates, RateWindow, read
 
 from ..waiting import eventually
@@ -95,6 +96,18 @@ def test_every_query_of_a_reading_is_bounded(settings: Settings) -> None:
     reads = [q["sql"] for q in queries if '"outbox' in q["sql"]]
     assert len(reads) >= 9
     assert all("LIMIT" in sql for sql in reads if "to_regclass" not in sql), reads
+
+
+@pytest.mark.django_db
+def test_blocked_records_are_looked_for_among_the_oldest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for attempts in (0, 1, 2):
+        record(attempts=attempts)
+    for sample, attempts_found in ((1, []), (2, [1]), (3, [1, 2])):
+        monkeypatch.setattr(live_reading, "SAMPLE", sample)
+        rows = read("default")["blocked"]["rows"]
+        assert [row["attempts"] for row in rows] == attempts_found
 
 
 @pytest.mark.django_db

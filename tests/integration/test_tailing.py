@@ -71,6 +71,23 @@ def test_a_transaction_that_commits_late_is_seen(
     assert shown(tail) == [row[0]]
 
 
+@pytest.mark.django_db(transaction=True)
+def test_what_was_forgotten_is_only_what_is_oldest(
+    postgres: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tailing, "REMEMBERED", 3)
+    tail = Tail("default")
+    first, second = record(), record()
+    insert = "INSERT INTO outbox (kafka_topic, kafka_key) VALUES ('t', 'k')"
+    with postgres.transaction():
+        row = postgres.execute(f"{insert} RETURNING id").fetchone()
+        assert shown(tail) == [first, second]
+        later = [record(), record()]
+        assert shown(tail) == later
+    assert row is not None
+    assert shown(tail) == [row[0]]
+
+
 @pytest.mark.django_db
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tailing, "REMEMBERED", 5)
