@@ -25,6 +25,7 @@ from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
 from .clients import make, serve
 from .config import KafkaConfig, milliseconds
+from .topic_facts import LEDGER_SEGMENT_BYTES
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._topic import TopicDescription
@@ -42,6 +43,8 @@ class OwnTopic(NamedTuple):
     """How many it needs at least: one for each shard."""
     settings: Mapping[str, str]
     """The topic's configuration, by Kafka's names."""
+    replicas: int | None = None
+    """Replicas of each partition; None: the broker's default."""
 
 
 def leader_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
@@ -51,8 +54,7 @@ def leader_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
         "retention.ms": str(milliseconds(HEARTBEAT_RETENTION)),
         "segment.ms": str(milliseconds(HEARTBEAT_RETENTION)),
     }
-    partitions = max(options.SHARDS, shard + 1)
-    return OwnTopic("leader topic", options.leader_topic, partitions, settings)
+    return _own_topic("leader topic", options.leader_topic, settings, options, shard)
 
 
 def ledger_topic(
@@ -66,16 +68,28 @@ def ledger_topic(
         "segment.bytes": str(LEDGER_SEGMENT_BYTES),
         "min.cleanable.dirty.ratio": "0.1",
     }
-    partitions = max(options.SHARDS, shard + 1)
     name = options.ledger_topic_of(origin)
-    return OwnTopic("ledger topic", name, partitions, settings)
+    return _own_topic("ledger topic", name, settings, options, shard)
+
+
+def _own_topic(
+    kind: str,
+    name: str,
+    settings: Mapping[str, str],
+    options: OutboxSettings,
+    shard: int,
+) -> OwnTopic:
+    """Add what is the same for both topics."""
+    partitions = max(options.SHARDS, shard + 1)
+    if options.TOPIC_MIN_INSYNC_REPLICAS is not None:
+        in_sync = str(options.TOPIC_MIN_INSYNC_REPLICAS)
+        settings = {**settings, "min.insync.replicas": in_sync}
+    replicas = options.TOPIC_REPLICATION_FACTOR
+    return OwnTopic(kind, name, partitions, settings, replicas)
 
 
 HEARTBEAT_RETENTION: Final = 3600.0
 """Seconds for which heartbeats are retained, for people who debug."""
-
-LEDGER_SEGMENT_BYTES: Final = 64 * 1024 * 1024
-"""Size of a segment of the ledger topic; the last segment is not compacted."""
 
 _LOOKUP_INTERVAL: Final = 0.1
 """Seconds between two look-ups of a topic that is not ready yet."""
@@ -195,7 +209,8 @@ def _create(
     new = NewTopic(
         topic.name,
         num_partitions=topic.partitions,
-        replication_factor=-1,
+        # -1 is the broker's default.
+        replication_factor=-1 if topic.replicas is None else topic.replicas,
         config=dict(topic.settings),
     )
     left = max(0.1, deadline - time.monotonic())
@@ -240,6 +255,8 @@ def _command(verb: str, topic: OwnTopic, config: KafkaConfig) -> str:
         f"--partitions {topic.partitions}"
     )
     if verb == "--create":
+        if topic.replicas is not None:
+            command += f" --replication-factor {topic.replicas}"
         for name, value in topic.settings.items():
             command += f" --config {name}={value}"
     return command

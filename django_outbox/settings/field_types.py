@@ -15,6 +15,7 @@ _ACCEPTED: Final[dict[str, tuple[type, ...]]] = {
     "str": (str,),
     "str | None": (str, type(None)),
     "int": (int,),
+    "int | None": (int, type(None)),
     "float": (int, float),
     "bool": (bool,),
     # TOML and YAML have lists.

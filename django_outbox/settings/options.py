@@ -40,6 +40,12 @@ class OutboxSettings:
     other than 0 add `-<CLUSTER_ID>`."""
     CREATE_LEADER_TOPIC: bool = True
     """Create the leader topic and the ledger topic if they are missing."""
+    TOPIC_REPLICATION_FACTOR: int | None = None
+    """Replicas of the leader topic and the ledger topic when they are created; None =
+    the broker's default."""
+    TOPIC_MIN_INSYNC_REPLICAS: int | None = None
+    """`min.insync.replicas` of these topics when they are created; None = the broker's
+    default."""
     SHARDS: int = 1
     """Partitions of the leader topic that have a leader."""
     SESSION_TIMEOUT: float = 6.0

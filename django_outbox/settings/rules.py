@@ -160,9 +160,29 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
             f"{settings.MARKS!r} must be 'memory' with several clusters: "
             "marks in the table would conflict with those of other clusters.",
         )
+    yield from _check_replicas(settings)
     yield from _check_names(settings)
     yield from _check_allowed_topics(settings.ALLOWED_TOPICS)
     yield from _check_addresses(settings)
+
+
+def _check_replicas(settings: OutboxSettings) -> Iterator[Problem]:
+    replicas = settings.TOPIC_REPLICATION_FACTOR
+    in_sync = settings.TOPIC_MIN_INSYNC_REPLICAS
+    for name, number in (
+        ("TOPIC_REPLICATION_FACTOR", replicas),
+        ("TOPIC_MIN_INSYNC_REPLICAS", in_sync),
+    ):
+        if number is not None and number < 1:
+            words = f"{number} must be at least 1, or None for the broker's default."
+            yield Problem(Rule.VALUE, name, words)
+    if replicas is not None and in_sync is not None and 0 < replicas < in_sync:
+        yield Problem(
+            Rule.VALUE,
+            "TOPIC_MIN_INSYNC_REPLICAS",
+            f"{in_sync} must not be above TOPIC_REPLICATION_FACTOR ({replicas}), or "
+            "nothing could be written to these topics.",
+        )
 
 
 def _check_names(settings: OutboxSettings) -> Iterator[Problem]:

@@ -163,6 +163,7 @@ _CASTS: Final[dict[str, Callable[[str], Any]]] = {
     "str": str,
     "str | None": str,
     "int": _integer,
+    "int | None": _integer,
     "float": _number,
     "bool": _switch,
     "tuple[str, ...]": _names,

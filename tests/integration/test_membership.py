@@ -79,6 +79,30 @@ def test_a_missing_ledger_topic_is_created_compacted(
     assert entries["cleanup.policy"].value == "compact"
 
 
+def test_own_topics_get_the_replicas_of_the_settings(
+    config: dict[str, Any], name: str
+) -> None:
+    options = OutboxSettings(
+        LEADER_TOPIC=name, TOPIC_REPLICATION_FACTOR=1, TOPIC_MIN_INSYNC_REPLICAS=1
+    )
+    for topic in (leader_topic(options), ledger_topic(options)):
+        ensure_topic(config, topic)
+
+        resource = ConfigResource(ResourceType.TOPIC, topic.name)
+        admin = AdminClient(config)
+        entries = admin.describe_configs([resource])[resource].result(timeout=5)
+        # Not the broker's default, which has the same value here.
+        assert not entries["min.insync.replicas"].is_default
+
+
+def test_more_replicas_than_brokers_are_refused_with_the_command(
+    config: dict[str, Any], name: str
+) -> None:
+    options = OutboxSettings(LEADER_TOPIC=name, TOPIC_REPLICATION_FACTOR=3)
+    with pytest.raises(TopicMissing, match=r"--partitions 1 --replication-factor 3 "):
+        ensure_topic(config, leader_topic(options))
+
+
 def test_a_topic_that_may_not_be_created_is_named_with_the_cure(
     config: dict[str, Any], name: str
 ) -> None:

@@ -58,6 +58,16 @@ def test_a_cluster_is_named_by_variables() -> None:
     ) == {"CLUSTER_ID": 1, "CLUSTERS_COUNT": 3, "MAXIMUM_DELAY": 90.0}
 
 
+def test_the_replicas_of_own_topics_are_variables() -> None:
+    assert outbox_settings(
+        OUTBOX_TOPIC_REPLICATION_FACTOR="3",
+        OUTBOX_TOPIC_MIN_INSYNC_REPLICAS="2",
+    ) == {
+        "TOPIC_REPLICATION_FACTOR": 3,
+        "TOPIC_MIN_INSYNC_REPLICAS": 2,
+    }
+
+
 def test_any_property_of_librdkafka_may_be_set() -> None:
     assert outbox_settings(
         KAFKA_BOOTSTRAP_SERVERS="kafka:9092",

@@ -85,6 +85,10 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
         ("DEAD_LETTER_SUFFIX", ""),
         ("DEAD_LETTER_SUFFIX", ".dead letters"),
         ("PROCESSED_RETENTION", -1.0),
+        ("TOPIC_REPLICATION_FACTOR", 0),
+        ("TOPIC_REPLICATION_FACTOR", 3.0),
+        ("TOPIC_REPLICATION_FACTOR", True),
+        ("TOPIC_MIN_INSYNC_REPLICAS", 0),
     ],
 )
 def test_a_wrong_value_is_named(name: str, value: Any) -> None:
@@ -116,6 +120,15 @@ def test_a_cluster_of_several_is_right() -> None:
     for cluster in range(3):
         assert list(problems({"CLUSTER_ID": cluster, "CLUSTERS_COUNT": 3})) == []
     assert the_problem(CLUSTER_ID=3, CLUSTERS_COUNT=3).setting == "CLUSTER_ID"
+
+
+def test_replicas_are_the_brokers_choice_or_enough_for_those_in_sync() -> None:
+    assert list(problems({"TOPIC_MIN_INSYNC_REPLICAS": 2})) == []
+    three = {"TOPIC_REPLICATION_FACTOR": 3}
+    assert list(problems({**three, "TOPIC_MIN_INSYNC_REPLICAS": 3})) == []
+    problem = the_problem(**three, TOPIC_MIN_INSYNC_REPLICAS=4)
+    assert (problem.rule, problem.setting) == (Rule.VALUE, "TOPIC_MIN_INSYNC_REPLICAS")
+    assert "TOPIC_REPLICATION_FACTOR (3)" in problem.message
 
 
 def test_clusters_do_not_take_over_during_an_election() -> None:
