@@ -17,4 +17,5 @@ The adapters of the Kafka ports: the only package that imports confluent_kafka.
 - Consumers: `consumer.py` is a member of a consumer group; `conversion.py` makes
   the values that handlers get; `consumer_output.py` sends dead letters and the
   output of transforms; `partitions.py` reads the state of partitions.
+- Doctor: `cluster_reader.py` reads topics and brokers, as `topic_facts.py`.
 """
