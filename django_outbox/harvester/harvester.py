@@ -15,16 +15,16 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any
 
 from .. import signals
 from ..conf import OutboxImproperlyConfigured, settings
 from ..events import Event, Observer
+from ..postgres.connection import params_of
 from ..postgres.outbox_identity import KnownOutbox, until_answered
 from ..relay.meter import Counters
 from ..settings.options import OutboxSettings
@@ -244,11 +244,11 @@ def _from_django(
             "PostgreSQL."
         )
 
-    def conninfo() -> Mapping[str, Any]:
-        role = connection.settings_dict["OPTIONS"].get("assume_role")
-        return {**connection.get_connection_params(), "assume_role": role}
-
     real = Adapters.real(
-        options, conninfo, name=name, table=OutboxRecord._meta.db_table, solo=solo
+        options,
+        params_of(connection),
+        name=name,
+        table=OutboxRecord._meta.db_table,
+        solo=solo,
     )
     return replace(real, database=alias)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import psycopg
 from psycopg.abc import RV, PQGen
@@ -26,6 +26,9 @@ from ..exceptions import ConfigurationError, DatabaseBusy
 from .deadlines import call_apart, wait_for
 from .errors import translated
 from .statements import queries
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 class Connection(psycopg.Connection[TupleRow]):
@@ -248,6 +251,16 @@ class Database:
 
     def _limit(self, connection: Connection, *, is_local: bool) -> None:
         connection.execute(queries()["session"], {**self._limits, "is_local": is_local})
+
+
+def params_of(connection: BaseDatabaseWrapper) -> Params:
+    """Return how a Django connection connects, looked up at each call."""
+
+    def params() -> Mapping[str, Any]:
+        role = connection.settings_dict["OPTIONS"].get(_ROLE)
+        return {**connection.get_connection_params(), _ROLE: role}
+
+    return params
 
 
 def _libpq(params: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -624,3 +624,145 @@ VALUES (true)
 ON CONFLICT (is_only) DO UPDATE
 SET outbox = gen_random_uuid(), created_at = now()
 RETURNING i.outbox::text
+
+-- name: server_settings
+-- What the server promises, and what this role may see.
+SELECT
+    pg_is_in_recovery(),
+    current_setting('transaction_read_only')::boolean,
+    current_setting('fsync')::boolean,
+    current_setting('full_page_writes')::boolean,
+    current_setting('synchronous_commit'),
+    current_setting('synchronous_standby_names'),
+    current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean,
+    current_user::text,
+    pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')
+
+-- name: loose_commits
+-- For which roles of this database synchronous_commit has another value.
+SELECT
+    coalesce(r.rolname::text, ''),
+    coalesce(d.datname::text, ''),
+    split_part(entry, '=', 2)
+FROM pg_db_role_setting AS s
+CROSS JOIN LATERAL unnest(s.setconfig) AS entry
+LEFT JOIN pg_roles AS r ON r.oid = s.setrole
+LEFT JOIN pg_database AS d ON d.oid = s.setdatabase
+WHERE
+    (s.setdatabase = 0 OR d.datname = current_database())
+    AND split_part(entry, '=', 1) = 'synchronous_commit'
+
+-- name: table_health
+-- Live and dead rows, and whether vacuum and the WAL cover the table.
+SELECT
+    c.relname::text,
+    c.relpersistence = 'u',
+    coalesce(s.n_live_tup, 0),
+    coalesce(s.n_dead_tup, 0),
+    pg_total_relation_size(c.oid),
+    coalesce(
+        (
+            SELECT option_value::boolean
+            FROM pg_options_to_table(c.reloptions)
+            WHERE option_name = 'autovacuum_enabled'
+        ),
+        true
+    ),
+    extract(epoch FROM now() - greatest(s.last_vacuum, s.last_autovacuum))::float8
+FROM unnest(%(tables)s::text[]) AS given (name)
+JOIN pg_class AS c ON c.oid = to_regclass(given.name)
+LEFT JOIN pg_stat_all_tables AS s ON s.relid = c.oid
+ORDER BY c.relname
+
+-- name: old_transactions
+-- Sessions whose transaction keeps dead rows of this database from being removed.
+SELECT
+    pid,
+    coalesce(application_name, ''),
+    coalesce(state, ''),
+    extract(epoch FROM now() - xact_start)::float8
+FROM pg_stat_activity
+WHERE
+    datname = current_database()
+    AND pid <> pg_backend_pid()
+    AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+    AND xact_start < now() - make_interval(secs => %(age)s::float8)
+ORDER BY xact_start
+LIMIT 5
+
+-- name: prepared_transactions
+-- Prepared transactions, which no session ends.
+SELECT gid, extract(epoch FROM now() - prepared)::float8
+FROM pg_prepared_xacts
+WHERE
+    database = current_database()
+    AND prepared < now() - make_interval(secs => %(age)s::float8)
+ORDER BY prepared
+LIMIT 5
+
+-- name: replication_slots
+-- What each slot keeps: dead rows, and WAL.
+SELECT
+    slot_name::text,
+    active,
+    coalesce(age(xmin), 0),
+    CASE
+        WHEN pg_is_in_recovery() THEN 0
+        ELSE coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)
+    END::float8,
+    coalesce(wal_status, '')
+FROM pg_replication_slots
+ORDER BY slot_name
+
+-- name: id_sequence
+-- The sequence of the ids.
+SELECT seqrelid::regclass::text, seqcache
+FROM pg_sequence
+WHERE seqrelid = pg_get_serial_sequence(%(table)s, 'id')::regclass
+
+-- name: missing_privileges
+-- The numbers of those privileges that a role lacks. A relation or a column that
+-- does not exist needs none.
+SELECT number
+FROM unnest(
+    %(names)s::text[], %(ids)s::boolean[], %(columns)s::text[], %(privileges)s::text[]
+) WITH ORDINALITY AS given (name, is_ids, col, privilege, number)
+CROSS JOIN LATERAL (
+    SELECT
+        CASE
+            WHEN given.is_ids THEN pg_get_serial_sequence(%(table)s, 'id')::regclass
+            ELSE to_regclass(given.name)
+        END
+) AS found (relation)
+WHERE
+    found.relation IS NOT NULL
+    AND NOT CASE
+        WHEN given.is_ids
+            THEN has_sequence_privilege(%(role)s, found.relation, given.privilege)
+        WHEN given.col = ''
+            THEN has_table_privilege(%(role)s, found.relation, given.privilege)
+        WHEN EXISTS (
+            SELECT
+            FROM pg_attribute
+            WHERE attrelid = found.relation AND attname = given.col AND NOT attisdropped
+        )
+            THEN has_column_privilege(
+                %(role)s, found.relation, given.col, given.privilege
+            )
+        ELSE true
+    END
+ORDER BY number
+
+-- name: waiting_topics
+-- For which topics the first rows are, and when the oldest of each was written.
+SELECT
+    o.kafka_topic,
+    count(*),
+    (
+        min(extract(epoch FROM o.create_time)) FILTER (WHERE isfinite(o.create_time))
+    )::float8
+FROM (
+    SELECT kafka_topic, create_time FROM {table} ORDER BY id LIMIT %(cap)s
+) AS o
+GROUP BY o.kafka_topic
+ORDER BY o.kafka_topic
