@@ -46,6 +46,8 @@ class OutboxSettings:
     TOPIC_MIN_INSYNC_REPLICAS: int | None = None
     """`min.insync.replicas` of these topics when they are created; None = the broker's
     default."""
+    REQUIRE_DURABLE_TOPICS: bool = False
+    """Do not start while a topic that the outbox uses could lose messages."""
     SHARDS: int = 1
     """Partitions of the leader topic that have a leader."""
     SESSION_TIMEOUT: float = 6.0

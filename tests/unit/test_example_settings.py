@@ -62,9 +62,11 @@ def test_the_replicas_of_own_topics_are_variables() -> None:
     assert outbox_settings(
         OUTBOX_TOPIC_REPLICATION_FACTOR="3",
         OUTBOX_TOPIC_MIN_INSYNC_REPLICAS="2",
+        OUTBOX_REQUIRE_DURABLE_TOPICS="1",
     ) == {
         "TOPIC_REPLICATION_FACTOR": 3,
         "TOPIC_MIN_INSYNC_REPLICAS": 2,
+        "REQUIRE_DURABLE_TOPICS": True,
     }
 
 

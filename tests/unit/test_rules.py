@@ -89,6 +89,7 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
         ("TOPIC_REPLICATION_FACTOR", 3.0),
         ("TOPIC_REPLICATION_FACTOR", True),
         ("TOPIC_MIN_INSYNC_REPLICAS", 0),
+        ("REQUIRE_DURABLE_TOPICS", 1),
     ],
 )
 def test_a_wrong_value_is_named(name: str, value: Any) -> None:

@@ -1,0 +1,49 @@
+"""The privileges without which a harvester fails, one by one, to look them up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ..postgres.database_facts import Privilege
+from ..settings.options import OutboxSettings
+
+_MOVED: Final = (
+    *("id", "create_time", "kafka_topic", "kafka_key", "kafka_value"),
+    *("kafka_value_bytes", "kafka_header_keys", "kafka_header_values", "message_id"),
+    *("kafka_partition", "cluster_id", "attempts", "last_error"),
+)
+"""Columns of a row that moves to the parked table or to the archive."""
+
+_RELEASED: Final = _MOVED[2:-2]
+"""Columns of a staged message that moves to the outbox."""
+
+
+def needed_privileges(options: OutboxSettings) -> list[Privilege]:
+    """Return what the harvester's role needs with these settings."""
+    return list(_needed(options))
+
+
+def _needed(options: OutboxSettings) -> Iterator[Privilege]:
+    yield Privilege("", "SELECT")
+    yield Privilege("", "DELETE")
+    for column in ("leader_id", "attempts", "last_error"):
+        yield Privilege("", "UPDATE", column)
+    for column in _RELEASED:
+        yield Privilege("", "INSERT", column)
+    yield Privilege("_id_seq", "USAGE")
+    for suffix in ("_parked", *(["_archive"] if options.ARCHIVE else [])):
+        for column in _MOVED:
+            yield Privilege(suffix, "INSERT", column)
+    yield Privilege("_staged", "SELECT")
+    yield Privilege("_staged", "DELETE")
+    yield Privilege("_staged", "UPDATE", "not_before")
+    yield Privilege("_series", "SELECT")
+    yield Privilege("_series", "DELETE")
+    for column in ("state", "closed_at"):
+        yield Privilege("_series", "UPDATE", column)
+    yield Privilege("_identity", "SELECT")
+    if options.PROCESSED_RETENTION:
+        for column in ("consumer", "key", "processed_at"):
+            yield Privilege("_processed", "SELECT", column)
+        yield Privilege("_processed", "DELETE")
