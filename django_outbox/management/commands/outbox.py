@@ -1,4 +1,4 @@
-"""Inspect and maintain an outbox: status, top, park, release, series, prune, …."""
+"""Inspect and maintain an outbox: status, doctor, top, park, series, prune, …."""
 
 from __future__ import annotations
 
@@ -19,11 +19,20 @@ from ...models.routing import outbox_database
 from ...observability.answer import Answer
 from ...operations import leader
 from ...operations.effective_settings import describe_settings, effective_settings
+from ...operations.examination import LONGEST_STOP
+from ...operations.finding_kinds import KINDS
 from ...operations.grants import grants
 from ...operations.offsets import rewind_topics
 from ...operations.open_series import close_series, list_series
 from ...wording import count, duration, printable
-from .. import dead_letter_verb, identity, live_verbs, record_verbs, status
+from .. import (
+    dead_letter_verb,
+    doctor_report,
+    identity,
+    live_verbs,
+    record_verbs,
+    status,
+)
 from ..confirmation import confirm
 
 _ROLES: Final = ("app", "harvester", "consumer", "operator")
@@ -45,6 +54,27 @@ class Command(BaseCommand):
         for module in (record_verbs, live_verbs):
             module.add_parsers(verbs, shared)
         dead_letter_verb.add_parser(verbs, shared)
+        doctor = verbs.add_parser(
+            "doctor", help="look for what can lose messages", parents=shared
+        )
+        doctor.add_argument(
+            "--longest-stop",
+            type=_age,
+            default=timedelta(seconds=LONGEST_STOP),
+            metavar="AGE",
+            help="how long a consumer may stop (default: 3d)",
+        )
+        doctor.add_argument(
+            "--harvester", metavar="ROLE", default="", help="role that harvests"
+        )
+        doctor.add_argument(
+            "--ignore",
+            action="append",
+            default=[],
+            choices=[kind.name for kind in KINDS],
+            metavar="NAME",
+            help="leave out the findings of this name; may be repeated",
+        )
         series = verbs.add_parser(
             "series", help="list, release or discard series", parents=shared
         )
@@ -144,6 +174,22 @@ class Command(BaseCommand):
         if found["leader"] is None:
             raise CommandError(leader.complain(found))
         answer.say(*leader.describe(found))
+
+    def doctor(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
+        """Look for what can lose messages, and say what cures it."""
+        try:
+            found = doctor_report.report(
+                alias,
+                longest_stop=options["longest_stop"].total_seconds(),
+                role=options["harvester"],
+                ignored=options["ignore"],
+            )
+        except ConfigurationError as exc:
+            raise CommandError(printable(str(exc))) from exc
+        answer.document |= found
+        answer.say(*doctor_report.describe(answer.document))
+        if found["errors"]:
+            raise CommandError(f"The doctor found {doctor_report.conclude(found)}.")
 
     def series(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """List the open series, or close the named ones."""
