@@ -6,6 +6,8 @@ The flow, from a command to the threads:
 ===============  ============================================================
 process.py       runs a harvester as a process: signals, exit codes, metrics,
                  `--drain`; an application that embeds one does without it
+start_checks.py  what a process examines at its start: the doctor's warnings, and
+                 REQUIRE_DURABLE_TOPICS
 harvester.py     start, stop, join; reads Django's settings, and asks the
                  database which outbox this is
 adapters.py      factories for everything that speaks to PostgreSQL or Kafka

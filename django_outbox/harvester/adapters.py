@@ -21,6 +21,7 @@ from ..kafka.transactions import KafkaTransactions
 from ..kafka.validation import check_properties
 from ..message.record import Identity, TopicCounts
 from ..postgres.connection import Database, Limits, Params
+from ..postgres.health_reader import HealthReader
 from ..postgres.listening import Listener
 from ..postgres.marked_table import PostgresOutbox
 from ..postgres.outbox_identity import KnownOutbox
@@ -100,6 +101,8 @@ class Adapters:
     learn: Callable[[Identity | None], OutboxSettings] | None = None
     """Takes the identity that the database holds; see `KnownOutbox`. None: these
     adapters do not need it."""
+    health: Callable[[], HealthReader] | None = None
+    """Reads what the doctor wants to know. None: it examines nothing."""
     database: str = ""
     """Django's alias of the table's database, for receivers of signals."""
 
@@ -193,6 +196,7 @@ class Adapters:
             producer=lambda: KafkaProducer(known.options, name=name),
             transactions=make_transactions,
             membership=SoloMembership if solo else make_membership,
+            health=lambda: HealthReader(connect("doctor"), table=table),
             learn=known.learn,
         )
 

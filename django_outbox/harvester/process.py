@@ -25,6 +25,7 @@ from ..postgres.outbox_identity import until_answered
 from ..settings.options import OutboxSettings
 from ..shutdown import StopSignals, exit_at_once
 from ..wording import count, duration
+from . import start_checks
 from .adapters import HarvestedTable
 from .harvester import Harvester
 from .monitoring import monitored
@@ -88,6 +89,10 @@ def run(
         stack.enter_context(serving(harvester))
         if options.CLUSTERS_COUNT > 1 and not _wait_until_own(harvester, wanted.stop):
             return _publish_stopped(harvester, observers)
+        if not start_checks.wait_until_durable(harvester, wanted.stop):
+            return _publish_stopped(harvester, observers)
+        if not drain:
+            stack.enter_context(start_checks.examined(harvester))
         stack.enter_context(_short_switch_interval())
         stack.enter_context(rare_garbage_collection())
         # The caller reports the error that run() raises.

@@ -49,7 +49,8 @@ def has_stopped(rows: list[str]) -> bool:
 def test_the_live_line_and_the_log_never_mix(
     django: dict[str, str], table: OutboxTable, topic: str
 ) -> None:
-    with Terminal(ELECTED, django) as terminal:
+    # Wide enough for each warning of the doctor to be one row.
+    with Terminal(ELECTED, django, columns=240) as terminal:
         assert_unmixed(terminal.wait_for("● leading"))
         table.insert(topic, "key", count=300)
         assert_unmixed(terminal.wait_for("records/s"))
@@ -193,7 +194,7 @@ def test_a_projects_own_handler_does_not_collide_with_the_line(
         "DJANGO_SETTINGS_MODULE": "own_logging",
         "PYTHONPATH": os.pathsep.join([str(tmp_path), str(MANAGE.parent)]),
     }
-    # Wide enough for each line of Celery's to be one row.
+    # Wide enough for each line of Celery's, and of the doctor's, to be one row.
     with Terminal(COMMAND, environment, columns=240) as terminal:
         terminal.wait_for("● leading")
         table.insert(topic, "key", count=100)
