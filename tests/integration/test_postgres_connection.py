@@ -316,6 +316,7 @@ def test_behind_a_pooler_each_page_comes_with_its_timeline(
         return
     with pytest.raises(DatabaseUnavailable, match="another history"):
         outbox.mark(ME, limit=1)
+    outbox.begin()
     assert outbox.mark(NEXT, limit=1) == []
 
 
