@@ -21,6 +21,7 @@ from ..message.incoming import BEGINNING, ConsumedMessage, TopicPartition
 from ..models import ConsumerOffset, OffsetQuerySet
 from ..models.missing_tables import OutboxTables
 from ..observability.tracing import ProcessSpan
+from ..postgres.opening_claim import open_with_claim
 from .handlers import Group, Subscription
 from .ports import PartitionStates
 from .stored_offsets import StoredOffset, start_of
@@ -130,6 +131,7 @@ class TransactionalHandler:
             using=self._alias,
             idle_timeout=self._idle_timeout,
             has_savepoint=has_savepoint,
+            opening_claim=open_with_claim,
         )
         with claim as run:
             self._step_past(message)

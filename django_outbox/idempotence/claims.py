@@ -8,7 +8,7 @@ keeps them in the entity.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -22,6 +22,20 @@ Keyed: TypeAlias = ConsumedMessage | str | UUID
 
 _FAILED: Final = "INERROR"
 """libpq's status of a transaction after a failed statement."""
+
+
+class OpeningClaim(Protocol):
+    """Opens the transaction of an atomic block with a claim, to save round trips."""
+
+    def __call__(
+        self,
+        connection: BaseDatabaseWrapper,
+        consumer: str,
+        key: str,
+        *,
+        idle_timeout: float,
+    ) -> bool | None:
+        """Return whether the key is new; None: nothing was done, claim it otherwise."""
 
 
 class Run:

@@ -27,7 +27,14 @@ from ..models import ProcessedMessage, ProcessedQuerySet
 from ..models.missing_tables import OutboxTables
 from ..observability.tracing import ProcessSpan
 from .async_thread import OwnThread
-from .claims import Keyed, Run, checked_consumer, checked_key, require_committable
+from .claims import (
+    Keyed,
+    OpeningClaim,
+    Run,
+    checked_consumer,
+    checked_key,
+    require_committable,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,6 +61,7 @@ class Once:
         has_savepoint: Within another transaction, an error rolls back this block
             only; without a savepoint it rolls back all of that transaction.
         traced: The message whose trace the block continues; None: it has no span.
+        opening_claim: Tried first; None = always claim with a statement of its own.
     """
 
     def __init__(
@@ -65,6 +73,7 @@ class Once:
         idle_timeout: float = 0.0,
         has_savepoint: bool = True,
         traced: ConsumedMessage | None = None,
+        opening_claim: OpeningClaim | None = None,
     ) -> None:
         self._consumer = checked_consumer(consumer)
         self._key = checked_key(source)
@@ -74,10 +83,9 @@ class Once:
         self._using = using
         self._idle_timeout = idle_timeout
         self._has_savepoint = has_savepoint
+        self._opening_claim = opening_claim
         self._token: Token[frozenset[_Claim]] | None = None
         self._atomic: transaction.Atomic | None = None
-        self._thread = OwnThread()
-        self._unopened: set[str] = set()
 
     def __enter__(self) -> Run:
         alias = alias_for(self._using)
@@ -107,12 +115,14 @@ class Once:
     async def __aenter__(self) -> Run:
         # Its own thread and connections: tasks that shared them would run in each
         # other's transactions.
+        self._thread = OwnThread()
+        self._unopened: set[str] = set()
         self._thread.enter()
         alias = alias_for(self._using)
         self._announce(alias)
         self._span.__enter__()
         try:
-            return await sync_to_async(self._begin)(alias)
+            return await sync_to_async(self._begin_apart)(alias)
         except BaseException as error:
             self._recall()
             self._end_span(error)
@@ -137,23 +147,23 @@ class Once:
             self._end_span(exc)
             await self._leave_thread()
 
-    def _begin(self, alias: str) -> Run:
+    def _begin_apart(self, alias: str) -> Run:
         initialized = {c.alias for c in connections.all(initialized_only=True)}
         self._unopened = set(connections) - initialized
+        return self._begin(alias)
+
+    def _begin(self, alias: str) -> Run:
         self._connection = connections[alias]
         atomic = transaction.atomic(using=alias, savepoint=self._has_savepoint)
         atomic.__enter__()
         self._atomic = atomic
         try:
-            rows = ProcessedMessage.objects.using(alias)
             with OutboxTables(alias):
-                is_first = rows.claim(
-                    self._consumer, self._key, idle_timeout=self._idle_timeout
-                )
+                is_first = self._claim(alias)
             self._run = Run(
                 is_first=is_first,
-                response=None if is_first else self._response(rows),
-                save=lambda response: self._save(rows, response),
+                response=None if is_first else self._response(alias),
+                save=lambda response: self._save(alias, response),
             )
         except BaseException as error:
             self._leave(error)
@@ -161,13 +171,25 @@ class Once:
         self._span.ran(is_first=is_first)
         return self._run
 
-    def _response(self, rows: ProcessedQuerySet) -> Any:
-        return self._mine(rows).values_list("response", flat=True).first()
+    def _claim(self, alias: str) -> bool:
+        name, key, idle_timeout = self._consumer, self._key, self._idle_timeout
+        if self._opening_claim is not None:
+            is_first = self._opening_claim(
+                self._connection, name, key, idle_timeout=idle_timeout
+            )
+            if is_first is not None:
+                return is_first
+        rows = ProcessedMessage.objects.using(alias)
+        return rows.claim(name, key, idle_timeout=idle_timeout)
 
-    def _save(self, rows: ProcessedQuerySet, response: Any) -> None:
-        self._mine(rows).update(response=response)
+    def _response(self, alias: str) -> Any:
+        return self._mine(alias).values_list("response", flat=True).first()
 
-    def _mine(self, rows: ProcessedQuerySet) -> ProcessedQuerySet:
+    def _save(self, alias: str, response: Any) -> None:
+        self._mine(alias).update(response=response)
+
+    def _mine(self, alias: str) -> ProcessedQuerySet:
+        rows = ProcessedMessage.objects.using(alias)
         return rows.filter(consumer=self._consumer, key=self._key)
 
     def _end(self, exc: BaseException | None) -> None:

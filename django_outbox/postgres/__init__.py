@@ -12,6 +12,7 @@ outbox_table.py      what all adapters of the table do: settle, measure, identit
 marked_table.py      reads rows by marking them: MP/R as in the reference
 unmarked_table.py    reads rows by position, for marks in memory
 staged_tables.py     delayed messages and series: moves what is due
+opening_claim.py     opens a consumer's transaction with its claim
 listening.py         LISTEN: learns of commits by writers that notify
 health_reader.py     what the doctor wants to know, as database_facts.py
 outbox_identity.py   which outbox this is, and the names derived from it
