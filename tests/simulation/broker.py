@@ -85,9 +85,7 @@ class Broker:
                 # Its time is over, and it is dropped unsent; otherwise it lay
                 # in the socket, and goes out.
                 request.lands_by = time()
-        elif _is_cut(request) and (
-            time() < min(request.sent_at + DELIVERY_TIMEOUT, request.lands_by)
-        ):
+        elif _is_cut(request) and time() < min(_tried_until(request), request.lands_by):
             # librdkafka tries on, as long as somebody waits for the outcome.
             wait = 0.02
         elif request.follows is not None and not request.follows.is_decided:
@@ -153,6 +151,7 @@ class Broker:
         request.is_appended = True
         # Within one producer's sequence nothing older is taken any more.
         self._newest[request.producer.serial, record.ordering_key] = request.serial
+        request.producer.process.world.promises.on_landing(request)
         self._world.promises.on_append(request)
         self.log.setdefault(record.ordering_key, []).append(request)
         if self._world.is_tracing:
@@ -179,7 +178,7 @@ class Broker:
         if not _is_cut(request):
             wait = self._world.dice.uniform(0.0005, self._world.plan.latency)
             time.after(wait, lambda: self._arrive(request, error))
-        elif time() < request.sent_at + DELIVERY_TIMEOUT:
+        elif time() < _tried_until(request):
             # librdkafka repeats the request, and the broker its answer.
             time.after(0.02, lambda: self._answer(request, error))
         else:
@@ -202,6 +201,12 @@ class Broker:
             self._world.count("request slow")
             return dice.uniform(0.0, 2 * DELIVERY_TIMEOUT)
         return dice.uniform(0.0005, self._world.plan.latency)
+
+
+def _tried_until(request: Request) -> float:
+    """Until when a client repeats a request; one that keeps the order never ends."""
+    is_endless = request.is_ordered and not request.producer.process.is_dead
+    return inf if is_endless else request.sent_at + DELIVERY_TIMEOUT
 
 
 def _is_cut(request: Request) -> bool:

@@ -140,7 +140,7 @@ MUTANTS: Final = named(
             "graceful",
             is_property=True,
         ),
-        Mutant(Gaps, "found", foreign_ids_close_gaps, "clocks"),
+        Mutant(Gaps, "found", foreign_ids_close_gaps, "deaths"),
         Mutant(Waiting, "remove", foreign_failure_hides_own_rows, "poison"),
         Mutant(Engine, "found", rows_shown_meanwhile_are_forgotten, "poison"),
         Mutant(ClusterTable, "draw_id", ids_of_all_clusters_are_drawn, "graceful"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ class Loop:
     """
 
     def __init__(self, process: Process, body: Callable[[], float]) -> None:
+        self.runs: deque[tuple[float, float]] = deque(maxlen=16)
+        """Begin and end of the last ones that are over."""
         self._process = process
         self._body = body
         self._ticket = 0
@@ -59,10 +62,12 @@ class Loop:
             self._plan(held + process.world.jitter())
             return
         self._is_running, self._is_woken, self._runs_at = True, False, inf
+        began_at = process.world.time()
         try:
             delay = self._body()
         except Killed:
             return
+        self.runs.append((began_at, process.world.time()))
         self._is_running = False
         if self._is_woken:
             delay = process.world.jitter()

@@ -14,10 +14,7 @@ from typing import Any, Final
 from django_outbox.election.neli import Neli
 from django_outbox.election.ports import Heartbeat
 from django_outbox.election.term import LeaderTerm
-from django_outbox.exceptions import RecordPoisoned
 from django_outbox.message.record import OrderingKey, Record
-from django_outbox.message.retry import RetryPolicy
-from django_outbox.relay import engine
 from django_outbox.relay.batch import Batch, Fault
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.lease import Lease, Trust
@@ -146,7 +143,13 @@ def no_drain(self: WorkQueue, term: Term) -> None:
 
 
 def producer_outlives_its_term(self: Pipeline, *, is_proven: bool) -> None:
-    """Keep a producer that should be discarded."""
+    """Let records reach the log that were queued before the lease ended."""
+
+
+def producer_is_never_discarded(
+    self: Pipeline, is_late: Callable[[Batch], bool] = bool
+) -> None:
+    """Keep a producer, whatever befell it."""
 
 
 def settled_without_the_table(self: Settler, attempt: Attempt) -> None:
@@ -215,11 +218,6 @@ def stuck_rows_are_read_again(
     return records
 
 
-def stuck_rows_keep_their_leader_id(self: StuckRows, rest: Settlement) -> Settlement:
-    """Purge a row under the id that it was sent under, although it has another."""
-    return rest
-
-
 def stuck_rows_are_settled(self: Engine) -> int:
     """Take rows that cannot be parked now for parked before a new leader id."""
     rests = [s for s in self._submitted if s.is_rest]
@@ -233,12 +231,6 @@ def unparked_rows_delay_a_new_leader_id(
     if settled.rest is not None:
         self._submitted.append(settled.rest)
     return settled.rest
-
-
-def neighbours_are_parked(record: Record, error: object, retry: RetryPolicy) -> bool:
-    """Park what was refused together with others, whoever is at fault."""
-    is_poison = isinstance(error, RecordPoisoned)
-    return is_poison and retry.is_spent(record.attempts + 1)
 
 
 MUTANTS: Final = named(
@@ -258,7 +250,7 @@ MUTANTS: Final = named(
         Mutant(Engine, "refused", followers_overtake_what_is_parked, "poison"),
         Mutant(Lease, "unused", led_again_after_a_stand_down, "group"),
         Mutant(WorkQueue, "begin_drain", no_drain, "graceful"),
-        Mutant(Pipeline, "stop", producer_outlives_its_term, "broker"),
+        Mutant(Pipeline, "_discard", producer_is_never_discarded, "broker"),
         Mutant(Settler, "advance", settled_without_the_table, "database"),
         Mutant(Trust, "__call__", acts_without_a_look, "process"),
         Mutant(Waiting, "known_among", rows_taken_twice, "database"),
@@ -268,9 +260,7 @@ MUTANTS: Final = named(
         Mutant(Settler, "_move_locked", locked_rows_delay_their_settlement, "rows"),
         Mutant(Settler, "_write_parts", refused_rows_count_as_an_outage, "rows"),
         Mutant(StuckRows, "without", stuck_rows_are_read_again, "everything"),
-        Mutant(StuckRows, "remarked", stuck_rows_keep_their_leader_id, "everything"),
         Mutant(Engine, "_keep", unparked_rows_delay_a_new_leader_id, "poison"),
-        Mutant(engine, "should_park", neighbours_are_parked, "poison"),
         Mutant(Engine, "unsettled", stuck_rows_are_settled, "poison", is_property=True),
     )
 )

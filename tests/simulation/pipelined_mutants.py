@@ -64,12 +64,12 @@ def followers_overtake_what_goes_apart(
     chosen: list[Record] = []
     for record in [*queue]:
         key = record.ordering_key
-        if len(chosen) < most and key not in self.limited | {()}:
-            if not self._goes_apart(record):
-                chosen.append(record)
-                queue.remove(record)
-                if self._is_single(key):
-                    self.limited.add(key)
+        is_free = key not in self.limited and not self._goes_apart(record)
+        if len(chosen) < most and is_free:
+            chosen.append(record)
+            queue.remove(record)
+            if self._is_single(key):
+                self.limited.add(key)
     return chosen
 
 
@@ -176,7 +176,7 @@ MUTANTS: Final = {
             Mutant(Engine, "_put_back", blocked_keys_are_recalled, "poison"),
             Mutant(Engine, "cut", cut_batches_lose_their_rest, "broker"),
             Mutant(Engine, "refused", followers_overtake_what_is_parked, "poison"),
-            Mutant(Pipeline, "stop", producer_outlives_its_term, "process"),
+            Mutant(Pipeline, "stop", producer_outlives_its_term, "group"),
             Mutant(Waiting, "known_among", rows_taken_twice, "poison"),
             Mutant(Engine, "settled", purged_rows_return, "poison"),
         )

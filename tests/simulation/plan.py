@@ -301,6 +301,11 @@ class Plan:
         is_either = self.delivery in ("several-clusters", "failover")
         return self.delivery == "pipelined" or (is_either and self.seed % 4 > 1)
 
+    @property
+    def is_patient(self) -> bool:
+        """Whether a producer may try for longer than a session lasts."""
+        return self.delivery == "pipelined" and self.seed // 9 % 3 == 2
+
     def __str__(self) -> str:
         head = (
             f"seed {self.seed}, {self.delivery}, profile {self.profile}: "

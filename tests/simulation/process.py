@@ -75,7 +75,7 @@ class Process:
         """Seconds for which its clock has stood still."""
         self.doubtful_until = 0.0
         """Its lease, by that clock, may have lasted too long until then."""
-        self.delivered: dict[int, int] = {}
+        self.delivered: dict[int, object] = {}
         """Ids of records that it knows to be in the log, and who led then."""
         self.joined_at = 0.0
         """When it last found that it could lead."""

@@ -18,13 +18,10 @@ from django_outbox.relay.batch import Accepted, Batch, Fault
 from django_outbox.relay.ports import Outcome
 
 from .broker import Request
-from .timing import DELIVERY_TIMEOUT, SPEED
+from .timing import DELIVERY_TIMEOUT, LINGER
 
 if TYPE_CHECKING:
     from .process import Process
-
-LINGER: Final = 0.1 / SPEED
-"""Seconds for which what is on the wire still lands after its connection closed."""
 
 LATE: Final = 0.5
 """Probability that a poll does not serve all reports."""

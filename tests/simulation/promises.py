@@ -46,6 +46,7 @@ class Promises:
         self._orderly: set[str] = set()
         """Leader ids that ended with everything settled, and with all their marks."""
         self._ruler: Process | None = None
+        self._rules_since = 0.0
         self._reigns = 0
         """Changes from one leading process to another."""
         self._drained: Process | None = None
@@ -131,15 +132,29 @@ class Promises:
 
     def on_delivered(self, process: Process, record: Record) -> None:
         """Note what the relay of a process knows to be in the log."""
-        process.delivered[record.id] = self._reigns
+        process.delivered[record.id] = self.reign_of(process)
 
     def on_repeat(self, process: Process, record: Record) -> None:
         """P-DUP: what it knows to be there it does not send again while it leads."""
-        is_known = process.delivered.get(record.id) == self._reigns
-        # Whose mark was taken away has to read its rows again.
-        if is_known and not self._world.table.has_late_marks:
+        reign = process.delivered.get(record.id)
+        if reign is not None and reign == self.reign_of(process):
             what = f"{process.name} sends {record.id} again, and knows it"
             self._break("P-DUP", what)
+
+    def reign_of(self, process: Process) -> object:
+        """Name what a process remembers: the marks of one leader id."""
+        return term.leader_id if (term := process.term) else None
+
+    def on_landing(self, request: Request) -> None:
+        """P-LATE: a client is closed when its process sees that another one leads."""
+        process = request.producer.process
+        if process is self._ruler or process.is_dead or request.is_stale:
+            return
+        closed = self._world.time() - timing.LINGER
+        since = self._rules_since
+        if any(begin > since and end < closed for begin, end in process.dispatch.runs):
+            what = f"{process.name} still brings {request.record.id} to the log"
+            self._break("P-LATE", what)
 
     def on_append(self, request: Request) -> None:
         """P-PHANTOM and P-REWIND."""
@@ -170,6 +185,7 @@ class Promises:
             self._figure("acquired")
             if process is not self._ruler:
                 self._ruler = process
+                self._rules_since = self._world.time()
                 self._reigns += 1
             if self._vacant_until is not None:
                 self._vacant_until = None

@@ -162,6 +162,10 @@ class RememberedPromises(Promises):
     def on_purged(self, process: Process, records: Iterable[Record]) -> None:
         """Only one record of a key is in flight."""
 
+    def reign_of(self, process: Process) -> object:
+        """Whoever marks in memory knows what it has sent under any of its ids."""
+        return self._reigns
+
     def _may_go(self, record: Record, first: int | None) -> bool:
         # A purge of the former leader may take effect late, after the row was
         # read: it is sent once more, still before those behind it.

@@ -37,10 +37,7 @@ class Table:
         """Leader ids, and rows of another's that they changed."""
         self.robbed: set[str] = set()
         """Leader ids of which another one has taken marks over."""
-        self.has_late_marks = False
-        """Whether an id has marked rows after its successor had."""
         self._order: list[int] = []
-        self._markers: dict[str, None] = {}
 
     # What transactions of the application do.
 
@@ -62,8 +59,6 @@ class Table:
 
     def mark(self, leader_id: str, limit: int) -> list[Record]:
         page: list[Record] = []
-        self._markers.setdefault(leader_id)
-        self.has_late_marks |= next(reversed(self._markers)) != leader_id
         for id in self._order:
             row = self.rows[id]
             if row.leader_id != leader_id:

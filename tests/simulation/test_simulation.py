@@ -254,6 +254,6 @@ def test_a_history_of_several_clusters_can_be_replayed(
 def test_a_broken_promise_is_shown_and_fails(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert 1 == main(["--seed", "5", "--mutant", "barrier-down-at-the-ack"])
+    assert 1 == main(["--seed", "10", "--mutant", "barrier-down-at-the-ack"])
 
     assert "P-BARRIER" in capsys.readouterr().out

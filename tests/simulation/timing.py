@@ -39,6 +39,9 @@ STATEMENT_TIMEOUT: Final = 5.0 / SPEED
 LOCK_TIMEOUT: Final = 2.0 / SPEED
 """The same of a lock."""
 
+LINGER: Final = 0.1 / SPEED
+"""Seconds for which what is on the wire still lands after its connection closed."""
+
 ISOLATION: Final = 2.5
 """With trouble of single rows only, others leave the table at most so late after they
 have reached the log: some lock time-outs, and a slice of a thread's time."""
@@ -84,7 +87,7 @@ def relay_settings(plan: Plan) -> RelaySettings:
         else 1,
         needs_proof=plan.delivery != "exactly-once",
         marks_in_table=plan.delivery == "at-least-once",
-        delivery_timeout=DELIVERY_TIMEOUT,
+        delivery_timeout=DELIVERY_TIMEOUT * (6 if plan.is_patient else 1),
         busy_interval=BUSY_INTERVAL,
         idle_interval=IDLE_INTERVAL,
         retry=_retry_policy(plan),

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
+from django_outbox.relay.engine import READ_AHEAD
 from tests.fakes.membership import FakeGroup
 from tests.fakes.timeline import Timeline
 
@@ -173,11 +174,16 @@ class World:
     def _is_only_refused(self) -> bool:
         """Whether a refused row has let all others go, but those of its key."""
         refused = self.row_trouble.refused
-        if not refused or self.writers.is_busy or self.broker.in_transit:
+        if not refused:
             return False
         rows = self.table.rows
         keys = {rows[id].record.ordering_key for id in refused}
-        return all(row.record.ordering_key in keys for row in rows.values())
+        behind = [row for row in rows.values() if row.record.ordering_key in keys]
+        is_all = len(behind) == len(rows)
+        if is_all and not (self.writers.is_busy or self.broker.in_transit):
+            return True
+        # So many fill what a leader reads ahead, and then all others wait, too.
+        return len(behind) >= (READ_AHEAD - 1) * self.plan.mark_batch
 
     def _group_latency(self) -> float | None:
         luck = self.dice.random()
