@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from django_outbox.message.record import Record, Sweep
+from django_outbox.message.record import Record
 from django_outbox.relay import takeover
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.gaps import Gaps
@@ -70,11 +70,6 @@ def foreign_rows_come_by_position(
     return record.id <= position and self.may_take(record)
 
 
-def sweep_finds_what_is_known(self: Engine) -> Sweep:
-    """Find again what waits here or is under way."""
-    return Sweep(frozenset(), tuple(self.blocked))
-
-
 def ids_in_strides_of_another_ring(self: ClusterConnection) -> int:
     """Take a missing own id for the next cluster's."""
     return 2 * int(self._world.plan.clusters)
@@ -132,7 +127,6 @@ MUTANTS: Final = named(
         Mutant(ClusterTable, "age", age_by_another_clock, "clocks"),
         Mutant(ClusterTable, "is_mine", own_rows_come_by_the_sweep, "death"),
         Mutant(ClusterTable, "is_left", foreign_rows_come_by_position, "deaths"),
-        Mutant(Engine, "sweep", sweep_finds_what_is_known, "graceful"),
         Mutant(
             ClusterConnection,
             "id_increment",

@@ -101,7 +101,7 @@ class Connection:
         """Write rows, unless one of them is locked or refused."""
         trouble = self._world.row_trouble
         self._be_writable()
-        answer = self._execute(name, lambda: trouble.met(ids) or statement())
+        answer = self._execute(name, lambda: trouble.met(name, ids) or statement())
         if isinstance(answer, DatabaseError):
             if isinstance(answer, DatabaseBusy):
                 self._process.sleep(LOCK_TIMEOUT)

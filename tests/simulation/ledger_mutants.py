@@ -20,7 +20,7 @@ from django_outbox.relay.engine import Engine
 from django_outbox.relay.gaps import Gaps
 from django_outbox.relay.lease import Trust
 from django_outbox.relay.ledger import ledger_sender
-from django_outbox.relay.ledger.ledger_sender import LedgerSender, Stage
+from django_outbox.relay.ledger.ledger_sender import LedgerSender
 from django_outbox.relay.ledger.ports import Ledger
 from django_outbox.relay.settlement import Settlement
 from django_outbox.relay.settler import Attempt, Settler
@@ -67,14 +67,6 @@ def ledger_ignored_at_takeover(self: LedgerSender, timeline: str) -> None:
     """Begin at the head of the table, whatever the ledger says."""
     self._last = None
     _compare(self, timeline)
-
-
-def rows_are_read_before_the_ledger_is_purged(
-    self: LedgerSender, timeline: str
-) -> None:
-    """Relay at once after a takeover."""
-    _compare(self, timeline)
-    self.stage = Stage.RELAYING
 
 
 def pages_of_a_run_that_has_ended(self: Dispatcher) -> float:
@@ -223,12 +215,6 @@ _OWN: Final = named(
         Mutant(LedgerSender, "send", purge_before_the_commit, "broker"),
         Mutant(LedgerSender, "_unpurged", ledger_without_the_unpurged, "takeover"),
         Mutant(LedgerSender, "_compare", ledger_ignored_at_takeover, "takeover"),
-        Mutant(
-            LedgerSender,
-            "_compare",
-            rows_are_read_before_the_ledger_is_purged,
-            "takeover",
-        ),
         Mutant(SimulatedTransactions, "open", ledger_read_before_the_fence, "process"),
         Mutant(SimulatedTransactions, "send", outcome_taken_for_committed, "broker"),
         Mutant(SimulatedTransactions, "send", outcome_taken_for_aborted, "broker"),

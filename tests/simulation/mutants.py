@@ -218,21 +218,6 @@ def stuck_rows_are_read_again(
     return records
 
 
-def stuck_rows_are_settled(self: Engine) -> int:
-    """Take rows that cannot be parked now for parked before a new leader id."""
-    rests = [s for s in self._submitted if s.is_rest]
-    return self.in_flight - sum(map(len, rests))
-
-
-def unparked_rows_delay_a_new_leader_id(
-    self: Engine, settled: Settled
-) -> Settlement | None:
-    """Wait with a new leader id for rows that cannot be parked."""
-    if settled.rest is not None:
-        self._submitted.append(settled.rest)
-    return settled.rest
-
-
 MUTANTS: Final = named(
     (
         Mutant(Neli, "confirmed", lease_from_receipt, "group"),
@@ -260,8 +245,6 @@ MUTANTS: Final = named(
         Mutant(Settler, "_move_locked", locked_rows_delay_their_settlement, "rows"),
         Mutant(Settler, "_write_parts", refused_rows_count_as_an_outage, "rows"),
         Mutant(StuckRows, "without", stuck_rows_are_read_again, "everything"),
-        Mutant(Engine, "_keep", unparked_rows_delay_a_new_leader_id, "poison"),
-        Mutant(Engine, "unsettled", stuck_rows_are_settled, "poison", is_property=True),
     )
 )
 """By name."""

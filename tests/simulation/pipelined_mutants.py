@@ -12,6 +12,7 @@ from django_outbox.relay.batch import Accepted, Batch, Fault
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.pipeline import Pipeline
 from django_outbox.relay.ports import Producer
+from django_outbox.relay.settlement import Settled, Settlement
 from django_outbox.relay.waiting_records import Waiting
 
 from .mutant import Mutant, named
@@ -113,6 +114,15 @@ def deadline_is_nobodys(self: Pipeline, producer: Producer) -> None:
     """Wait for an acknowledgement, however long."""
 
 
+def unparked_rows_delay_a_new_leader_id(
+    self: Engine, settled: Settled
+) -> Settlement | None:
+    """Wait with a new leader id for rows that cannot be parked."""
+    if settled.rest is not None:
+        self._submitted.append(settled.rest)
+    return settled.rest
+
+
 # What is sent again.
 
 
@@ -176,6 +186,7 @@ MUTANTS: Final = {
             Mutant(Engine, "_put_back", blocked_keys_are_recalled, "poison"),
             Mutant(Engine, "cut", cut_batches_lose_their_rest, "broker"),
             Mutant(Engine, "refused", followers_overtake_what_is_parked, "poison"),
+            Mutant(Engine, "_keep", unparked_rows_delay_a_new_leader_id, "poison"),
             Mutant(Pipeline, "stop", producer_outlives_its_term, "group"),
             Mutant(Waiting, "known_among", rows_taken_twice, "poison"),
             Mutant(Engine, "settled", purged_rows_return, "poison"),

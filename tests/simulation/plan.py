@@ -131,7 +131,7 @@ _POISON: Final = Weather(
     ack_lost=0.02,
     poison=0.2,
     row_locked=0.02,
-    row_refused=0.01,
+    row_refused=0.03,
 )
 _BAD_ROWS: Final = Weather(row_locked=0.05, row_refused=0.03)
 _BAD_GROUP: Final = Weather(group_lost=0.01, group_slow=0.08, preempted=0.01)

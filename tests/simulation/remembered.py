@@ -201,13 +201,16 @@ class PipelinedPromises(RememberedPromises):
     def on_purged(self, process: Process, records: Iterable[Record]) -> None:
         """P-PREFIX: what a crash repeats of a key has no holes."""
         world = self._world
+        if world.plan.weather.row_refused:
+            # Rows beside a refused one wait for the next attempt, too.
+            return
         newest: dict[OrderingKey, int] = {}
         for record in records:
             key = record.ordering_key
             newest[key] = max(record.id, newest.get(key, record.id))
         for id, row in world.table.rows.items():
             last = newest.get(row.record.ordering_key, id)
-            if id < last and not world.row_trouble.has_met(id):
+            if id < last:
                 what = f"{process.name} purges {last} of {row.record.ordering_key}"
                 self._break("P-PREFIX", f"{what} before {id}")
 
