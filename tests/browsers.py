@@ -109,8 +109,10 @@ class Browser:
         return self.driver.find_element("css selector", selector)
 
     def text(self, selector: str) -> str:
-        """Return what is shown in an element."""
-        return str(self.find(selector).text)
+        """Return what is shown in an element, nothing while there is none."""
+        # In one step: between two, the page may change.
+        script = "return document.querySelector(arguments[0])?.innerText ?? ''"
+        return str(self.driver.execute_script(script, selector))
 
     def run(self, script: str) -> Any:
         """Return what a script in the page returns."""

@@ -215,7 +215,7 @@ def test_a_record_is_dropped_on_a_phone(
         phone.find("input.action-select").click()
         phone.run("document.querySelector('[name=action]').value = 'skip'")
         phone.find("button[name=index]").click()
-        assert "it is lost" in phone.text("#content")
+        phone.wait(lambda: "it is lost" in phone.text("#content"), what="the question")
         assert phone.fits()
         phone.find("#content [type=submit]").click()
         phone.wait(
