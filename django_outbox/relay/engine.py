@@ -307,8 +307,8 @@ class Engine:
 
         Returns what it has left in the table, to be submitted again.
         """
-        submitted, self._submitted = self._submitted, []
-        self._submitted = [s for s in submitted if s is not settled.settlement]
+        settlement = settled.settlement
+        self._submitted = [s for s in self._submitted if s is not settlement]
         self._stuck.settled(settled)
         parked = [record for record, _ in settled.poisoned]
         gone = [*settled.acknowledged, *parked]
