@@ -322,6 +322,9 @@ class Engine:
                 blocked.until = now + self._retry.delay(blocked.attempts)
                 self.retry_at = min(self.retry_at, blocked.until)
         self.purged += settled.purged
+        if settled.rest is not None:
+            # Before a refresh forgets what is settled.
+            self._submitted.append(settled.rest)
         if self._marks_in_table:
             self._check_marks(settled)
         return self._keep(settled)
@@ -345,17 +348,17 @@ class Engine:
             unparked = [record for record, _ in rest.poisoned]
             self.waiting.parked(unparked)
             self.waiting.drop(unparked)
-            rest = replace(rest, poisoned=[])
-        if not len(rest):
-            return None
-        self._submitted.append(rest)
-        return rest
+            rest = self._replaced(rest, replace(rest, poisoned=[]))
+        return rest if len(rest) else None
+
+    def _replaced(self, rest: Settlement, by: Settlement) -> Settlement:
+        submitted = [by if s is rest else s for s in self._submitted]
+        self._submitted = [s for s in submitted if len(s)]
+        return by
 
     def remarked(self, rest: Settlement) -> Settlement:
         """Return a rest under the leader id that its rows have now."""
-        remarked = self._stuck.remarked(rest)
-        self._submitted = [remarked if s is rest else s for s in self._submitted]
-        return remarked
+        return self._replaced(rest, self._stuck.remarked(rest))
 
     # Blocked keys.
 

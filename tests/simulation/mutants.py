@@ -129,6 +129,7 @@ def followers_overtake_what_is_parked(self: Engine, faults: Iterable[Fault]) -> 
     _refused(self, faults)
     keys = [fault.record.ordering_key for fault in faults]
     self.waiting.limited.difference_update(keys)
+    self.waiting.parking.clear()
 
 
 def led_again_after_a_stand_down(self: Lease, term: Term, now: float) -> Term | None:
@@ -220,7 +221,7 @@ def stuck_rows_are_read_again(
 
 MUTANTS: Final = named(
     (
-        Mutant(Neli, "confirmed", lease_from_receipt, "group"),
+        Mutant(Neli, "confirmed", lease_from_receipt, "everything"),
         Mutant(Neli, "heard", proof_without_the_group, "group"),
         Mutant(LeaderTerm, "remaining", lease_without_end, "group"),
         Mutant(LeaderTerm, "refreshed", same_id_after_a_refresh, "database"),
@@ -233,13 +234,12 @@ MUTANTS: Final = named(
         Mutant(Engine, "found", blocked_keys_are_produced, "broker"),
         Mutant(Waiting, "remove", followers_stay, "broker"),
         Mutant(Engine, "refused", followers_overtake_what_is_parked, "poison"),
-        Mutant(Lease, "unused", led_again_after_a_stand_down, "group"),
+        Mutant(Lease, "unused", led_again_after_a_stand_down, "process"),
         Mutant(WorkQueue, "begin_drain", no_drain, "graceful"),
         Mutant(Pipeline, "_discard", producer_is_never_discarded, "broker"),
         Mutant(Settler, "advance", settled_without_the_table, "database"),
         Mutant(Trust, "__call__", acts_without_a_look, "process"),
         Mutant(Waiting, "known_among", rows_taken_twice, "database"),
-        Mutant(Engine, "settled", purged_rows_return, "database"),
         Mutant(Settler, "_purge", unanswered_purge_is_trusted, "database"),
         Mutant(Attempt, "settled", unparked_rows_are_passed, "poison"),
         Mutant(Settler, "_move_locked", locked_rows_delay_their_settlement, "rows"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
-from django_outbox.message.record import OrderingKey, Record
+from django_outbox.message.record import Record
 from django_outbox.relay.batch import Accepted, Batch, Fault
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.pipeline import Pipeline
@@ -51,11 +51,6 @@ def other_clients_prove_a_partition(
 
 def proofs_outlive_their_producer(self: Waiting) -> None:
     """Take a partition for proven that the former producer has proven."""
-
-
-def apart_beside_the_pipeline(self: Engine) -> set[OrderingKey]:
-    """Send a record apart while earlier ones of its key are under way."""
-    return set()
 
 
 def followers_overtake_what_goes_apart(
@@ -173,7 +168,6 @@ MUTANTS: Final = {
             ),
             Mutant(Pipeline, "_end_each", other_clients_prove_a_partition, "broker"),
             Mutant(Waiting, "disprove", proofs_outlive_their_producer, "broker"),
-            Mutant(Engine, "_keys_under_way", apart_beside_the_pipeline, "poison"),
             Mutant(Waiting, "_choose", followers_overtake_what_goes_apart, "broker"),
             Mutant(Waiting, "put_back", what_has_failed_is_forgotten, "broker"),
             Mutant(Pipeline, "_take", failures_keep_their_producer, "broker"),
