@@ -120,7 +120,7 @@ def test_with_an_archive_sent_records_are_shown_too(settings: Settings) -> None:
 
 @pytest.fixture
 def writer() -> Iterator[threading.Event]:
-    """Stashes a message now and then until it is told to stop."""
+    """Stashes a message now and then until a stop is requested."""
     stop = threading.Event()
 
     def write() -> None:
