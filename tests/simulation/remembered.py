@@ -163,7 +163,7 @@ class RememberedPromises(Promises):
         """Only one record of a key is in flight."""
 
     def reign_of(self, process: Process) -> object:
-        """A process that marks in memory knows what it has sent under any of its ids."""
+        """One that marks in memory knows what it has sent under any of its ids."""
         return self._reigns
 
     def _may_go(self, record: Record, first: int | None) -> bool:
