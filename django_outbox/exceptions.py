@@ -28,7 +28,6 @@ OutboxError
 └── KafkaError                    a call of Kafka failed
     ├── KafkaUnavailable          no broker answers (retriable)
     ├── TopicMissing              a topic that harvesters need does not exist
-    ├── ProducerQueueFull         the local queue is full: poll, then produce again
     ├── DeliveryFailed            a record has no proof of delivery (retriable)
     │   ├── RecordPoisoned        the record itself is at fault: a retry fails, too
     │   └── ProducerBroken        the producer has to be replaced
@@ -164,12 +163,6 @@ class KafkaUnavailable(KafkaError):
 
 class TopicMissing(KafkaError):
     """A topic that harvesters need does not exist and may not be created."""
-
-
-class ProducerQueueFull(KafkaError):
-    """The producer's local queue is full; poll it, then produce again."""
-
-    retriable = True
 
 
 class DeliveryFailed(KafkaError):

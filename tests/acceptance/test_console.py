@@ -139,12 +139,12 @@ def test_the_live_page_moves_and_the_pictures_are_of_it(
             browser.log_in("ada")
             browser.open(LIVE)
         if MAKES_PICTURES:
-            time.sleep(TRAFFIC)
+            time.sleep(TRAFFIC)  # the subject: charts of so long a time
         poison(table, "customer-7", "customer-8", "customer-9")
         stuck = table.execute("SELECT min(id) FROM {outbox} WHERE attempts > 0")
         manage("outbox", "park", str(stuck[0][0]), environment=harvesters.environment)
         if MAKES_PICTURES:
-            time.sleep(TRAFFIC)
+            time.sleep(TRAFFIC)  # the subject: charts of so long a time
         for browser in (desk, phone):
             assert_moves(browser)
         sources = desk.run(
