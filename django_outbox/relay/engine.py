@@ -246,7 +246,7 @@ class Engine:
 
     def delivered(self, records: Sequence[Record]) -> None:
         """Note records that are in the log."""
-        self.waiting.ended(())
+        self.waiting.ended(records)
         if records:
             self._under_way -= len(records)
             self._settlement().acknowledged.extend(records)

@@ -167,7 +167,6 @@ class Pipeline:
         engine.ended(batch)
         delivered = _others(batch.records, faults)
         engine.delivered(delivered)
-        engine.waiting.ended(delivered)
         engine.waiting.refused_topics.difference_update([r.topic for r in delivered])
         lost = [fault for fault in faults if _is_nobodys(fault.error)]
         self._is_broken |= any(isinstance(f.error, ProducerBroken) for f in lost)
@@ -203,7 +202,6 @@ class Pipeline:
         for batch in batches:
             delivered = _others(batch.records, batch.faults)
             engine.delivered(delivered)
-            engine.waiting.ended(delivered)
             for record, error in batch.faults:
                 if is_late(batch) and error.code in ABANDONED:
                     refused.append(Fault(record, self._late()))

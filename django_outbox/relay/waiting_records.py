@@ -153,7 +153,8 @@ class Waiting:
         self.suspects.clear()
         self.refused_topics.clear()
         self._has_retries = False
-        keys = {record.ordering_key for record in but}
+        # Without a limit for every key, those of the former run are over with it.
+        keys = {record.ordering_key for record in but} if self._is_strict else ()
         self.limited.intersection_update(keys)
         self.parking = {n: key for n, key in self.parking.items() if n in self.known}
         self.bytes = size_of(but)

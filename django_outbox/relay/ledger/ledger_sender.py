@@ -230,7 +230,6 @@ class LedgerSender:
             self._size = min(self._size * 2, self._settings.page_rows)
             engine.ended(batch)
             engine.delivered(batch.records)
-            engine.waiting.ended(batch.records)
             return
         certain = [fault for fault in faults if _is_certain(fault)]
         if certain:
