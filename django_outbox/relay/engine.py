@@ -134,7 +134,7 @@ class Engine:
     def _forget(self) -> None:
         under_way = [r for b in (*self.batches, *self.apart) for r in b.records]
         settled = [r for s in self._settlements() for r in _records_of(s)]
-        self.waiting.forget([*under_way, *settled])
+        self.waiting.forget(under_way, settled)
         self.blocked.clear()
         self.retry_at = NEVER
 

@@ -145,17 +145,20 @@ class Waiting:
             removed += wanted
         return removed
 
-    def forget(self, but: Sequence[Record]) -> None:
+    def forget(
+        self, under_way: Sequence[Record], settling: Sequence[Record] = ()
+    ) -> None:
         """Drop the whole queue; what is sent and not settled stays known."""
+        but = [*under_way, *settling]
         self._own.clear()
         self._others.clear()
         self.known = {record.id for record in but}
         self.suspects.clear()
         self.refused_topics.clear()
         self._has_retries = False
-        # Without a limit for every key, those of the former run are over with it.
-        keys = {record.ordering_key for record in but} if self._is_strict else ()
-        self.limited.intersection_update(keys)
+        # A limit lasts to the acknowledgement or, with one for every key, to the purge.
+        limiting = but if self._is_strict else under_way
+        self.limited.intersection_update([r.ordering_key for r in limiting])
         self.parking = {n: key for n, key in self.parking.items() if n in self.known}
         self.bytes = size_of(but)
         self._sizes = deque([[len(but), self.bytes]] if but else ())
