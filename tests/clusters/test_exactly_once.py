@@ -125,11 +125,11 @@ def test_an_origin_that_returns_sends_only_what_was_not_taken_over(
         clusters.insert(rest, "default")
         with clusters.harvester(0, "default"):
             eventually(lambda: not left("default"))
+            clusters.witness.wait_for("takeover_ended")
             # What the origin sends still arrives at the other, and its purge does not.
             caplog.clear()
             clusters.insert(rest, "other")
             eventually(lambda: not left("other"))
-            clusters.witness.wait_for("takeover_ended")
             assert not fenced(caplog)
 
     assert times_sent(topics, topic) == Counter(id for id, _ in both + rest)
