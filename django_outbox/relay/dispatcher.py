@@ -216,7 +216,7 @@ class Dispatcher:
             if not engine.unsettled:
                 self._refresh(request.leader_id, now)
         else:
-            engine.unblock(key for key, _ in request.keys)
+            engine.blocked.unblock(key for key, _ in request.keys)
             engine.found(records)
             self._plan(page, now)
 
@@ -251,7 +251,7 @@ class Dispatcher:
         if engine.must_refresh:
             next_at = until if engine.unsettled else 0.0
         else:
-            next_at = min(engine.retry_at, self._sender.wait(now))
+            next_at = min(engine.blocked.retry_at, self._sender.wait(now))
             if engine.has_room:
                 next_at = min(next_at, self._read_at)
         until = min(until, max(next_at, self._schedule.lost_until))

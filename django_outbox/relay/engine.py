@@ -17,16 +17,13 @@ from typing import Final
 from ..exceptions import RecordPoisoned
 from ..message.record import Failure, KeyToRead, OrderingKey, Record, Sweep
 from .batch import Accepted, Batch, Fault
-from .blocked_key import NEVER, BlockedKey
+from .blocked_key import BlockedKey, BlockedKeys
 from .poison import should_park
 from .settings import RelaySettings
 from .settlement import Settled, Settlement
 from .stuck_rows import StuckRows
 from .takeovers import Takeovers
 from .waiting_records import Waiting
-
-RECHECK: Final = 0.05
-"""Seconds until a key is looked at again whose earlier records are still under way."""
 
 READ_AHEAD: Final = 4
 """Pages that may wait while some keys are limited, most of them behind hot keys."""
@@ -52,10 +49,8 @@ class Engine:
         """Records purged since this process started."""
         self.failed = 0
         """Deliveries that failed since this process started."""
-        self.blocked: dict[OrderingKey, BlockedKey] = {}
+        self.blocked = BlockedKeys()
         """Keys that wait for a retry; their records stay in the table."""
-        self.retry_at = NEVER
-        """Monotonic seconds at which the first of them is due."""
         self.batches: deque[Batch] = deque()
         """Under way in the pipeline, in the order in which they were sent."""
         self.apart: list[Batch] = []
@@ -69,6 +64,7 @@ class Engine:
         self._settings = settings
         self._retry = settings.retry
         self._marks_in_table = settings.marks_in_table
+        self._is_strict = settings.max_in_flight_per_key == 1
         self._last_leader_id = ""
         self._under_way = 0
         self._pending: Settlement | None = None
@@ -136,7 +132,6 @@ class Engine:
         settled = [r for s in self._settlements() for r in _records_of(s)]
         self.waiting.forget(under_way, settled)
         self.blocked.clear()
-        self.retry_at = NEVER
 
     def _settlements(self) -> Iterable[Settlement]:
         yield from self._submitted
@@ -162,16 +157,8 @@ class Engine:
         if known:
             records = [record for record in records if record.id not in known]
         if self.blocked:
-            records = [record for record in records if not self._is_blocked(record)]
+            records = [record for record in records if not self.blocked.keeps(record)]
         self.waiting.add(records)
-
-    def _is_blocked(self, record: Record) -> bool:
-        """Whether a row stays in the table; then it has to be read again."""
-        blocked = self.blocked.get(record.ordering_key)
-        if blocked is None:
-            return False
-        blocked.low = min(blocked.low, record.id)
-        return True
 
     def sweep(self) -> Sweep:
         """Tell what a repair scan passes over."""
@@ -224,7 +211,7 @@ class Engine:
         if self.leader_id is None or self.must_refresh:
             self.waiting.drop(records)
             return
-        blocked = [record for record in records if self._is_blocked(record)]
+        blocked = [record for record in records if self.blocked.keeps(record)]
         self.waiting.drop(blocked)
         if blocked:
             ids = {record.id for record in blocked}
@@ -273,7 +260,7 @@ class Engine:
                 self.blocked[key] = BlockedKey(record.id, record.attempts + 1)
         # B3: later records of these keys may not overtake them. Behind a record of
         # another cluster there may be own ones, with lower ids.
-        self.waiting.drop(self.waiting.remove(self._is_blocked))
+        self._drop_blocked()
 
     def in_log(self, records: Sequence[Record]) -> None:
         """Take rows that are in the log already: they only have to leave the table."""
@@ -319,15 +306,36 @@ class Engine:
         self.waiting.drop(failed)
         for key in {record.ordering_key for record in failed}:
             if blocked := self.blocked.get(key):
-                blocked.until = now + self._retry.delay(blocked.attempts)
-                self.retry_at = min(self.retry_at, blocked.until)
+                self.blocked.retry(blocked, now + self._retry.delay(blocked.attempts))
         self.purged += settled.purged
+        if settlement.is_rest:
+            self._let_follow(gone, now)
         if settled.rest is not None:
             # Before a refresh forgets what is settled.
             self._submitted.append(settled.rest)
         if self._marks_in_table:
             self._check_marks(settled)
         return self._keep(settled)
+
+    def _block_behind(self, rest: Settlement) -> None:
+        """Leave in the table what has to wait for these rows; memory has a bound."""
+        rows = [record for record, _ in rest.poisoned]
+        if self._is_strict:
+            rows += rest.acknowledged
+        for record in rows:
+            self.blocked.setdefault(record.ordering_key, BlockedKey(record.id, 0))
+        if rows:
+            self._drop_blocked()
+
+    def _let_follow(self, gone: Sequence[Record], now: float) -> None:
+        """Read what has waited for rows that have left the table at last."""
+        for record in gone:
+            blocked = self.blocked.get(record.ordering_key)
+            if blocked is not None and not blocked.attempts:
+                self.blocked.retry(blocked, now)
+
+    def _drop_blocked(self) -> None:
+        self.waiting.drop(self.waiting.remove(self.blocked.keeps))
 
     def _check_marks(self, settled: Settled) -> None:
         """Read all again where rows of ours were no longer marked by us."""
@@ -349,6 +357,7 @@ class Engine:
             self.waiting.parked(unparked)
             self.waiting.drop(unparked)
             rest = self._replaced(rest, replace(rest, poisoned=[]))
+        self._block_behind(rest)
         return rest if len(rest) else None
 
     def _replaced(self, rest: Settlement, by: Settlement) -> Settlement:
@@ -364,32 +373,11 @@ class Engine:
 
     def due(self, now: float) -> list[KeyToRead]:
         """Return the keys whose rows are to be read again (B2)."""
-        if now < self.retry_at:
+        if now < self.blocked.retry_at:
             return []
-        due: list[KeyToRead] = []
         waiting = self.waiting
-        under_way = self._keys_under_way() | set(waiting.parking.values())
-        for key, blocked in self.blocked.items():
-            if blocked.until > now:
-                continue
-            if key in under_way or key in waiting.limited:
-                # Earlier records of the key are under way: they go first.
-                blocked.until = now + RECHECK
-            else:
-                due.append(KeyToRead(key, blocked.low))
-        if not due:
-            self._plan_retry()
-        return due
-
-    def unblock(self, keys: Iterable[OrderingKey]) -> None:
-        """Let these keys be read again; the next pages show their rows."""
-        for key in keys:
-            self.blocked.pop(key, None)
-        self._plan_retry()
-
-    def _plan_retry(self) -> None:
-        waits = (blocked.until for blocked in self.blocked.values())
-        self.retry_at = min(waits, default=NEVER)
+        under_way = self._keys_under_way() | waiting.limited
+        return self.blocked.due(now, under_way.union(waiting.parking.values()))
 
 
 def _records_of(settlement: Settlement) -> Iterable[Record]:

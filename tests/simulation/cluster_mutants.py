@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from django_outbox.message.record import Record
 from django_outbox.relay import takeover
+from django_outbox.relay.blocked_key import BlockedKeys
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.gaps import Gaps
 from django_outbox.relay.waiting_records import Waiting
@@ -88,8 +89,8 @@ def foreign_failure_hides_own_rows(
     self: Waiting, is_wanted: Callable[[Record], bool]
 ) -> list[Record]:
     """Look for a key's rows from the failed id on, although it is another's."""
-    engine: Engine = is_wanted.__self__  # type: ignore[attr-defined]
-    return _remove(self, lambda record: record.ordering_key in engine.blocked)
+    blocked: BlockedKeys = is_wanted.__self__  # type: ignore[attr-defined]
+    return _remove(self, lambda record: record.ordering_key in blocked)
 
 
 def rows_shown_meanwhile_are_forgotten(self: Engine, records: Sequence[Record]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from django_outbox.exceptions import ProducerBroken
 from django_outbox.message.record import KeyToRead, Record
 from django_outbox.relay.batch import Fault
+from django_outbox.relay.blocked_key import BlockedKeys
 from django_outbox.relay.dispatcher import Dispatcher
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.gaps import Gaps
@@ -173,7 +174,7 @@ def purge_given_up(self: Settler, attempt: Attempt) -> None:
 # Records that fail.
 
 
-def followers_overtake(self: Engine, record: Record) -> bool:
+def followers_overtake(self: BlockedKeys, record: Record) -> bool:
     """Send what follows a record that could not be sent."""
     return False
 
@@ -231,7 +232,7 @@ _OWN: Final = named(
         Mutant(Gaps, "shown", bare_cursor, "graceful"),
         Mutant(UnmarkedConnection, "page", gaps_and_page_in_two_snapshots, "graceful"),
         Mutant(Settler, "advance", purge_given_up, "database"),
-        Mutant(Engine, "_is_blocked", followers_overtake, "poison"),
+        Mutant(BlockedKeys, "keeps", followers_overtake, "poison"),
         Mutant(ledger_sender, "_is_certain", neighbours_are_guilty, "poison"),
         Mutant(
             Engine,

@@ -16,6 +16,7 @@ from django_outbox.election.ports import Heartbeat
 from django_outbox.election.term import LeaderTerm
 from django_outbox.message.record import OrderingKey, Record
 from django_outbox.relay.batch import Batch, Fault
+from django_outbox.relay.blocked_key import BlockedKeys
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.lease import Lease, Trust
 from django_outbox.relay.pipeline import Pipeline
@@ -113,9 +114,9 @@ def no_force_remark(self: Engine, reason: str) -> None:
 
 def blocked_keys_are_produced(self: Engine, records: Sequence[Record]) -> None:
     """Let later records of a failed key overtake it."""
-    blocked, self.blocked = self.blocked, {}
+    blocked, self.blocked = self.blocked, BlockedKeys()
     _found(self, records)
-    self.blocked = {} if self.must_refresh else blocked
+    self.blocked = BlockedKeys() if self.must_refresh else blocked
 
 
 def followers_stay(self: Waiting, is_wanted: Callable[[Record], bool]) -> list[Record]:

@@ -149,7 +149,7 @@ def test_a_new_leader_id_forgets_queue_and_blocked_keys() -> None:
 
     assert (engine.run, engine.leader_id) == (2, "next")
     assert (engine.in_flight, len(engine.waiting), engine.blocked) == (0, 0, {})
-    assert engine.retry_at == inf
+    assert engine.blocked.retry_at == inf
 
 
 def test_an_id_is_not_taken_while_something_is_under_way() -> None:

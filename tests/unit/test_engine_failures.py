@@ -11,7 +11,7 @@ from django_outbox.exceptions import RecordPoisoned
 from django_outbox.message.record import Failure, KeyToRead
 from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.batch import Accepted, Fault
-from django_outbox.relay.engine import RECHECK
+from django_outbox.relay.blocked_key import RECHECK
 from django_outbox.relay.poison import should_park
 from django_outbox.relay.settlement import Settled, Settlement
 from tests.fakes.settling import settled
@@ -45,15 +45,15 @@ def test_a_blocked_key_is_due_after_its_backoff_counted_from_the_note() -> None:
     engine = LeadingEngine()
     engine.fail(record(1, "a", attempts=1))
     assert engine.due(1e9) == [], "the table does not hold the failure yet"
-    assert engine.retry_at == inf
+    assert engine.blocked.retry_at == inf
 
     engine.settle(now=10.0)
 
-    assert engine.retry_at == 12.0
+    assert engine.blocked.retry_at == 12.0
     assert engine.due(11.9) == []
     assert engine.due(12.0) == [KeyToRead(A, 1)]
-    engine.unblock([A])
-    assert (engine.blocked, engine.retry_at) == ({}, inf)
+    engine.blocked.unblock([A])
+    assert (engine.blocked, engine.blocked.retry_at) == ({}, inf)
     engine.found([record(1, "a", attempts=2), record(2, "a")])
     batch = engine.sent()
     assert (ids_of(batch.records), batch.is_apart) == ([1], True)
@@ -65,7 +65,7 @@ def test_a_retry_that_fails_blocks_its_key_for_longer() -> None:
     engine = LeadingEngine()
     engine.fail(record(1, "a"))
     engine.settle(now=10.0)
-    engine.unblock([A])
+    engine.blocked.unblock([A])
     engine.fail(record(1, "a", attempts=1))
     engine.settle(now=20.0)
 
@@ -79,11 +79,11 @@ def test_the_next_retry_is_that_of_the_key_that_is_due_first() -> None:
     engine.settle(now=0.0)
     engine.fail(record(2, "b"))
     engine.settle(now=0.0)
-    assert engine.retry_at == 1.0
+    assert engine.blocked.retry_at == 1.0
 
     assert [key for key, _ in engine.due(1.0)] == [("t", "b")]
-    engine.unblock([("t", "b")])
-    assert engine.retry_at == 4.0
+    engine.blocked.unblock([("t", "b")])
+    assert engine.blocked.retry_at == 4.0
 
 
 def test_rows_of_a_blocked_key_are_read_again_from_the_lowest_one_on() -> None:
@@ -104,7 +104,7 @@ def test_a_retry_waits_for_earlier_records_of_its_key() -> None:
     engine.settle(now=0.0)
 
     assert engine.due(1.0) == []
-    assert engine.retry_at == 1.0 + RECHECK
+    assert engine.blocked.retry_at == 1.0 + RECHECK
     engine.done(first)
     assert engine.due(1.0 + RECHECK) == [KeyToRead(A, 2)]
 
@@ -260,9 +260,27 @@ def test_followers_wait_until_a_row_that_cannot_be_parked_now_is_parked() -> Non
     rest = engine.settled(unparked(settlement), now=0.0)
 
     assert rest is not None
-    assert engine.ids() == []
+    assert not engine.waiting, "it waits in the table, where there is room"
+    assert engine.due(0.0) == []
     engine.settled(settled(rest), now=0.0)
-    assert engine.ids() == [2]
+    assert engine.due(0.0) == [KeyToRead(A, 1)]
+
+
+def test_followers_of_a_row_that_stays_leave_room_with_one_record_of_a_key() -> None:
+    engine = LeadingEngine(max_in_flight_per_key=1, page_rows=1)
+    engine.found([record(1, "a"), record(2, "a"), record(3, "b")])
+    engine.done(engine.sent(1))
+    settlement = engine.settlement()
+    assert settlement is not None
+
+    rest = engine.settled(stuck(settlement), now=0.0)
+
+    assert rest is not None
+    assert engine.ids() == [3]
+    engine.found([record(4, "a"), record(5, "b")])
+    assert len(engine.waiting) == 1, "only that of the other key"
+    engine.settled(settled(rest), now=0.0)
+    assert engine.due(0.0) == [KeyToRead(A, 1)]
 
 
 def test_a_row_that_cannot_be_parked_is_left_to_the_next_leader_id() -> None:
@@ -285,3 +303,9 @@ def unparked(settlement: Settlement) -> Settled:
     """The outcome of a settlement whose poisoned rows are locked."""
     rest = Settlement(leader_id="me", poisoned=settlement.poisoned, tries=1)
     return replace(settled(settlement), poisoned=[], parked=0, rest=rest)
+
+
+def stuck(settlement: Settlement) -> Settled:
+    """The outcome of a settlement whose acknowledged rows are locked."""
+    rest = Settlement(leader_id="me", acknowledged=settlement.acknowledged, tries=1)
+    return replace(settled(settlement), acknowledged=[], purged=0, rest=rest)

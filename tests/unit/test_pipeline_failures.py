@@ -107,7 +107,7 @@ def test_a_batch_whose_outcome_matches_no_record_is_sent_again_as_a_whole() -> N
     keys = line.engine.due(line.now + 1.0)
     assert sorted(keys) == [(("t", "a"), 2), (("t", "b"), 1)]
 
-    line.engine.unblock([key for key, _ in keys])
+    line.engine.blocked.unblock([key for key, _ in keys])
     line.engine.found([record(n, "ab"[n % 2]) for n in range(1, 5)])
     line.rebuild()
 
