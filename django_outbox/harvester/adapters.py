@@ -89,7 +89,8 @@ class Adapters:
     reading: Callable[[str, int], ReadHarvest]
     """The same table with the leader's marks. Takes also the cluster whose rows it
     reads; of another cluster, only the rows that may be taken over."""
-    producer: Callable[[], Producer]
+    producer: Callable[[str], Producer]
+    """Takes the topic of its first record."""
     transactions: Callable[[Membership, int], Transactions]
     """The exactly-once relay's producer. Takes the group that elects its leader, and
     the cluster whose records it relays."""
@@ -193,7 +194,9 @@ class Adapters:
             reading=make_reading,
             staging=make_staging,
             listener=make_listener,
-            producer=lambda: KafkaProducer(known.options, name=name),
+            producer=lambda topic: KafkaProducer(known.options, name=name).connect(
+                topic
+            ),
             transactions=make_transactions,
             membership=SoloMembership if solo else make_membership,
             health=lambda: HealthReader(connect("doctor"), table=table),

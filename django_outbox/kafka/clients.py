@@ -9,6 +9,7 @@ one of a broker: callers retry, and no process ends.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -25,6 +26,10 @@ _Client = TypeVar("_Client")
 RAISED: Final = (KafkaException, SystemError)
 """Raised by calls that serve callbacks once the client is fenced: the driver raises a
 fatal error there, which Python wraps when more callbacks follow."""
+
+
+INITIAL_WAIT: Final = 0.05
+"""Seconds for one attempt at a producer id."""
 
 
 def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client:
@@ -59,6 +64,28 @@ def driver_error(error: Exception) -> DriverError | None:
     """
     cause = error if isinstance(error, KafkaException) else error.__cause__
     return cause.args[0] if isinstance(cause, KafkaException) else None
+
+
+def init_transactions(client: Producer, timeout: float) -> None:
+    """
+    Make a client's transactional id its own, in `timeout` seconds.
+
+    Each call of the driver makes it try at once what it would else repeat after half a
+    second: to ask a coordinator to which it was not connected before.
+
+    Raises:
+        KafkaException: not now.
+    """
+    until = time.monotonic() + timeout
+    while True:
+        left = until - time.monotonic()
+        try:
+            client.init_transactions(max(0.0, min(left, INITIAL_WAIT)))
+        except KafkaException as error:
+            if not error.args[0].retriable() or left <= 0:
+                raise
+        else:
+            return
 
 
 def serve(client: Producer | Consumer | AdminClient) -> None:

@@ -23,7 +23,7 @@ from ..exceptions import KafkaUnavailable
 from ..message.incoming import OutgoingMessage, TopicPartition
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
-from .clients import drop, make, serve
+from .clients import drop, init_transactions, make, serve
 from .config import KafkaConfig, producer_config, transform_config
 from .destinations import Destinations
 from .failures import failure, no_offset
@@ -150,7 +150,7 @@ class KafkaTransforms:
     def _made(self) -> tuple[Client, Destinations]:
         client = make(Client, {**self._config, **self._errors.callbacks})
         try:
-            client.init_transactions(STEP_TIMEOUT)
+            init_transactions(client, STEP_TIMEOUT)
         except KafkaException as error:
             serve(client)
             raise self._errors.unavailable(

@@ -19,7 +19,8 @@ import os
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias
+from contextlib import suppress
+from typing import Final, Literal, NamedTuple, Self, TypeAlias
 
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import KafkaException
@@ -47,7 +48,7 @@ PURGE_TIMEOUT: Final = 1.0
 """Seconds to wait for the reports of purged records, which need no broker."""
 
 LOOK_UP_TIMEOUT: Final = 1.0
-"""Seconds to wait for the number of a topic's partitions."""
+"""Seconds to wait for a connection, and the number of a topic's partitions."""
 
 ClientKind: TypeAlias = Literal["common", "apart"]
 """The client that sends a batch."""
@@ -97,6 +98,18 @@ class KafkaProducer:
     @property
     def unreported(self) -> int:
         return sum([sent.reports.left for sent in self._sent])
+
+    def connect(self, topic: str) -> Self:
+        """
+        Wait for a connection and this topic's metadata, a second at most.
+
+        librdkafka asks for its producer id with the first record, and when it is not
+        connected by then, half a second later.
+        """
+        with suppress(DeliveryFailed):
+            self._client("common")
+            self._count(topic)
+        return self
 
     def produce(self, batch: Batch, leader_id: str) -> Accepted:
         try:

@@ -42,7 +42,7 @@ from ..relay.ledger.ports import Ledger
 from ..settings.options import OutboxSettings
 from . import ledger_topic as ledgers
 from .client_errors import ClientErrors
-from .clients import RAISED, driver_error, drop, make, serve
+from .clients import RAISED, driver_error, drop, init_transactions, make, serve
 from .config import (
     KafkaConfig,
     admin_config,
@@ -220,7 +220,7 @@ class KafkaTransactions:
             # A client that knows no broker yet would look up its coordinator only
             # after half a second.
             client.list_topics(self._topic, timeout=self._timeout)
-            client.init_transactions(2 * self._timeout)
+            init_transactions(client, 2 * self._timeout)
         except KafkaException as error:
             serve(client)
             raise self._errors.unavailable(

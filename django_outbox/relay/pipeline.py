@@ -44,7 +44,8 @@ class Pipeline:
     Sends what the engine hands out.
 
     Args:
-        make_producer: builds a producer; called on the thread that sends.
+        make_producer: builds a producer whose first record has this topic; called on
+            the thread that sends, and waits for a connection, a second at most.
         is_trusted: asked directly before each batch.
         clock: monotonic seconds.
     """
@@ -57,7 +58,7 @@ class Pipeline:
         settings: RelaySettings,
         *,
         engine: Engine,
-        make_producer: Callable[[], Producer],
+        make_producer: Callable[[str], Producer],
         is_trusted: Trust,
         clock: Callable[[], float],
     ) -> None:
@@ -145,7 +146,7 @@ class Pipeline:
     def _build(self, now: float) -> Producer | None:
         if now < self._build_at:
             return None
-        self._producer = self._make_producer()
+        self._producer = self._make_producer(self._engine.waiting.next_topic)
         self._delivered_at, self._unreported = now, 0
         self._engine.waiting.proven_topics = self._producer.proven_topics
         return self._producer

@@ -78,6 +78,11 @@ class Waiting:
         return len(self._others)
 
     @property
+    def next_topic(self) -> str:
+        """The topic of the next record, of which there is one."""
+        return (self._own or self._others)[0].topic
+
+    @property
     def is_limited(self) -> bool:
         """Whether some records wait for others of their key."""
         return self._is_strict or bool(self.limited or self.parking)

@@ -34,9 +34,12 @@ def faulty(real: Adapters, made: list[FaultyProducer]) -> Adapters:
     """The same providers, with faults round each producer."""
     seeds = count()
 
-    def make() -> Producer:
+    def make(topic: str) -> Producer:
         producer = FaultyProducer(
-            real.producer(), produce_rate=0.02, delivery_rate=0.02, seed=next(seeds)
+            real.producer(topic),
+            produce_rate=0.02,
+            delivery_rate=0.02,
+            seed=next(seeds),
         )
         made.append(producer)
         return producer

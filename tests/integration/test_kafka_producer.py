@@ -67,8 +67,8 @@ def test_a_fatal_error_breaks_the_producer_and_not_the_harvester(
     options = OutboxSettings(SOURCE="test", KAFKA={"bootstrap.servers": broker.servers})
     outbox, made = InMemoryOutbox(), []
 
-    def produce() -> KafkaProducer:
-        made.append(KafkaProducer(options))
+    def produce(topic: str) -> KafkaProducer:
+        made.append(KafkaProducer(options).connect(topic))
         return made[-1]
 
     def not_in_use(*_: object) -> NoReturn:

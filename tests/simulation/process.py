@@ -304,7 +304,7 @@ class Process:
             self.world.promises.on_event(self, event)
             self.dispatch.wake()
 
-    def _make_producer(self) -> Producer:
+    def _make_producer(self, topic: str) -> Producer:
         self.producer = SimulatedProducer(self)
         return self.producer
 

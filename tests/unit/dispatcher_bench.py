@@ -121,7 +121,7 @@ class Bench:
     def clock(self) -> float:
         return self.now
 
-    def make_producer(self) -> ManualProducer:
+    def make_producer(self, topic: str) -> ManualProducer:
         self.producers.append(ManualProducer())
         self.producers[-1].proven_topics.add("t")
         return self.producers[-1]

@@ -42,7 +42,7 @@ class Line:
     def producer(self) -> ManualProducer:
         return self.producers[-1]
 
-    def make_producer(self) -> ManualProducer:
+    def make_producer(self, topic: str) -> ManualProducer:
         self.producers.append(ManualProducer())
         self.producer.proven_topics |= {"t", "closed"} if self.is_proven else set()
         return self.producer

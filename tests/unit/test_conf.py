@@ -19,7 +19,7 @@ def test_settings_follow_a_change(settings: Settings) -> None:
     settings.DJANGO_OUTBOX = {"MARK_BATCH": 7}
     assert outbox.MARK_BATCH == 7
     settings.DJANGO_OUTBOX = {}
-    assert outbox.MARK_BATCH == 1000
+    assert outbox.MARK_BATCH == 2000
 
 
 def test_a_project_without_the_setting_has_the_defaults(

@@ -185,7 +185,7 @@ class Harvest:
             return Pipeline(
                 settings,
                 engine=engine,
-                make_producer=lambda: kafka_producer.KafkaProducer(OPTIONS),
+                make_producer=lambda _: kafka_producer.KafkaProducer(OPTIONS),
                 is_trusted=self._is_trusted,
                 clock=self._clock,
             )

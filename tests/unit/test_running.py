@@ -62,7 +62,7 @@ class Worker:
                 reading=lambda *_: MemoryMarks(
                     self.outbox, clock=boottime, timeline=self.outbox.history
                 ),
-                producer=lambda: InMemoryProducer(self.log),
+                producer=lambda _: InMemoryProducer(self.log),
                 transactions=_not_in_use,
                 membership=self.membership,
             ),
