@@ -128,7 +128,9 @@ def _ledger_worker(
     o, adapters, *_ = wiring
     is_own = cluster == o.CLUSTER_ID
     name = "" if is_own else f"-{cluster}"
-    settings = _settings(o, page_rows=o.TRANSACTION_BATCH, needs_proof=False)
+    settings = _settings(
+        o, page_rows=o.TRANSACTION_BATCH, read_ahead=2, needs_proof=False
+    )
     reading = adapters.reading(f"find{name}", cluster)
     settling = adapters.table(f"settle{name}")
     parts = _Parts(wiring, settings, reading, settling)

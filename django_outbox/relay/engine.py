@@ -98,10 +98,11 @@ class Engine:
     @property
     def has_room(self) -> bool:
         """Whether a page should be read."""
-        waiting, rows = self.waiting, self._settings.page_rows
-        most = READ_AHEAD * rows if waiting.is_limited else rows
-        is_small = waiting.bytes <= self._settings.page_bytes
-        return len(waiting) + len(self._stuck) < most and is_small
+        waiting, settings = self.waiting, self._settings
+        pages = READ_AHEAD if waiting.is_limited else settings.read_ahead
+        is_small = waiting.bytes <= settings.page_bytes
+        waits = len(waiting) + len(self._stuck)
+        return waits < pages * settings.page_rows and is_small
 
     # A run.
 

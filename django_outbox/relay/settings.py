@@ -17,6 +17,8 @@ class RelaySettings:
     page_bytes: int
     """Values of one page of the table, but for its last record; while more than that
     is read and not settled, no further page is read."""
+    read_ahead: int = 1
+    """Pages that may wait to be sent: two where sending leaves no time to read."""
     max_in_flight: float = inf
     """W: records produced and not settled."""
     max_in_flight_per_key: int = 0

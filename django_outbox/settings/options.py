@@ -71,12 +71,12 @@ class OutboxSettings:
 
     DELIVERY: str = "at-least-once"
     """`at-least-once`, or `exactly-once` for consumers that read committed records."""
-    TRANSACTION_BATCH: int = 5000
+    TRANSACTION_BATCH: int = 10000
     """Most records of one Kafka transaction, with `exactly-once`."""
     DELIVERY_TIMEOUT: float = 0.0
     """Time in which Kafka has to acknowledge a record; 0 = SESSION_TIMEOUT, at most
     5 s."""
-    MAX_IN_FLIGHT: int = 2000
+    MAX_IN_FLIGHT: int = 8000
     """W: most records produced and not settled; bounds duplicates after a crash."""
     MAX_IN_FLIGHT_PER_KEY: int = 0
     """Most records of one key among these; 0: any number. With 1, at most the last
@@ -85,7 +85,7 @@ class OutboxSettings:
     """Most bytes of values and headers of records read and not settled."""
     MARKS: str = "memory"
     """Where at-least-once keeps its marks: `memory`, or `table` as goharvest does."""
-    MARK_BATCH: int = 1000
+    MARK_BATCH: int = 2000
     """Most rows that one mark claims."""
     POLL_INTERVAL: float = 0.1
     """Longest time between two polls of an idle table."""
