@@ -129,7 +129,7 @@ def _ledger_worker(
     is_own = cluster == o.CLUSTER_ID
     name = "" if is_own else f"-{cluster}"
     settings = _settings(
-        o, page_rows=o.TRANSACTION_BATCH, read_ahead=2, needs_proof=False
+        o, page_rows=o.TRANSACTION_BATCH, blocks=True, needs_proof=False
     )
     reading = adapters.reading(f"find{name}", cluster)
     settling = adapters.table(f"settle{name}")
@@ -248,8 +248,9 @@ def _settings(o: OutboxSettings, **own: Any) -> RelaySettings:
         retry=RetryPolicy(
             backoff=o.RETRY_BACKOFF,
             backoff_max=o.RETRY_BACKOFF_MAX,
-            attempts=o.PARK_AFTER if o.POISON_POLICY == "park" else 0,
+            attempts=o.PARK_AFTER,
         ),
+        parks=o.parks,
     )
 
 

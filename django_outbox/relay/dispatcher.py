@@ -151,7 +151,9 @@ class Dispatcher:
         self._is_ready = self._sender.prepare(term.leader_id, now)
         if not self._is_ready:
             return False
-        self._read(term.leader_id, now)
+        is_late = self._settings.blocks and not self._schedule.is_behind
+        if not (is_late and self.engine.waiting):
+            self._read(term.leader_id, now)
         return self._sender.send(term.leader_id, now)
 
     def _refresh(self, leader_id: str, now: float) -> None:

@@ -99,7 +99,7 @@ class Engine:
     def has_room(self) -> bool:
         """Whether a page should be read."""
         waiting, settings = self.waiting, self._settings
-        pages = READ_AHEAD if waiting.is_limited else settings.read_ahead
+        pages = READ_AHEAD if waiting.is_limited else 1 + settings.blocks
         is_small = waiting.bytes <= settings.page_bytes
         waits = len(waiting) + len(self._stuck)
         return waits < pages * settings.page_rows and is_small
@@ -253,7 +253,7 @@ class Engine:
             if isinstance(error, RecordPoisoned):
                 self.waiting.suspects.add(record.id)
             failure = Failure(record, f"{error.code}: {error}")
-            if should_park(record, error, self._retry):
+            if should_park(record, error, self._settings):
                 self.waiting.parking[record.id] = key
                 self._settlement().poisoned.append(failure)
             else:
@@ -336,7 +336,8 @@ class Engine:
                 self.blocked.retry(blocked, now)
 
     def _drop_blocked(self) -> None:
-        self.waiting.drop(self.waiting.remove(self.blocked.keeps))
+        followers = self.waiting.remove(self.blocked.keeps)
+        self.waiting.drop(followers, were_sent=False)
 
     def _check_marks(self, settled: Settled) -> None:
         """Read all again where rows of ours were no longer marked by us."""

@@ -40,6 +40,8 @@ class PollSchedule:
         """When to try again, after the table could not be read."""
         self.began_at = 0.0
         """When the last page was requested."""
+        self.is_behind = False
+        """Whether the last page was full."""
         self._sweep_at = 0.0
         self._is_more_left = False
 
@@ -57,7 +59,8 @@ class PollSchedule:
         """Plan the next page: at once after a full page, ever later after none."""
         quieter = min(self._interval * SLOWER, self._idle)
         self._interval = self._busy if rows else quieter
-        self.read_at = 0.0 if rows == limit else since + self._interval
+        self.is_behind = rows == limit
+        self.read_at = 0.0 if self.is_behind else since + self._interval
         if self._is_more_left and rows < limit:
             # What was left behind comes after all that is next, and at once.
             self.read_at = self._sweep_at = 0.0

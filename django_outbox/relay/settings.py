@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 
@@ -17,8 +18,10 @@ class RelaySettings:
     page_bytes: int
     """Values of one page of the table, but for its last record; while more than that
     is read and not settled, no further page is read."""
-    read_ahead: int = 1
-    """Pages that may wait to be sent: two where sending leaves no time to read."""
+    blocks: bool = False
+    """Whether nothing else is decided while records are sent, as in a transaction. Then
+    the page behind a full one is read meanwhile; else one is read as late as possible,
+    since it shows more."""
     max_in_flight: float = inf
     """W: records produced and not settled."""
     max_in_flight_per_key: int = 0
@@ -33,6 +36,8 @@ class RelaySettings:
     idle_interval: float
     """Between two pages of an empty table, at most."""
     retry: RetryPolicy
+    parks: Callable[[str], bool] = lambda _: True
+    """Whether poison records of a topic are parked once their attempts are spent."""
     marks_in_table: bool = False
     """Whether rows are marked in the table; else a repair scan has to find what the
     leader's memory may have passed."""

@@ -128,7 +128,7 @@ class Waiting:
             self.limited.difference_update([r.ordering_key for r in records])
         self._may_go = True
 
-    def drop(self, records: Collection[Record]) -> None:
+    def drop(self, records: Collection[Record], *, were_sent: bool = True) -> None:
         """Forget records that are settled, or stay in the table."""
         if not records:
             return
@@ -136,7 +136,7 @@ class Waiting:
         self.known.difference_update(ids)
         if self.suspects:
             self.suspects.difference_update(ids)
-        if self._is_strict:
+        if self._is_strict and were_sent:
             self.limited.difference_update([(r[1], r[2]) for r in records])
         self._forget_sizes(len(records))
         self._may_go = True

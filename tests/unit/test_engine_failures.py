@@ -17,7 +17,7 @@ from django_outbox.relay.settlement import Settled, Settlement
 from tests.fakes.settling import settled
 
 from .leading_engine import LATE, LeadingEngine, ids_of
-from .samples import BLOCK, PARK, record
+from .samples import BLOCK, PARK, record, relay_settings
 
 POISON = RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
 SOMEBODY = RecordPoisoned("too large", code="MSG_SIZE", is_certain=False)
@@ -195,8 +195,23 @@ def test_negative_attempts_count_as_none() -> None:
     row = record(1)._replace(attempts=-32768)
 
     assert BLOCK.delay(row.attempts + 1) == 1.0
-    assert should_park(row, POISON, AT_ONCE)
-    assert not should_park(row, POISON, PARK)
+    assert should_park(row, POISON, relay_settings(retry=AT_ONCE))
+    assert not should_park(row, POISON, relay_settings(retry=PARK))
+
+
+def test_a_topic_may_differ_in_what_becomes_of_its_poison_records() -> None:
+    engine = LeadingEngine(
+        record(1, "a", topic="t"),
+        record(2, "a", topic="u"),
+        retry=AT_ONCE,
+        parks={"t": False, "u": True}.__getitem__,
+    )
+    engine.waiting.proven_topics = {"t", "u"}
+    engine.end(engine.sent(), r1=POISON, r2=POISON)
+
+    settlement = engine.settle()
+    assert [failure.record.id for failure in settlement.failed] == [1]
+    assert [failure.record.id for failure in settlement.poisoned] == [2]
 
 
 def test_backoff_doubles_up_to_its_cap() -> None:
@@ -279,6 +294,7 @@ def test_followers_of_a_row_that_stays_leave_room_with_one_record_of_a_key() -> 
     assert engine.ids() == [3]
     engine.found([record(4, "a"), record(5, "b")])
     assert len(engine.waiting) == 1, "only that of the other key"
+    assert A in engine.waiting.limited
     engine.settled(settled(rest), now=0.0)
     assert engine.due(0.0) == [KeyToRead(A, 1)]
 
