@@ -24,6 +24,7 @@ from types import TracebackType
 from .. import signals
 from ..conf import OutboxImproperlyConfigured, settings
 from ..events import Event, Observer
+from ..observability.message_times import MessageTimes
 from ..postgres.connection import params_of
 from ..postgres.outbox_identity import KnownOutbox, until_answered
 from ..relay.meter import Counters
@@ -157,6 +158,12 @@ class Harvester:
         """What its relays count; None: it does not run in this process."""
         threads = self._running()
         return None if threads is None else threads.counters
+
+    @property
+    def times(self) -> MessageTimes | None:
+        """From the creation of rows to Kafka's acknowledgement; None: it never ran."""
+        threads = self._running()
+        return None if threads is None else threads.times
 
     @property
     def receiver_errors(self) -> int:

@@ -19,6 +19,7 @@ from ..events import Observer
 from ..exceptions import DatabaseError
 from ..kafka.brokers import brokers_of
 from ..observability.endpoints import App, served, warn_without_metrics
+from ..observability.message_times import MessageTimes
 from ..observability.process_status import (
     Counts,
     OpenWriters,
@@ -106,6 +107,10 @@ class Relays(Protocol):
         """None: they do not run."""
 
     @property
+    def times(self) -> MessageTimes | None:
+        """How long records took; None: they do not run."""
+
+    @property
     def receiver_errors(self) -> int:
         """Signal receivers that raised or overran."""
 
@@ -163,6 +168,7 @@ class Watch:
     def _count(self) -> None:
         """Count what was relayed after the last reading of a leader's meter."""
         counters = self._relays.counters
+        self._status.times = self._relays.times or self._status.times
         if counters is not None:
             self._status.counts = Counts(
                 relayed=counters.purged,

@@ -33,6 +33,7 @@ from ..events import (
 )
 from ..exceptions import ConfigurationError, DatabaseError
 from ..message.record import ExpiredSeries, Failure
+from ..observability.message_times import MessageTimes
 from ..relay.meter import Totals
 from ..relay.ports import Term
 from ..relay.takeovers import TakeoverChange
@@ -137,6 +138,11 @@ class HarvesterThreads:
     def counters(self) -> Totals:
         """What the relays of this run count."""
         return Totals([worker.counters for worker in self._workers])
+
+    @property
+    def times(self) -> MessageTimes:
+        """From the creation of this cluster's rows to Kafka's acknowledgement."""
+        return self._workers[0].times
 
     @property
     def receiver_errors(self) -> int:

@@ -11,11 +11,14 @@ the first worker listens for commits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from ..clock import boottime
+from ..message.record import Record
+from ..observability.message_times import MessageTimes
 from ..relay.dispatcher import Dispatcher
 from ..relay.meter import Counters
 from ..relay.page_reader import PageReader
@@ -95,6 +98,8 @@ class RelayWorker:
         )
         """For other threads: to wake its dispatcher, and to have it drained."""
         self._dispatcher = make_dispatcher(self.queue)
+        self.times = MessageTimes()
+        """From the creation of a row to Kafka's acknowledgement, in seconds."""
 
     @property
     def counters(self) -> Counters:
@@ -159,8 +164,17 @@ class RelayWorker:
             self._settling.close()
 
     def _carry_out(self, settlement: Settlement) -> None:
+        if not settlement.is_rest:
+            self._note_time(settlement.acknowledged)
         attempt = Attempt(settlement)
         while (retry_at := self._settler.advance(attempt)) is not None:
             if not self._settlements.sleep_until(retry_at):
                 return
         self.queue.put_settled(attempt.settled())
+
+    def _note_time(self, records: Sequence[Record]) -> None:
+        """Note the time of one record: a settlement has those of a moment."""
+        for record in records[:1]:
+            # A record that only the ledger knows has no time, nor has an infinite one.
+            if created_at := int(record.created_at or 0):
+                self.times.add(max(0.0, time.time() - created_at / 1e6))

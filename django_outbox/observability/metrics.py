@@ -107,6 +107,12 @@ HARVESTER_FIGURES: Final[tuple[Figure[ProcessStatus], ...]] = (
         lambda status: status.counts.relayed,
     ),
     Figure(
+        "delivery_seconds",
+        "histogram",
+        "Time from a row's creation to Kafka's acknowledgement, of a sample",
+        lambda status: status.times,
+    ),
+    Figure(
         "failed",
         "counter",
         "Deliveries that failed",

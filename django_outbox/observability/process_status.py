@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..clock import boottime
 from ..events import Event, MeterRead, RecordParked, TakeoverEnded, TakeoverStarted
 from ..message.record import Backlog, TopicCounts
+from .message_times import MessageTimes
 
 
 class Counts(NamedTuple):
@@ -94,6 +95,8 @@ class ProcessStatus:
         self.statistics: TableStatistics | None = None
         """As last measured; None: not yet, or the last time it failed."""
         self.counts = Counts()
+        self.times = MessageTimes()
+        """From the creation of rows to Kafka's acknowledgement, in seconds."""
         self.max_in_flight = max_in_flight
         self.leads = False
         self.leader_changes = 0

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from ..exceptions import DeliveryFailed, RecordPoisoned
 from ..message.record import Record
-from ..message.retry import RetryPolicy
+from .settings import RelaySettings
 
 
-def should_park(record: Record, error: DeliveryFailed, retry: RetryPolicy) -> bool:
+def should_park(record: Record, error: DeliveryFailed, settings: RelaySettings) -> bool:
     """Whether this failure is the one after which a record is parked."""
     return (
         isinstance(error, RecordPoisoned)
         and error.is_certain
-        and retry.is_spent(record.attempts + 1)
+        and settings.retry.is_spent(record.attempts + 1)
+        and settings.parks(record.topic)
     )

@@ -99,6 +99,8 @@ class OutboxSettings:
     POISON_POLICY: str = "block-key"
     """`block-key` keeps the order and retries; `park` moves the record to the parked
     table."""
+    TOPIC_POISON_POLICY: Mapping[str, str] = field(default_factory=dict)
+    """The same by topic, for topics that differ from POISON_POLICY."""
     PARK_AFTER: int = 3
     """Failed attempts until a poison record is parked."""
     RETRY_BACKOFF: float = 0.2
@@ -192,6 +194,10 @@ class OutboxSettings:
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+    def parks(self, topic: str) -> bool:
+        """Whether poison records of a topic go to the parked table."""
+        return self.TOPIC_POISON_POLICY.get(topic, self.POISON_POLICY) == "park"
 
     @property
     def page_bytes(self) -> int:

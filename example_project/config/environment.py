@@ -159,6 +159,13 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in _names(text)]
+    if wrong := [name for name, sign, _ in pairs if not sign]:
+        raise ValueError(f"{wrong[0]!r} is not of the form name=value")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
 _CASTS: Final[dict[str, Callable[[str], Any]]] = {
     "str": str,
     "str | None": str,
@@ -167,5 +174,6 @@ _CASTS: Final[dict[str, Callable[[str], Any]]] = {
     "float": _number,
     "bool": _switch,
     "tuple[str, ...]": _names,
+    "Mapping[str, str]": _pairs,
 }
-"""How to read a variable, by the type of its setting; mappings are not read."""
+"""How to read a variable, by the type of its setting; other mappings are not read."""

@@ -51,6 +51,10 @@ def test_metrics_and_health_are_served(
     status, text = fetch(address, "/metrics")
     assert status == 200
     assert "secret" not in text
+    count = r"^django_outbox_delivery_seconds_count (\d+)"
+    times = re.search(count, text, re.MULTILINE)
+    assert times is not None
+    assert 1 <= int(times[1]) <= 7
     for path in ("/livez", "/healthz", "/readyz"):
         assert fetch(address, path)[0] == 200, path
     assert fetch(address, "/elsewhere")[0] == 404

@@ -113,6 +113,23 @@ def test_a_parked_record_lets_its_followers_pass(
     assert sorted(n for n in sent if n not in sick) == well
 
 
+def test_a_topic_may_park_while_all_others_block(
+    harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+) -> None:
+    parking = topics.create()
+    (parked,) = table.insert(parking, "sick", partition=99)
+    (blocked,) = table.insert(topic, "sick", partition=99)
+    table.insert(parking, "sick")
+    harvesters.start(
+        OUTBOX_TOPIC_POISON_POLICY=f"{parking}=park", OUTBOX_PARK_AFTER="2"
+    )
+    eventually(lambda: table.count("attempts > 2"))
+
+    assert table.execute("SELECT id FROM {parked}") == [(parked,)]
+    assert table.execute("SELECT id FROM {outbox}") == [(blocked,)]
+    assert len(topics.read(parking)) == 1
+
+
 def test_a_partition_that_does_not_exist_blocks_its_key_until_sql_mends_it(
     harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
 ) -> None:

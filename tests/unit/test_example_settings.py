@@ -40,6 +40,7 @@ def test_variables_are_read_by_the_types_of_the_settings() -> None:
         OUTBOX_ARCHIVE="1",
         OUTBOX_LEADER_HEADER="0",
         OUTBOX_ALLOWED_TOPICS="orders, order-audit",
+        OUTBOX_TOPIC_POISON_POLICY="audit=park, orders=block-key",
     ) == {
         "LEADER_TOPIC": "leaders",
         "MAX_IN_FLIGHT": 500,
@@ -47,6 +48,7 @@ def test_variables_are_read_by_the_types_of_the_settings() -> None:
         "ARCHIVE": True,
         "LEADER_HEADER": False,
         "ALLOWED_TOPICS": ("orders", "order-audit"),
+        "TOPIC_POISON_POLICY": {"audit": "park", "orders": "block-key"},
     }
 
 

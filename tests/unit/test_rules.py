@@ -62,6 +62,8 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
         ("MAX_IN_FLIGHT", 0),
         ("DELIVERY", "exactly-twice"),
         ("POISON_POLICY", "drop"),
+        ("TOPIC_POISON_POLICY", {"orders": "drop"}),
+        ("TOPIC_POISON_POLICY", {"no topic!": "park"}),
         ("CLUSTER_ID", 1),
         ("CLUSTER_ID", -1),
         ("CLUSTERS_COUNT", 0),

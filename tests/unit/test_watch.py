@@ -53,7 +53,7 @@ class Process:
 
     def __init__(self) -> None:
         self.clock, self.table = Clock(), Table()
-        self.relays: Any = SimpleNamespace(counters=None, receiver_errors=0)
+        self.relays: Any = SimpleNamespace(counters=None, receiver_errors=0, times=None)
         self.status = ProcessStatus(ready_age=60.0, patience=10.0, clock=self.clock)
         self.status(Ready(name="a"))
         self.watch = Watch(
