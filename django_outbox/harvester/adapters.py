@@ -15,6 +15,8 @@ from typing import Protocol, TypeVar
 from ..clock import boottime
 from ..election.ports import Membership
 from ..election.solo import SoloMembership
+from ..kafka.batch_limit import BatchLimit
+from ..kafka.config import admin_config
 from ..kafka.membership import KafkaMembership
 from ..kafka.producer import KafkaProducer
 from ..kafka.transactions import KafkaTransactions
@@ -194,14 +196,20 @@ class Adapters:
             reading=make_reading,
             staging=make_staging,
             listener=make_listener,
-            producer=lambda topic: KafkaProducer(known.options, name=name).connect(
-                topic
+            producer=partial(
+                _make_producer, known, name, BatchLimit(admin_config(options))
             ),
             transactions=make_transactions,
             membership=SoloMembership if solo else make_membership,
             health=lambda: HealthReader(connect("doctor"), table=table),
             learn=known.learn,
         )
+
+
+def _make_producer(
+    known: KnownOutbox, name: str, limit: BatchLimit, topic: str
+) -> KafkaProducer:
+    return KafkaProducer(known.options, name=name, limit=limit).connect(topic)
 
 
 def _scope_of(options: OutboxSettings, cluster: int) -> Scope | None:

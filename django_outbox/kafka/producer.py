@@ -36,9 +36,16 @@ from ..message.headers import Envelope
 from ..relay.batch import Accepted, Batch, Fault
 from ..relay.ports import Outcome
 from ..settings.options import OutboxSettings
+from .batch_limit import BatchLimit
 from .client_errors import ClientErrors
 from .clients import RAISED, driver_error, make
-from .config import KafkaConfig, pipelined_config, producer_config, redacted
+from .config import (
+    KafkaConfig,
+    admin_config,
+    pipelined_config,
+    producer_config,
+    redacted,
+)
 from .delivery_reports import Reports
 from .failures import failure, never_fits
 
@@ -72,15 +79,23 @@ class KafkaProducer:
     Args:
         options: the settings of the outbox.
         name: the process, as `client.id` shows it to operators.
+        limit: what one producer learns about the size of batches, for the next one.
     """
 
-    def __init__(self, options: OutboxSettings, *, name: str = "") -> None:
+    def __init__(
+        self,
+        options: OutboxSettings,
+        *,
+        name: str = "",
+        limit: BatchLimit | None = None,
+    ) -> None:
         own = {"client.id": name} if name else {}
         common = pipelined_config if options.is_pipelined else producer_config
         self._configs: Mapping[ClientKind, KafkaConfig] = {
             "common": common(options) | own,
             "apart": producer_config(options) | own | _APART,
         }
+        self._limit = limit or BatchLimit(admin_config(options))
         self._envelope = Envelope(options)
         self._errors = _ProducerErrors(
             "producer", action="produce", config=self._configs["apart"]
@@ -106,6 +121,7 @@ class KafkaProducer:
         librdkafka asks for its producer id with the first record, and when it is not
         connected by then, half a second later.
         """
+        self._limit.look_up()
         with suppress(DeliveryFailed):
             self._client("common")
             self._count(topic)
@@ -203,7 +219,7 @@ class KafkaProducer:
             return client
         if self._errors.fault:
             raise self._errors.fault
-        config = self._configs[kind]
+        config = self._limit.applied(self._configs[kind])
         logger.debug("Producing with %s", redacted(config))
         try:
             client = make(Client, config | self._errors.callbacks)
@@ -225,10 +241,12 @@ class KafkaProducer:
             self._errors.recovered()
         if reports.places:
             self._prove(reports)
-        return reports.faults(
+        faults = reports.faults(
             batch.records,
             lambda error: self._failure(error, is_alone=batch.is_apart),
         )
+        self._limit.refused(faults)
+        return faults
 
     def _prove(self, reports: Reports) -> None:
         """Note which topics have acknowledged a record on each partition."""
@@ -248,8 +266,11 @@ class KafkaProducer:
                 )
             except KafkaException:
                 return float("inf")
-            self._partitions[topic] = len(found.topics[topic].partitions)
-        return self._partitions[topic] or float("inf")
+            if not (count := len(found.topics[topic].partitions)):
+                # It is being created.
+                return float("inf")
+            self._partitions[topic] = count
+        return self._partitions[topic]
 
     def _failure(self, error: DriverError, *, is_alone: bool) -> DeliveryFailed:
         failed = failure(error, is_alone=is_alone)

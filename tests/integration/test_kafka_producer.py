@@ -270,3 +270,18 @@ def test_of_equal_messages_those_behind_a_refusal_are_not_in_the_log(
     assert dict(message.headers() or [])["outbox-id"] == b"1"
     assert [number for number, error in reports if error is None] == [1]
     assert isinstance(dict(reports)[2], RecordPoisoned)
+
+
+def test_a_topic_that_was_missing_at_the_connection_is_proven_later(
+    bootstrap_servers: str, topics: Topics, reports: Reports
+) -> None:
+    name = f"late-{uuid4()}"
+    producer = make(bootstrap_servers, **{"allow.auto.create.topics": False})
+    producer.connect(name)
+    topics.create(name)
+
+    reports.send(producer, record(1, topic=name))
+    reports.wait(producer, 1)
+
+    assert reports == [(1, None)]
+    assert producer.proven_topics == {name}

@@ -133,3 +133,36 @@ def test_a_refusal_ends_the_producer_before_any_time_out(
     assert len(firsts(ids[b"b"])) == RECORDS + 1
     parked = postgres.execute("SELECT id, attempts FROM outbox_parked").fetchall()
     assert parked == [(refused, 1)]
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_a_topic_that_takes_small_batches_only_interrupts_the_others_once(
+    postgres: psycopg.Connection,
+    bootstrap_servers: str,
+    topics: Topics,
+    delivery: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each of its records is small enough, and a thousand of them are not."""
+    narrow = topics.create(partitions=1, config={"max.message.bytes": "20000"})
+    options = fast_options(bootstrap_servers, DELIVERY=delivery)
+    caplog.set_level("INFO", logger="django_outbox.kafka.batch_limit")
+
+    def fill() -> None:
+        postgres.execute(
+            "INSERT INTO outbox (kafka_topic, kafka_key, kafka_value)"
+            " SELECT %s, n %% 7, repeat('x', 200) FROM generate_series(1, 3000) AS n",
+            [narrow],
+        )
+
+    with Harvester(name="one", options=options, observers=[Witness()]):
+        fill()
+        eventually(lambda: waiting(postgres) == 0)
+        assert "Batches have at most 20000 bytes" in caplog.text
+        caplog.clear()
+        sent = len(topics.read(narrow))
+        fill()
+        eventually(lambda: waiting(postgres) == 0)
+
+    assert [r.getMessage() for r in caplog.records if r.levelname != "INFO"] == []
+    assert len(topics.read(narrow)) == sent + 3000, "none of them was sent again"
