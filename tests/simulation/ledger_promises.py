@@ -40,8 +40,12 @@ class LedgerPromises(Promises):
         """The last one that has opened."""
 
     def on_event(self, process: Process, event: Event) -> None:
-        if isinstance(event, LeaderAcquired | LeaderRefreshed):
+        if isinstance(event, LeaderAcquired):
             self._terms[event.leader_id] = len(self._terms)
+        elif isinstance(event, LeaderRefreshed):
+            # No successor: whoever was suspended refreshes its id before it is fenced.
+            term = self._terms[event.previous_leader_id]
+            self._terms[event.leader_id] = term
         super().on_event(process, event)
 
     def on_open(self, leader_id: str | None) -> None:
