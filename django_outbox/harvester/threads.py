@@ -142,7 +142,7 @@ class HarvesterThreads:
     @property
     def times(self) -> MessageTimes:
         """From the creation of this cluster's rows to Kafka's acknowledgement."""
-        return self._workers[0].times
+        return self._workers[0].deliveries.times
 
     @property
     def receiver_errors(self) -> int:

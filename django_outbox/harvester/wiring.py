@@ -17,6 +17,7 @@ from ..election.ports import Membership
 from ..election.settings import ElectionSettings
 from ..exceptions import DatabaseBusy, DatabaseReadOnly, DatabaseUnavailable
 from ..message.retry import RetryPolicy
+from ..observability.deliveries import Deliveries
 from ..relay.availability import Availability
 from ..relay.dispatcher import Dispatcher, Sender
 from ..relay.engine import Engine
@@ -219,6 +220,7 @@ class _Parts:
             reading=self._reading,
             settler=self.settler,
             settling=self._settling,
+            deliveries=Deliveries(is_traced=self._wiring.options.TRACING),
             name=name,
         )
 

@@ -11,14 +11,12 @@ the first worker listens for commits.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from ..clock import boottime
-from ..message.record import Record
-from ..observability.message_times import MessageTimes
+from ..observability.deliveries import Deliveries
 from ..relay.dispatcher import Dispatcher
 from ..relay.meter import Counters
 from ..relay.page_reader import PageReader
@@ -72,6 +70,7 @@ class RelayWorker:
         make_dispatcher: gets the queue between it and the other threads.
         reader: reads pages, from `reading`.
         settler: settles records, in `settling`.
+        deliveries: told what Kafka has acknowledged.
         name: distinguishes the threads of several workers.
     """
 
@@ -83,9 +82,11 @@ class RelayWorker:
         reading: Closable,
         settler: Settler,
         settling: Closable,
+        deliveries: Deliveries,
         name: str = "",
     ) -> None:
         self.name = name
+        self.deliveries = deliveries
         self._reader, self._reading = reader, reading
         self._settler, self._settling = settler, settling
         self._requests = Inbox[PageRequest]()
@@ -98,8 +99,6 @@ class RelayWorker:
         )
         """For other threads: to wake its dispatcher, and to have it drained."""
         self._dispatcher = make_dispatcher(self.queue)
-        self.times = MessageTimes()
-        """From the creation of a row to Kafka's acknowledgement, in seconds."""
 
     @property
     def counters(self) -> Counters:
@@ -165,16 +164,9 @@ class RelayWorker:
 
     def _carry_out(self, settlement: Settlement) -> None:
         if not settlement.is_rest:
-            self._note_time(settlement.acknowledged)
+            self.deliveries(settlement.acknowledged)
         attempt = Attempt(settlement)
         while (retry_at := self._settler.advance(attempt)) is not None:
             if not self._settlements.sleep_until(retry_at):
                 return
         self.queue.put_settled(attempt.settled())
-
-    def _note_time(self, records: Sequence[Record]) -> None:
-        """Note the time of one record: a settlement has those of a moment."""
-        for record in records[:1]:
-            # A record that only the ledger knows has no time, nor has an infinite one.
-            if created_at := int(record.created_at or 0):
-                self.times.add(max(0.0, time.time() - created_at / 1e6))

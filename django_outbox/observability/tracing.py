@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, Span
 
-_API: Final = "opentelemetry.trace"
+API: Final = "opentelemetry.trace"
 
-_SCOPE: Final = "django_outbox"
+SCOPE: Final = "django_outbox"
 """The name of the instrumentation in each span."""
 
 _Attributes: TypeAlias = dict[str, str | int | float | bool]
@@ -33,7 +33,7 @@ _Attributes: TypeAlias = dict[str, str | int | float | bool]
 
 def trace_headers() -> list[tuple[str, str]]:
     """Return the headers that carry the active span's context; none without a span."""
-    if (api := sys.modules.get(_API)) is None:
+    if (api := sys.modules.get(API)) is None:
         return []
     # While another thread imports it, the module may be empty.
     current_span = getattr(api, "get_current_span", None)
@@ -69,7 +69,7 @@ class ProcessSpan:
         self._span: Span | None = None
 
     def __enter__(self) -> Self:
-        if self._message is not None and _API in sys.modules:
+        if self._message is not None and API in sys.modules:
             self._block = self._start(self._message)
             self._span = self._block.__enter__()
         return self
@@ -87,7 +87,7 @@ class ProcessSpan:
     def ran(self, *, is_first: bool) -> None:
         """Note whether the handler ran, or the message was a repeat."""
         if self._span is not None and not is_first:
-            self._span.set_attribute(f"{_SCOPE}.repeat", True)  # noqa: FBT003
+            self._span.set_attribute(f"{SCOPE}.repeat", True)  # noqa: FBT003
 
     def _start(self, message: ConsumedMessage) -> AbstractContextManager[Span]:
         from opentelemetry import trace
@@ -96,7 +96,7 @@ class ProcessSpan:
         attributes = _attributes(message, self._consumer)
         if self._is_group:
             attributes["messaging.consumer.group.name"] = self._consumer
-        return trace.get_tracer(_SCOPE).start_as_current_span(
+        return trace.get_tracer(SCOPE).start_as_current_span(
             f"process {message.topic}",
             context=parent,
             kind=trace.SpanKind.CONSUMER,
@@ -133,16 +133,16 @@ def _attributes(message: ConsumedMessage, consumer: str) -> _Attributes:
         "messaging.destination.name": message.topic,
         "messaging.destination.partition.id": str(message.partition),
         "messaging.kafka.offset": message.offset,
-        f"{_SCOPE}.consumer": consumer,
+        f"{SCOPE}.consumer": consumer,
     }
     if message.message_id is not None:
         attributes["messaging.message.id"] = message.message_id
     if message.source is not None:
-        attributes[f"{_SCOPE}.source"] = message.source
+        attributes[f"{SCOPE}.source"] = message.source
     if (created_at := message.created_at) is not None:
         since = (datetime.now(UTC) - created_at).total_seconds()
-        attributes[f"{_SCOPE}.seconds_since_stash"] = since
+        attributes[f"{SCOPE}.seconds_since_stash"] = since
         if message.timestamp is not None:
             waited = (message.timestamp - created_at).total_seconds()
-            attributes[f"{_SCOPE}.seconds_in_outbox"] = waited
+            attributes[f"{SCOPE}.seconds_in_outbox"] = waited
     return attributes

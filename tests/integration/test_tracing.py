@@ -26,12 +26,16 @@ from django_outbox import (
 )
 from django_outbox.consuming.handlers import Subscription
 from django_outbox.consuming.output import Output
+from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord, StagedRecord
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.rules import MAX_HEADERS
 from django_outbox.stashing.writing import COPIED
 from tests.testapp.models import Effect
 
+from ..services import Topics
+from ..waiting import eventually
+from .harvesting import fast_options
 from .spans import Spans, allow_another_provider, context_of, header_of
 from .test_consumer_effects import effects_of
 
@@ -363,3 +367,49 @@ class TestRunconsumer:
         (made,) = off.messages(subscription, message_of(origin))
         assert len(spans.processed()) == 1
         assert "traceparent" not in dict(made.headers)
+
+
+class TestHarvester:
+    def test_a_batch_has_a_span_from_its_first_row_to_kafka(
+        self, spans: Spans, bootstrap_servers: str, topics: Topics
+    ) -> None:
+        topic = topics.create()
+        with spans.span("order") as order, transaction.atomic():
+            stash(topic, key="a", value="v")
+        with transaction.atomic():
+            stash(topic, key="b", value="v")
+        written = OutboxRecord.objects.earliest("id").create_time
+
+        harvest(fast_options(bootstrap_servers))
+
+        (batch,) = [span for span in spans.all() if span.name == f"send {topic}"]
+        assert batch.kind is SpanKind.PRODUCER
+        assert batch.parent is None
+        assert [header_of(link.context) for link in batch.links] == [header_of(order)]
+        assert dict(batch.attributes or {})["messaging.batch.message_count"] == 2
+        assert batch.start_time == pytest.approx(written.timestamp() * 1e9, abs=1e4)
+        assert batch.start_time is not None
+        assert batch.end_time is not None
+        assert batch.end_time >= batch.start_time
+
+    def test_what_was_stashed_in_no_span_has_none(
+        self, spans: Spans, bootstrap_servers: str, topics: Topics
+    ) -> None:
+        with transaction.atomic():
+            stash(topics.create(), key="a", value="v", headers={"kind": "test"})
+        harvest(fast_options(bootstrap_servers))
+        assert spans.all() == []
+
+    def test_it_can_be_switched_off(
+        self, spans: Spans, bootstrap_servers: str, topics: Topics
+    ) -> None:
+        with spans.span("order"), transaction.atomic():
+            stash(topics.create(), key="a", value="v")
+        harvest(fast_options(bootstrap_servers, TRACING=False))
+        assert [span.name for span in spans.all()] == ["order"]
+
+
+def harvest(options: OutboxSettings) -> None:
+    """Relay all that is in the table."""
+    with Harvester(name="one", options=options):
+        eventually(lambda: not OutboxRecord.objects.exists())
