@@ -12,28 +12,33 @@ no span can be active. So an application without it pays for one look-up in a di
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from ..message.incoming import ConsumedMessage
+from ..message.record import Record
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, Span
 
-API: Final = "opentelemetry.trace"
+_API: Final = "opentelemetry.trace"
 
-SCOPE: Final = "django_outbox"
+_SCOPE: Final = "django_outbox"
 """The name of the instrumentation in each span."""
+
+LINKS: Final = 64
+"""Most records of a batch to whose spans its own span is linked."""
 
 _Attributes: TypeAlias = dict[str, str | int | float | bool]
 
 
 def trace_headers() -> list[tuple[str, str]]:
     """Return the headers that carry the active span's context; none without a span."""
-    if (api := sys.modules.get(API)) is None:
+    if (api := sys.modules.get(_API)) is None:
         return []
     # While another thread imports it, the module may be empty.
     current_span = getattr(api, "get_current_span", None)
@@ -44,6 +49,49 @@ def trace_headers() -> list[tuple[str, str]]:
     carrier: dict[str, str] = {}
     propagate.inject(carrier)
     return [*carrier.items()]
+
+
+def trace_batch(records: Sequence[Record], *, begin: int, end: int) -> None:
+    """
+    Make the span of a batch, from its first row to the acknowledgement, in ns.
+
+    It is linked to the spans that stashed its records; without any there is none.
+    """
+    if _API not in sys.modules:
+        return
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+
+    traced = [record for record in records if record.header_keys][:LINKS]
+    links = [link for record in traced if (link := _stashed_in(record))]
+    if not links:
+        return
+    topics = {record.topic for record in records}
+    where = f" {records[0].topic}" if len(topics) == 1 else ""
+    span = trace.get_tracer(_SCOPE).start_span(
+        f"send{where}",
+        context=Context(),
+        kind=trace.SpanKind.PRODUCER,
+        attributes={
+            "messaging.system": "kafka",
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            "messaging.batch.message_count": len(records),
+        },
+        links=links,
+        start_time=min(begin, end),
+    )
+    span.end(end)
+
+
+def _stashed_in(record: Record) -> Link | None:
+    """Return a link to the span that stashed a record, if that is sampled."""
+    from opentelemetry import propagate, trace
+
+    pairs = zip(record.header_keys, record.header_values, strict=False)
+    carrier = {name: text for name, text in pairs if text is not None}
+    found = trace.get_current_span(propagate.extract(carrier)).get_span_context()
+    return trace.Link(found) if found.is_valid and found.trace_flags.sampled else None
 
 
 class ProcessSpan:
@@ -69,7 +117,7 @@ class ProcessSpan:
         self._span: Span | None = None
 
     def __enter__(self) -> Self:
-        if self._message is not None and API in sys.modules:
+        if self._message is not None and _API in sys.modules:
             self._block = self._start(self._message)
             self._span = self._block.__enter__()
         return self
@@ -87,7 +135,7 @@ class ProcessSpan:
     def ran(self, *, is_first: bool) -> None:
         """Note whether the handler ran, or the message was a repeat."""
         if self._span is not None and not is_first:
-            self._span.set_attribute(f"{SCOPE}.repeat", True)  # noqa: FBT003
+            self._span.set_attribute(f"{_SCOPE}.repeat", True)  # noqa: FBT003
 
     def _start(self, message: ConsumedMessage) -> AbstractContextManager[Span]:
         from opentelemetry import trace
@@ -96,7 +144,7 @@ class ProcessSpan:
         attributes = _attributes(message, self._consumer)
         if self._is_group:
             attributes["messaging.consumer.group.name"] = self._consumer
-        return trace.get_tracer(SCOPE).start_as_current_span(
+        return trace.get_tracer(_SCOPE).start_as_current_span(
             f"process {message.topic}",
             context=parent,
             kind=trace.SpanKind.CONSUMER,
@@ -133,16 +181,16 @@ def _attributes(message: ConsumedMessage, consumer: str) -> _Attributes:
         "messaging.destination.name": message.topic,
         "messaging.destination.partition.id": str(message.partition),
         "messaging.kafka.offset": message.offset,
-        f"{SCOPE}.consumer": consumer,
+        f"{_SCOPE}.consumer": consumer,
     }
     if message.message_id is not None:
         attributes["messaging.message.id"] = message.message_id
     if message.source is not None:
-        attributes[f"{SCOPE}.source"] = message.source
+        attributes[f"{_SCOPE}.source"] = message.source
     if (created_at := message.created_at) is not None:
         since = (datetime.now(UTC) - created_at).total_seconds()
-        attributes[f"{SCOPE}.seconds_since_stash"] = since
+        attributes[f"{_SCOPE}.seconds_since_stash"] = since
         if message.timestamp is not None:
             waited = (message.timestamp - created_at).total_seconds()
-            attributes[f"{SCOPE}.seconds_in_outbox"] = waited
+            attributes[f"{_SCOPE}.seconds_in_outbox"] = waited
     return attributes

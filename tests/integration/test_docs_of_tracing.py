@@ -30,7 +30,7 @@ def test_the_page_has_every_attribute_of_ours() -> None:
     source = (
         Path(__file__).parents[2] / "django_outbox/observability/tracing.py"
     ).read_text("utf-8")
-    ours = set(re.findall(r'f"\{SCOPE\}(\.\w+)"', source))
+    ours = set(re.findall(r'f"\{_SCOPE\}(\.\w+)"', source))
     assert len(ours) == 5
     shown = set(re.findall(r"`django_outbox(\.\w+)`", PAGE))
     assert shown == ours
