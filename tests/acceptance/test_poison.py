@@ -48,6 +48,14 @@ def widen(topic: str, services: Stack) -> None:
     admin.incremental_alter_configs([resource])[resource].result(timeout=10)
 
 
+def firsts(ids: list[int], harvesters: Harvesters) -> list[int]:
+    """Drop repeats, which at-least-once has when a refusal ends the producer."""
+    once = list(dict.fromkeys(ids))
+    if harvesters.environment["OUTBOX_DELIVERY"] == "exactly-once":
+        assert once == ids
+    return once
+
+
 def insert_poison(table: OutboxTable, topic: str) -> tuple[list[int], list[int]]:
     """Ids of a key with a poison record as its second, and of other keys."""
     sick = [
@@ -74,12 +82,12 @@ def test_a_blocked_key_holds_its_own_records_only_and_its_order(
     assert [row[0] for row in left] == sick[1:]
     assert [row[1] > 0 for row in left] == [True, False, False, False]
     assert left[0][2].startswith("MSG_SIZE_TOO_LARGE: ")
-    sent = [d.id for d in deliveries(topics.read(narrow))]
+    sent = firsts([d.id for d in deliveries(topics.read(narrow))], harvesters)
     assert sorted(sent) == sorted([sick[0], *well])
 
     widen(narrow, services)
     table.wait_until_empty()
-    sent = [d.id for d in deliveries(topics.read(narrow))]
+    sent = firsts([d.id for d in deliveries(topics.read(narrow))], harvesters)
     assert [id_ for id_ in sent if id_ in sick] == sick
     assert len(sent) == len(sick) + len(well)
     assert leader.all("leader_refreshed", "leader_fenced") == []
@@ -108,7 +116,7 @@ def test_a_parked_record_lets_its_followers_pass(
     assert (parked["topic"], parked["attempts"]) == (narrow, 2)
     assert parked["error"] == error
     assert error.startswith("MSG_SIZE_TOO_LARGE: ")
-    sent = [d.id for d in deliveries(topics.read(narrow))]
+    sent = firsts([d.id for d in deliveries(topics.read(narrow))], harvesters)
     assert [n for n in sent if n in sick] == [sick[0], *sick[2:]]
     assert sorted(n for n in sent if n not in sick) == well
 
@@ -123,10 +131,14 @@ def test_a_topic_may_park_while_all_others_block(
     harvesters.start(
         OUTBOX_TOPIC_POISON_POLICY=f"{parking}=park", OUTBOX_PARK_AFTER="2"
     )
-    eventually(lambda: table.count("attempts > 2"))
+    eventually(
+        lambda: (
+            table.execute("SELECT id FROM {outbox} WHERE attempts > 2") == [(blocked,)]
+            and table.count() == 1
+        )
+    )
 
     assert table.execute("SELECT id FROM {parked}") == [(parked,)]
-    assert table.execute("SELECT id FROM {outbox}") == [(blocked,)]
     assert len(topics.read(parking)) == 1
 
 

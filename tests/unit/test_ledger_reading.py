@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from django_outbox.relay.polling import SWEEP_INTERVAL
@@ -129,4 +132,48 @@ def test_close_drops_the_client(cluster: Cluster, bench: LedgerBench) -> None:
     bench.run()
 
     # The next transaction finds the client closed, and opens another.
+    assert cluster.seen == ["a"]
+
+
+# Beside a transaction.
+
+
+def asked_before_each(bench: LedgerBench) -> list[int]:
+    """Note how many requests are out whenever a transaction begins."""
+    asked: list[int] = []
+
+    def send(real: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        asked.append(len(bench.requests))
+        return real(*args, **named)
+
+    bench.intercept(send)
+    return asked
+
+
+def test_behind_a_full_page_the_next_one_is_read_meanwhile(cluster: Cluster) -> None:
+    bench = LedgerBench(cluster, blocks=True, page_rows=2)
+    bench.run()
+    bench.prove()
+    asked = asked_before_each(bench)
+    for value in "abcde":
+        cluster.insert(value)
+    bench.run()
+
+    assert asked == [1, 1, 0]
+    assert cluster.seen == list("abcde")
+
+
+def test_else_a_page_is_read_as_late_as_possible(cluster: Cluster) -> None:
+    bench = LedgerBench(cluster, blocks=True)
+    bench.run()
+    bench.prove()
+    asked = asked_before_each(bench)
+    cluster.insert("a")
+    bench.queue.read_now()
+    bench.round()
+    # It may be read again, but what was found goes first.
+    bench.queue.read_now()
+    bench.round()
+
+    assert asked == [0]
     assert cluster.seen == ["a"]
