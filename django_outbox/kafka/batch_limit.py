@@ -44,19 +44,14 @@ class BatchLimit:
         self._asked_for: set[str] = set()
         self._bytes: int | None = None
 
-    def refused(self, faults: Iterable[Fault]) -> bool:
-        """
-        Note whose batches were refused for one of their records, or for their size.
-
-        Returns whether `look_up()` may find out something new.
-        """
+    def refused(self, faults: Iterable[Fault]) -> None:
+        """Note whose batches were refused for one of their records, or their size."""
         topics = {
             fault.record.topic
             for fault in faults
             if isinstance(fault.error, RecordPoisoned) and not fault.error.is_certain
         }
         self._asked_for |= topics - self._known
-        return bool(self._asked_for)
 
     def look_up(self) -> None:
         """Read the limits of these topics, where this is allowed; once for each."""

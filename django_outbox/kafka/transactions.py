@@ -41,7 +41,6 @@ from ..relay.batch import ABANDONED, Fault
 from ..relay.ledger.ports import Ledger
 from ..settings.options import OutboxSettings
 from . import ledger_topic as ledgers
-from .batch_limit import BatchLimit
 from .client_errors import ClientErrors
 from .clients import RAISED, driver_error, drop, init_transactions, make, serve
 from .config import (
@@ -112,7 +111,6 @@ class KafkaTransactions:
             for turn in range(TURNS)
         ]
         self._admin_config = admin_config(options) | client_id
-        self._limit = BatchLimit(self._admin_config)
         self._ledger_topic = ledger_topic(options, shard, origin)
         self._may_create = options.CREATE_LEADER_TOPIC
         self._reader_config = ledger_consumer_config(options) | client_id
@@ -137,9 +135,8 @@ class KafkaTransactions:
     def open(self) -> Ledger | None:
         self.close()
         self._ensure_topic()
-        self._limit.look_up()
         for config in self._configs:
-            self._turns.append(Turn(self._connect(self._limit.applied(config))))
+            self._turns.append(Turn(self._connect(config)))
         self._destinations = Destinations(self._turns[0].client)
         # After both: a former leader can commit nothing more.
         return self._read_ledger()
@@ -194,10 +191,6 @@ class KafkaTransactions:
             self._errors.recovered()
             return None
         faults = self._faults(records)
-        if self._limit.refused(faults):
-            raise ProducerBroken(
-                "a batch was refused, perhaps for its size", code="MSG_SIZE_TOO_LARGE"
-            )
         refusal = self._ledger_report.refusal
         if not faults and refusal and refusal.code not in ABANDONED:
             raise LedgerRefused(

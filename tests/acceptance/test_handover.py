@@ -17,13 +17,15 @@ HANDOVER_NS = 2_000_000_000
 def test_a_rolling_restart_repeats_nothing(
     harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
+    # So that a burst takes longer than a shutdown.
+    harvesters.environment = {**harvesters.environment, "OUTBOX_MAX_IN_FLIGHT": "100"}
     old = harvesters.start_ready(3)
     handovers = []
     with Writers(table, topic) as writers:
         for harvester in old:
             leads = len(harvester.all("leader_acquired")) == 1
             if leads:
-                writers.burst(10_000)
+                writers.burst(40_000)
                 table.wait_until_busy()
             asked_at = harvester.terminate()
             if leads:

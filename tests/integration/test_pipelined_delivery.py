@@ -135,17 +135,15 @@ def test_a_refusal_ends_the_producer_before_any_time_out(
     assert parked == [(refused, 1)]
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
 def test_a_topic_that_takes_small_batches_only_interrupts_the_others_once(
     postgres: psycopg.Connection,
     bootstrap_servers: str,
     topics: Topics,
-    delivery: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each of its records is small enough, and a thousand of them are not."""
     narrow = topics.create(partitions=1, config={"max.message.bytes": "20000"})
-    options = fast_options(bootstrap_servers, DELIVERY=delivery)
+    options = fast_options(bootstrap_servers)
     caplog.set_level("INFO", logger="django_outbox.kafka.batch_limit")
 
     def fill() -> None:
