@@ -162,7 +162,7 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
         )
     yield from _check_replicas(settings)
     yield from _check_names(settings)
-    yield from _check_allowed_topics(settings.ALLOWED_TOPICS)
+    yield from _check_topics("ALLOWED_TOPICS", settings.ALLOWED_TOPICS)
     yield from _check_poison_policies(settings.TOPIC_POISON_POLICY)
     yield from _check_addresses(settings)
 
@@ -214,19 +214,16 @@ def _check_names(settings: OutboxSettings) -> Iterator[Problem]:
         )
 
 
-def _check_allowed_topics(topics: Iterable[Any]) -> Iterator[Problem]:
+def _check_topics(name: str, topics: Iterable[Any]) -> Iterator[Problem]:
     for topic in topics:
         if not (isinstance(topic, str) and TOPIC_NAME.match(topic)):
-            yield Problem(
-                Rule.VALUE, "ALLOWED_TOPICS", f"{topic!r} is not a valid topic name."
-            )
+            yield Problem(Rule.VALUE, name, f"{topic!r} is not a valid topic name.")
 
 
 def _check_poison_policies(policies: Mapping[Any, Any]) -> Iterator[Problem]:
     name, choices = "TOPIC_POISON_POLICY", _CHOICES["POISON_POLICY"]
+    yield from _check_topics(name, policies)
     for topic, policy in policies.items():
-        if not (isinstance(topic, str) and TOPIC_NAME.match(topic)):
-            yield Problem(Rule.VALUE, name, f"{topic!r} is not a valid topic name.")
         if policy not in choices:
             allowed = " or ".join(map(repr, choices))
             words = f"{policy!r} of topic {topic!r} must be {allowed}."

@@ -17,7 +17,7 @@ HANDOVER_NS = 2_000_000_000
 def test_a_rolling_restart_repeats_nothing(
     harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
-    # So that a burst takes longer than a shutdown.
+    # A burst has to take longer than a shutdown.
     harvesters.environment = {**harvesters.environment, "OUTBOX_MAX_IN_FLIGHT": "100"}
     old = harvesters.start_ready(3)
     handovers = []

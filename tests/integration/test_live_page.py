@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,7 +133,7 @@ def test_a_watch_answers_at_once_and_ends_when_nobody_asks(
     assert background.state() == {"leader": None, "reason": "listening"}
     eventually(lambda: background.state()["leader"] == "leader-1")
     monkeypatch.setattr(leader, "IDLE_LIMIT", 0.05)
-    eventually(lambda: watches[0].is_closed, meanwhile=lambda: time.sleep(0.01))
+    eventually(lambda: watches[0].is_closed, interval=0.01)
     monkeypatch.setattr(leader, "IDLE_LIMIT", 60.0)
     eventually(lambda: background.state()["leader"] == "leader-2")
 

@@ -43,9 +43,9 @@ class LedgerPromises(Promises):
         if isinstance(event, LeaderAcquired):
             self._terms[event.leader_id] = len(self._terms)
         elif isinstance(event, LeaderRefreshed):
-            # No successor: whoever was suspended refreshes its id before it is fenced.
-            term = self._terms[event.previous_leader_id]
-            self._terms[event.leader_id] = term
+            # A suspended leader may refresh its id before it is fenced: the term is
+            # still the old one.
+            self._terms[event.leader_id] = self._terms[event.previous_leader_id]
         super().on_event(process, event)
 
     def on_open(self, leader_id: str | None) -> None:
