@@ -2,14 +2,16 @@
 How large a batch may be, where topics take less than librdkafka would send.
 
 A broker refuses a batch that is larger than `max.message.bytes` of its topic, however
-small its records are. A topic that has refused one is looked up, and later clients send
-smaller batches. Nobody is asked before that: most topics take more than a batch has.
+small its records are. A topic that has refused one is looked up. Later clients send no
+larger batches, and a record that is too large for its topic does not enter the
+pipeline, where its refusal would end the client. No topic is looked up before that:
+most take more than a batch has.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final
 
@@ -17,6 +19,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from ..exceptions import KafkaUnavailable, RecordPoisoned
+from ..message.record import Record, size_of
 from ..relay.batch import Fault
 from .clients import make
 from .config import KafkaConfig
@@ -32,7 +35,7 @@ _DEFAULT: Final = 1_000_000
 
 class BatchLimit:
     """
-    The smallest limit of all topics that have refused a batch.
+    The limits of all topics that have refused a batch.
 
     Args:
         config: properties of an admin client.
@@ -40,51 +43,59 @@ class BatchLimit:
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
-        self._known: set[str] = set()
-        self._asked_for: set[str] = set()
-        self._bytes: int | None = None
+        self._refusing: set[str] = set()
+        self._looked_up: set[str] = set()
+        self._limits: dict[str, int] = {}
 
     def refused(self, faults: Iterable[Fault]) -> None:
         """Note whose batches were refused for one of their records, or their size."""
-        topics = {
+        self._refusing |= {
             fault.record.topic
             for fault in faults
             if isinstance(fault.error, RecordPoisoned) and not fault.error.is_certain
         }
-        self._asked_for |= topics - self._known
 
     def look_up(self) -> None:
         """Read the limits of these topics, where this is allowed; once for each."""
-        topics, self._asked_for = self._asked_for, set()
-        self._known |= topics
+        topics = self._refusing - self._looked_up
+        self._looked_up |= topics
         if not topics:
             return
         try:
-            found = self._read(topics)
+            self._limits |= self._read(topics)
         except (FutureTimeout, KafkaException, KafkaUnavailable) as error:
             logger.debug("Cannot read how large batches may be: %s", error)
             return
-        smallest = min(found)
-        if smallest < (self._bytes or _DEFAULT):
-            self._bytes = smallest
-            logger.info(
-                "Batches have at most %d bytes from now on, max.message.bytes of a"
-                " topic that has refused one",
-                smallest,
-                extra={"action": "batch_limit"},
-            )
+        logger.info(
+            "Batches have at most %d bytes from now on, max.message.bytes of a topic"
+            " that has refused one",
+            min(self._limits.values()),
+            extra={"action": "batch_limit"},
+        )
 
     def applied(self, config: KafkaConfig) -> KafkaConfig:
         """Return the properties of a client that sends no larger batches."""
-        if self._bytes is None:
-            return config
         size = int(config.get("batch.size", _DEFAULT))
-        return config | {"batch.size": min(size, self._bytes)}
+        smallest = min(self._limits.values(), default=size)
+        return config | {"batch.size": smallest} if smallest < size else config
 
-    def _read(self, topics: Iterable[str]) -> list[int]:
+    def fitting(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Return the records before the first that is too large for its topic."""
+        if not (limits := self._limits):
+            return records
+        for count, record in enumerate(records):
+            limit = limits.get(record.topic)
+            if limit is not None and size_of([record]) > limit:
+                return records[:count]
+        return records
+
+    def _read(self, topics: Iterable[str]) -> dict[str, int]:
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         # Without a name for it, the client would be gone before the answers are there.
         admin = make(AdminClient, self._config)
         asked = admin.describe_configs(resources, request_timeout=LOOK_UP_TIMEOUT)
-        answers = [future.result(LOOK_UP_TIMEOUT) for future in asked.values()]
-        return [int(answer["max.message.bytes"].value) for answer in answers]
+        answers = {r.name: f.result(LOOK_UP_TIMEOUT) for r, f in asked.items()}
+        return {
+            topic: int(answer["max.message.bytes"].value)
+            for topic, answer in answers.items()
+        }

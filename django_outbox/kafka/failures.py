@@ -71,3 +71,9 @@ def never_fits() -> RecordPoisoned:
         "The record is larger than the client's queue: queue.buffering.max.kbytes."
     )
     return RecordPoisoned(message, code="_QUEUE_FULL")
+
+
+def too_large() -> RecordPoisoned:
+    """Return the error for a record above its topic's limit; compressed, it may fit."""
+    message = "The record is larger than max.message.bytes of its topic."
+    return RecordPoisoned(message, code="MSG_SIZE_TOO_LARGE", is_certain=False)

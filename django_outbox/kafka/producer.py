@@ -47,7 +47,7 @@ from .config import (
     redacted,
 )
 from .delivery_reports import Reports
-from .failures import failure, never_fits
+from .failures import failure, never_fits, too_large
 
 logger = logging.getLogger(__name__)
 
@@ -145,9 +145,12 @@ class KafkaProducer:
         """Queue records until one is not accepted."""
         produce, make_headers = client.produce, self._envelope.headers
         report = reports.note_place if batch.proves_keys else reports.note
+        records = batch.records
+        if not batch.is_apart:
+            records = self._limit.fitting(records)
         count = 0
         try:
-            for record in batch.records:
+            for record in records:
                 headers = make_headers(record, leader_id)
                 # -1: librdkafka picks the partition by the key's hash.
                 partition = -1 if record[6] is None else record[6]
@@ -162,7 +165,7 @@ class KafkaProducer:
             return Accepted(count, self._failure(error.args[0], is_alone=True))
         except DeliveryFailed as error:
             return Accepted(count, error)
-        return Accepted(count)
+        return Accepted(count, None if count == len(batch.records) else too_large())
 
     def poll(self, timeout: float) -> Sequence[Outcome]:
         clients = list(self._clients.values())

@@ -108,11 +108,18 @@ class Pipeline:
         self._unreported += accepted.queued
         if accepted.queued == sent:
             return True
-        is_fatal = isinstance(accepted.error, ProducerBroken)
+        error = accepted.error
+        is_suspect = isinstance(error, RecordPoisoned) and not error.is_certain
+        if is_suspect and not batch.is_apart:
+            # It goes apart, where nothing else fails with it.
+            engine.waiting.suspects.add(batch.records[accepted.queued].id)
+            engine.cut(batch, Accepted(accepted.queued))
+            return True
+        is_fatal = isinstance(error, ProducerBroken)
         self._is_broken |= is_fatal
         engine.cut(batch, Accepted(accepted.queued) if is_fatal else accepted)
         # When just one was refused, others may go.
-        return accepted.error is not None
+        return error is not None
 
     def serve(self, *, is_hurried: bool) -> None:
         """Take the reports that have come; wait a moment for them unless hurried."""

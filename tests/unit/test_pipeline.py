@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from django_outbox.exceptions import DeliveryFailed, ProducerBroken
+from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.relay.dispatcher import REPORT_WAIT
 from django_outbox.relay.pipeline import REBUILD_PAUSE, SLICE
 
@@ -120,6 +120,19 @@ def test_a_record_that_is_not_queued_blocks_its_key_and_the_others_go() -> None:
     line.round()
     assert not line.producer.is_closed
     assert acknowledged(line) == [1, 3]
+
+
+def test_a_record_that_may_be_too_large_goes_apart_at_once() -> None:
+    line = Line(*(record(n, f"key-{n}") for n in (1, 2, 3)))
+    line.pipeline.send("id-0", line.now)
+    line.producer.refused[2] = RecordPoisoned("large", code="SIZE", is_certain=False)
+    assert line.pipeline.send("id-1", line.now)
+    line.producer.refused.clear()
+    line.round()
+
+    assert sorted(line.producer.sent) == [1, 2, 3]
+    assert line.producer.apart == [2]
+    assert line.engine.failed == 0
 
 
 # One record of a key.
