@@ -60,8 +60,7 @@ class Terminal:
             stdout=slave,
             stderr=slave if stderr is None else stderr,
             start_new_session=True,
-            # Its controlling terminal, which turns a typed Ctrl-C into a signal.
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+            preexec_fn=_take_terminal,  # noqa: PLW1509
         )
         os.close(slave)
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -144,3 +143,10 @@ def _without_terminal(environment: Mapping[str, str]) -> dict[str, str]:
     """Drop the variables that describe the terminal of the test run."""
     described = ("COLUMNS", "LINES", "TERM")
     return {name: v for name, v in environment.items() if name not in described}
+
+
+def _take_terminal() -> None:
+    """Have a typed Ctrl-C become a signal, as in a shell."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # Background jobs of a shell ignore it, and so would all that they start.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
