@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from types import TracebackType
@@ -186,7 +187,8 @@ class Writers:
         kept: list[Promise] = []
         dropped: list[Promise] = []
         try:
-            with connection.transaction():
+            # A rollback that the server no longer answers is passed on.
+            with suppress(psycopg.Rollback), connection.transaction():
                 connection.execute(_LOCK, [keys])
                 for _ in range(chance.randint(1, 6)):
                     kept.append(self._insert(connection, chance.choice(keys)))
