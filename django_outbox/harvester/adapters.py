@@ -21,6 +21,7 @@ from ..kafka.membership import KafkaMembership
 from ..kafka.producer import KafkaProducer
 from ..kafka.transactions import KafkaTransactions
 from ..kafka.validation import check_properties
+from ..message.pauses import Pauses
 from ..message.record import Identity, TopicCounts
 from ..postgres.connection import Database, Limits, Params
 from ..postgres.health_reader import HealthReader
@@ -64,6 +65,9 @@ class Statistics(Protocol):
 
     def dead_tuples(self) -> int:
         """Estimate how many deleted or replaced rows wait for a vacuum."""
+
+    def pauses(self) -> Pauses:
+        """Return what an operator has paused."""
 
 
 class HarvestedTable(SettledTable, Table, Statistics, Protocol):

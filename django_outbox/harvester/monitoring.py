@@ -184,6 +184,7 @@ class Watch:
                 topics=self._table.topics(limit=SHOWN_TOPICS),
                 oldest_writer_age=self._writers.oldest(self._table.writer_ages()),
                 dead_tuples=self._table.dead_tuples(),
+                pauses=len(self._table.pauses()),
             )
         except DatabaseError as error:
             # Whether the database is away, the backlog says.

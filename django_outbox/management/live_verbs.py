@@ -136,7 +136,13 @@ def line_of(reading: dict[str, Any]) -> str:
     return (
         f"leader {leader_of(reading)}   sent {speed}   waiting {records}, "
         f"oldest {duration(backlog['oldest_age'])}   blocked {stuck}"
+        f"{'   paused ' if reading['paused'] else ''}{paused_of(reading)}"
     )
+
+
+def paused_of(reading: dict[str, Any]) -> str:
+    """Name what is paused."""
+    return ", ".join(row["what"] for row in reading["paused"])
 
 
 def leader_of(reading: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The report of `manage.py outbox status`: backlog, staged, parked, blocked."""
+"""The report of `manage.py outbox status`: backlog, paused, parked, blocked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from django.db.models.functions import Now
 from ..clusters import cluster_status
 from ..conf import settings
 from ..models import OutboxRecord, ParkedRecord, Series, StagedRecord
+from ..operations import pausing
 from ..wording import count, duration
-from . import identity
+from . import identity, pause_verbs
 
 MAX_LISTED: Final = 20
 """Rows of a kind that are listed, the oldest first."""
@@ -30,6 +31,7 @@ def report(alias: str) -> dict[str, Any]:
             "in_series": staged.in_series().count(),
             "delayed": staged.delayed().count(),
         },
+        "paused": pausing.pauses(alias),
         "parked": _parked(alias),
         "blocked": _blocked(alias),
     }
@@ -44,6 +46,7 @@ def describe(found: dict[str, Any]) -> Iterator[str]:
     backlog, staged = found["backlog"], found["staged"]
     waiting = count(backlog["records"], "record", is_capped=backlog["is_capped"])
     yield f"waiting  {waiting}, oldest {duration(backlog['oldest_age'])}"
+    yield from pause_verbs.describe(found["paused"])
     if "clusters" in found:
         yield from cluster_status.describe(found["clusters"])
     yield (

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..wording import count, duration, local_time, printable
-from .live_verbs import leader_of
+from .live_verbs import leader_of, paused_of
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 WIDE: Final = 70
@@ -86,6 +86,8 @@ class Screen:
                 Text(f"p50 {p50 * 1000:,.0f} ms, p99 {p99 * 1000:,.0f} ms"),
                 self._curve("latency", p99),
             )
+        if reading["paused"]:
+            table.add_row("paused", Text(printable(paused_of(reading)), "bold red"))
         parked, blocked = reading["parked"], reading["blocked"]
         table.add_row("parked", _number(parked["records"], parked["is_capped"]))
         table.add_row("blocked", _number(len(blocked["rows"]), blocked["is_capped"]))

@@ -124,7 +124,9 @@ class Sweep(NamedTuple):
     known: Collection[int]
     """Ids that were read and are not settled."""
     passed: Collection[OrderingKey]
-    """Keys that wait for a retry."""
+    """Keys that wait for a retry, or are paused."""
+    passed_topics: Collection[str] = frozenset()
+    """Topics that are paused."""
 
 
 class Backlog(NamedTuple):

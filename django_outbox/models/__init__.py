@@ -2,9 +2,10 @@
 The tables of the outbox.
 
 `outbox_record.py`: messages that wait, were parked, or were sent. `staged_record.py`:
-series and delayed messages. `columns.py`: the columns and constraints of messages.
-`processed_message.py`: processed keys and offsets of consumers. `aging.py`: pruning of
-old rows. `missing_tables.py`: the error for tables that `migrate` has not created.
+series and delayed messages. `pause.py`: what is not sent for now. `columns.py`: the
+columns and constraints of messages. `processed_message.py`: processed keys and offsets
+of consumers. `aging.py`: pruning of old rows. `missing_tables.py`: the error for tables
+that `migrate` has not created.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .outbox_record import (
     ParkedQuerySet,
     ParkedRecord,
 )
+from .pause import Pause
 from .processed_message import (
     ConsumerOffset,
     OffsetQuerySet,
@@ -40,6 +42,7 @@ __all__ = [
     "OutboxRecord",
     "ParkedQuerySet",
     "ParkedRecord",
+    "Pause",
     "ProcessedMessage",
     "ProcessedQuerySet",
     "Series",

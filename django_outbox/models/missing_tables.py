@@ -77,7 +77,8 @@ def _is_of_ours(error: ProgrammingError) -> bool:
     if getattr(error.__cause__, "sqlstate", None) not in _MISSING:
         return False
     table = re.escape(settings.TABLE)
-    ours = rf"(?<!\w){table}(_(staged|series|parked|archive|processed|offsets))?(?!\w)"
+    others = "staged|series|pauses|parked|archive|processed|offsets"
+    ours = rf"(?<!\w){table}(_({others}))?(?!\w)"
     return re.search(ours, _first_line(error)) is not None
 
 

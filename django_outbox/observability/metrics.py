@@ -95,6 +95,12 @@ HARVESTER_FIGURES: Final[tuple[Figure[ProcessStatus], ...]] = (
         _statistic(lambda statistics: statistics.dead_tuples),
     ),
     Figure(
+        "pauses",
+        "gauge",
+        "Topics and keys that are paused by hand; 1 for the whole outbox",
+        _statistic(lambda statistics: statistics.pauses),
+    ),
+    Figure(
         "table_reading_age_seconds",
         "gauge",
         "Time since the table last answered this process",

@@ -43,6 +43,8 @@ class TableStatistics(NamedTuple):
     is none."""
     dead_tuples: int
     """Rows that wait for a vacuum."""
+    pauses: int = 0
+    """Topics and keys that an operator has paused; one for the whole outbox."""
 
 
 class OpenWriters:

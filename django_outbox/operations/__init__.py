@@ -5,6 +5,7 @@ Care for the outbox: what operators see and do, and what the leader does itself.
 
 ======================  =====================================================
 by_hand.py              park, skip and release single records
+pausing.py              pause and resume topics, keys, or everything
 replaying.py            send archived records again
 live_reading.py         one reading for `outbox top` and for the live page
 leader.py               which process leads now

@@ -23,6 +23,9 @@ _MOVED: Final = f"id, {_WRITTEN}, attempts, last_error"
 _PRUNED: Final = "consumer, key, processed_at"
 """The columns by which the harvester finds old keys."""
 
+_PAUSED: Final = "kafka_topic, kafka_key, paused_at, reason"
+"""The columns of a pause, but for its id."""
+
 _JOINED: Final = "name, expected, staged, expires_at, on_timeout"
 """The columns that a writer may set of a series that it opens."""
 
@@ -53,8 +56,9 @@ def grants(
             *("", "_parked", "_archive", "_staged", "_series", "_identity", "_id_seq"),
         )
     )
-    processed, offsets, tend = (
-        quoted(table + suffix) for suffix in ("_processed", "_offsets", "_archive_tend")
+    processed, offsets, pauses, tend = (
+        quoted(table + suffix)
+        for suffix in ("_processed", "_offsets", "_pauses", "_archive_tend")
     )
     if app:
         role = quoted(app)
@@ -83,7 +87,7 @@ def grants(
         yield f"GRANT UPDATE (not_before) ON {staged} TO {role};"
         # Not the column `response`, which only consumers need.
         yield f"GRANT SELECT ({_PRUNED}), DELETE ON {processed} TO {role};"
-        yield f"GRANT SELECT ON {identity} TO {role};"
+        yield f"GRANT SELECT ON {identity}, {pauses} TO {role};"
     if consumer:
         role = quoted(consumer)
         # A handler may read which outbox a message is from.
@@ -97,6 +101,7 @@ def grants(
         yield f"GRANT SELECT, DELETE ON {parked}, {archive}, {staged} TO {role};"
         yield f"GRANT SELECT, UPDATE (state, closed_at) ON {series} TO {role};"
         yield f"GRANT SELECT, DELETE ON {processed} TO {role};"
+        yield f"GRANT SELECT, DELETE, INSERT ({_PAUSED}) ON {pauses} TO {role};"
         rewound = "next_offset, topic_id, updated_at"
         yield f"GRANT SELECT, UPDATE ({rewound}) ON {offsets} TO {role};"
         yield f"GRANT SELECT, INSERT (is_only) ON {identity} TO {role};"

@@ -23,6 +23,7 @@ from ..models import (
     SeriesState,
     StagedRecord,
 )
+from . import pausing
 
 MAX_COUNTED: Final = 10_000
 """Most rows of a table that a reading counts, but for the backlog."""
@@ -69,6 +70,7 @@ def read(alias: str, *, with_keys: bool = False) -> dict[str, Any]:
         "staged": _bounded(staged.all()),
         "parked": _bounded(ParkedRecord.objects.using(alias).all()),
         "blocked": _blocked(alias),
+        "paused": _paused(alias, with_keys=with_keys),
         "sample": SAMPLE,
         "topics": OutboxRecord.objects.using(alias).shares("kafka_topic", cap=SAMPLE),
         "events": _events(alias),
@@ -157,6 +159,21 @@ def _blocked(alias: str) -> dict[str, Any]:
     columns = ("id", "kafka_topic", "attempts", "last_error")
     found = list(blocked.values(*columns)[: MAX_LISTED + 1])
     return {"is_capped": len(found) > MAX_LISTED, "rows": found[:MAX_LISTED]}
+
+
+def _paused(alias: str, *, with_keys: bool) -> list[dict[str, Any]]:
+    """Return what an operator has paused; of a key only its topic, without keys."""
+    found = pausing.pauses(alias)[:MAX_LISTED]
+    return [
+        {
+            "what": pausing.name_of(row["kafka_topic"], row["kafka_key"])
+            if with_keys or row["kafka_key"] is None
+            else f"one key of {row['kafka_topic']}",
+            "paused_at": row["paused_at"].isoformat(),
+            "reason": row["reason"],
+        }
+        for row in found
+    ]
 
 
 def _events(alias: str) -> list[dict[str, Any]]:

@@ -43,6 +43,7 @@ def _needed(options: OutboxSettings) -> Iterator[Privilege]:
     for column in ("state", "closed_at"):
         yield Privilege("_series", "UPDATE", column)
     yield Privilege("_identity", "SELECT")
+    yield Privilege("_pauses", "SELECT")
     if options.PROCESSED_RETENTION:
         for column in ("consumer", "key", "processed_at"):
             yield Privilege("_processed", "SELECT", column)

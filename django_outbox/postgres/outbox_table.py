@@ -6,12 +6,14 @@ Each method is one statement and one round trip, and atomic.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final, LiteralString
 from uuid import UUID
 
 from ..exceptions import DatabaseBusy, DatabaseError, DatabaseReadOnly, RowInvalid
+from ..message.pauses import NOTHING_PAUSED, Pauses
 from ..message.record import (
     Backlog,
     Failure,
@@ -24,6 +26,8 @@ from ..settings.options import OutboxSettings
 from .connection import Connection, Database
 from .statements import MARKED, compose, identifier, queries
 from .takeover_sql import Scope
+
+logger = logging.getLogger(__name__)
 
 BACKLOG_CAP: Final = 100_000
 """Rows after which `backlog()` stops counting: about ten milliseconds."""
@@ -102,6 +106,7 @@ class Table:
             **(scope.parameters if scope else {}),
         }
         self._known: tuple[Connection, Mapping[str, bytes]] | None = None
+        self._has_warned = False
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         ids = array_of([str(record.id) for record in records])
@@ -133,6 +138,29 @@ class Table:
             raise DatabaseReadOnly(
                 "transactions are read-only in this database, or for this role "
                 "(default_transaction_read_only)"
+            )
+
+    def pauses(self) -> Pauses:
+        name = identifier(self._table, suffix="_pauses").as_string(None)
+        with self._session("pauses") as connection:
+            # Not only once: the migration comes, and goes, while harvesters run.
+            row = connection.execute(queries()["has_pauses"], {"pauses": name})
+            exists, is_readable = row.fetchone() or (False, False)
+            if exists and not is_readable:
+                self._warn_of_pauses(name)
+            if not is_readable:
+                return NOTHING_PAUSED
+            statement = self._statements(connection)["pauses"]
+            return Pauses.of(connection.execute(statement).fetchall())
+
+    def _warn_of_pauses(self, name: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "The role of this process may not read %s, so that nothing can be "
+                "paused: run what manage.py outbox grants prints",
+                name,
+                extra={"action": "pauses"},
             )
 
     def backlog(self) -> Backlog:

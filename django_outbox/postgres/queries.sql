@@ -279,6 +279,7 @@ FROM (
                 SELECT given.topic, given.key
                 FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS given (topic, key)
             )
+            AND o.kafka_topic <> ALL(%(passed_topics)s::text[])
         ORDER BY o.id
         LIMIT %(limit)s
     ) AS o
@@ -430,6 +431,16 @@ WHERE
 -- name: dead_tuples
 -- Rows that are deleted or replaced, and wait for a vacuum: an estimate.
 SELECT pg_stat_get_dead_tuples(%(table)s::regclass)
+
+-- name: has_pauses
+-- Whether there is a table of pauses, and whether this role may read it: goharvest's
+-- outbox has none, and neither has one before `migrate`.
+SELECT relation IS NOT NULL, coalesce(has_table_privilege(relation, 'SELECT'), false)
+FROM (SELECT to_regclass(%(pauses)s)::oid AS relation) AS found
+
+-- name: pauses
+-- What is not sent for now: topic and key, empty and null for all.
+SELECT kafka_topic, kafka_key FROM {pauses}
 
 -- name: has_staging
 -- Whether this outbox has tables of staged messages.

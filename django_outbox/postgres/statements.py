@@ -165,6 +165,7 @@ def compose(
         "staged": _escaped(table, suffix="_staged"),
         "series": _escaped(table, suffix="_series"),
         "identity": _escaped(table, suffix="_identity"),
+        "pauses": _escaped(table, suffix="_pauses"),
         "channel": _escaped(channel_of(table)),
         "created_at": sql.SQL(_CREATED_AT),
     }

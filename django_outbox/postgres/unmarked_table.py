@@ -75,6 +75,7 @@ class UnmarkedOutbox(Table):
             known=array_of(map(str, sweep.known)),
             topics=[topic for topic, _ in sweep.passed],
             keys=[key for _, key in sweep.passed],
+            passed_topics=list(sweep.passed_topics),
             limit=limit,
         )
 

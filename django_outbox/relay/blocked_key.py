@@ -1,4 +1,4 @@
-"""Keys whose records wait in the table, because one of them cannot be sent."""
+"""Keys whose records wait in the table: one of them cannot be sent, or is paused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from ..message.record import KeyToRead, OrderingKey, Record
+from ..message.pauses import NOTHING_PAUSED, Pauses
+from ..message.record import KeyToRead, OrderingKey, Record, Sweep
 
 NEVER: Final = inf
 
@@ -32,9 +33,13 @@ class BlockedKeys(dict[OrderingKey, BlockedKey]):
 
     retry_at: float = NEVER
     """Monotonic seconds."""
+    pauses: Pauses = NOTHING_PAUSED
+    """What an operator has paused beside them; the first page of a run tells."""
 
     def keeps(self, record: Record) -> bool:
         """Whether a row stays in the table; then it has to be read again."""
+        if self.pauses.holds(record):
+            return True
         blocked = self.get(record.ordering_key)
         if blocked is None:
             return False
@@ -67,9 +72,15 @@ class BlockedKeys(dict[OrderingKey, BlockedKey]):
             self.pop(key, None)
         self._plan()
 
+    def sweep(self, known: Collection[int]) -> Sweep:
+        """Tell what a repair scan passes over, beside what is known."""
+        passed = (*self, *self.pauses.keys)
+        return Sweep(frozenset(known), passed, self.pauses.topics)
+
     def clear(self) -> None:
         """Let all keys go on."""
         super().clear()
+        self.pauses = NOTHING_PAUSED
         self.retry_at = NEVER
 
     def _plan(self) -> None:

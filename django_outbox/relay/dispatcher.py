@@ -23,6 +23,9 @@ from .work_queue import WorkQueue
 REPORT_WAIT: Final = 0.001
 """Seconds to wait for reports while something is under way; the client's least."""
 
+LOOK_INTERVAL: Final = 1.0
+"""Seconds between two looks for what an operator has paused."""
+
 
 class KafkaClient(Protocol):
     """A sender's way to Kafka."""
@@ -84,6 +87,8 @@ class Dispatcher:
         self._schedule = schedule
         self._clock = clock
         self._is_ready = False
+        self._look_at = 0.0
+        """When to look again for what is paused, in monotonic seconds."""
 
     def step(self) -> float:
         """Do one round; return for how many seconds there is nothing to do."""
@@ -152,7 +157,7 @@ class Dispatcher:
         if not self._is_ready:
             return False
         is_late = self._settings.blocks and not self._schedule.is_behind
-        if not (is_late and self.engine.waiting):
+        if not (is_late and self.engine.waiting) or now >= self._look_at:
             self._read(term.leader_id, now)
         return self._sender.send(term.leader_id, now)
 
@@ -179,8 +184,11 @@ class Dispatcher:
         keys = engine.due(now)
         is_due = keys or now >= self._read_at
         limit = self._settings.page_rows if is_due and engine.has_room else 0
-        if not keys and not limit:
+        looks = now >= self._look_at
+        if not (keys or limit or looks):
             return
+        if looks:
+            self._look_at = now + LOOK_INTERVAL
         sweep = None
         if schedule.begins(now) and limit and not self._settings.marks_in_table:
             # Half of what may be in flight is for this cluster's own records.
@@ -189,7 +197,12 @@ class Dispatcher:
                 limit, sweep = int(min(limit, room)), engine.sweep()
         self._request(
             PageRequest(
-                run=engine.run, leader_id=leader_id, keys=keys, limit=limit, sweep=sweep
+                run=engine.run,
+                leader_id=leader_id,
+                keys=keys,
+                limit=limit,
+                looks_for_pauses=looks,
+                sweep=sweep,
             )
         )
 
@@ -207,6 +220,8 @@ class Dispatcher:
         engine, request, schedule = self.engine, page.request, self._schedule
         if page.retry_at is not None:
             schedule.lost_until = page.retry_at
+        if page.pauses is not None:
+            engine.pause(page.pauses)
         records = self._sender.admit(page, now)
         if records is None:
             return

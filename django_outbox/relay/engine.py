@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..exceptions import RecordPoisoned
+from ..message.pauses import Pauses
 from ..message.record import Failure, KeyToRead, OrderingKey, Record, Sweep
 from .batch import Accepted, Batch, Fault
 from .blocked_key import BlockedKey, BlockedKeys
@@ -99,6 +100,8 @@ class Engine:
     def has_room(self) -> bool:
         """Whether a page should be read."""
         waiting, settings = self.waiting, self._settings
+        if self.blocked.pauses.is_all:
+            return False
         pages = READ_AHEAD if waiting.is_limited else 1 + settings.blocks
         is_small = waiting.bytes <= settings.page_bytes
         waits = len(waiting) + len(self._stuck)
@@ -157,13 +160,22 @@ class Engine:
             return
         if known:
             records = [record for record in records if record.id not in known]
-        if self.blocked:
+        if self.blocked or self.blocked.pauses:
             records = [record for record in records if not self.blocked.keeps(record)]
         self.waiting.add(records)
 
+    def pause(self, pauses: Pauses) -> None:
+        """Take what an operator has paused, as a page has it."""
+        former, self.blocked.pauses = self.blocked.pauses, pauses
+        if pauses != former:
+            self._drop_blocked()
+        if not pauses.includes(former):
+            # Their records were passed over: begin at the head of the table.
+            self.refresh("records that were paused may go on")
+
     def sweep(self) -> Sweep:
         """Tell what a repair scan passes over."""
-        return Sweep(frozenset(self.waiting.known), tuple(self.blocked))
+        return self.blocked.sweep(self.waiting.known)
 
     # What is sent.
 

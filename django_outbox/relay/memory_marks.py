@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 from ..exceptions import DatabaseUnavailable
+from ..message.pauses import Pauses
 from ..message.record import KeyToRead, OrderingKey, Record, Sweep
 from .gaps import Gaps
 from .ports import UnmarkedTable
@@ -92,6 +93,9 @@ class Cursor:
 class Connected(UnmarkedTable, Protocol):
     """A table behind a connection of its own."""
 
+    def pauses(self) -> Pauses:
+        """Return what is not to be sent for now."""
+
     def ping(self) -> None:
         """Ask the table for nothing, to learn whether it can be reached."""
 
@@ -162,6 +166,10 @@ class MemoryMarks:
         """Show what lies of these keys up to the position again; see the port."""
         for ordering_key, low in keys:
             self._again[ordering_key] = min(low, self._again.get(ordering_key, low))
+
+    def pauses(self) -> Pauses:
+        """Return what is not to be sent for now; see the port."""
+        return self._table.pauses()
 
     def ping(self) -> None:
         """Ask the table for nothing; see the port."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..message.pauses import Pauses
 from ..message.record import KeyToRead, Record, Sweep
 
 
@@ -13,7 +14,7 @@ class PageRequest:
     """
     Asks for a page of the table.
 
-    Without keys and limit it only checks whether the table can be reached.
+    With nothing to read it only checks whether the table can be reached.
     """
 
     run: int
@@ -24,6 +25,8 @@ class PageRequest:
     """Blocked keys whose rows this page and the next ones show again."""
     limit: int = 0
     """Most rows to read; 0 reads none."""
+    looks_for_pauses: bool = False
+    """Read what is paused, too; in a new run that is always read."""
     sweep: Sweep | None = None
     """Read the rows that a repair scan finds, instead of the next ones."""
 
@@ -35,9 +38,10 @@ class Page:
     request: PageRequest
     records: Sequence[Record] = ()
     """The rows, in the order of their ids."""
+    pauses: Pauses | None = None
+    """What was paused before the rows were read; None: that was not looked for."""
     timeline: str = ""
-    """Names the timeline of the database, where the request has neither keys nor
-    limit."""
+    """Names the timeline of the database, where there was nothing to read."""
     retry_at: float | None = None
     """Monotonic seconds of the next attempt, if this one failed."""
     is_uncertain: bool = False

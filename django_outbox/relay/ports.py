@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
+from ..message.pauses import Pauses
 from ..message.record import (
     Backlog,
     ExpiredSeries,
@@ -88,6 +89,9 @@ class ReadTable(Protocol):
         And the rows that they are held from, even if their topic or key was
         corrected.
         """
+
+    def pauses(self) -> Pauses:
+        """Return what is not to be sent for now."""
 
     def ping(self) -> None:
         """Ask the table for nothing, to learn whether it can be reached."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from ..exceptions import DatabaseUnavailable, DeliveryFailed
+from ..message.pauses import Pauses
 from ..message.record import Failure, KeyToRead, Record, Sweep
 from ..relay.batch import Accepted, Batch, Fault
 from ..relay.ports import Outbox, Outcome, Producer
@@ -148,6 +149,9 @@ class FaultyOutbox:
 
     def ping(self) -> None:
         self._call(self._real.ping)
+
+    def pauses(self) -> Pauses:
+        return self._call(self._real.pauses)
 
     def timeline(self) -> str:
         return self._call(self._real.timeline)

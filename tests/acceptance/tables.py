@@ -172,6 +172,10 @@ class OutboxTable:
         )
         return [row[0] for row in rows]
 
+    def ids(self) -> list[int]:
+        """Ids of the rows, in order."""
+        return [row[0] for row in self.execute("SELECT id FROM {outbox} ORDER BY id")]
+
     def count(self, condition: str = "true") -> int:
         rows = self.execute(f"SELECT count(*) FROM {{outbox}} WHERE {condition}")
         return int(rows[0][0])

@@ -77,6 +77,9 @@ class MemoryRows(Generic[FakeT]):
         row = self._table._rows[number]
         row.record = row.record._replace(topic=topic, key=key)
 
+    def pause(self, topic: str, key: str | None = None) -> None:
+        self._table.paused.append((topic, key))
+
     def marks(self) -> dict[int, str | None]:
         return dict(self._table.marks())
 
@@ -171,6 +174,12 @@ class PostgresTable:
         self._connection.execute(
             "UPDATE outbox SET kafka_topic = %s, kafka_key = %s WHERE id = %s",
             [topic, key, number],
+        )
+
+    def pause(self, topic: str, key: str | None = None) -> None:
+        self._connection.execute(
+            "INSERT INTO outbox_pauses (kafka_topic, kafka_key) VALUES (%s, %s)",
+            [topic, key],
         )
 
     def marks(self) -> dict[int, str | None]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable
+from django_outbox.message.pauses import NOTHING_PAUSED, Pauses
 from django_outbox.message.record import Failure, KeyToRead
 
 from .tables import PAGE_BYTES, MemoryTable, PostgresTable, Table
@@ -37,6 +38,22 @@ def test_mark_claims_from_the_head_in_id_order(table: Table) -> None:
 
     assert [record.id for record in outbox.mark(ME, limit=2)] == [a, b]
     assert table.marks() == {a: ME, b: ME, c: None}
+
+
+def test_what_is_paused_is_known_at_once_and_says_nothing_of_rows(table: Table) -> None:
+    outbox = table.open()
+    assert outbox.pauses() == NOTHING_PAUSED
+    number = table.insert("a", topic="orders")
+    table.pause("orders")
+    table.pause("t", "")
+    table.pause("t", "k")
+
+    assert outbox.pauses() == Pauses(
+        topics=frozenset({"orders"}), keys=frozenset({("t", ""), ("t", "k")})
+    )
+    table.pause("")
+    assert outbox.pauses().is_all
+    assert [record.id for record in outbox.mark(ME, limit=2)] == [number]
 
 
 def test_a_mark_ends_where_its_values_fill_it(table: Table) -> None:

@@ -192,6 +192,15 @@ def test_a_prepared_writer_is_told_from_the_others(table: Unmarked) -> None:
     assert paged(outbox) == [number]
 
 
+def test_a_sweep_passes_over_topics_as_a_whole(table: Unmarked) -> None:
+    table.insert("a", topic="paused")
+    b, c = table.insert("a", topic="t"), table.insert("b", topic="t")
+    outbox = table.open()
+
+    sweep = Sweep((), [("t", "b")], passed_topics={"paused", "other"})
+    assert ids(outbox.sweep(c, sweep, limit=10)) == [b]
+
+
 def test_a_sweep_finds_what_is_left_up_to_the_position(table: Unmarked) -> None:
     a, b, c, d = (table.insert(key) for key in "wxyz")
     outbox = table.open()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import psycopg
 
+from django_outbox.message.pauses import Pauses
 from django_outbox.message.record import Backlog
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
@@ -26,6 +27,8 @@ class Adapter(UnmarkedTable, SettledTable, Protocol):
     def backlog(self) -> Backlog: ...
 
     def history(self) -> str: ...
+
+    def pauses(self) -> Pauses: ...
 
     def ping(self) -> None: ...
 

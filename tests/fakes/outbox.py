@@ -17,6 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 from django_outbox.exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
+from django_outbox.message.pauses import Pauses
 from django_outbox.message.record import (
     Backlog,
     Failure,
@@ -72,6 +73,8 @@ class InMemoryTable:
         """Parked records with their errors; attempts are counted."""
         self.archived: list[Record] = []
         """Purged records, if the table has an archive."""
+        self.paused: list[tuple[str, str | None]] = []
+        """Topics and keys that an operator has paused."""
         self._identity = Identity(str(uuid4()), "0/0")
         self._has_archive = has_archive
         self._page_bytes = page_bytes
@@ -196,6 +199,10 @@ class InMemoryTable:
     def ping(self) -> None:
         with self._reached():
             pass
+
+    def pauses(self) -> Pauses:
+        with self._reached():
+            return Pauses.of(self.paused)
 
     def backlog(self) -> Backlog:
         with self._reached():

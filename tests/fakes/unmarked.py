@@ -113,6 +113,7 @@ class InMemoryUnmarked(InMemoryTable):
                 record.id <= position
                 and record.id not in sweep.known
                 and record.ordering_key not in sweep.passed
+                and record.topic not in sweep.passed_topics
             )
 
         return self._read(is_left, limit)

@@ -16,6 +16,7 @@ from django_outbox.exceptions import (
     DatabaseReadOnly,
     DatabaseUnavailable,
 )
+from django_outbox.message.pauses import Pauses
 from django_outbox.message.record import Failure, KeyToRead, Record, Sweep
 
 from .timing import LOCK_TIMEOUT, STATEMENT_TIMEOUT
@@ -41,6 +42,9 @@ class Connection:
 
     def timeline(self) -> str:
         return ""
+
+    def pauses(self) -> Pauses:
+        return Pauses.of(self._world.paused)
 
     def mark(
         self, leader_id: str, *, limit: int, sweep: Sweep | None = None

@@ -83,6 +83,24 @@ def _restart_all(world: World, node: Node, seconds: float) -> None:
         world.time.after(turn * seconds, partial(each.stop, seconds / 2))
 
 
+def _pause(world: World, node: Node, seconds: float) -> None:
+    """Pause everything, a topic or a key; resume it later."""
+    topic, key = world.dice.choice(world.writers.ordering_keys)
+    kinds: tuple[tuple[str, str | None], ...] = (
+        *(("", None), (topic, None), (topic, None)),
+        *((topic, key), (topic, key)),
+    )
+    pause = world.dice.choice(kinds)
+    world.trace("FAULT", f"paused: {pause}")
+    world.paused.append(pause)
+
+    def resume() -> None:
+        if pause in world.paused:
+            world.paused.remove(pause)
+
+    world.time.after(seconds, resume)
+
+
 def _take_away(way: str) -> Doing:
     """Make an outage for everybody."""
 
@@ -121,13 +139,20 @@ LEDGER_FAULTS: Final[dict[str, Doing]] = {
 """And what only the relay that keeps a ledger has an answer to."""
 
 
+PAUSES_FAULTS: Final[dict[str, Doing]] = {
+    **LEDGER_FAULTS,
+    "operator_pause": _pause,
+}
+"""And what an operator does."""
+
+
 def inject(world: World, fault: Fault) -> None:
     """Do one fault of the plan."""
     world.trace("FAULT", str(fault)[7:])
     world.count(fault.kind)
     node = world.leader if fault.node == LEADER else world.nodes[fault.node]
     world.promises.on_fault(fault, node)
-    LEDGER_FAULTS[fault.kind](world, node, fault.duration)
+    PAUSES_FAULTS[fault.kind](world, node, fault.duration)
 
 
 def mend(world: World) -> None:
@@ -136,6 +161,7 @@ def mend(world: World) -> None:
     world.weather = Weather()
     world.row_trouble.end(but=1)
     world.away_until = dict.fromkeys(world.away_until, 0.0)
+    world.paused.clear()
     for node in world.nodes:
         node.mend()
     # Somebody raises the limit and makes the topic, unless poison is parked.

@@ -11,8 +11,9 @@ from traceback import format_exception
 from typing import Final
 from unittest.mock import patch
 
-from django_outbox.relay import gaps
+from django_outbox.relay import dispatcher, gaps
 
+from . import timing
 from .clusters_world import ClustersWorld
 from .failovers import FailoverWorld
 from .ledger_world import LedgerWorld
@@ -27,6 +28,8 @@ WORLDS: Final = {
     "failover": FailoverWorld,
     "exactly-once": LedgerWorld,
     "several-clusters": ClustersWorld,
+    "paused": RememberedWorld,
+    "paused-exactly-once": LedgerWorld,
 }
 """By the relay, as in `plan.DELIVERIES`."""
 
@@ -37,7 +40,11 @@ def play(
     """Play the history of a seed to its end, or to the first broken promise."""
     kind = WORLDS[delivery]
     world = kind(kind.planned(seed, delivery), is_tracing=is_tracing)
-    with _silence(), patch.object(gaps, "MAX_GAPS", world.plan.max_gaps):
+    with (
+        _silence(),
+        patch.object(gaps, "MAX_GAPS", world.plan.max_gaps),
+        patch.object(dispatcher, "LOOK_INTERVAL", timing.LOOK_INTERVAL),
+    ):
         try:
             world.live()
         except Broken as error:

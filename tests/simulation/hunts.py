@@ -9,6 +9,7 @@ from . import (
     ledger_mutants,
     memory_mutants,
     mutants,
+    pause_mutants,
     pipelined_mutants,
 )
 from .mutant import hunt
@@ -20,6 +21,7 @@ MUTANTS: Final = {
     **pipelined_mutants.MUTANTS,
     **ledger_mutants.MUTANTS,
     **cluster_mutants.MUTANTS,
+    **pause_mutants.MUTANTS,
 }
 
 

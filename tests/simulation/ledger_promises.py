@@ -64,6 +64,7 @@ class LedgerPromises(Promises):
         if 0 < len(failed) < len(records):
             what = f"{process.name} sends {failed} again, together with others"
             self._break("P-APART", what)
+        self.check_paused(process, records)
 
     def on_shown(self, record: Record) -> None:
         """P-PHANTOM, P-ONCE and P-ORDER: a reader of committed records sees one."""

@@ -259,6 +259,16 @@ CLUSTERS_PROFILES: Final = (
 )
 """For several clusters, whose tables replicate to each other."""
 
+PAUSES_PROFILES: Final = (
+    Profile("paused", ("operator_pause",), Weather(**_LATE)),
+    Profile(
+        "everything",
+        (*("operator_pause",) * 8, *_DATABASE, *_BROKER, *_PROCESS),
+        replace(_BAD, **_LATE),
+    ),
+)
+"""For an operator who pauses and resumes."""
+
 DELIVERIES: Final = {
     "at-least-once": MARKING_PROFILES,
     "marks-in-memory": REMEMBERING_PROFILES,
@@ -266,6 +276,8 @@ DELIVERIES: Final = {
     "failover": FAILOVER_PROFILES,
     "exactly-once": LEDGER_PROFILES,
     "several-clusters": CLUSTERS_PROFILES,
+    "paused": PAUSES_PROFILES,
+    "paused-exactly-once": PAUSES_PROFILES,
 }
 """By the relay: seed n plays the profile n modulo their number."""
 
@@ -298,7 +310,7 @@ class Plan:
     @property
     def is_pipelined(self) -> bool:
         """Whether any number of records of a key may be in flight."""
-        is_either = self.delivery in ("several-clusters", "failover")
+        is_either = self.delivery in ("several-clusters", "failover", "paused")
         return self.delivery == "pipelined" or (is_either and self.seed % 4 > 1)
 
     @property

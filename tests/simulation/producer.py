@@ -54,6 +54,7 @@ class SimulatedProducer:
         world, weather = self._world, self._world.weather
         if not batch.is_apart:
             world.promises.on_pipelined(self.process, batch.records)
+        world.promises.check_paused(self.process, batch.records)
         for count, record in enumerate(batch.records):
             world.promises.on_act(self.process, leader_id, f"produces {record.id}")
             luck = world.dice.random()

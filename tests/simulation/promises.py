@@ -117,6 +117,12 @@ class Promises:
             what = f"{process.name} sends {failed} again in the pipeline"
             self._break("P-APART", what)
 
+    def check_paused(self, process: Process, records: Iterable[Record]) -> None:
+        """P-PAUSED: what the leader knows to be paused it does not send."""
+        pauses = process.engine.blocked.pauses
+        if held := [record.id for record in records if pauses.holds(record)]:
+            self._break("P-PAUSED", f"{process.name} sends {held}, which are paused")
+
     def on_produce(self, process: Process, record: Record) -> None:
         """P-BARRIER: its row is the first of its key in the table."""
         first = self._world.table.first_of(record.ordering_key)

@@ -87,6 +87,7 @@ class RememberedTable(Table):
                 self.is_left(record, position)
                 and record.id not in sweep.known
                 and record.ordering_key not in sweep.passed
+                and record.topic not in sweep.passed_topics
             ),
             limit,
         )

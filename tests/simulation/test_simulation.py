@@ -36,6 +36,8 @@ PLAYED = {
     "failover": HISTORIES // 20,
     LEDGER: HISTORIES * 3 // 10,
     CLUSTERS: HISTORIES * 3 // 100,
+    "paused": HISTORIES // 20,
+    "paused-exactly-once": HISTORIES // 40,
 }
 """How many histories of each relay."""
 BLOCKS = 10

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django_outbox.election.settings import ElectionSettings
 from django_outbox.message.retry import RetryPolicy
+from django_outbox.relay import dispatcher
 from django_outbox.relay.settings import RelaySettings
 from django_outbox.settings.options import OutboxSettings
 
@@ -32,6 +33,8 @@ DELIVERY_TIMEOUT: Final = _DEFAULTS.DELIVERY_TIMEOUT / SPEED
 DATABASE_DEADLINE: Final = _DEFAULTS.DATABASE_DEADLINE / SPEED
 RETRY_BACKOFF: Final = _DEFAULTS.RETRY_BACKOFF / SPEED
 RETRY_BACKOFF_MAX: Final = _DEFAULTS.RETRY_BACKOFF_MAX / SPEED
+
+LOOK_INTERVAL: Final = dispatcher.LOOK_INTERVAL / SPEED
 
 STATEMENT_TIMEOUT: Final = 5.0 / SPEED
 """As `postgres.connection.Limits` has it: a statement takes no longer."""

@@ -65,6 +65,8 @@ class World:
         self.threads = within.threads if within else Threads(self.time)
         self.read_only_since = 0.0
         """When the table has begun to refuse writes, the last time."""
+        self.paused: list[tuple[str, str | None]] = []
+        """Topics and keys that an operator has paused."""
         self.dead_until = 0.0
         """No process starts before."""
         self.patience = timing.RECOVERY

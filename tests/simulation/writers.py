@@ -35,7 +35,7 @@ class Writers:
         """Counts rows, which never ends; ids may be given again."""
         self._locked: set[OrderingKey] = set()
         # One topic with poison leaves the keys of the other alone.
-        self._ordering_keys = [(f"t{n % 2}", f"k{n}") for n in range(plan.keys)]
+        self.ordering_keys = [(f"t{n % 2}", f"k{n}") for n in range(plan.keys)]
         self._pause = plan.trouble / max(1, plan.rows - plan.backlog)
 
     @property
@@ -47,7 +47,7 @@ class Writers:
         """Write the backlog at once, the rest while the trouble lasts."""
         self.left -= self._world.plan.backlog
         backlog = (
-            self._insert(self._ordering_keys) for _ in range(self._world.plan.backlog)
+            self._insert(self.ordering_keys) for _ in range(self._world.plan.backlog)
         )
         self._world.table.commit(backlog)
         for _ in range(self._world.plan.writers):
@@ -59,7 +59,7 @@ class Writers:
             return
         free = [
             ordering_key
-            for ordering_key in self._ordering_keys
+            for ordering_key in self.ordering_keys
             if ordering_key not in self._locked
         ]
         if not free:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django_outbox.exceptions import DatabaseBusy, DatabaseUnavailable
+from django_outbox.message.pauses import NOTHING_PAUSED, Pauses
 from django_outbox.message.record import KeyToRead, OrderingKey, Record, Sweep
 from django_outbox.relay.availability import Availability
 from django_outbox.relay.dispatcher import Dispatcher
@@ -32,6 +33,7 @@ class MarkedRows:
         self.marks: dict[int, str] = {}
         self.resets: list[OrderingKey] = []
         self.sweeps: list[Sweep] = []
+        self.paused = NOTHING_PAUSED
         self.is_away = False
         """Every call fails."""
         self.is_locked = False
@@ -64,6 +66,10 @@ class MarkedRows:
             raise DatabaseUnavailable("away")
         if self.is_locked:
             raise DatabaseBusy("a lock")
+
+    def pauses(self) -> Pauses:
+        self.ping()
+        return self.paused
 
     def timeline(self) -> str:
         return "1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_outbox.exceptions import DeliveryFailed
+from django_outbox.message.record import Sweep
 from django_outbox.relay.polling import SWEEP_INTERVAL
 
 from .dispatcher_bench import Bench
@@ -119,11 +120,11 @@ def test_marks_in_memory_are_swept_but_for_what_is_in_hand() -> None:
     bench = Bench(marks_in_table=False)
     bench.stash(record(1, key="a"), record(2, key="a"))
     bench.step()
-    assert bench.table.sweeps == [(frozenset(), ())]
+    assert bench.table.sweeps == [Sweep(frozenset(), ())]
 
     bench.step(after=SWEEP_INTERVAL)
 
-    assert bench.table.sweeps[1:] == [(frozenset({1, 2}), ())]
+    assert bench.table.sweeps[1:] == [Sweep(frozenset({1, 2}), ())]
 
 
 def test_a_sweep_passes_over_what_waits_for_a_retry() -> None:
@@ -134,7 +135,7 @@ def test_a_sweep_passes_over_what_waits_for_a_retry() -> None:
     bench.dispatcher.step()
     bench.step(after=SWEEP_INTERVAL)
 
-    assert bench.table.sweeps[-1] == ({1}, (("t", "a"),))
+    assert bench.table.sweeps[-1] == Sweep({1}, (("t", "a"),))
 
 
 def test_marks_in_the_table_are_not_swept(bench: Bench) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from django_outbox.exceptions import DatabaseBusy
+from django_outbox.message.pauses import Pauses
 from django_outbox.message.record import KeyToRead, OrderingKey, Sweep
 from django_outbox.relay.lease import Trust
 from django_outbox.relay.memory_marks import WRITERS_INTERVAL, MemoryMarks
@@ -55,15 +56,25 @@ class Bench:
         run: int = 1,
         limit: int = 10,
         keys: list[KeyToRead] | None = None,
+        looks: bool = False,
         sweep: Sweep | None = None,
     ) -> Page:
         request = PageRequest(
-            run=run, leader_id="id-1", limit=limit, keys=keys or (), sweep=sweep
+            run=run,
+            leader_id="id-1",
+            limit=limit,
+            keys=keys or (),
+            looks_for_pauses=looks,
+            sweep=sweep,
         )
         return self.reader.carry_out(request)
 
     def ids(self, **fields: Any) -> list[int]:
         return [record.id for record in self.page(**fields).records]
+
+
+def ids_of(page: Page) -> list[int]:
+    return [record.id for record in page.records]
 
 
 def from_id(low: int, key: str = "a") -> list[KeyToRead]:
@@ -94,6 +105,40 @@ def test_a_request_without_keys_and_limit_only_asks_for_the_timeline() -> None:
     assert list(page.records) == []
     assert page.timeline == bench.table.history()
     assert page.retry_at is None
+
+
+# What is paused.
+
+
+def test_a_new_run_reads_what_is_paused_and_others_when_they_are_asked_to() -> None:
+    bench = Bench("k")
+    bench.table.paused = [("t", None)]
+
+    page = bench.page()
+    assert (ids_of(page), page.pauses) == ([1], Pauses.of([("t", None)]))
+    assert bench.page().pauses is None
+    assert bench.page(looks=True).pauses == page.pauses
+
+
+def test_a_look_alone_reads_no_rows_and_asks_for_no_timeline() -> None:
+    """Or a failover between two pages would go unnoticed."""
+    bench = Bench("k")
+    bench.page()
+    bench.table.promote(bench.table.standby())
+
+    page = bench.page(limit=0, looks=True)
+    assert (ids_of(page), page.timeline) == ([], "")
+    assert bench.page().is_uncertain
+
+
+def test_what_is_paused_is_known_though_the_page_fails() -> None:
+    bench = Bench("k")
+    bench.table.is_locked = True
+    bench.table.paused = [("t", None)]
+
+    page = bench.page()
+    assert page.retry_at is not None
+    assert page.pauses == Pauses.of([("t", None)])
 
 
 # Trust.

@@ -72,11 +72,12 @@ def process() -> Process:
 
 def test_a_process_that_stands_by_reads_all_of_it(process: Process) -> None:
     process.table.insert("orders", "k")
+    process.table.paused = [("orders", None)]
     assert process.step() == 1.0
     status = process.status
     assert status.backlog is not None
     assert status.backlog.records == 1
-    assert status.statistics == (((("orders", 1),), 0), 8.5, 17)
+    assert status.statistics == (((("orders", 1),), 0), 8.5, 17, 1)
 
 
 def test_the_table_is_measured_every_few_seconds_only(process: Process) -> None:

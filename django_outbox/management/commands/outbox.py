@@ -30,6 +30,7 @@ from .. import (
     doctor_report,
     identity,
     live_verbs,
+    pause_verbs,
     record_verbs,
     status,
 )
@@ -51,7 +52,7 @@ class Command(BaseCommand):
             "status", help="show backlog, blocked and parked records", parents=shared
         )
         verbs.add_parser("leader", help="show which process leads now", parents=shared)
-        for module in (record_verbs, live_verbs):
+        for module in (record_verbs, pause_verbs, live_verbs):
             module.add_parsers(verbs, shared)
         dead_letter_verb.add_parser(verbs, shared)
         doctor = verbs.add_parser(

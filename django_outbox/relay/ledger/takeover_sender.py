@@ -140,6 +140,7 @@ class TakeoverSender:
 
     def _judge(self, page: Page, now: float) -> None:
         """Purge what was found and is in the log; take over if there is more."""
+        pauses = self._engine.blocked.pauses
         # The next one begins at the head again.
         self._engine.begin(page.request.leader_id)
         if page.retry_at is not None:
@@ -154,7 +155,8 @@ class TakeoverSender:
             return
         relayed = _known_to(ledger, page.records)
         self._sender.seen(relayed)
-        if len(relayed) < len(page.records):
+        ids = {record.id for record in relayed}
+        if any(r.id not in ids and not pauses.holds(r) for r in page.records):
             self._is_on, self._found_at = True, now
         else:
             # Behind these there may be more.

@@ -225,6 +225,9 @@
     tile("age", backlog.records ? seconds(backlog.oldest_age) : "–");
     tile("blocked", count(blocked.rows.length, blocked.is_capped), blocked.rows.length > 0);
     tile("parked", count(parked.records, parked.is_capped), parked.records > 0);
+    const paused = reading.paused.map((p) => p.reason ? `${p.what} (${p.reason})` : p.what);
+    at("paused").hidden = !paused.length;
+    at("paused").textContent = at("paused").dataset.text.replace("{what}", paused.join(", "));
     charts.rate.add(time, [written, sent]);
     charts.backlog.add(time, [backlog.records]);
     charts.age.add(time, [backlog.oldest_age]);
