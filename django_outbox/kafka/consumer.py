@@ -33,6 +33,9 @@ COMMIT_INTERVAL: Final = 0.5
 COORDINATOR_TIMEOUT: Final = 10.0
 """Seconds for one request to the group coordinator."""
 
+LEAVE_TIMEOUT: Final = 1.0
+"""Seconds for giving partitions up when a member closes."""
+
 _ROUTINE: Final = frozenset(
     {
         DriverError.ILLEGAL_GENERATION,
@@ -198,10 +201,27 @@ class KafkaSource:
         return metadata
 
     def close(self) -> None:
+        if self._consumer is not None:
+            self._commit_now(self._consumer, self._done)
+            self._leave(self._consumer)
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            self._commit_now(consumer, self._done)
             consumer.close()
+
+    def _leave(self, consumer: Consumer) -> None:
+        """
+        Give the partitions up before the client closes.
+
+        librdkafka aborts the process now and then when it closes in the middle of a
+        rebalance (its issue 4792).
+        """
+        end = time.monotonic() + LEAVE_TIMEOUT
+        try:
+            consumer.unsubscribe()
+            while consumer.assignment() and time.monotonic() < end:
+                consumer.poll(0.05)
+        except KafkaException as error:
+            self._report(error.args[0])
 
     def _connected(self) -> Consumer:
         if self._consumer is None:
