@@ -110,7 +110,8 @@ class Process:
         return [
             event
             for event in list(self.events)
-            if event["event"] in (kinds or {event["event"]})
+            # Other commands write documents, which are no events.
+            if event.get("event") in (kinds or {event.get("event")})
             and event["boottime_ns"] > after
         ]
 

@@ -163,7 +163,7 @@ def _blocked(alias: str) -> dict[str, Any]:
 
 def _paused(alias: str, *, with_keys: bool) -> list[dict[str, Any]]:
     """Return what an operator has paused; of a key only its topic, without keys."""
-    found = pausing.pauses(alias)[:MAX_LISTED]
+    found = pausing.pauses(alias, limit=MAX_LISTED)
     return [
         {
             "what": pausing.name_of(row["kafka_topic"], row["kafka_key"])

@@ -74,10 +74,10 @@ def resume(alias: str, topic: str, key: str | None = None) -> int:
 _WHOLE: Final = Q(kafka_key__isnull=True)
 
 
-def pauses(alias: str) -> list[dict[str, Any]]:
+def pauses(alias: str, *, limit: int | None = None) -> list[dict[str, Any]]:
     """Return what is paused, the oldest first, ready for JSON."""
     columns = ("kafka_topic", "kafka_key", "paused_at", "reason")
-    return list(Pause.objects.using(alias).order_by("id").values(*columns))
+    return list(Pause.objects.using(alias).order_by("id").values(*columns)[:limit])
 
 
 def name_of(topic: str, key: str | None = None) -> str:

@@ -115,6 +115,7 @@ def test_status_for_machines() -> None:
         "table": "outbox",
         "backlog": {"records": 2, "is_capped": False},
         "staged": {"series": 1, "in_series": 2, "delayed": 1},
+        "paused": [],
         "parked": {
             "records": 2,
             "rows": [

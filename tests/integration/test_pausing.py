@@ -150,7 +150,7 @@ def test_a_table_without_pauses_holds_nothing(
     try:
         assert outbox.pauses() == NOTHING_PAUSED
         # The migration comes while the harvester runs, and goes.
-        postgres.execute("CREATE TABLE plain_pauses (LIKE outbox_pauses)")
+        postgres.execute("CREATE TABLE plain_pauses (LIKE outbox_pauses INCLUDING ALL)")
         postgres.execute(
             "INSERT INTO plain_pauses (id, kafka_topic) VALUES (1, 'orders')"
         )
