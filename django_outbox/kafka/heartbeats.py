@@ -22,7 +22,7 @@ MAX_HEARTBEAT_BYTES: Final = 4096
 """Longer messages are ignored."""
 
 _OUTBOX: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_SYSTEM: Final = re.compile(r"[0-9]{1,20}/[0-9]{1,10}")
+_SYSTEM: Final = re.compile(r"[0-9]{1,20}(/[0-9]{1,10}){2}")
 
 
 def encode(heartbeat: Heartbeat) -> bytes:

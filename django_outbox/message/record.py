@@ -174,12 +174,13 @@ class Numbering(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """The identity of an outbox and of the database it is in."""
+    """The identity of an outbox, and where it is."""
 
     outbox: str
     """UUID as text: created once, copied with the data."""
     system: str
-    """The server's system identifier and the database's oid: a copy has others."""
+    """The server's system identifier, and the oids of the database and the schema: a
+    copy has others."""
 
 
 class StagingDeadlines(NamedTuple):

@@ -619,14 +619,15 @@ SELECT
     )
 
 -- name: identity
--- The identity of this outbox and of its database: a copy has the same identity in
--- another database. A database keeps its oid when it is renamed and on standbys.
+-- The identity of this outbox, and of its database and schema: a copy has the same
+-- identity in another one. Both keep their oids when they are renamed, and on standbys.
 SELECT
     i.outbox::text,
-    c.system_identifier || '/' || d.oid
+    c.system_identifier || '/' || d.oid || '/' || t.relnamespace
 FROM {identity} AS i
 CROSS JOIN pg_catalog.pg_control_system() AS c
 JOIN pg_catalog.pg_database AS d ON d.datname = current_database()
+JOIN pg_catalog.pg_class AS t ON t.oid = i.tableoid
 
 -- name: new_identity
 -- Give this outbox, a copy, an identity of its own.

@@ -120,6 +120,10 @@ class OutboxTable:
         ((outbox,),) = self.execute("SELECT outbox FROM {identity}")
         return str(outbox.hex[:12])
 
+    def in_schema(self, schema: str) -> OutboxTable:
+        """Return the table of this name in a schema of the same database."""
+        return OutboxTable(f"{self.url}?options=-csearch_path%3D{schema}", self.name)
+
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.url, autocommit=True, connect_timeout=5)
 

@@ -159,6 +159,32 @@ def test_a_copy_refuses_until_it_has_an_identity_of_its_own(
     assert {event["event"] for event in leader.events} <= QUIET
 
 
+def test_a_copied_schema_refuses_until_it_has_an_identity_of_its_own(
+    project: Project, topics: Topics, topic: str
+) -> None:
+    original, first = project()
+    original.execute("CREATE SCHEMA copied")
+    copied, second = project(original.in_schema("copied"))
+    migrated = second.run("migrate")
+    assert migrated.exit_code() == 0, migrated.report()
+    copied.execute(
+        "UPDATE {identity} SET outbox = (SELECT outbox FROM public.outbox_identity)"
+    )
+    assert copied.identity == original.identity
+    leader = first.start()
+    leader.wait_for("leader_acquired")
+
+    assert "manage.py outbox identity --new" in refusal(second.start())
+
+    renewed = second.run("outbox", "identity", "--new")
+    assert renewed.exit_code() == 0, renewed.report()
+    copied.insert(topic, "key")
+    second.start().wait_for("leader_acquired")
+    copied.wait_until_empty()
+    assert sources(topics, topic, 1) == [f"outbox-leader-{copied.identity}"]
+    assert {event["event"] for event in leader.events} <= QUIET
+
+
 def test_a_database_that_is_renamed_keeps_its_names(
     project: Project, server: Server, topics: Topics, topic: str
 ) -> None:

@@ -184,7 +184,7 @@ def test_another_outbox_in_the_leader_topic(
         nonce=str(uuid4()),
         sent_at=1.0,
         outbox="22222222-2222-4222-8222-222222222222",
-        system="1/2",
+        system="1/2/3",
     )
     assert seen("two-outboxes") == {}
     producer = Producer({"bootstrap.servers": bootstrap_servers})

@@ -59,15 +59,16 @@ def test_a_flush_keeps_it() -> None:
 
 
 @pytest.mark.django_db
-def test_the_system_is_server_and_database() -> None:
+def test_the_system_is_server_database_and_schema() -> None:
     identity = read_identity(connection, "outbox")
     assert identity is not None
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT system_identifier, (SELECT oid FROM pg_database"
-            " WHERE datname = current_database()) FROM pg_control_system()"
+            " WHERE datname = current_database()), 'public'::regnamespace::oid"
+            " FROM pg_control_system()"
         )
-        assert identity.system == "{}/{}".format(*cursor.fetchone())
+        assert identity.system == "{}/{}/{}".format(*cursor.fetchone())
 
 
 @pytest.mark.django_db

@@ -27,7 +27,7 @@ def test_it_says_which_outbox_is_led_where_and_since_when() -> None:
         nonce="n",
         sent_at=1.5,
         outbox=OUTBOX,
-        system="7711455915790997796/16385",
+        system="7711455915790997796/16385/2200",
         age=2.5,
     )
 
@@ -42,7 +42,8 @@ def test_it_says_which_outbox_is_led_where_and_since_when() -> None:
         {"outbox": 1},
         {"outbox": OUTBOX.upper()},
         {"system": ""},
-        {"system": "1/2\nforged"},
+        {"system": "1/2"},
+        {"system": "1/2/3\nforged"},
         {"system": None},
         {"age": "old"},
         {"age": float("inf")},
@@ -53,7 +54,7 @@ def test_what_it_says_of_its_outbox_counts_as_a_whole_or_not(
     forged: dict[str, object],
 ) -> None:
     """It is shown in an error, and a writer may write anything."""
-    right: dict[str, Any] = {"outbox": OUTBOX, "system": "1/2", "age": 1.0}
+    right: dict[str, Any] = {"outbox": OUTBOX, "system": "1/2/3", "age": 1.0}
     plain: dict[str, Any] = {"node": "a", "nonce": "n", "sent_at": 1.5}
 
     assert decode(json.dumps(plain | right | forged).encode()) == Heartbeat(**plain)
