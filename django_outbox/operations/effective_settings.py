@@ -18,7 +18,6 @@ from django.db import DatabaseError, connections
 from ..conf import settings
 from ..kafka.config import redacted
 from ..models import OutboxRecord
-from ..models.routing import outbox_database
 from ..postgres.outbox_identity import read_identity
 from ..settings.options import OutboxSettings
 
@@ -87,7 +86,7 @@ def _values(alias: str) -> dict[str, Any]:
             options = options.named(identity.outbox)
     values = {name: getattr(options, name) for name in _DEFAULTS}
     derived = {
-        "DATABASE": outbox_database(options.DATABASE),
+        "DATABASE": alias,
         "SOURCE": options.SOURCE or options.LEADER_GROUP,
     }
     return values | derived

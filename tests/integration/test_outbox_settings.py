@@ -67,6 +67,18 @@ def test_settings_derives_names_from_the_identity(settings: Settings) -> None:
     assert setting("DATABASE")["value"] == "default"
 
 
+@pytest.mark.django_db(databases=["default", "other"])
+def test_settings_are_those_of_the_database_that_is_asked_for(
+    settings: Settings,
+) -> None:
+    settings.DJANGO_OUTBOX = {}
+    found = json.loads(run("settings", "--database=other", "--json"))["settings"]
+    values = {entry["name"]: entry["value"] for entry in found}
+    assert values["DATABASE"] == "other"
+    assert values["SOURCE"] == report("other")["leader_topic"]
+    assert values["SOURCE"] != report("default")["leader_topic"]
+
+
 def test_settings_hides_secrets(settings: Settings) -> None:
     settings.DJANGO_OUTBOX = {
         "KAFKA": {
