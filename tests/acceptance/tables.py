@@ -49,6 +49,12 @@ class Server:
         made.execute("UPDATE {identity} SET outbox = gen_random_uuid()")
         return made
 
+    def create_empty(self) -> OutboxTable:
+        """Make a database without tables, for a project that migrates it itself."""
+        made = self.missing()
+        self._administer("CREATE DATABASE {}", made.database)
+        return made
+
     def missing(self, *, table: str = "outbox") -> OutboxTable:
         """Name a database that does not exist yet."""
         return OutboxTable(self._url_of(new_name()), table)
