@@ -338,7 +338,7 @@ def test_a_row_that_a_harvester_sent_is_no_heartbeat(config: dict[str, Any]) -> 
 
 def outboxes() -> list[Identity]:
     """Two that have nothing in common."""
-    return [Identity(str(uuid4()), f"1/{number}") for number in (1, 2)]
+    return [Identity(str(uuid4()), f"1/{number}/3") for number in (1, 2)]
 
 
 def test_a_newcomer_that_hears_another_outbox_never_joins(
