@@ -181,6 +181,29 @@ def test_the_page_says_when_its_figures_are_old(web: Process) -> None:
         assert "old." in browser.text("#outbox-trouble")
 
 
+def test_what_is_paused_stands_on_the_page(
+    web: Process, environment: dict[str, str]
+) -> None:
+    def outbox(*verb: str) -> None:
+        manage("outbox", *verb, environment=environment)
+
+    outbox("pause", "orders", "--reason", "a <b>release</b>")
+    outbox("pause", "invoices", "--key", "customer-8")
+    with Browser(web.name) as browser:
+        browser.log_in("grace")
+        browser.open(LIVE)
+        # Who may not see payloads sees no key.
+        shown = "Paused: orders (a <b>release</b>), one key of invoices"
+        browser.wait(
+            lambda: browser.text("#outbox-paused") == shown, what="what is paused"
+        )
+        assert browser.fits()
+        outbox("resume", "--all")
+        browser.wait(
+            lambda: not browser.find("#outbox-paused").is_displayed(), what="no pause"
+        )
+
+
 def test_text_of_rows_is_never_part_of_the_page(
     table: OutboxTable, web: Process
 ) -> None:
