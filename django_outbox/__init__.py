@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .idempotence.keyfield import IdempotencyKeysField, IdempotentModel
     from .idempotence.once import once
     from .message.incoming import ConsumedMessage
+    from .message.middleware import Middleware
     from .message.outgoing import Message
     from .signals import (
         leader_acquired,
@@ -103,6 +104,8 @@ __all__ = [  # noqa: RUF022  # grouped by what they are for
     "IdempotentModel",
     "consumer",
     "once",
+    # Around every message
+    "Middleware",
     # Signals
     "leader_acquired",
     "leader_fenced",
@@ -166,6 +169,7 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
     "message.outgoing": ("Message",),
     "harvester.harvester": ("Harvester",),
     "message.incoming": ("ConsumedMessage",),
+    "message.middleware": ("Middleware",),
     "idempotence.once": ("once",),
     "idempotence.keyfield": ("IdempotencyKeysField", "IdempotentModel"),
     "consuming.handlers": ("consumer",),

@@ -20,6 +20,8 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from . import conf
 from .clusters.cluster_ids import NEXT_STEP, mismatches, read_numbering
+from .exceptions import ConfigurationError
+from .message.middleware import load
 from .models import (
     ArchivedRecord,
     ConsumerOffset,
@@ -104,11 +106,13 @@ def _settings_messages() -> Iterator[CheckMessage]:
     yield from (_message(Error, "E", problem) for problem in found)
     if not found:
         yield from _kafka_messages(OutboxSettings(**values))
-    serializer = values.get("SERIALIZER")
+    serializer, middleware = values.get("SERIALIZER"), values.get("MIDDLEWARE", ())
     try:
         if isinstance(serializer, str):
             conf.serializer(serializer)
-    except conf.OutboxImproperlyConfigured as exc:
+        if isinstance(middleware, tuple | list):
+            load(middleware)
+    except ConfigurationError as exc:
         yield Error(
             f"{conf.SETTING}: {exc}",
             hint=_HINTS[Rule.VALUE],

@@ -19,6 +19,7 @@ from ..kafka.consumer import KafkaSource
 from ..kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
 from ..kafka.partitions import KafkaPartitions
 from ..kafka.validation import check_properties
+from ..message.middleware import load
 from ..message.retry import RetryPolicy
 from ..observability.message_times import MessageTimes
 from ..observability.presentation import present_consumer
@@ -134,6 +135,7 @@ def _consume(
         partitions=KafkaPartitions(options, name=plan.name),
         idle_timeout=options.CONSUMER_IDLE_TIMEOUT,
         is_traced=options.TRACING,
+        middleware=load(options.MIDDLEWARE),
     )
     offset_store: OffsetStore = NoDatabase() if plan.group.transforms else effects
     start_offsets = StartOffsets(

@@ -18,6 +18,7 @@ from django.db import Error, InterfaceError, OperationalError, transaction
 from ..exceptions import ConsumingError, KafkaError, TableMissing
 from ..idempotence.once import Once
 from ..message.incoming import BEGINNING, ConsumedMessage, TopicPartition
+from ..message.middleware import Middleware, handle_within, overriding
 from ..models import ConsumerOffset, OffsetQuerySet
 from ..models.missing_tables import OutboxTables
 from ..observability.tracing import ProcessSpan
@@ -62,6 +63,7 @@ class TransactionalHandler:
         idle_timeout: idle-in-transaction time-out for handlers, in seconds:
             PostgreSQL ends the transaction of a frozen process after it.
         is_traced: whether each attempt has a span.
+        middleware: what each message passes before its handler.
     """
 
     def __init__(
@@ -73,8 +75,10 @@ class TransactionalHandler:
         partitions: PartitionStates,
         idle_timeout: float,
         is_traced: bool = True,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         self._is_traced = is_traced
+        self._middleware = overriding(middleware, "consume")
         self._partitions = partitions
         self._topic_ids: dict[str, str] = {}
         self._idle_timeout = idle_timeout
@@ -123,6 +127,16 @@ class TransactionalHandler:
         return ProcessSpan(traced, consumer=self._group.name, is_group=True)
 
     def _run(self, message: ConsumedMessage, *, has_savepoint: bool = True) -> bool:
+        is_first = False
+
+        def handle(message: ConsumedMessage) -> None:
+            nonlocal is_first
+            is_first = self._claimed(message, has_savepoint=has_savepoint)
+
+        handle_within(self._middleware, message, handle)
+        return is_first
+
+    def _claimed(self, message: ConsumedMessage, *, has_savepoint: bool) -> bool:
         subscription = self._group.of(message.topic)
         source = subscription.key(message) if subscription.key else message
         claim = Once(

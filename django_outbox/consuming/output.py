@@ -17,6 +17,7 @@ from ..conf import serializer
 from ..exceptions import ConsumingError
 from ..idempotence.claims import checked_key
 from ..message.incoming import ConsumedMessage, OutgoingMessage
+from ..message.middleware import handle_within, load, overriding, stash_hook
 from ..message.outgoing import Message, Rows
 from ..observability.tracing import ProcessSpan, trace_headers
 from ..settings.options import OutboxSettings
@@ -31,11 +32,14 @@ class Output:
 
     def __init__(self, options: OutboxSettings) -> None:
         self._is_traced = options.TRACING
+        middleware = load(options.MIDDLEWARE)
         self._rows = Rows(
             options,
             serializer(options.SERIALIZER),
             trace_headers=trace_headers if options.TRACING else list,
+            transform=stash_hook(middleware),
         )
+        self._middleware = overriding(middleware, "consume")
 
     def messages(
         self, subscription: Subscription, message: ConsumedMessage
@@ -47,17 +51,23 @@ class Output:
             InvalidMessage: An output message breaks a limit.
             ConsumingError: The handler returned something other than messages.
         """
-        source = subscription.key(message) if subscription.key else message
-        seed = f"{subscription.group}/{checked_key(source)}"
+        output: list[OutgoingMessage] = []
+
+        def handle(message: ConsumedMessage) -> None:
+            source = subscription.key(message) if subscription.key else message
+            seed = f"{subscription.group}/{checked_key(source)}"
+            output[:] = [
+                self._outgoing(made, f"{seed}/{number}", subscription)
+                for number, made in enumerate(_messages(subscription.handle(message)))
+            ]
+
         with ProcessSpan(
             message if self._is_traced else None,
             consumer=subscription.group,
             is_group=True,
         ):
-            return [
-                self._outgoing(made, f"{seed}/{number}", subscription)
-                for number, made in enumerate(_messages(subscription.handle(message)))
-            ]
+            handle_within(self._middleware, message, handle)
+        return output
 
     def _outgoing(
         self, made: Any, seed: str, subscription: Subscription

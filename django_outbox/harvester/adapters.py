@@ -21,6 +21,7 @@ from ..kafka.membership import KafkaMembership
 from ..kafka.producer import KafkaProducer
 from ..kafka.transactions import KafkaTransactions
 from ..kafka.validation import check_properties
+from ..message.middleware import load, overriding
 from ..message.pauses import Pauses
 from ..message.record import Identity, TopicCounts
 from ..postgres.connection import Database, Limits, Params
@@ -42,6 +43,7 @@ from ..relay.ports import (
 )
 from ..settings.options import OutboxSettings
 from .components import Listening, Table
+from .hooked_table import HookedTable
 from .workers import Closable
 
 
@@ -133,7 +135,7 @@ class Adapters:
             solo: lead without an election.
 
         Raises:
-            ConfigurationError: a property in KAFKA is wrong.
+            ConfigurationError: a property in KAFKA, or MIDDLEWARE, is wrong.
         """
         check_properties(options)
         known = KnownOutbox(options, table=table)
@@ -197,7 +199,7 @@ class Adapters:
 
         return cls(
             table=partial(adapt, PostgresOutbox if has_marks else UnmarkedOutbox),
-            reading=make_reading,
+            reading=_hooked(make_reading, options),
             staging=make_staging,
             listener=make_listener,
             producer=partial(
@@ -208,6 +210,16 @@ class Adapters:
             health=lambda: HealthReader(connect("doctor"), table=table),
             learn=known.learn,
         )
+
+
+def _hooked(
+    make: Callable[[str, int], ReadHarvest], options: OutboxSettings
+) -> Callable[[str, int], ReadHarvest]:
+    """Have every record that is read pass MIDDLEWARE."""
+    hooks = overriding(load(options.MIDDLEWARE), "produce")
+    if not hooks:
+        return make
+    return lambda concern, cluster: HookedTable(make(concern, cluster), hooks)
 
 
 def _make_producer(

@@ -55,6 +55,7 @@ class Rows:
     Args:
         serialize: Turns a value that is neither text nor bytes into text.
         trace_headers: Returns the headers that carry the context of a trace.
+        transform: Changes each message, once its value is text or bytes.
     """
 
     def __init__(
@@ -63,8 +64,10 @@ class Rows:
         serialize: Callable[[object], str],
         *,
         trace_headers: Callable[[], list[tuple[str, str]]] = list,
+        transform: Callable[[Message], Message] | None = None,
     ) -> None:
         self._settings = settings
+        self._transform = transform
         self._trace_headers = trace_headers
         self._serialize = serialize
         self._topics = Topics(settings)
@@ -79,6 +82,8 @@ class Rows:
         return self._make(message, self._trace_headers())
 
     def _make(self, message: Message, trace: list[tuple[str, str]]) -> Row:
+        if self._transform is not None:
+            message = self._transform(self._serialized(message))
         topic, key, value = message.topic, message.key, message.value
         self._topics.check(topic)
         check_key(key)
@@ -105,6 +110,21 @@ class Rows:
             names,
             header_values,
             message.partition,
+        )
+
+    def _serialized(self, message: Message) -> Message:
+        """Return a copy whose value is what would be stored, its headers a list."""
+        value = message.value
+        if isinstance(value, bytearray | memoryview):
+            value = bytes(value)
+        elif not (value is None or isinstance(value, str | bytes)):
+            value = self._text(value)
+        return Message(
+            message.topic,
+            key=message.key,
+            value=value,
+            headers=list(zip(*split_headers(message.headers), strict=True)),
+            partition=message.partition,
         )
 
     def make_all(self, messages: Iterable[Message]) -> Iterator[Row]:

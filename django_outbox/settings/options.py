@@ -156,6 +156,8 @@ class OutboxSettings:
     """Largest value of a message; Kafka's default limit for a batch is 1,048,588."""
     ALLOWED_TOPICS: tuple[str, ...] = ()
     """Topics that may be written to; empty = all but the reserved ones."""
+    MIDDLEWARE: tuple[str, ...] = ()
+    """Dotted paths of subclasses of `Middleware`, which every message passes."""
     TRACING: bool = True
     """Carry the context of the active OpenTelemetry span in the headers of a message,
     and continue it in consumers; without OpenTelemetry nothing happens."""

@@ -18,6 +18,7 @@ from django.db import connections, router
 from ..conf import serializer, settings
 from ..exceptions import NotInTransaction
 from ..message.channel import channel_of
+from ..message.middleware import load, stash_hook
 from ..message.outgoing import Row, Rows
 from ..message.record import OrderingKey
 from ..observability.tracing import trace_headers
@@ -61,6 +62,7 @@ class Writer:
             options,
             serializer(options.SERIALIZER),
             trace_headers=trace_headers if options.TRACING else list,
+            transform=stash_hook(load(options.MIDDLEWARE)),
         )
         table = OutboxRecord._meta.db_table
         notify = f"pg_notify('{channel_of(table)}', '')"
