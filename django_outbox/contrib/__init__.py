@@ -1,8 +1,13 @@
 """
-Work of an application that only one process at a time may do: the leader's.
+Parts for projects that want them; the rest of the package does not import them.
 
-`celery.py` makes a function a periodic Celery task; `singleton.py` starts and stops
-such work when leadership changes; `fencing.py` keeps the current leader id in a
-table, and opens transactions only for that leader. The rest of the package does not
-import them.
+Work that only one process at a time may do, the leader's: `celery.py` makes a function
+a periodic Celery task; `singleton.py` starts and stops such work when leadership
+changes; `fencing.py` keeps the current leader id in a table, and opens transactions
+only for that leader.
+
+Models that publish: `publishing.py` has the decorator and receives Django's signals;
+`publications.py` makes messages of rows, from their declarations; `stored_rows.py`
+reads a row again where the object differs; `publishing_manager.py` covers bulk
+operations, which send no signals; `publishing_checks.py` finds what is not covered.
 """

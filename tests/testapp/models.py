@@ -9,6 +9,8 @@ from django.db import models
 
 from django_outbox import IdempotencyKeysField, IdempotentModel
 
+from . import published  # noqa: F401  # its models are of this app
+
 
 class Order(models.Model):
     number = models.CharField(max_length=20, unique=True)
