@@ -6,6 +6,8 @@ a periodic Celery task; `singleton.py` starts and stops such work when leadershi
 changes; `fencing.py` keeps the current leader id in a table, and opens transactions
 only for that leader.
 
+Celery tasks that a transaction starts: `stashed_tasks.py`.
+
 Models that publish: `publishing.py` has the decorator and receives Django's signals;
 `publications.py` makes messages of rows, from their declarations; `stored_rows.py`
 reads a row again where the object differs; `publishing_manager.py` covers bulk
