@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from django.db import models
 
 from ..exceptions import ConfigurationError, InvalidMessage
-from ..message.limits import Headers
+from ..message.limits import Headers, header_pairs
 from ..message.outgoing import Message
 
 CREATE: Final = "create"
@@ -89,9 +89,7 @@ class Publication:
         """Make the message of a row; after a deletion it is a tombstone."""
         headers = self.headers(row) if callable(self.headers) else self.headers
         if self.event_header is not None:
-            items = getattr(headers, "items", None)
-            pairs = [*(items() if items else headers or ())]
-            headers = [*pairs, (self.event_header, event)]
+            headers = [*header_pairs(headers or ()), (self.event_header, event)]
         return Message(
             self.topic(row) if callable(self.topic) else self.topic,
             key=self._key(row),

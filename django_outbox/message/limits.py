@@ -51,11 +51,7 @@ class Topics:
             return
         if not isinstance(topic, str):
             raise InvalidMessage(f"topic: must be str, not {_kind(topic)}.")
-        if not TOPIC_NAME.match(topic):
-            raise InvalidMessage(
-                f"topic: {shown(topic)} is not a valid topic name; use 1 to 249 "
-                "letters, digits, '.', '_' or '-'."
-            )
+        check_topic_name(topic)
         if topic in self._reserved or _RESERVED.match(topic):
             raise InvalidMessage(
                 f"topic: {shown(topic)} is reserved for Kafka or the outbox itself; "
@@ -69,6 +65,15 @@ class Topics:
         # Bounded, because topics may be generated from data.
         if len(self.known) < _KNOWN_TOPICS:
             self.known.add(topic)
+
+
+def check_topic_name(topic: str) -> None:
+    """Raise `InvalidMessage` if no topic can have this name."""
+    if not TOPIC_NAME.match(topic):
+        raise InvalidMessage(
+            f"topic: {shown(topic)} is not a valid topic name; use 1 to 249 "
+            "letters, digits, '.', '_' or '-'."
+        )
 
 
 def check_key(key: str) -> None:
@@ -105,6 +110,12 @@ def check_partition(partition: int | None) -> None:
         )
 
 
+def header_pairs(headers: Headers) -> Iterable[tuple[str, str]]:
+    """Return the headers as pairs, unchecked."""
+    # Most are a dict, and the check for other mappings is slower.
+    return headers.items() if isinstance(headers, (dict, Mapping)) else headers
+
+
 def split_headers(headers: Headers | None) -> tuple[list[str], list[str]]:
     """
     Return the names and the values of the headers.
@@ -114,12 +125,10 @@ def split_headers(headers: Headers | None) -> tuple[list[str], list[str]]:
     """
     if not headers:
         return [], []
-    # Most are a dict, and the check for other mappings is slower.
-    pairs = headers.items() if isinstance(headers, (dict, Mapping)) else headers
     names: list[str] = []
     values: list[str] = []
     size = 0
-    for pair in pairs:
+    for pair in header_pairs(headers):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise InvalidMessage(
                 f"headers: each must be a (name, value) pair, not {_kind(pair)}; "

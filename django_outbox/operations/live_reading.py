@@ -163,16 +163,15 @@ def _blocked(alias: str) -> dict[str, Any]:
 
 def _paused(alias: str, *, with_keys: bool) -> list[dict[str, Any]]:
     """Return what an operator has paused; of a key only its topic, without keys."""
-    found = pausing.pauses(alias, limit=MAX_LISTED)
     return [
         {
-            "what": pausing.name_of(row["kafka_topic"], row["kafka_key"])
-            if with_keys or row["kafka_key"] is None
-            else f"one key of {row['kafka_topic']}",
+            "what": pausing.name_of(
+                row["kafka_topic"], row["kafka_key"], with_key=with_keys
+            ),
             "paused_at": row["paused_at"].isoformat(),
             "reason": row["reason"],
         }
-        for row in found
+        for row in pausing.pauses(alias, limit=MAX_LISTED)
     ]
 
 

@@ -12,10 +12,8 @@ from typing import Any, Final
 
 from django.db.models import Q
 
-from ..exceptions import InvalidMessage
-from ..message.limits import check_key
+from ..message.limits import check_key, check_topic_name
 from ..models import Pause
-from ..settings.rules import TOPIC_NAME
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +36,8 @@ def pause(alias: str, topic: str, key: str | None = None, *, reason: str = "") -
     Raises:
         InvalidMessage: no record can have this topic or this key.
     """
-    if topic != EVERYTHING and not TOPIC_NAME.match(topic):
-        raise InvalidMessage(
-            f"{topic[:60]!r} is not a valid topic name; use 1 to 249 letters, digits, "
-            "'.', '_' or '-'."
-        )
+    if topic != EVERYTHING:
+        check_topic_name(topic)
     if key is not None:
         check_key(key)
     _, is_new = Pause.objects.using(alias).get_or_create(
@@ -63,15 +58,12 @@ def resume(alias: str, topic: str, key: str | None = None) -> int:
     """
     rows = Pause.objects.using(alias)
     if topic != EVERYTHING:
-        rows = rows.filter(Q(kafka_key=key) if key is not None else _WHOLE)
-        rows = rows.filter(kafka_topic=topic)
+        is_it = Q(kafka_key__isnull=True) if key is None else Q(kafka_key=key)
+        rows = rows.filter(is_it, kafka_topic=topic)
     ended, _models = rows.delete()
     if ended:
         _log("Resumed %s by hand", "resume", topic, key)
     return ended
-
-
-_WHOLE: Final = Q(kafka_key__isnull=True)
 
 
 def pauses(alias: str, *, limit: int | None = None) -> list[dict[str, Any]]:
@@ -80,14 +72,21 @@ def pauses(alias: str, *, limit: int | None = None) -> list[dict[str, Any]]:
     return list(Pause.objects.using(alias).order_by("id").values(*columns)[:limit])
 
 
-def name_of(topic: str, key: str | None = None) -> str:
-    """Name what is paused, for people."""
+def name_of(topic: str, key: str | None = None, *, with_key: bool = True) -> str:
+    """
+    Name what is paused, for people.
+
+    Args:
+        with_key: tell the key, which is part of the payload.
+    """
     if topic == EVERYTHING:
         return "everything"
-    return topic if key is None else f"key {key} of {topic}"
+    if key is None:
+        return topic
+    return f"key {key} of {topic}" if with_key else f"one key of {topic}"
 
 
 def _log(text: str, action: str, topic: str, key: str | None) -> None:
-    # A key is part of the payload, and a log is read by many.
-    what = name_of(topic) if key is None else f"one key of {topic}"
+    # A log is read by many.
+    what = name_of(topic, key, with_key=False)
     logger.info(text, what, extra={"action": action, "topic": topic})
