@@ -13,14 +13,14 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ..conf import serializer
 from ..exceptions import ConsumingError
 from ..idempotence.claims import checked_key
 from ..message.incoming import ConsumedMessage, OutgoingMessage
-from ..message.middleware import handle_within, load, overriding, stash_hook
-from ..message.outgoing import Message, Rows
-from ..observability.tracing import ProcessSpan, trace_headers
+from ..message.middleware import handle_within, load, overriding
+from ..message.outgoing import Message
+from ..observability.tracing import ProcessSpan
 from ..settings.options import OutboxSettings
+from ..stashing.transaction import make_rows
 from .handlers import Subscription
 
 _NAMESPACE: Final = uuid.UUID("6f4d6f7c-5b1e-4d0e-9f0e-2a1c8b7a9d35")
@@ -32,14 +32,8 @@ class Output:
 
     def __init__(self, options: OutboxSettings) -> None:
         self._is_traced = options.TRACING
-        middleware = load(options.MIDDLEWARE)
-        self._rows = Rows(
-            options,
-            serializer(options.SERIALIZER),
-            trace_headers=trace_headers if options.TRACING else list,
-            transform=stash_hook(middleware),
-        )
-        self._middleware = overriding(middleware, "consume")
+        self._rows = make_rows(options)
+        self._middleware = overriding(load(options.MIDDLEWARE), "consume")
 
     def messages(
         self, subscription: Subscription, message: ConsumedMessage

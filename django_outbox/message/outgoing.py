@@ -91,22 +91,14 @@ class Rows:
         names, header_values = split_headers(message.headers)
         if trace:
             names, header_values = _with_trace(names, header_values, trace)
-        text: str | None = None
-        raw: bytes | None = None
-        if isinstance(value, str):
-            text = value
-        elif isinstance(value, (bytes, bytearray, memoryview)):
-            raw = bytes(value)
-        elif value is not None:
-            text = self._text(value)
-        stored = raw if text is None else text
+        stored = self._stored(value)
         if stored is not None:
             check_value(stored, self._settings.MAX_VALUE_BYTES)
         return Row(
             topic,
             key,
-            text,
-            raw,
+            stored if isinstance(stored, str) else None,
+            stored if isinstance(stored, bytes) else None,
             names,
             header_values,
             message.partition,
@@ -114,18 +106,21 @@ class Rows:
 
     def _serialized(self, message: Message) -> Message:
         """Return a copy whose value is what would be stored, its headers a list."""
-        value = message.value
-        if isinstance(value, bytearray | memoryview):
-            value = bytes(value)
-        elif not (value is None or isinstance(value, str | bytes)):
-            value = self._text(value)
         return Message(
             message.topic,
             key=message.key,
-            value=value,
+            value=self._stored(message.value),
             headers=list(zip(*split_headers(message.headers), strict=True)),
             partition=message.partition,
         )
+
+    def _stored(self, value: object) -> str | bytes | None:
+        """Return what is stored of a value: text, bytes, or None for a tombstone."""
+        if value is None or isinstance(value, str):
+            return value
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        return self._text(value)
 
     def make_all(self, messages: Iterable[Message]) -> Iterator[Row]:
         """

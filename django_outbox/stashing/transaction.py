@@ -49,6 +49,16 @@ SELECT pg_advisory_xact_lock(hashtextextended(key, hashtextextended(topic, 0)))
 FROM unnest(%s::text[], %s::text[]) AS key(topic, key)"""
 
 
+def make_rows(options: OutboxSettings) -> Rows:
+    """Return what turns messages into rows, with these settings."""
+    return Rows(
+        options,
+        serializer(options.SERIALIZER),
+        trace_headers=trace_headers if options.TRACING else list,
+        transform=stash_hook(load(options.MIDDLEWARE)),
+    )
+
+
 class Writer:
     """The settings for writing, and the statements made of them."""
 
@@ -58,12 +68,7 @@ class Writer:
 
         self.options = options
         self._model = OutboxRecord
-        self.rows = Rows(
-            options,
-            serializer(options.SERIALIZER),
-            trace_headers=trace_headers if options.TRACING else list,
-            transform=stash_hook(load(options.MIDDLEWARE)),
-        )
+        self.rows = make_rows(options)
         table = OutboxRecord._meta.db_table
         notify = f"pg_notify('{channel_of(table)}', '')"
         self.returning = f"\nRETURNING {notify}" if options.NOTIFY else ""
