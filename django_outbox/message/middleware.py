@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Final, TypeAlias
 
 from ..exceptions import ConfigurationError, ConsumingError, StashError
@@ -62,7 +62,7 @@ class Middleware:
 
 def load(names: Sequence[str]) -> tuple[Middleware, ...]:
     """
-    Make one object of each class, given by its dotted path.
+    Return the object of each class, given by its dotted path.
 
     Raises:
         ConfigurationError: one cannot be imported or made, or is no `Middleware`.
@@ -70,6 +70,7 @@ def load(names: Sequence[str]) -> tuple[Middleware, ...]:
     return tuple(map(_make, names))
 
 
+@cache
 def _make(name: str) -> Middleware:
     module, _, attribute = name.rpartition(".")
     try:
