@@ -75,11 +75,8 @@ def bound(**values: str) -> Iterator[None]:
             raise InvalidMessage(
                 f"context: {name} must be a text of 1 to {LONGEST} characters."
             )
-    token = _context.set(MappingProxyType({**_context.get(), **values}))
-    try:
+    with _instead({**current(), **values}):
         yield
-    finally:
-        _context.reset(token)
 
 
 @contextmanager
@@ -90,14 +87,21 @@ def of(message: ConsumedMessage) -> Iterator[None]:
     For consumers of your own: `with of(message), once(message, consumer="billing")`.
     """
     found: dict[str, str] = {}
-    for header, _ in message.headers:
+    for header in {name for name, _ in message.headers if name.startswith(PREFIX)}:
         name = header.removeprefix(PREFIX).replace("-", "_")
         value = message.header(header) or ""
-        is_ours = header.startswith(PREFIX) and _NAME.fullmatch(name)
         # Others may write to the topic, too.
-        if is_ours and value.isprintable() and 0 < len(value) <= LONGEST:
+        is_sound = value.isprintable() and 0 < len(value) <= LONGEST
+        if is_sound and _NAME.fullmatch(name):
             found[name] = value
-    token = _context.set(MappingProxyType(found))
+    with _instead(found):
+        yield
+
+
+@contextmanager
+def _instead(values: Mapping[str, str]) -> Iterator[None]:
+    """Bind these values, and no others, while the block runs."""
+    token = _context.set(MappingProxyType(values))
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..message.middleware import Middleware, produced
-from ..message.record import KeyToRead, Record, Sweep
+from ..message.record import Record, Sweep
 
 if TYPE_CHECKING:
     from .adapters import ReadHarvest
@@ -30,6 +30,7 @@ class HookedTable:
         self._table = table
         self._middleware = middleware
         self.begin = table.begin
+        self.reset = table.reset
         self.pauses = table.pauses
         self.ping = table.ping
         self.timeline = table.timeline
@@ -41,7 +42,3 @@ class HookedTable:
         """Read a page; see the port. A record whose hook fails is poison."""
         found = self._table.mark(leader_id, limit=limit, sweep=sweep)
         return [produced(self._middleware, record) for record in found]
-
-    def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
-        """Show rows again; see the port."""
-        self._table.reset(leader_id, keys)

@@ -201,11 +201,10 @@ class KafkaSource:
         return metadata
 
     def close(self) -> None:
-        if self._consumer is not None:
-            self._commit_now(self._consumer, self._done)
-            self._leave(self._consumer)
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
+        if (consumer := self._consumer) is not None:
+            self._commit_now(consumer, self._done)
+            self._leave(consumer)
+            self._consumer = None
             consumer.close()
 
     def _leave(self, consumer: Consumer) -> None:

@@ -144,8 +144,8 @@ class Table:
         name = identifier(self._table, suffix="_pauses").as_string(None)
         with self._session("pauses") as connection:
             # Not only once: the migration comes, and goes, while harvesters run.
-            row = connection.execute(queries()["has_pauses"], {"pauses": name})
-            exists, is_readable = row.fetchone() or (False, False)
+            found = connection.execute(queries()["has_pauses"], {"pauses": name})
+            exists, is_readable = found.fetchone() or (False, False)
             if exists and not is_readable:
                 self._warn_of_pauses(name)
             if not is_readable:
