@@ -231,7 +231,7 @@ def test_a_request_has_an_id_that_its_answer_tells(given: str, is_kept: bool) ->
 
 def test_requests_that_are_served_at_the_same_time_have_contexts_of_their_own() -> None:
     async def view(request: HttpRequest) -> HttpResponse:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the subject: other requests run meanwhile
         return HttpResponse(context.current()["correlation_id"])
 
     served = context.RequestContext(view)
