@@ -167,6 +167,43 @@ def find_group(name: str | None) -> Group:
     return Group(chosen, found)
 
 
+def group_of(
+    handler: Callable[..., Any], topic: str, *, name: str | None = None
+) -> Group:
+    """
+    Return the group of a declared handler, with this handler only.
+
+    Args:
+        topic: one of its topics.
+        name: the group, if the handler is declared for several.
+
+    Raises:
+        ConfigurationError: it is not declared for the topic, or for several groups.
+    """
+    found = [
+        subscription
+        for subscription in _subscriptions
+        if handler in _callables(subscription) and topic in subscription.topics
+        if name in (None, subscription.group)
+    ]
+    called = getattr(handler, "__qualname__", repr(handler))
+    if not found:
+        raise ConfigurationError(
+            f"{called} is not declared for {shown(topic)}"
+            f"{f' in the group {name!r}' if name else ''}: add @consumer."
+        )
+    if len(found) > 1:
+        names = ", ".join(sorted(subscription.group for subscription in found))
+        raise ConfigurationError(f"{called} is of several groups, choose one: {names}.")
+    return Group(found[0].group, (found[0],))
+
+
+def _callables(subscription: Subscription) -> tuple[object, object]:
+    """Return what is called and, for an async handler, the function itself."""
+    handle = subscription.handle
+    return handle, getattr(handle, "awaitable", None)
+
+
 def _check(new: Subscription, others: Iterable[Subscription]) -> None:
     if not new.topics:
         raise ConfigurationError(f"{new.name}: @consumer needs a topic.")

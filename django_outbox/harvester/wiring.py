@@ -93,13 +93,7 @@ class _Wiring(NamedTuple):
 def _pipeline_worker(wiring: _Wiring) -> RelayWorker:
     """Build the worker of at-least-once delivery, with marks of either kind."""
     o, adapters, *_ = wiring
-    settings = _settings(
-        o,
-        page_rows=o.MARK_BATCH,
-        max_in_flight=o.MAX_IN_FLIGHT,
-        max_in_flight_per_key=0 if o.is_pipelined else 1,
-        marks_in_table=o.MARKS == "table",
-    )
+    settings = pipeline_settings(o)
     reading, settling = adapters.reading("mark", o.CLUSTER_ID), adapters.table("settle")
     parts = _Parts(wiring, settings, reading, settling)
 
@@ -233,6 +227,17 @@ def _releaser(
         interval=o.POLL_INTERVAL,
         on_expired=threads.expired,
         clock=boottime,
+    )
+
+
+def pipeline_settings(o: OutboxSettings) -> RelaySettings:
+    """Return the settings of at-least-once delivery."""
+    return _settings(
+        o,
+        page_rows=o.MARK_BATCH,
+        max_in_flight=o.MAX_IN_FLIGHT,
+        max_in_flight_per_key=0 if o.is_pipelined else 1,
+        marks_in_table=o.MARKS == "table",
     )
 
 
