@@ -198,10 +198,11 @@ def group_of(
     return Group(found[0].group, (found[0],))
 
 
-def _callables(subscription: Subscription) -> tuple[object, object]:
-    """Return what is called and, for an async handler, the function itself."""
+def _callables(subscription: Subscription) -> tuple[object, ...]:
+    """Return what is called, and the function that was declared, if that is another."""
     handle = subscription.handle
-    return handle, getattr(handle, "awaitable", None)
+    declared = getattr(handle, "awaitable", handle)
+    return handle, declared, inspect.unwrap(declared)
 
 
 def _check(new: Subscription, others: Iterable[Subscription]) -> None:

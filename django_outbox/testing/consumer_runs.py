@@ -20,6 +20,7 @@ from ..message.incoming import (
     PartitionState,
     TopicPartition,
 )
+from ..message.middleware import load
 
 Death: TypeAlias = Literal["before-commit", "after-commit"]
 """When the process of a consumer dies."""
@@ -81,6 +82,7 @@ def run_consumer(
         # A test may wait in a debugger, in a transaction that the server would end.
         idle_timeout=0.0,
         is_traced=settings.TRACING,
+        middleware=load(settings.MIDDLEWARE),
     )
     if dies != "before-commit":
         is_first = effects.apply(message)

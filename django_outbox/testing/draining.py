@@ -14,7 +14,9 @@ from math import inf
 from ..election.leadership import Leadership
 from ..election.term import LeaderTerm
 from ..events import RecordParked
+from ..harvester.hooked_table import HookedTable
 from ..harvester.wiring import pipeline_settings
+from ..message.middleware import load, overriding
 from ..message.record import Failure
 from ..relay.dispatcher import Dispatcher
 from ..relay.engine import Engine
@@ -70,7 +72,10 @@ class RelayUnderTest:
             wake=lambda: None,
         )
         self._engine = Engine(settings)
-        self._reader = PageReader(table, is_trusted=is_trusted, clock=self._clock)
+        hooks = overriding(load(options.MIDDLEWARE), "produce")
+        self._reader = PageReader(
+            HookedTable(table, hooks), is_trusted=is_trusted, clock=self._clock
+        )
         self._settler = Settler(outbox=table, on_parked=_parked, clock=self._clock)
         self._dispatcher = Dispatcher(
             settings,

@@ -1,8 +1,8 @@
 """
 The outbox table as one connection of Django sees it, uncommitted rows included.
 
-It implements the relay's port `Outbox` on the models, so that a relay works inside the
-transaction of a test. One connection is one leader, whose marks are in memory; no
+It implements the relay's ports of a table on the models, so that a relay works inside
+the transaction of a test. One connection is one leader, whose marks are in memory; no
 other session's locks matter. An error of the database is Django's own.
 """
 
@@ -74,6 +74,9 @@ class VisibleTable:
 
     def ping(self) -> None:
         """Do nothing: an error would have ended the test."""
+
+    def close(self) -> None:
+        """Do nothing: the connection is the test's."""
 
     def pauses(self) -> Pauses:
         rows = Pause.objects.using(self._alias)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from django_outbox import (
     ConfigurationError,
     ConsumedMessage,
     Message,
+    Middleware,
     consumer,
     open_series,
     record_parked,
@@ -25,6 +27,9 @@ from django_outbox import (
 from django_outbox.consuming import handlers
 from django_outbox.events import Event, RecordParked
 from django_outbox.exceptions import RecordPoisoned
+from django_outbox.message.limits import header_pairs
+from django_outbox.message.middleware import Handle
+from django_outbox.message.record import Record
 from django_outbox.models import Pause, ProcessedMessage
 from django_outbox.signals import (
     leader_acquired,
@@ -330,6 +335,55 @@ def test_a_row_of_plain_sql_that_may_not_be_sent_is_poison(
 
     assert arrived(outbox.drain()) == [("a", 0)]
     assert outbox.parked[0].last_error.startswith("RESERVED_HEADER")
+
+
+# Middleware.
+
+
+class Stamped(Middleware):
+    """Leaves a header at each place that a message passes."""
+
+    def stash(self, message: Message) -> Message:
+        message.headers = [*header_pairs(message.headers or {}), ("stash", "1")]
+        return message
+
+    def produce(self, record: Record) -> Record:
+        return record._replace(
+            header_keys=[*record.header_keys, "produce"],
+            header_values=[*record.header_values, "1"],
+        )
+
+    def consume(self, message: ConsumedMessage, handle: Handle) -> None:
+        handle(replace(message, headers=(*message.headers, ("consume", b"1"))))
+
+
+@pytest.mark.parametrize("transforms", [False, True])
+def test_middleware_runs_as_in_production(
+    outbox: OutboxFixture,
+    settings: Settings,
+    declared: Callable[..., Any],
+    *,
+    transforms: bool,
+) -> None:
+    names = [f"{__name__}.Stamped"]
+    settings.DJANGO_OUTBOX = {**settings.DJANGO_OUTBOX, "MIDDLEWARE": names}
+    found: list[str] = []
+
+    def look(message: ConsumedMessage) -> None:
+        found.extend(name for name, _ in message.headers)
+
+    declared("orders", group="g", transforms=transforms)(look)
+    with transaction.atomic():
+        stash("orders", key="a", value={})
+    outbox.assert_stashed("orders", headers={"stash": "1"})
+    (message,) = outbox.drain()
+
+    assert run_consumer(look, message).ran
+    assert [name for name in found if not name.startswith("outbox-")] == [
+        "stash",
+        "produce",
+        "consume",
+    ]
 
 
 # Handlers.
