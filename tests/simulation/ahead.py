@@ -26,6 +26,8 @@ class Histories:
 
     def __init__(self) -> None:
         self._pool = workers(is_background=True)
+        # What a test waits for at once does not queue behind thousands of histories.
+        self._traces = workers(1)
         self._plays: dict[_Histories, list[Future[Tally]]] = {}
         self._hunts: dict[str, Future[Outcome | None]] = {}
 
@@ -54,8 +56,9 @@ class Histories:
 
     def trace(self, seed: int, delivery: str) -> Outcome:
         """Play one history in another process, with its trace."""
-        return self._pool.submit(play, seed, delivery, is_tracing=True).result()
+        return self._traces.submit(play, seed, delivery, is_tracing=True).result()
 
     def close(self) -> None:
         """End what nobody has waited for."""
         self._pool.shutdown(cancel_futures=True)
+        self._traces.shutdown(cancel_futures=True)
