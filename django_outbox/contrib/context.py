@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Final, cast
+from typing import Final, TypeGuard, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
@@ -71,9 +71,10 @@ def bound(**values: str) -> Iterator[None]:
             raise InvalidMessage(
                 f"context: {name!r} is no name; use lower case letters, digits and _."
             )
-        if not (isinstance(value, str) and value and len(value) <= LONGEST):
+        if not _is_sound(value):
             raise InvalidMessage(
-                f"context: {name} must be a text of 1 to {LONGEST} characters."
+                f"context: {name} must be a text of 1 to {LONGEST} characters, all of "
+                "which can be printed."
             )
     with _instead({**current(), **values}):
         yield
@@ -86,16 +87,34 @@ def of(message: ConsumedMessage) -> Iterator[None]:
 
     For consumers of your own: `with of(message), once(message, consumer="billing")`.
     """
-    found: dict[str, str] = {}
-    for header in {name for name, _ in message.headers if name.startswith(PREFIX)}:
-        name = header.removeprefix(PREFIX).replace("-", "_")
-        value = message.header(header) or ""
-        # Others may write to the topic, too.
-        is_sound = value.isprintable() and 0 < len(value) <= LONGEST
-        if is_sound and _NAME.fullmatch(name):
-            found[name] = value
-    with _instead(found):
+    headers = {name for name, _ in message.headers if name.startswith(PREFIX)}
+    found = {
+        header.removeprefix(PREFIX).replace("-", "_"): message.header(header)
+        for header in headers
+    }
+    with received(found):
         yield
+
+
+@contextmanager
+def received(values: Mapping[str, object]) -> Iterator[None]:
+    """
+    Bind what has come from another process, and nothing else, while the block runs.
+
+    Others may write there, too: what `bound()` would refuse is left out.
+    """
+    with _instead(
+        {
+            name: value
+            for name, value in values.items()
+            if _NAME.fullmatch(name) and _is_sound(value)
+        }
+    ):
+        yield
+
+
+def _is_sound(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and 0 < len(value) <= LONGEST and value.isprintable()
 
 
 @contextmanager

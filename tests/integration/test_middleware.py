@@ -30,7 +30,7 @@ from django_outbox.models import OutboxRecord, ProcessedMessage, StagedRecord
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/middleware.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-MASKED, MASKED_SETTINGS, CONTEXT_SETTINGS, BOUND, OWN = BLOCKS
+MASKED, MASKED_SETTINGS, CONTEXT_SETTINGS, BOUND, OWN, _CELERY = BLOCKS
 
 CONTEXT = "django_outbox.contrib.context.ContextHeaders"
 
@@ -201,7 +201,11 @@ def test_what_others_write_into_headers_is_bound_only_if_it_is_sound() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"Tenant": "a"}, {"tenant": ""}, {"tenant": "x" * 501}, {"tenant": 1}]
+    "values",
+    [
+        {"Tenant": "a"},
+        *({"tenant": value} for value in ("", "x" * 501, 1, "a\nb")),
+    ],
 )
 def test_what_cannot_be_a_header_is_not_bound(values: dict[str, Any]) -> None:
     with pytest.raises(InvalidMessage, match=r"^context: "), context.bound(**values):
