@@ -8,6 +8,12 @@ only for that leader.
 
 Celery tasks that a transaction starts: `stashed_tasks.py`.
 
+The context of a request on messages and log records: `context.py`; on Celery tasks:
+`celery_context.py`.
+
+Topics that are declared once: `contracts.py`, with a name that may have variables from
+`topic_names.py`; `cloud_events.py` makes the headers of CloudEvents.
+
 Models that publish: `publishing.py` has the decorator and receives Django's signals;
 `publications.py` makes messages of rows, from their declarations; `stored_rows.py`
 reads a row again where the object differs; `publishing_manager.py` covers bulk
