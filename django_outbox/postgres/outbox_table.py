@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Final, LiteralString
 from uuid import UUID
 
+from psycopg import errors
+
 from ..exceptions import DatabaseBusy, DatabaseError, DatabaseReadOnly, RowInvalid
 from ..message.pauses import NOTHING_PAUSED, Pauses
 from ..message.record import (
@@ -107,6 +109,8 @@ class Table:
         }
         self._known: tuple[Connection, Mapping[str, bytes]] | None = None
         self._has_warned = False
+        self._reads_pauses = False
+        """Whether the last look found a table of pauses that may be read."""
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         ids = array_of([str(record.id) for record in records])
@@ -141,17 +145,26 @@ class Table:
             )
 
     def pauses(self) -> Pauses:
-        name = identifier(self._table, suffix="_pauses").as_string(None)
         with self._session("pauses") as connection:
-            # Not only once: the migration comes, and goes, while harvesters run.
-            found = connection.execute(queries()["has_pauses"], {"pauses": name})
-            exists, is_readable = found.fetchone() or (False, False)
-            if exists and not is_readable:
-                self._warn_of_pauses(name)
-            if not is_readable:
+            self._reads_pauses = self._reads_pauses or self._may_pause(connection)
+            if not self._reads_pauses:
                 return NOTHING_PAUSED
             statement = self._statements(connection)["pauses"]
-            return Pauses.of(connection.execute(statement).fetchall())
+            try:
+                return Pauses.of(connection.execute(statement).fetchall())
+            except (errors.UndefinedTable, errors.InsufficientPrivilege):
+                # The migration was taken back, or the grant: ask first from now on.
+                self._reads_pauses = False
+                return NOTHING_PAUSED
+
+    def _may_pause(self, connection: Connection) -> bool:
+        """Return whether there is a table of pauses that this role may read."""
+        name = identifier(self._table, suffix="_pauses").as_string(None)
+        found = connection.execute(queries()["has_pauses"], {"pauses": name})
+        exists, is_readable = found.fetchone() or (False, False)
+        if exists and not is_readable:
+            self._warn_of_pauses(name)
+        return bool(is_readable)
 
     def _warn_of_pauses(self, name: str) -> None:
         if not self._has_warned:

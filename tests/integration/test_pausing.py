@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +16,7 @@ from django_outbox.message.pauses import NOTHING_PAUSED, Pauses
 from django_outbox.models import Pause
 from django_outbox.operations import pausing
 from django_outbox.operations.live_reading import read
-from django_outbox.postgres.connection import Database
+from django_outbox.postgres.connection import Connection, Database
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
 
 SECRET = "customer-17"
@@ -181,7 +182,32 @@ def test_a_role_that_may_not_read_pauses_says_so_once(
         assert "outbox_pauses" in warning.getMessage()
         postgres.execute("GRANT SELECT ON outbox_pauses TO former")
         assert outbox.pauses() == Pauses.of([("orders", None)])
+        postgres.execute("REVOKE SELECT ON outbox_pauses FROM former")
+        assert outbox.pauses() == NOTHING_PAUSED
+        assert outbox.pauses() == NOTHING_PAUSED
     finally:
         outbox.close()
         postgres.execute("DROP OWNED BY former")
         postgres.execute("DROP ROLE former")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_look_is_one_statement(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that has nothing to do looks once a second."""
+    outbox = UnmarkedOutbox(Database({"conninfo": database_url}))
+    outbox.pauses()
+    statements: list[object] = []
+    execute = Connection.execute
+
+    def count(self: Connection, query: Any, *arguments: Any, **options: Any) -> Any:
+        statements.append(query)
+        return execute(self, query, *arguments, **options)
+
+    monkeypatch.setattr(Connection, "execute", count)
+    try:
+        outbox.pauses()
+    finally:
+        outbox.close()
+    assert len(statements) == 1
