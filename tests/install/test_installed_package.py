@@ -10,7 +10,7 @@ from .interpreters import combinations
 from .terminal import Terminal, environment
 
 EXTRAS: Final = (
-    "binary,celery,devstack,metrics,reaper,registry,terminal,testing,tracing"
+    "binary,celery,contracts,devstack,metrics,reaper,registry,terminal,testing,tracing"
 )
 
 TOOLS: Final = (
@@ -24,6 +24,8 @@ CHOSEN: Final = (
     "tests/integration/test_admin_actions.py",
     "tests/integration/test_live_page.py",
     "tests/integration/test_checks.py",
+    # Django has its tasks since 6.0.
+    "tests/integration/test_django_tasks.py",
     "tests/integration/test_migration.py",
     "tests/integration/test_models.py",
     "tests/integration/test_stashing.py",
