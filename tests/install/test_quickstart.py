@@ -1,4 +1,4 @@
-"""The quickstart, followed to the letter on each Python with each Django."""
+"""Pages followed to the letter: on each Python with each Django, and on the newest."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from psycopg.conninfo import conninfo_to_dict
 
 from django_outbox.devstack import Stack
 
-from ..processes import Process
+from ..processes import ROOT, Process
 from ..waiting import eventually
 from .conftest import BUILD, QUICKSTART
 from .interpreters import Combination, combinations
 from .page import Addition, Command, matches, steps
 from .terminal import BASH, Terminal, environment
+
+TUTORIAL: Final = ROOT / "docs" / "tutorial.md"
 
 IN_A_SECOND_TERMINAL: Final = "python -m django_outbox.devstack"
 
@@ -32,13 +34,14 @@ INSTALL: Final = "pip install "
 
 class Follower:
     """
-    Follows the page in a folder of its own.
+    Follows a page in a folder of its own.
 
     Environments are made side by side. From there on one follower at a time
     works: all use the topic and the groups that the page names.
     """
 
-    def __init__(self, services: Stack, wheels: Path) -> None:
+    def __init__(self, page: Path, services: Stack, wheels: Path) -> None:
+        self._page = page
         self._services = services
         self._wheels = wheels
         self._turn = Lock()
@@ -54,7 +57,7 @@ class Follower:
             folder=folder,
             PIP_CONSTRAINT=str(constraint),
         )
-        todo = list(steps(QUICKSTART))
+        todo = list(steps(self._page))
         installed = 1 + next(
             number
             for number, step in enumerate(todo)
@@ -144,7 +147,7 @@ def followed(
         and item.function is test_the_quickstart_works_as_printed
     ]
     folder = tmp_path_factory.mktemp("quickstart")
-    follower = Follower(services, wheels)
+    follower = Follower(QUICKSTART, services, wheels)
     with ThreadPoolExecutor(min(len(asked), os.cpu_count() or 1)) as executor:
         yield {
             str(one): executor.submit(follower.follow, one, folder / str(one))
@@ -158,3 +161,10 @@ def test_the_quickstart_works_as_printed(
     combination: Combination, followed: dict[str, Future[None]]
 ) -> None:
     followed[str(combination)].result()
+
+
+def test_the_tutorial_works_as_printed(
+    services: Stack, wheels: Path, tmp_path: Path
+) -> None:
+    follower = Follower(TUTORIAL, services, wheels)
+    follower.follow(combinations()[-1], tmp_path / "tutorial")
