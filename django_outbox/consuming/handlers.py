@@ -104,7 +104,7 @@ def consumer(
         group: The consumer group, whose name is also the `consumer` of the
             processed messages.
         transforms: The handler needs no database: it returns or yields
-            `Message`s, which are sent in one Kafka transaction with the offset.
+            `Message` objects, which are sent in one Kafka transaction with the offset.
         batch: Most messages that share one transaction. When one of them fails, all
             roll back and each runs again in a transaction of its own; so a handler
             with a batch has no effects outside of the database. The smallest batch

@@ -4,9 +4,11 @@ Parts for projects that want them; the rest of the package does not import them.
 Work that only one process at a time may do, the leader's: `celery.py` makes a function
 a periodic Celery task; `singleton.py` starts and stops such work when leadership
 changes; `fencing.py` keeps the current leader id in a table, and opens transactions
-only for that leader.
+only for that leader. `shared_beat.py` lets several processes of Celery beat share one
+schedule, without a leader.
 
-Celery tasks that a transaction starts: `stashed_tasks.py`.
+Tasks that a transaction starts: `stashed_tasks.py` for Celery, `task_backend.py` for
+`django.tasks`.
 
 The context of a request on messages and log records: `context.py`; on Celery tasks:
 `celery_context.py`.
