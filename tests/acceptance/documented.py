@@ -28,7 +28,7 @@ DJANGO_OUTBOX |= {{
     "HEARTBEAT_TIMEOUT": {HEARTBEAT_TIMEOUT},
 }}
 """
-_MANAGE: Final = """\
+MANAGE: Final = """\
 import sys
 
 from django.core.management import execute_from_command_line
@@ -125,11 +125,11 @@ class DocumentedProject(Processes):
         self.section = section
         self.folder = folder
         for name, text in {
-            "manage.py": _MANAGE,
+            "manage.py": MANAGE,
             **{
                 name: text
                 for app, models in _MODELS.items()
-                for name, text in _files_of_app(app, models)
+                for name, text in files_of_app(app, models)
             },
             **section.files(),
         }.items():
@@ -178,7 +178,7 @@ def _command(line: str) -> Command:
     return Command(variables, tuple(words[2:]))
 
 
-def _files_of_app(
+def files_of_app(
     app: str, models: Mapping[str, tuple[str, ...]]
 ) -> list[tuple[str, str]]:
     """Return an app with its models and their migration."""

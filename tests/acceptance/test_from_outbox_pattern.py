@@ -17,6 +17,7 @@ from ..benchmarks.packages import environment as packages
 from ..processes import ROOT, Processes
 from ..services import Topics, text_of
 from ..waiting import eventually
+from .documented import MANAGE, files_of_app
 from .tables import OutboxTable, Server, project_environment
 
 PAGE = (ROOT / "docs/howto/from-django-outbox-pattern.md").read_text("utf-8")
@@ -49,58 +50,10 @@ USE_TZ = True
 """What the page takes for granted, like the files below."""
 
 COMMON = {
-    "manage.py": """\
-import sys
-
-from django.core.management import execute_from_command_line
-
-execute_from_command_line(sys.argv)
-""",
+    "manage.py": MANAGE,
     "config/__init__.py": "",
-    "shop/__init__.py": "",
-    "billing/__init__.py": "",
-    "billing/models.py": """\
-from django.db import models
-
-
-class Invoice(models.Model):
-    order = models.CharField(max_length=20)
-""",
-    "shop/migrations/__init__.py": "",
-    "billing/migrations/__init__.py": "",
-    "shop/migrations/0001_initial.py": """\
-from django.db import migrations, models
-
-
-class Migration(migrations.Migration):
-    initial = True
-    operations = [
-        migrations.CreateModel(
-            "Order",
-            [
-                ("id", models.BigAutoField(primary_key=True)),
-                ("number", models.CharField(max_length=20, unique=True)),
-                ("status", models.CharField(default="placed", max_length=10)),
-            ],
-        )
-    ]
-""",
-    "billing/migrations/0001_initial.py": """\
-from django.db import migrations, models
-
-
-class Migration(migrations.Migration):
-    initial = True
-    operations = [
-        migrations.CreateModel(
-            "Invoice",
-            [
-                ("id", models.BigAutoField(primary_key=True)),
-                ("order", models.CharField(max_length=20)),
-            ],
-        )
-    ]
-""",
+    **dict(files_of_app("shop", {"Order": ("number", "status")})),
+    **dict(files_of_app("billing", {"Invoice": ("order",)})),
 }
 
 BEFORE = """\
