@@ -187,18 +187,7 @@ class HarvesterThreads:
 
     def parked(self, leader_id: str, failure: Failure) -> None:
         """Publish that a record was moved to the parked table (dispatch)."""
-        record = failure.record
-        self.publish(
-            RecordParked(
-                name=self.name,
-                leader_id=leader_id,
-                record_id=record.id,
-                message_id=record.message_id,
-                topic=record.topic,
-                attempts=record.attempts + 1,
-                error=failure.error,
-            )
-        )
+        self.publish(parked_event(self.name, leader_id, failure))
 
     def expired(self, leader_id: str, series: ExpiredSeries) -> None:
         """Publish that a series was parked or discarded (tend)."""
@@ -324,3 +313,17 @@ class HarvesterThreads:
                 receiver_errors=self._notifier.errors,
             )
         )
+
+
+def parked_event(name: str, leader_id: str, failure: Failure) -> RecordParked:
+    """Return the event of a record that the harvester of this name has parked."""
+    record = failure.record
+    return RecordParked(
+        name=name,
+        leader_id=leader_id,
+        record_id=record.id,
+        message_id=record.message_id,
+        topic=record.topic,
+        attempts=record.attempts + 1,
+        error=failure.error,
+    )

@@ -13,8 +13,8 @@ from math import inf
 
 from ..election.leadership import Leadership
 from ..election.term import LeaderTerm
-from ..events import RecordParked
 from ..harvester.hooked_table import HookedTable
+from ..harvester.threads import parked_event
 from ..harvester.wiring import pipeline_settings
 from ..message.middleware import load, overriding
 from ..message.record import Failure
@@ -135,15 +135,4 @@ class RelayUnderTest:
 
 
 def _parked(leader_id: str, failure: Failure) -> None:
-    record, error = failure
-    announce(
-        RecordParked(
-            name=NAME,
-            leader_id=leader_id,
-            record_id=record.id,
-            message_id=record.message_id,
-            topic=record.topic,
-            attempts=record.attempts + 1,
-            error=error,
-        )
-    )
+    announce(parked_event(NAME, leader_id, failure))
