@@ -25,6 +25,7 @@ from .schedule import Delay
 from .staging import delay
 from .transaction import (
     VALUES,
+    Writer,
     awaited,
     chunks,
     current_writer,
@@ -184,6 +185,13 @@ def stash_many(
     if ordered:
         rows = list(rows)
         lock_keys(connection, {(row.topic, row.key) for row in rows})
+    return write_rows(writer, connection, rows)
+
+
+def write_rows(
+    writer: Writer, connection: BaseDatabaseWrapper, rows: Iterable[Row]
+) -> list[uuid.UUID]:
+    """Write rows in their order, all or none; return the message ids."""
     message_ids: list[uuid.UUID] = []
     split = chunks(rows)
     # A single statement is atomic by itself and needs no savepoint.

@@ -33,7 +33,7 @@ VALUE = "x" * 200
 
 
 def run(session: Session) -> None:
-    _set_up()
+    set_up()
     calls = session.scale.calls
     for _ in range(session.rounds):
         one_by_one(session, calls)
@@ -125,7 +125,7 @@ def _timed(call: Callable[[], None]) -> float:
     return time.perf_counter() - began
 
 
-def _set_up() -> None:
+def set_up() -> None:
     """Be a process of the example project."""
     import django
 

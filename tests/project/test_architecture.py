@@ -13,6 +13,8 @@ CAP = 400
 MEDIAN = 130
 
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "common", "helpers", "base", "manager"}
+NAMED_BY_DJANGO = {"django_outbox/contrib/postgresql/base.py"}
+"""Where Django looks for a database backend."""
 
 TOP_LEVEL = {
     *("django_outbox", "docs", "example_project", "tests"),
@@ -52,7 +54,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
         for path in package_modules()
         if {path.stem, path.parent.name} & NAMES_THAT_SAY_NOTHING
     }
-    assert names == set()
+    assert names == NAMED_BY_DJANGO
 
 
 def test_every_module_says_what_it_is_for() -> None:

@@ -1,0 +1,71 @@
+"""
+What runs right before a commit, for database backends.
+
+Django has hooks for after a commit only. A subclass of a backend may override
+`commit()`, through which every commit of an atomic block goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+if TYPE_CHECKING:
+    _Backend = BaseDatabaseWrapper
+else:
+    _Backend = object
+
+
+class BeforeCommit:
+    """
+    One thing to do right before the commit; pass it to `transaction.on_commit()`.
+
+    Django then forgets it when its savepoint rolls back. All with the same `write` are
+    done together, in their order.
+
+    Args:
+        write: Gets the connection and the `what` of each of them.
+        what: Anything.
+    """
+
+    def __init__(
+        self,
+        connection: BaseDatabaseWrapper,
+        write: Callable[[BaseDatabaseWrapper, Sequence[Any]], None],
+        what: object,
+    ) -> None:
+        self.connection = connection
+        self.write = write
+        self.what = what
+
+    def __call__(self) -> None:
+        """Be run by a test that captures what follows a commit, but never commits."""
+        self.write(self.connection, [self.what])
+
+
+class CommitHooks(_Backend):
+    """For a backend of your own: `class DatabaseWrapper(CommitHooks, ...)`."""
+
+    def commit(self) -> None:
+        """Do what waits for the commit, then commit; after an error roll back."""
+        waiting = [
+            function
+            for _, function, *_ in self.run_on_commit
+            if isinstance(function, BeforeCommit)
+        ]
+        if waiting:
+            self.run_on_commit = [
+                entry
+                for entry in self.run_on_commit
+                if not isinstance(entry[1], BeforeCommit)
+            ]
+            try:
+                for write in dict.fromkeys(one.write for one in waiting):
+                    write(self, [one.what for one in waiting if one.write is write])
+            except BaseException:
+                # Django expects errors of the database here, and no others.
+                self.rollback()
+                raise
+        super().commit()
