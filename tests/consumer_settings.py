@@ -12,6 +12,9 @@ DJANGO_OUTBOX = DJANGO_OUTBOX | {
     "METER_INTERVAL": 0.5,
     "RETRY_BACKOFF": 0.05,
     "CONSUMER_ATTEMPTS": 2,
+    "CONSUMER_KAFKA": {
+        "max.poll.interval.ms": env.int("TESTAPP_POLL_INTERVAL", default=300_000),
+    },
     "OFFSETS": env.str("TESTAPP_OFFSETS", default="kafka"),
     "CONSUMER_METRICS_ADDRESS": env.str("TESTAPP_METRICS_ADDRESS", default=""),
 }

@@ -46,6 +46,30 @@ class ConsumerContext:
         )
         self.wait(outages)
 
+    def is_spent(self, message: ConsumedMessage, attempts: int) -> bool:
+        """Whether this failed attempt was the last."""
+        own = self.group.of(message.topic).attempts
+        return self.retry.is_spent(attempts) if own is None else attempts >= own
+
+    def set_aside(
+        self,
+        message: ConsumedMessage,
+        error: BaseException,
+        attempts: int,
+        *,
+        topic: str,
+    ) -> None:
+        """Count a message that is in its dead letter topic; log one that is retried."""
+        if not self.group.is_retry(topic):
+            self.progress.set_aside(message, error, attempts)
+            return
+        logger.info(
+            "Message %s/%d at offset %d (message id %s) waits in %s for its retry",
+            *(message.topic, message.partition, message.offset, message.message_id),
+            topic,
+            extra={"action": "message_waits"},
+        )
+
     def cut(self, message: ConsumedMessage, error: Exception) -> None:
         """Log that a dead letter was refused and a smaller one follows."""
         logger.warning(
@@ -75,7 +99,9 @@ class ConsumerContext:
         return dead_letters(
             message,
             topic=self.group.dead_letter_topic(message.topic, self.suffix),
+            last_topic=self.group.last_dead_letter_topic(message.topic, self.suffix),
             group=self.group.name,
             error=error,
             attempts=attempts,
+            is_retry=self.group.is_retry(message.topic),
         )

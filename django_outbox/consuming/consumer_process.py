@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 from typing import Final
 
 from ..exceptions import StaleOffset
@@ -31,7 +33,7 @@ from .consumer_progress import Observer, Progress
 from .effects import NoDatabase, TransactionalHandler
 from .handlers import Group
 from .output import Output
-from .runner import OffsetStore, StartOffsets, Worker, consume
+from .runner import OffsetStore, StartOffsets, Worker, beginnings, consume
 from .transforming import TransformWorker
 from .working import EffectsWorker
 
@@ -50,6 +52,8 @@ class Plan:
     alias: str
     """The database of the handlers."""
     from_beginning: bool = False
+    from_time: datetime | None = None
+    """Read from the first messages at or after this moment."""
     until_end: bool = False
 
 
@@ -128,25 +132,28 @@ def _consume(
         backoff=options.RETRY_BACKOFF,
         backoff_max=options.RETRY_BACKOFF_MAX,
     )
+    partitions = KafkaPartitions(options, name=plan.name)
     effects = TransactionalHandler(
         plan.group,
         alias=plan.alias,
         keeps_offsets=options.OFFSETS == "database",
-        partitions=KafkaPartitions(options, name=plan.name),
+        partitions=partitions,
         idle_timeout=options.CONSUMER_IDLE_TIMEOUT,
         is_traced=options.TRACING,
         middleware=load(options.MIDDLEWARE),
     )
     offset_store: OffsetStore = NoDatabase() if plan.group.transforms else effects
-    start_offsets = StartOffsets(
-        offset_store, retry=retry, from_beginning=plan.from_beginning, stop=stop
-    )
+    rewound = beginnings if plan.from_beginning else None
+    if plan.from_time is not None:
+        rewound = partial(partitions.at_time, moment=plan.from_time)
+    start_offsets = StartOffsets(offset_store, retry=retry, stop=stop, rewound=rewound)
     source = KafkaSource(
         options,
         group=plan.group.name,
         topics=plan.group.topics,
         name=plan.name,
         start_offsets=start_offsets,
+        delays=plan.group.delays,
         on_change=lambda: progress.changed(source),
     )
     context = ConsumerContext(

@@ -9,6 +9,11 @@ would block its partition. Therefore each dead letter has smaller versions: one
 without the value, and one of about a kilobyte, which leaves out the message's
 own headers too. They carry the size and the SHA-256 digest of what they leave
 out; `outbox-dlt-offset` says where the message itself is.
+
+A group may handle its own dead letters again later. Such a retry needs the whole one;
+smaller ones go to the last dead letter topic. Each failure adds its headers, and the
+position is always that of the first failure. A message without an id gets its identity
+as one, so that it has its effects once in all these topics.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from ..message.incoming import ConsumedMessage, OutgoingMessage
 from .reasons import bounded, reason
 
 PREFIX: Final = "outbox-dlt-"
-"""Of the headers that say why; they replace those of an earlier failure."""
+"""Of the headers that say why; the last of each name counts."""
 
 MAX_REASON_BYTES: Final = 1000
 """Bytes of the exception's text in a dead letter; the smallest version has a tenth."""
@@ -51,25 +56,35 @@ def dead_letters(
     group: str,
     error: BaseException,
     attempts: int,
+    last_topic: str = "",
+    is_retry: bool = False,
 ) -> tuple[OutgoingMessage, ...]:
-    """Return the versions of a dead letter, the whole one first."""
-    text = reason(error)
+    """
+    Return the versions of a dead letter, the whole one first.
+
+    Args:
+        topic: where the whole one goes.
+        last_topic: where smaller ones go; by default the same.
+        is_retry: the message is a dead letter itself, of the same group.
+    """
+    text, last_topic = reason(error), last_topic or topic
     why = {
         "group": group,
-        "topic": message.topic,
-        "partition": str(message.partition),
-        "offset": str(message.offset),
-        "attempts": str(attempts),
+        **_origin(message, attempts, is_retry=is_retry),
         "error": bounded(type(error).__qualname__, 255),
         "reason": bounded(text, MAX_REASON_BYTES),
     }
     short = {**why, "reason": bounded(text, MAX_REASON_BYTES // 10)}
     kept: _Headers = [
-        (name, value) for name, value in message.headers if not name.startswith(PREFIX)
+        (name, value)
+        for name, value in message.headers
+        if is_retry or not name.startswith(PREFIX)
     ]
+    if topic != last_topic and message.message_id is None:
+        kept.append(("outbox-message-id", message.identity))
     whole = OutgoingMessage(topic, message.key, message.value, [*kept, *_named(why)])
     smallest = OutgoingMessage(
-        topic,
+        last_topic,
         _short_key(message),
         # Only a tombstone may become one: replayed, it deletes its key.
         None if message.is_tombstone else b"",
@@ -84,13 +99,33 @@ def dead_letters(
     if not message.value:
         return whole, smallest
     digest = _named(dict(_left_out("value", message.value)))
-    without_value = whole._replace(value=b"", headers=[*whole.headers, *digest])
+    without_value = whole._replace(
+        topic=last_topic, value=b"", headers=[*whole.headers, *digest]
+    )
     return whole, without_value, smallest
 
 
 def may_accept_smaller(refusal: RecordPoisoned) -> bool:
     """Whether the topic may accept a smaller dead letter than the refused one."""
     return refusal.is_certain and refusal.code not in _OF_THE_TOPIC
+
+
+def _origin(
+    message: ConsumedMessage, attempts: int, *, is_retry: bool
+) -> dict[str, str]:
+    """Return where a message failed first, and how many attempts it has had."""
+    position = {
+        "topic": message.topic,
+        "partition": str(message.partition),
+        "offset": str(message.offset),
+    }
+    if is_retry:
+        found = {name: message.header(PREFIX + name) for name in position}
+        position = {name: value or position[name] for name, value in found.items()}
+        earlier = message.header(PREFIX + "attempts") or ""
+        if earlier.isascii() and earlier.isdigit() and len(earlier) < 10:
+            attempts += int(earlier)
+    return {**position, "attempts": str(attempts)}
 
 
 def _named(texts: dict[str, str]) -> _Headers:

@@ -15,9 +15,9 @@ from typing import Final
 
 from django.db import Error, InterfaceError, OperationalError, transaction
 
-from ..exceptions import ConsumingError, KafkaError, TableMissing
+from ..exceptions import ConsumingError, KafkaError, RegistryUnavailable, TableMissing
 from ..idempotence.once import Once
-from ..message.incoming import BEGINNING, ConsumedMessage, TopicPartition
+from ..message.incoming import ConsumedMessage, TopicPartition
 from ..message.middleware import Middleware, handle_within, overriding
 from ..models import ConsumerOffset, OffsetQuerySet
 from ..models.missing_tables import OutboxTables
@@ -197,13 +197,12 @@ class TransactionalHandler:
             if end > 0:
                 self._advance(topic, partition, end - 1)
 
-    def rewind(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Forget their stored offsets; return their beginnings."""
+    def rewind(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Replace the stored offsets of these partitions, where they have one."""
         if self._keeps_offsets:
             with self._tables:
-                for topic, partition in partitions:
-                    self._offsets().rewind(self._group.name, topic, partition)
-        return dict.fromkeys(partitions, BEGINNING)
+                for at, start in starts.items():
+                    self._offsets().rewind(self._group.name, *at, to=max(start, 0))
 
     def ping(self) -> None:
         """Raise unless the database answers."""
@@ -246,9 +245,8 @@ class NoDatabase:
         """Return nothing: partitions start at their committed offsets."""
         return {}
 
-    def rewind(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the beginnings of these partitions."""
-        return dict.fromkeys(partitions, BEGINNING)
+    def rewind(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Do nothing: offsets are in Kafka only."""
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
         """Do nothing: offsets are in Kafka only."""
@@ -269,14 +267,14 @@ def _require_done(subscription: Subscription, returned: object) -> None:
 
 def is_database_unavailable(error: BaseException) -> bool:
     """
-    Whether a database is unavailable, so the message is not at fault.
+    Whether a database or the schema registry is unavailable: not the message's fault.
 
     Looks through causes, since a handler may wrap the database's error; not past
     `raise ... from None`, which says that the earlier error does not matter.
     """
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
-        if isinstance(cause, TableMissing) or (
+        if isinstance(cause, TableMissing | RegistryUnavailable) or (
             isinstance(cause, Error) and _means_unavailable(cause)
         ):
             return True

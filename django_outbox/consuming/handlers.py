@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 from asgiref.sync import async_to_sync
@@ -45,6 +46,10 @@ class Subscription:
     """Makes the idempotency key of a message; None = `ConsumedMessage.identity`."""
     dead_letters: str | None = None
     """The topic for messages that keep failing; None = the default name."""
+    attempts: int | None = None
+    """Failed attempts until a message goes there; None = CONSUMER_ATTEMPTS."""
+    delay: timedelta = timedelta()
+    """How old a message is when it is handled, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,16 @@ class Group:
         """Most messages whose effects share one transaction."""
         return min(s.batch for s in self.subscriptions)
 
+    @property
+    def delays(self) -> dict[str, float]:
+        """The topics whose messages are handled later, and after how many seconds."""
+        return {
+            topic: subscription.delay.total_seconds()
+            for subscription in self.subscriptions
+            for topic in subscription.topics
+            if subscription.delay
+        }
+
     def of(self, topic: str) -> Subscription:
         """Return the handler of a topic."""
         return next(s for s in self.subscriptions if topic in s.topics)
@@ -76,6 +91,19 @@ class Group:
     def dead_letter_topic(self, topic: str, suffix: str) -> str:
         """Return the dead letter topic for messages of this topic."""
         return self.of(topic).dead_letters or topic + suffix
+
+    def last_dead_letter_topic(self, topic: str, suffix: str) -> str:
+        """Return the dead letter topic behind all retries."""
+        for _ in self.subscriptions:
+            topic = self.dead_letter_topic(topic, suffix)
+            if not self.is_retry(topic):
+                break
+        return topic
+
+    def is_retry(self, topic: str) -> bool:
+        """Whether a topic has dead letters of this group, which it handles later."""
+        is_named = any(topic == s.dead_letters for s in self.subscriptions)
+        return is_named and topic in self.delays
 
 
 _subscriptions: Final[list[Subscription]] = []
@@ -88,6 +116,8 @@ def consumer(
     batch: int = 1,
     key: Callable[[ConsumedMessage], Keyed] | None = None,
     dead_letters: str | None = None,
+    attempts: int | None = None,
+    delay: timedelta = timedelta(),
 ) -> Callable[[_Handler], _Handler]:
     """
     Declare that a function handles the messages of these topics.
@@ -112,6 +142,10 @@ def consumer(
         key: Makes the idempotency key of a message, instead of its message id.
         dead_letters: Topic for messages that keep failing; by default the
             topic's name with DEAD_LETTER_SUFFIX.
+        attempts: Failed attempts until a message goes there; by default
+            CONSUMER_ATTEMPTS.
+        delay: How old a message is when it is handled, at least. Its partition waits
+            until then, others go on.
 
     Raises:
         ConfigurationError: The declaration is invalid or contradicts another one.
@@ -133,6 +167,8 @@ def consumer(
             batch=batch,
             key=key,
             dead_letters=dead_letters,
+            attempts=attempts,
+            delay=delay,
         )
         _check(subscription, _subscriptions)
         _subscriptions.append(subscription)
@@ -213,7 +249,7 @@ def _check(new: Subscription, others: Iterable[Subscription]) -> None:
             raise ConfigurationError(
                 f"{new.name}: {shown(topic)} is not a Kafka topic name."
             )
-    _check_batch(new)
+    _check_numbers(new)
     if new.dead_letters in new.topics:
         raise ConfigurationError(
             f"{new.name}: a topic cannot be its own dead letter topic."
@@ -233,7 +269,13 @@ def _check(new: Subscription, others: Iterable[Subscription]) -> None:
             )
 
 
-def _check_batch(new: Subscription) -> None:
+def _check_numbers(new: Subscription) -> None:
+    if new.attempts is not None and new.attempts < 1:
+        raise ConfigurationError(
+            f"{new.name}: attempts={new.attempts} must be at least 1."
+        )
+    if new.delay < timedelta():
+        raise ConfigurationError(f"{new.name}: delay={new.delay} is negative.")
     if new.batch < 1:
         raise ConfigurationError(f"{new.name}: batch={new.batch} must be at least 1.")
     if new.transforms and new.batch > 1:

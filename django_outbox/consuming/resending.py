@@ -95,7 +95,7 @@ class DeadLetter:
         digest = self._why("value-sha256")
         if digest and digest != sha256(message.value or b"").hexdigest():
             return False
-        return self.message.message_id == message.message_id
+        return self.message.message_id in (message.message_id, message.identity)
 
     def _why(self, name: str) -> str:
         return self.message.header(PREFIX + name) or ""

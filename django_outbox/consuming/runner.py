@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from django.db import Error, close_old_connections
 
 from ..exceptions import KafkaError, TableMissing
-from ..message.incoming import ConsumedMessage, TopicPartition
+from ..message.incoming import BEGINNING, ConsumedMessage, TopicPartition
 from ..message.retry import RetryPolicy
 from .consumer_progress import Progress
 from .ports import MessageSource
@@ -51,8 +51,8 @@ class OffsetStore(Protocol):
     ) -> dict[TopicPartition, int]:
         """Return the stored offsets of those partitions that have one."""
 
-    def rewind(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Forget their stored offsets; return their beginnings."""
+    def rewind(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Replace the stored offsets of these partitions, where they have one."""
 
     def settle(self, ends: Mapping[TopicPartition, int]) -> None:
         """Store the ends of partitions whose messages are all done."""
@@ -61,13 +61,18 @@ class OffsetStore(Protocol):
         """Raise unless the database answers."""
 
 
+def beginnings(partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Return the beginnings of partitions."""
+    return dict.fromkeys(partitions, BEGINNING)
+
+
 class StartOffsets:
     """
     Decides where partitions start; retries while database or broker are away.
 
     Args:
-        from_beginning: start each partition at its beginning, unless one of its
-            messages has been done since this process started.
+        rewound: returns where to start partitions of which no message has been done
+            since this process started; None: where the group has stopped.
     """
 
     def __init__(
@@ -75,12 +80,13 @@ class StartOffsets:
         offset_store: OffsetStore,
         *,
         retry: RetryPolicy,
-        from_beginning: bool,
         stop: Flag,
+        rewound: Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
+        | None = None,
     ) -> None:
         self._offset_store = offset_store
         self._retry = retry
-        self._from_beginning = from_beginning
+        self._rewound = rewound
         self._stop = stop
         self._begun: set[TopicPartition] = set()
 
@@ -90,11 +96,13 @@ class StartOffsets:
         found: dict[TopicPartition, int] = {}
 
         def ask() -> None:
-            rewound: dict[TopicPartition, int] = {}
-            if self._from_beginning:
-                fresh = [at for at in partitions if at not in self._begun]
-                rewound = self._offset_store.rewind(fresh)
-            found.update({**self._offset_store.start_offsets(partitions), **rewound})
+            starts: Mapping[TopicPartition, int] = {}
+            if self._rewound is not None:
+                starts = self._rewound(
+                    [at for at in partitions if at not in self._begun]
+                )
+                self._offset_store.rewind(starts)
+            found.update({**self._offset_store.start_offsets(partitions), **starts})
 
         self._insist(ask)
         return found

@@ -146,7 +146,7 @@ class TransformWorker:
             attempts += failing.attempts
         self._context.progress.failed(message, error, attempts)
         dead_letters: tuple[OutgoingMessage, ...] = ()
-        if self._context.retry.is_spent(attempts):
+        if self._context.is_spent(message, attempts):
             dead_letters = self._context.dead_letters(message, error, attempts)
         self._failing = _FailingMessage(message, attempts, error, dead_letters)
         if not dead_letters:
@@ -167,8 +167,11 @@ class TransformWorker:
         failing, self._failing = self._failing, None
         for message in chunk:
             if failing and failing.dead_letters and failing.message == message:
-                self._context.progress.set_aside(
-                    message, failing.error, failing.attempts
+                self._context.set_aside(
+                    message,
+                    failing.error,
+                    failing.attempts,
+                    topic=failing.dead_letters[0].topic,
                 )
             else:
                 self._context.progress.did(is_first=True)

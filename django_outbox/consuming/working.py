@@ -6,7 +6,8 @@ and its dead letter is sent. An outage of the database or the broker is not an
 attempt: the worker waits in the group, and no message is lost or skipped.
 
 The messages of a batch share a transaction. If it rolls back, for whatever reason,
-each of them is processed alone, which tells the guilty one and its attempts.
+each of them is processed alone, which tells the guilty one and its attempts. The group
+is served after each transaction, since handlers may be slow.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class EffectsWorker:
         dead_letters: DeadLetters,
     ) -> None:
         self.limit = context.group.batch
-        """Messages of one round; the group is served between two rounds."""
+        """Messages of one round."""
         self._context = context
         self._effects = effects
         self._offsets = offsets
@@ -53,7 +54,11 @@ class EffectsWorker:
         if self.limit > 1:
             while done := self._process_together(left):
                 del left[:done]
-        for message in left:
+                if left:
+                    self._context.membership.serve()
+        for number, message in enumerate(left):
+            if number:
+                self._context.membership.serve()
             self._process(message)
 
     def close(self) -> None:
@@ -100,7 +105,7 @@ class EffectsWorker:
                 attempts += 1
                 self._context.progress.times.add(time.monotonic() - began)
                 self._context.progress.failed(message, error, attempts)
-                if self._context.retry.is_spent(attempts):
+                if self._context.is_spent(message, attempts):
                     self._set_aside(message, error, attempts)
                     return
                 self._context.wait(attempts)
@@ -136,6 +141,8 @@ class EffectsWorker:
                 self._context.wait_for_recovery(failure, outages)
                 close_connections()
             else:
-                self._context.progress.set_aside(message, error, attempts)
+                self._context.set_aside(
+                    message, error, attempts, topic=dead_letter.topic
+                )
                 self._offsets.done(message)
                 return

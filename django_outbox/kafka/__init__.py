@@ -14,8 +14,9 @@ The adapters of the Kafka ports: the only package that imports confluent_kafka.
 - Relay, exactly once: `transactions.py` sends records with their ledger
   (`ledger_topic.py`) under the leader's `fencing_token.py`; `destinations.py`
   checks topics beforehand, `delivery_reports.py` finds who failed.
-- Consumers: `consumer.py` is a member of a consumer group; `conversion.py` makes
-  the values that handlers get; `consumer_output.py` sends dead letters and the
-  output of transforms; `partitions.py` reads the state of partitions.
+- Consumers: `consumer.py` is a member of a consumer group; `delayed_messages.py`
+  keeps what is not due; `conversion.py` makes the values that handlers get;
+  `consumer_output.py` sends dead letters and the output of transforms;
+  `partitions.py` reads the state of partitions.
 - Doctor: `cluster_reader.py` reads topics and brokers, as `topic_facts.py`.
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message
@@ -24,6 +25,7 @@ from .client_errors import ClientErrors
 from .clients import make
 from .config import group_config, redacted
 from .conversion import consumed
+from .delayed_messages import DelayedMessages
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +61,8 @@ class KafkaSource:
         start_offsets: returns, for newly assigned partitions, the offsets to start
             at; the others start at the group's committed offsets. It may block,
             and the group waits.
+        delays: seconds by topic: its messages are returned that long after their
+            timestamps. Their partitions wait meanwhile, the others go on.
         on_change: called when partitions were assigned or revoked.
     """
 
@@ -72,6 +76,7 @@ class KafkaSource:
         start_offsets: Callable[
             [Sequence[TopicPartition]], Mapping[TopicPartition, int]
         ] = lambda _: {},
+        delays: Mapping[str, float] = MappingProxyType({}),
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = group_config(options, group)
@@ -79,6 +84,7 @@ class KafkaSource:
             self._config["client.id"] = name
         self._topics = list(topics)
         self._start_offsets = start_offsets
+        self._delayed = DelayedMessages(delays)
         self._on_change = on_change
         self._errors = ClientErrors(
             f"consumer group {group}", action="consume", config=self._config
@@ -109,7 +115,7 @@ class KafkaSource:
 
     @property
     def is_at_end(self) -> bool:
-        if not self.has_joined or self._buffer:
+        if not self.has_joined or self._buffer or self._delayed.partitions:
             return False
         if not self._owned:
             # A new member gets nothing at first, and then what others give up.
@@ -118,6 +124,7 @@ class KafkaSource:
 
     def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
         self._taken.clear()
+        self._resume_due()
         self._collect(limit, timeout)
         taken, self._buffer = self._buffer[:limit], self._buffer[limit:]
         self._at_work.update(
@@ -135,7 +142,14 @@ class KafkaSource:
             # Each time, since partitions may have been assigned.
             consumer.pause(consumer.assignment())
             self._serve(min(left, 0.1))
-        consumer.resume(consumer.assignment())
+        waiting = self._delayed.partitions
+        consumer.resume(
+            [
+                partition
+                for partition in consumer.assignment()
+                if (partition.topic, partition.partition) not in waiting
+            ]
+        )
 
     def owns(self, message: ConsumedMessage) -> bool:
         return message.topic_partition in self._owned - self._taken
@@ -147,7 +161,8 @@ class KafkaSource:
                 del self._at_work[message.topic_partition]
 
     def ends(self) -> dict[TopicPartition, int]:
-        unread = {m.topic_partition for m in self._buffer} | self._at_work.keys()
+        buffered = {message.topic_partition for message in self._buffer}
+        unread = buffered | self._at_work.keys() | self._delayed.partitions
         return {at: end for at, end in self._at_end.items() if at not in unread}
 
     def commit(self) -> None:
@@ -176,7 +191,9 @@ class KafkaSource:
     def lag(self) -> int:
         if self._consumer is None:
             return 0
-        behind = [DriverTopicPartition(*at) for at in self._owned - self._at_end.keys()]
+        # Messages that are not due are no backlog.
+        left = self._owned - self._at_end.keys() - self._delayed.partitions
+        behind = [DriverTopicPartition(*at) for at in left]
         total = 0
         try:
             for partition in self._consumer.position(behind):
@@ -241,6 +258,14 @@ class KafkaSource:
             )
         return self._consumer
 
+    def _resume_due(self) -> None:
+        """Return messages that are due now; let their partitions go on."""
+        if due := self._delayed.take_due():
+            self._buffer += due
+            ready = {message.topic_partition for message in due}
+            ready -= self._delayed.partitions
+            self._connected().resume([DriverTopicPartition(*at) for at in ready])
+
     def _collect(self, limit: int, timeout: float) -> None:
         while len(self._buffer) < limit:
             if not self._serve(0 if self._buffer else timeout):
@@ -269,7 +294,11 @@ class KafkaSource:
             if self._errors.is_failing:
                 self._errors.recovered()
             self._at_end.pop(topic_partition, None)
-            self._buffer.append(consumed(message))
+            received = consumed(message)
+            if self._delayed.keep(received):
+                self._connected().pause([DriverTopicPartition(*topic_partition)])
+            else:
+                self._buffer.append(received)
         elif error.code() == DriverError._PARTITION_EOF:
             self._at_end[topic_partition] = message.offset() or 0
         else:
@@ -290,6 +319,8 @@ class KafkaSource:
             if topic_partition in starts:
                 partition.offset = starts[topic_partition]
         consumer.incremental_assign(partitions)
+        # A restart continues here, also when no message has come until then.
+        self._commit_now(consumer, {at: o for at, o in starts.items() if o >= 0})
         self._owned.update(assigned)
         self._member_id = consumer.memberid() or ""
         self.has_joined, self._joined_at = True, time.monotonic()
@@ -312,6 +343,10 @@ class KafkaSource:
         for topic_partition in gone:
             for known in (self._done, self._at_end, self._at_work):
                 known.pop(topic_partition, None)
+            self._delayed.drop(topic_partition)
+        if self._consumer is not None:
+            # They would still be paused when they come back.
+            consumer.resume(partitions)
         consumer.incremental_unassign(partitions)
         self._on_change()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from datetime import datetime
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicCollection
@@ -69,6 +70,28 @@ class KafkaPartitions:
             at: PartitionState(topic_id=ids[at[0]], low=lows[at], high=highs[at])
             for at in known
         }
+
+    def at_time(
+        self, partitions: Sequence[TopicPartition], moment: datetime
+    ) -> dict[TopicPartition, int]:
+        """
+        Return the offsets of the first messages at or after a moment.
+
+        That is the end where no message is so late. Unknown partitions are left out.
+
+        Raises:
+            KafkaUnavailable: the cluster does not answer; call again.
+        """
+        # The ends come first, so that no message that arrives meanwhile is passed.
+        ends = self.look(partitions)
+        # The protocol gives negative times another meaning.
+        milliseconds = max(0, int(moment.timestamp() * 1000))
+        admin = make(AdminClient, self._config)
+        spec = OffsetSpec.for_timestamp(milliseconds)
+        found = self._offsets(admin, [*ends], spec) if ends else {}
+        if found.keys() != ends.keys():
+            raise KafkaUnavailable("A partition has no leader.")
+        return {at: found[at] if found[at] >= 0 else ends[at].high for at in ends}
 
     def _offsets(
         self, admin: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec

@@ -143,16 +143,18 @@ class OffsetQuerySet(models.QuerySet["ConsumerOffset"]):
             )
         }
 
-    def rewind(self, group_id: str, topic: str, partition: int | None = None) -> int:
+    def rewind(
+        self, group_id: str, topic: str, partition: int | None = None, *, to: int = 0
+    ) -> int:
         """
-        Let a group read a topic, or one partition, from the beginning.
+        Let a group read a topic, or one partition, from an offset; 0 = the beginning.
 
         Returns the number of partitions that had a stored offset.
         """
         rows = self.filter(group_id=group_id, topic=topic)
         if partition is not None:
             rows = rows.filter(partition=partition)
-        return rows.update(next_offset=Value(0), topic_id=Value(""), updated_at=Now())
+        return rows.update(next_offset=Value(to), topic_id=Value(""), updated_at=Now())
 
 
 class ConsumerOffset(models.Model):

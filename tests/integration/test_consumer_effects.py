@@ -235,12 +235,21 @@ def test_the_key_may_be_the_handlers_own() -> None:
 def test_a_rewound_group_reads_again_and_does_nothing_twice() -> None:
     effects = effects_of()
     effects.apply(at(4, "a"))
-    partitions = [("orders", 0)]
-    assert effects.rewind(partitions) == {("orders", 0): BEGINNING}
+    effects.rewind({("orders", 0): BEGINNING})
     assert stored() == [0]
     assert not effects.apply(at(4, "a"))
     assert effects.apply(at(5, "b"))
     assert done() == ["4", "5"]
+
+
+def test_a_group_that_is_rewound_to_an_offset_goes_on_there() -> None:
+    effects = effects_of(partitions=partitions_with("one", 0, 8))
+    effects.apply(at(7))
+    effects.rewind({PLACE: 3, ("orders", 1): 5})
+    assert stored() == [3]
+    assert effects.start_offsets([PLACE, ("orders", 1)]) == {PLACE: 3}
+    assert effects.apply(at(3))
+    assert stored() == [4]
 
 
 def test_other_groups_have_offsets_of_their_own() -> None:
@@ -267,7 +276,7 @@ def test_a_topic_that_was_created_again_is_refused_though_it_is_longer_now() -> 
     later = effects_of(partitions=partitions_with("another", 0, 100))
     with pytest.raises(StaleOffset, match="created again since"):
         later.start_offsets([PLACE])
-    assert later.rewind([PLACE]) == {PLACE: BEGINNING}
+    later.rewind({PLACE: BEGINNING})
     assert later.start_offsets([PLACE]) == {PLACE: BEGINNING}
     assert later.apply(at(0))
     assert effects_of(partitions=partitions).start_offsets([("orders", 1)]) == {}

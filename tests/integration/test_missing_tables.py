@@ -151,7 +151,7 @@ def test_no_message_of_a_consumer_is_at_fault(keeps_offsets: bool) -> None:
     if keeps_offsets:
         calls += [
             lambda: effects.start_offsets([("t", 0)]),
-            lambda: effects.rewind([("t", 0)]),
+            lambda: effects.rewind({("t", 0): 0}),
             lambda: effects.skip(_message()),
         ]
     for call in calls:

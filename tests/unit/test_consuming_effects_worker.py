@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import OperationalError
 
 from django_outbox import ConsumedMessage
-from django_outbox.consuming import working
-from django_outbox.consuming.runner import StartOffsets, consume
+from django_outbox.consuming import handlers, working
+from django_outbox.consuming.handlers import Group, find_group
+from django_outbox.consuming.runner import StartOffsets, beginnings, consume
 from django_outbox.consuming.working import EffectsWorker
+from django_outbox.contrib.retry_topics import retried
 from django_outbox.events import ConsumerRead, DeadLettered
 from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned, StaleOffset
 from django_outbox.message.retry import RetryPolicy
@@ -62,15 +66,18 @@ class Consumption:
     """A worker and all that it works with."""
 
     def __init__(
-        self, run: Callable[[ConsumedMessage], Any], *, batch: int = 1
+        self,
+        run: Callable[[ConsumedMessage], Any],
+        *,
+        batch: int = 1,
+        group: Group | None = None,
     ) -> None:
         self.source = FakeSource()
         self.watch = Watch()
         self.dead_letters = FakeDeadLetters()
         self.effects = FakeEffects(run)
-        self.context = context_of(
-            group_of(run, transforms=False, batch=batch), self.source, self.watch
-        )
+        group = group or group_of(run, transforms=False, batch=batch)
+        self.context = context_of(group, self.source, self.watch)
         self.worker = EffectsWorker(
             self.context,
             effects=self.effects,  # type: ignore[arg-type]
@@ -159,6 +166,17 @@ def test_a_batch_of_a_lost_partition_is_dropped() -> None:
     assert it.source.next_offsets == {}
 
 
+def test_the_group_is_served_between_two_transactions_of_a_batch() -> None:
+    """Handlers may be slow, and Kafka takes partitions from a member that is silent."""
+    it = Consumption(Failing(), batch=5)
+    it.effects.batch = 2
+    it.worker.work(messages("a", "b", "c", "d", "e"))
+    assert it.source.served == 2
+    one_by_one = Consumption(Failing(LookupError()), batch=3)
+    one_by_one.worker.work(messages("a", "b", "c"))
+    assert one_by_one.source.served == 2
+
+
 def test_the_time_of_each_message_and_each_attempt_is_taken() -> None:
     it = Consumption(Failing(LookupError()))
     it.worker.work(messages("a", "b"))
@@ -203,6 +221,48 @@ def test_a_message_whose_attempts_are_spent_is_set_aside() -> None:
     assert it.source.next_offsets == {("orders", 0): 2}
     (event,) = [e for e in it.watch.events if isinstance(e, DeadLettered)]
     assert (event.offset, event.attempts, event.error) == (0, 3, "LookupError")
+
+
+def test_a_message_that_is_retried_later_is_no_dead_letter_yet(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(handlers, "_subscriptions", [])
+    handler = Failing(*[LookupError()] * 3)
+    it = Consumption(handler, group=retrying(handler))
+    with caplog.at_level(logging.INFO, "django_outbox"):
+        it.worker.work(messages("a"))
+    (sent,) = it.dead_letters.sent
+    assert sent.topic == "orders.billing.retry-1"
+    assert it.effects.skipped == [0]
+    assert it.source.next_offsets == {("orders", 0): 1}
+    assert (it.read().failed, it.read().dead_letters) == (1, 0)
+    assert "dead_lettered" not in it.watch.kinds()
+    assert "waits in orders.billing.retry-1 for its retry" in caplog.text
+    it.worker.work([replace(messages("b")[0], topic=sent.topic)])
+    assert it.dead_letters.sent[-1].topic == "orders.dlt"
+    assert it.read().dead_letters == 1
+
+
+def test_a_message_that_a_retry_topic_refuses_is_a_dead_letter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In part it could not be handled."""
+    monkeypatch.setattr(handlers, "_subscriptions", [])
+    handler = Failing(LookupError())
+    it = Consumption(handler, group=retrying(handler))
+    it.dead_letters.failures = [RecordPoisoned("refused", code="MSG_SIZE_TOO_LARGE")]
+    it.worker.work(messages("a"))
+    (sent,) = it.dead_letters.sent
+    assert (sent.topic, sent.value) == ("orders.dlt", b"")
+    assert it.read().dead_letters == 1
+
+
+def retrying(handler: Failing) -> Group:
+    def handle(message: ConsumedMessage) -> None:
+        handler(message)
+
+    retried("orders", group="billing", delays=[timedelta(minutes=1)])(handle)
+    return find_group("billing")
 
 
 def test_what_is_away_counts_as_no_attempt() -> None:
@@ -361,9 +421,8 @@ class OffsetStore:
             raise self.errors.pop(0)
         return {("orders", 0): 7}
 
-    def rewind(self, partitions: Any) -> dict[tuple[str, int], int]:
-        self.rewound += partitions
-        return dict.fromkeys(partitions, -2)
+    def rewind(self, starts: Any) -> None:
+        self.rewound += starts
 
     def settle(self, ends: Any) -> None:
         self.settled = ends
@@ -372,14 +431,12 @@ class OffsetStore:
         """It answers."""
 
 
-def start_offsets_of(
-    store: OffsetStore, *, from_beginning: bool = False
-) -> StartOffsets:
+def start_offsets_of(store: OffsetStore, *, rewound: Any = None) -> StartOffsets:
     context = context_of(group_of(print, transforms=False), FakeSource(), Watch())
     return StartOffsets(
         store,
         retry=RetryPolicy(attempts=1, backoff=0.001, backoff_max=0.001),
-        from_beginning=from_beginning,
+        rewound=rewound,
         stop=context.stop,
     )
 
@@ -398,11 +455,12 @@ def test_partitions_start_where_the_database_says_once_all_answer() -> None:
 def test_a_partition_starts_at_its_beginning_until_a_message_of_it_is_done() -> None:
     """The group knows nothing of a beginning: it has the offset from before."""
     store = OffsetStore()
-    start_offsets = start_offsets_of(store, from_beginning=True)
+    start_offsets = start_offsets_of(store, rewound=beginnings)
     assert start_offsets(PARTITIONS[:1]) == {("orders", 0): -2}
     assert start_offsets(PARTITIONS[:1]) == {("orders", 0): -2}
     start_offsets.begun(messages("a"))
     assert start_offsets(PARTITIONS) == {("orders", 0): 7, ("orders", 1): -2}
+    assert store.rewound == [("orders", 0), ("orders", 0), ("orders", 1)]
 
 
 @pytest.fixture

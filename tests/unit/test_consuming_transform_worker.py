@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from django_outbox import ConsumedMessage, ConsumingError, Message
-from django_outbox.consuming import transforming
+from django_outbox.consuming import handlers, transforming
+from django_outbox.consuming.handlers import Group, find_group
 from django_outbox.consuming.output import Output
 from django_outbox.consuming.transforming import TransformWorker
+from django_outbox.contrib.retry_topics import retried
 from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned
 from django_outbox.message.incoming import OutgoingMessage
 from django_outbox.settings.options import OutboxSettings
@@ -33,13 +36,17 @@ def shout(message: ConsumedMessage) -> Message:
 class Transformation:
     """A worker and all that it works with."""
 
-    def __init__(self, handle: Callable[[ConsumedMessage], Any] = shout) -> None:
+    def __init__(
+        self,
+        handle: Callable[[ConsumedMessage], Any] = shout,
+        *,
+        group: Group | None = None,
+    ) -> None:
         self.source = FakeSource()
         self.watch = Watch()
         self.transactions = FakeTransactions(self.source)
-        self.context = context_of(
-            group_of(handle, transforms=True), self.source, self.watch
-        )
+        group = group or group_of(handle, transforms=True)
+        self.context = context_of(group, self.source, self.watch)
         self.worker = TransformWorker(
             self.context,
             output=Output(OutboxSettings()),
@@ -164,6 +171,37 @@ def test_a_dead_letter_goes_out_in_the_transaction_of_its_offset() -> None:
     assert it.transactions.sent[1][0].topic == "orders.dlt"
     assert it.watch.kinds().count("dead_lettered") == 1
     assert it.source.waits == [0.1, 0.2]
+
+
+def test_a_retry_goes_out_in_the_transaction_of_its_offset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Later its output has the ids that it would have had at once."""
+    monkeypatch.setattr(handlers, "_subscriptions", [])
+
+    def fail_at_first(message: ConsumedMessage) -> Message:
+        if message.topic == "orders":
+            raise LookupError
+        return shout(message)
+
+    retried("orders", group="billing", delays=[timedelta(minutes=1)], transforms=True)(
+        fail_at_first
+    )
+    it = Transformation(group=find_group("billing"))
+    it.worker.work(messages("a"))
+    ((sent,),) = it.transactions.sent
+    assert (sent.topic, sent.value) == ("orders.billing.retry-1", b"a")
+    assert it.source.next_offsets == {("orders", 0): 1}
+    assert "dead_lettered" not in it.watch.kinds()
+    headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in sent.headers]
+    retry = ConsumedMessage(topic=sent.topic, value=b"a", headers=tuple(headers))
+    it.worker.work([retry])
+    at_once = Transformation()
+    at_once.worker.work(messages("a"))
+    late, early = it.transactions.sent[-1][0], at_once.transactions.sent[0][0]
+    assert late.value == early.value == "A"
+    ids = [dict(m.headers)["outbox-message-id"] for m in (late, early)]
+    assert ids[0] == ids[1]
 
 
 def test_a_smaller_dead_letter_goes_where_a_whole_one_is_refused() -> None:

@@ -101,6 +101,90 @@ def test_a_tombstone_stays_one_and_a_value_never_becomes_one() -> None:
     assert [letter.value for letter in values] == [b"v", b"", b""]
 
 
+def received(letter: OutgoingMessage, offset: int) -> ConsumedMessage:
+    """A letter, as the consumer of its topic has it."""
+    headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in letter.headers]
+    assert not isinstance(letter.key, str)
+    assert not isinstance(letter.value, str)
+    return ConsumedMessage(
+        topic=letter.topic,
+        partition=1,
+        offset=offset,
+        key=letter.key,
+        value=letter.value,
+        headers=tuple(headers),
+    )
+
+
+def retried(message: ConsumedMessage, topic: str, error: str) -> list[OutgoingMessage]:
+    return [
+        *dead_letters(
+            message,
+            topic=topic,
+            last_topic="orders.dlt",
+            group="billing",
+            error=LookupError(error),
+            attempts=2,
+            is_retry=message.topic != "orders",
+        )
+    ]
+
+
+def test_only_a_whole_letter_is_retried() -> None:
+    message = ConsumedMessage(topic="orders", key=b"k", value=b"v", offset=7)
+    letters = retried(message, "retry-1", "why")
+    topics = [letter.topic for letter in letters]
+    assert topics == ["retry-1", "orders.dlt", "orders.dlt"]
+
+
+def test_a_retry_that_fails_leads_back_to_the_first_failure() -> None:
+    message = ConsumedMessage(
+        topic="orders",
+        partition=2,
+        offset=7,
+        key=b"k",
+        value=b"v",
+        headers=(("a", b"1"), ("outbox-dlt-topic", b"forged")),
+    )
+    first, *_ = retried(message, "retry-1", "first")
+    second, *_ = retried(received(first, 40), "retry-2", "second")
+    third, *_ = retried(received(second, 50), "orders.dlt", "third")
+    assert ("outbox-dlt-topic", "forged") not in first.headers
+    assert third.headers[0] == ("a", b"1")
+    last = received(third, 60)
+    position = [
+        last.header(f"outbox-dlt-{n}") for n in ("topic", "partition", "offset")
+    ]
+    assert position == ["orders", "2", "7"]
+    assert last.header("outbox-dlt-attempts") == "6"
+    reasons = [v for n, v in last.headers if n == "outbox-dlt-reason"]
+    assert reasons == [b"first", b"second", b"third"]
+    assert last.message_id == message.identity
+
+
+def test_a_message_that_was_written_into_a_retry_topic_failed_there() -> None:
+    """And what somebody has written about its attempts is no number."""
+    headers = (("outbox-dlt-attempts", b"many"),)
+    message = ConsumedMessage(topic="retry-1", offset=3, value=b"v", headers=headers)
+    whole, *_ = retried(message, "orders.dlt", "why")
+    assert told(whole)["topic"] == "retry-1"
+    assert told(whole)["offset"] == "3"
+    assert told(whole)["attempts"] == "2"
+
+
+def test_a_message_keeps_the_id_that_it_has() -> None:
+    """And one that is not retried is sent as it was."""
+    message = ConsumedMessage(
+        topic="orders", value=b"v", headers=(("outbox-message-id", b"an-id"),)
+    )
+    whole, *_ = retried(message, "retry-1", "why")
+    ids = [value for name, value in whole.headers if name == "outbox-message-id"]
+    assert ids == [b"an-id"]
+    without_id = ConsumedMessage(topic="orders", value=b"v")
+    whole, *_ = retried(without_id, "orders.dlt", "why")
+    assert "outbox-message-id" not in dict(whole.headers)
+
+
 @pytest.mark.parametrize(
     ("code", "is_certain", "expected"),
     [

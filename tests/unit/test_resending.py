@@ -98,6 +98,31 @@ def test_what_was_left_out_comes_from_the_topic_itself(version: int) -> None:
     )
 
 
+def test_a_retry_without_an_id_is_known_by_its_position() -> None:
+    """Its shortened letter has the position as id, and the message has none."""
+    message = replace(MESSAGE, headers=())
+    headers = (
+        ("outbox-message-id", message.identity.encode()),
+        *((f"outbox-dlt-{n}", v) for n, v in (("topic", b"orders"), ("offset", b"17"))),
+        ("outbox-dlt-partition", b"2"),
+    )
+    retry = replace(message, topic="orders.billing.retry-1", headers=headers)
+    versions = dead_letters(
+        retry,
+        topic="orders.dlt",
+        group="billing",
+        error=ValueError("too much"),
+        attempts=1,
+        is_retry=True,
+    )
+    letter = DeadLetter(message=received(versions[1]))
+    assert destination(letter, OPTIONS) == "orders"
+    sent = letter.original(lambda *at: {("orders", 2, 17): message}[at], to="orders")
+    assert (sent.value, sent.headers) == (b"secret", [])
+    with pytest.raises(ConsumingError, match="no longer at orders/2, offset 17"):
+        letter.original(lambda *_: replace(message, offset=18), to="orders")
+
+
 @pytest.mark.parametrize(
     "found",
     [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser
 from datetime import timedelta
 from typing import Any, Final
 
@@ -35,9 +34,9 @@ from .. import (
     status,
 )
 from ..confirmation import confirm
+from ..times import age
 
 _ROLES: Final = ("app", "harvester", "consumer", "operator")
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class Command(BaseCommand):
@@ -60,7 +59,7 @@ class Command(BaseCommand):
         )
         doctor.add_argument(
             "--longest-stop",
-            type=_age,
+            type=age,
             default=timedelta(seconds=LONGEST_STOP),
             metavar="AGE",
             help="how long a consumer may stop (default: 3d)",
@@ -87,7 +86,7 @@ class Command(BaseCommand):
         prune = verbs.add_parser(
             "prune", help="delete old rows of the archive table", parents=shared
         )
-        prune.add_argument("--older-than", type=_age, required=True, metavar="AGE")
+        prune.add_argument("--older-than", type=age, required=True, metavar="AGE")
         prune.add_argument(
             "--processed",
             action="store_true",
@@ -274,10 +273,3 @@ def _options_of_django() -> ArgumentParser:
     for action in parser._actions:  # noqa: SLF001  # Django's call_command() reads it, too
         action.default = SUPPRESS
     return parser
-
-
-def _age(text: str) -> timedelta:
-    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
-    if not match:
-        raise ArgumentTypeError(f"{text!r} must look like 90d, 12h, 30m or 45s")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})

@@ -16,6 +16,7 @@ from ...exceptions import ConfigurationError, StaleOffset
 from ...harvester.harvester import default_name
 from ...idempotence.once import alias_for
 from ...observability.presentation import LEVELS
+from ..times import past_moment
 
 
 class Command(BaseCommand):
@@ -40,10 +41,18 @@ class Command(BaseCommand):
         parser.add_argument(
             "--database", metavar="ALIAS", help="database of the handlers"
         )
-        parser.add_argument(
+        start = parser.add_mutually_exclusive_group()
+        start.add_argument(
             "--from-beginning",
             action="store_true",
             help="read topics from the beginning; skip messages processed before",
+        )
+        start.add_argument(
+            "--from-time",
+            type=past_moment,
+            metavar="TIME",
+            help="the same, from the first messages at or after this time: a date and"
+            " time with its zone, or an age such as 90m or 2d",
         )
         parser.add_argument(
             "--until-end",
@@ -66,6 +75,7 @@ class Command(BaseCommand):
                 group=find_group(options["group"]),
                 alias=_known(alias_for(options["database"])),
                 from_beginning=options["from_beginning"],
+                from_time=options["from_time"],
                 until_end=options["until_end"],
             )
             code = run(
