@@ -4,6 +4,9 @@ A topic that is declared once, for those who write and those who read it.
 The declaration has the topic's name and the types of key and value. What does not fit
 is an error where it is stashed, in the request, and not later in the relay or in a
 consumer. Types are pydantic's: models, dataclasses, typed dicts, builtin types.
+
+Values are JSON, unless the declaration has an encoding, such as one whose schemas are
+in a registry.
 """
 
 from __future__ import annotations
@@ -12,19 +15,20 @@ import uuid
 from collections.abc import Callable
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
 
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import ValidationError
 
 from ..consuming.handlers import consumer
-from ..exceptions import ConfigurationError, ConsumingError, InvalidMessage
+from ..exceptions import ConfigurationError, InvalidMessage
 from ..message.incoming import ConsumedMessage
 from ..message.limits import Headers, header_pairs
 from ..message.outgoing import Message
 from ..stashing import writing
 from .cloud_events import event_headers
 from .topic_names import TopicName
+from .value_codecs import Codec, Encoding, PlainJson, make_adapter, why
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -38,13 +42,15 @@ class Topic(Generic[KeyT, ValueT]):
     Args:
         name: the topic. `{tenant}.orders` has a variable, which `stash()` gets by name.
         key: type of the key; what is sent is the text of it as JSON, without quotes.
-        value: type of the value; what is sent is JSON.
+        value: type of the value.
+        encoding: makes bytes of values; by default they are JSON.
         event_type: with it messages have the headers of CloudEvents 1.0, as its Kafka
             binding names them.
         event_source: the URI of the service that writes, for these headers.
 
     Raises:
-        ConfigurationError: the name is none, or pydantic does not know a type.
+        ConfigurationError: the name is none, or pydantic or the encoding does not know
+            a type.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class Topic(Generic[KeyT, ValueT]):
         *,
         key: type[KeyT],
         value: type[ValueT],
+        encoding: Encoding | None = None,
         event_type: str = "",
         event_source: str = "",
     ) -> None:
@@ -61,14 +68,29 @@ class Topic(Generic[KeyT, ValueT]):
             raise ConfigurationError(
                 f"{name}: event_type and event_source belong together."
             )
-        self._key = _adapter(name, "key", key)
-        self._value = _adapter(name, "value", value)
+        self._key = make_adapter(name, "key", key)
+        self._codec: Codec = (
+            PlainJson(value, topic=name)
+            if encoding is None
+            else encoding.codec(value, topic=name)
+        )
         self._event = (event_type, event_source) if event_type else None
+        _declared.add(self)
 
     @property
     def name(self) -> str:
         """The topic's name, as it was declared."""
         return str(self._name)
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The variables of its name."""
+        return self._name.variables
+
+    @property
+    def codec(self) -> Codec:
+        """What makes bytes of values, and values of bytes."""
+        return self._codec
 
     def __repr__(self) -> str:
         return f"<Topic {self.name}>"
@@ -97,13 +119,18 @@ class Topic(Generic[KeyT, ValueT]):
         Raises:
             InvalidMessage: key or value are not of the declared types, or a variable
                 is missing, or is none.
+            ConfigurationError: the value's schema is not registered.
+            RegistryUnavailable: the schema registry does not answer.
         """
+        name = self._name.filled(variables)
         own = [*header_pairs(headers or {})]
+        if self._event:
+            own += event_headers(*self._event, content_type=self._codec.content_type)
         return Message(
-            self._name.filled(variables),
+            name,
             key=self._text(key),
-            value=None if value is None else self._json(value),
-            headers=own + event_headers(*self._event) if self._event else own,
+            value=None if value is None else self._codec.encode(value, topic=name),
+            headers=own,
             partition=partition,
         )
 
@@ -112,24 +139,12 @@ class Topic(Generic[KeyT, ValueT]):
         try:
             checked = self._key.validate_python(key, strict=True)
         except ValidationError as exc:
-            raise InvalidMessage(f"key: not of {self.name}: {_why(exc)}") from None
+            raise InvalidMessage(f"key: not of {self.name}: {why(exc)}") from None
         text = self._key.dump_python(checked, mode="json")
         if not isinstance(text, (str, int)):
             kind = type(text).__name__
             raise InvalidMessage(f"key: a key of {self.name} is a {kind} in JSON.")
         return str(text)
-
-    def _json(self, value: ValueT) -> str:
-        """Serialize a value, if it can be read again."""
-        try:
-            text = self._value.dump_json(value, by_alias=True, warnings="error")
-            self._value.validate_json(text)
-        except PydanticSerializationError:
-            kind = type(value).__name__
-            raise InvalidMessage(f"value: a {kind} is not of {self.name}.") from None
-        except ValidationError as exc:
-            raise InvalidMessage(f"value: not of {self.name}: {_why(exc)}") from None
-        return text.decode()
 
     def stash(
         self,
@@ -147,6 +162,8 @@ class Topic(Generic[KeyT, ValueT]):
 
         Raises:
             InvalidMessage: as of `message()`, or it breaks a limit.
+            ConfigurationError: as of `message()`.
+            RegistryUnavailable: as of `message()`.
             NotInTransaction: no transaction is open on that database.
         """
         made = self.message(
@@ -170,13 +187,11 @@ class Topic(Generic[KeyT, ValueT]):
 
         Raises:
             ConsumingError: it is not of the declared type.
+            RegistryUnavailable: the schema registry does not answer.
         """
         if message.value is None:
             return None
-        try:
-            value: ValueT = self._value.validate_json(message.value)
-        except ValidationError as exc:
-            raise ConsumingError(f"value: not of {self.name}: {_why(exc)}") from None
+        value: ValueT = self._codec.decode(message.value, topic=message.topic)
         return value
 
     def consumer(self, *, group: str, **options: Any) -> Callable[[HandlerT], HandlerT]:
@@ -190,7 +205,7 @@ class Topic(Generic[KeyT, ValueT]):
         Raises:
             ConfigurationError: the topic's name has variables.
         """
-        if self._name.variables:
+        if self.variables:
             raise ConfigurationError(
                 f"{self.name}: a handler is for one topic; use @consumer with its "
                 "name, and read() in it."
@@ -215,22 +230,18 @@ class Topic(Generic[KeyT, ValueT]):
         return declare
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the value, for readers in other languages."""
-        return self._value.json_schema()
+        """
+        Return the JSON Schema of the value, for readers in other languages.
+
+        Raises:
+            ConfigurationError: its values have none, such as those in Protobuf.
+        """
+        return self._codec.json_schema()
 
 
-def _adapter(topic: str, what: str, kind: type[Any]) -> TypeAdapter[Any]:
-    try:
-        return TypeAdapter(kind)
-    except PydanticUserError as exc:
-        raise ConfigurationError(
-            f"{topic}: pydantic cannot describe the {what} {kind!r}: {exc.message}"
-        ) from exc
+_declared: Final[WeakSet[Topic[Any, Any]]] = WeakSet()
 
 
-def _why(error: ValidationError) -> str:
-    """Say what is wrong without a part of the payload."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(
-        f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in found[:5]
-    )
+def declared_topics() -> list[Topic[Any, Any]]:
+    """Return the topics of all modules that were imported, by name."""
+    return sorted(_declared, key=lambda topic: topic.name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ..exceptions import InvalidMessage, StashError
 from ..settings.options import OutboxSettings
@@ -17,6 +19,11 @@ from .limits import (
     split_headers,
 )
 from .value_path import find_refused
+
+_Split: TypeAlias = Callable[[Headers | None], tuple[list[str], list[str]]]
+
+_CONTEXT: Final = ("topic", "key", "headers")
+"""What a serializer gets of a message, where it has parameters of these names."""
 
 
 @dataclass(slots=True)
@@ -53,7 +60,8 @@ class Rows:
     Makes rows of messages.
 
     Args:
-        serialize: Turns a value that is neither text nor bytes into text.
+        serialize: Turns a value that is neither text nor bytes into one of them. Its
+            keyword-only parameters topic, key and headers are the message's.
         trace_headers: Returns the headers that carry the context of a trace.
         transform: Changes each message, once its value is text or bytes.
     """
@@ -61,7 +69,7 @@ class Rows:
     def __init__(
         self,
         settings: OutboxSettings,
-        serialize: Callable[[object], str],
+        serialize: Callable[..., str | bytes],
         *,
         trace_headers: Callable[[], list[tuple[str, str]]] = list,
         transform: Callable[[Message], Message] | None = None,
@@ -70,6 +78,7 @@ class Rows:
         self._transform = transform
         self._trace_headers = trace_headers
         self._serialize = serialize
+        self._context = _context_of(serialize)
         self._topics = Topics(settings)
 
     def make(self, message: Message) -> Row:
@@ -79,19 +88,21 @@ class Rows:
         Raises:
             InvalidMessage: It breaks a limit.
         """
-        return self._make(message, self._trace_headers())
+        return self._make(message, self._trace_headers(), split_headers)
 
-    def _make(self, message: Message, trace: list[tuple[str, str]]) -> Row:
+    def _make(
+        self, message: Message, trace: list[tuple[str, str]], split: _Split
+    ) -> Row:
         if self._transform is not None:
             message = self._transform(self._serialized(message))
-        topic, key, value = message.topic, message.key, message.value
+        topic, key = message.topic, message.key
         self._topics.check(topic)
         check_key(key)
         check_partition(message.partition)
-        names, header_values = split_headers(message.headers)
+        names, header_values = split(message.headers)
         if trace:
             names, header_values = _with_trace(names, header_values, trace)
-        stored = self._stored(value)
+        stored = self._stored(message)
         if stored is not None:
             check_value(stored, self._settings.MAX_VALUE_BYTES)
         return Row(
@@ -109,18 +120,19 @@ class Rows:
         return Message(
             message.topic,
             key=message.key,
-            value=self._stored(message.value),
+            value=self._stored(message),
             headers=list(zip(*split_headers(message.headers), strict=True)),
             partition=message.partition,
         )
 
-    def _stored(self, value: object) -> str | bytes | None:
+    def _stored(self, message: Message) -> str | bytes | None:
         """Return what is stored of a value: text, bytes, or None for a tombstone."""
+        value = message.value
         if value is None or isinstance(value, str):
             return value
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
-        return self._text(value)
+        return self._encoded(message)
 
     def make_all(self, messages: Iterable[Message]) -> Iterator[Row]:
         """
@@ -137,7 +149,7 @@ class Rows:
                 "messages: must be an iterable of Message, not "
                 f"{type(messages).__name__}; pass a list."
             )
-        trace = self._trace_headers()
+        trace, split = self._trace_headers(), _split_again()
         for position, message in enumerate(messages):
             if not isinstance(message, Message):
                 raise InvalidMessage(
@@ -146,27 +158,65 @@ class Rows:
                     "key=..., value=...)."
                 )
             try:
-                row = self._make(message, trace)
+                row = self._make(message, trace, split)
             except InvalidMessage as exc:
                 raise InvalidMessage(f"messages[{position}]: {exc}") from exc
             yield row
 
-    def _text(self, value: object) -> str:
-        name = self._settings.SERIALIZER
+    def _encoded(self, message: Message) -> str | bytes:
+        name, serialize = self._settings.SERIALIZER, self._serialize
+        if self._context:
+            given = {one: getattr(message, one) for one in self._context}
+            serialize = partial(serialize, **given)
         try:
-            text = self._serialize(value)
+            encoded = serialize(message.value)
         except (TypeError, ValueError, RecursionError) as exc:
-            refused = find_refused(value, self._serialize)
+            refused = find_refused(message.value, serialize)
             raise InvalidMessage(
                 f"{refused.path}: SERIALIZER ({name}) cannot turn this {refused.kind} "
                 "into text. Convert it first, or set SERIALIZER to a callable that "
                 "accepts it."
             ) from exc
-        if not isinstance(text, str):
+        if not isinstance(encoded, str | bytes):
             raise StashError(
-                f"SERIALIZER ({name}) must return str, not {type(text).__name__}."
+                f"SERIALIZER ({name}) must return str or bytes, not "
+                f"{type(encoded).__name__}."
             )
-        return text
+        return encoded
+
+
+def _context_of(serialize: Callable[..., Any]) -> tuple[str, ...]:
+    """Return which parts of a message a serializer gets besides the value."""
+    try:
+        parameters = inspect.signature(serialize).parameters
+    except (TypeError, ValueError):
+        # Functions of compiled modules may have none that can be read.
+        return ()
+    return tuple(
+        name
+        for name in _CONTEXT
+        if name in parameters
+        and parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+    )
+
+
+def _split_again() -> _Split:
+    """Return `split_headers` for messages in a row, which often have equal headers."""
+    known: tuple[Any, ...] = ()
+    parts: tuple[list[str], list[str]] = [], []
+
+    def split(headers: Headers | None) -> tuple[list[str], list[str]]:
+        nonlocal known, parts
+        if type(headers) is not dict:
+            return split_headers(headers)
+        # A copy, since the caller may change the headers for the next message.
+        pairs = tuple(headers.items())
+        if pairs != known:
+            parts = split_headers(headers)
+            known = pairs
+        return parts
+
+    return split
 
 
 def _with_trace(

@@ -151,7 +151,8 @@ class OutboxSettings:
     """Age of the oldest record above which a process says it is not ready; 0 = any."""
 
     SERIALIZER: str = "django_outbox.stashing.to_json"
-    """Dotted path of a callable that turns a value into text."""
+    """Dotted path of a callable that turns a value into text or bytes; it gets topic,
+    key and headers, too, if it has keyword-only parameters of these names."""
     MAX_VALUE_BYTES: int = 900_000
     """Largest value of a message; Kafka's default limit for a batch is 1,048,588."""
     ALLOWED_TOPICS: tuple[str, ...] = ()

@@ -10,7 +10,8 @@ from .interpreters import combinations
 from .terminal import Terminal, environment
 
 EXTRAS: Final = (
-    "binary,celery,contracts,devstack,metrics,reaper,registry,terminal,testing,tracing"
+    "binary,celery,contracts,devstack,encryption,metrics,reaper,registry,schemas,"
+    "terminal,testing,tracing"
 )
 
 TOOLS: Final = (

@@ -15,6 +15,7 @@ from pytest_django import Settings
 
 from django_outbox.checks import check_routers, check_settings
 from django_outbox.contrib.publishing_checks import check_publishing
+from django_outbox.contrib.schema_checks import check_schemas
 from django_outbox.models import OutboxRecord
 from django_outbox.settings.problem import Rule
 from tests.testapp.models import Order
@@ -268,6 +269,7 @@ def test_the_setting_database_is_checked_too(settings: Settings) -> None:
 def test_every_id_has_its_heading_in_the_docs() -> None:
     source = Path(inspect.getfile(check_settings)).read_text("utf-8")
     source += Path(inspect.getfile(check_publishing)).read_text("utf-8")
+    source += Path(inspect.getfile(check_schemas)).read_text("utf-8")
     warnings = {Rule.TLS_VERIFICATION, Rule.CLEAR_TEXT}
     used = {f"{'W' if rule in warnings else 'E'}{rule.value:03d}" for rule in Rule}
     used |= set(re.findall(r"django_outbox\.([EW]\d{3})", source))

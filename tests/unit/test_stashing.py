@@ -81,9 +81,38 @@ def test_a_serializer_that_returns_no_text_is_named(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.DJANGO_OUTBOX = {"SERIALIZER": "json.loads"}
-    monkeypatch.setattr("json.loads", lambda _: b"bytes")
-    with pytest.raises(StashError, match=r"SERIALIZER \(json.loads\) must return str"):
+    monkeypatch.setattr("json.loads", lambda _: 17)
+    problem = r"SERIALIZER \(json.loads\) must return str or bytes, not int"
+    with pytest.raises(StashError, match=problem):
         _row(value={})
+
+
+def test_a_serializer_may_return_bytes(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DJANGO_OUTBOX = {"SERIALIZER": "json.loads"}
+    monkeypatch.setattr("json.loads", lambda _: b"\0\xff")
+    assert current_writer().rows.make(Message("t", key="k", value={})).raw == b"\0\xff"
+
+
+def test_a_serializer_gets_what_it_has_keyword_only_parameters_for(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serialize(
+        value: object, *, headers: object, topic: str, indent: int = 2
+    ) -> str:
+        return f"{topic} {headers} {indent} {value}"
+
+    def unasked(value: object, key: str = "own", **more: object) -> str:
+        return f"{key} {more} {value}"
+
+    message = Message("t", key="k", value=7, headers={"a": "b"})
+    settings.DJANGO_OUTBOX = {"SERIALIZER": "json.loads"}
+    monkeypatch.setattr("json.loads", serialize)
+    assert current_writer().rows.make(message).text == "t {'a': 'b'} 2 7"
+    settings.DJANGO_OUTBOX = {"SERIALIZER": "json.loads", "SOURCE": "reads it again"}
+    monkeypatch.setattr("json.loads", unasked)
+    assert current_writer().rows.make(message).text == "own {} 7"
 
 
 def test_a_value_that_no_serializer_takes_is_refused_without_showing_it() -> None:
@@ -184,3 +213,39 @@ def test_the_settings_are_read_again_after_a_change(settings: Settings) -> None:
 
 def _row(*, value: object) -> tuple[Any, ...]:
     return current_writer().rows.make(Message("t", key="k", value=value))
+
+
+def test_messages_in_a_row_have_their_own_headers() -> None:
+    def messages() -> Iterator[Message]:
+        headers = {"a": "1", "b": "2"}
+        yield Message("t", key="1", value=None, headers=headers)
+        yield Message("t", key="1", value=None, headers=dict(headers))
+        headers["b"] = "3"
+        yield Message("t", key="1", value=None, headers=headers)
+        yield Message("t", key="1", value=None, headers={"b": "3", "a": "1"})
+        yield Message("t", key="1", value=None, headers=[("a", "1")])
+        yield Message("t", key="1", value=None)
+
+    rows = list(current_writer().rows.make_all(messages()))
+    assert [
+        [*zip(row.header_names, row.header_values, strict=True)] for row in rows
+    ] == [
+        [("a", "1"), ("b", "2")],
+        [("a", "1"), ("b", "2")],
+        [("a", "1"), ("b", "3")],
+        [("b", "3"), ("a", "1")],
+        [("a", "1")],
+        [],
+    ]
+
+
+def test_headers_that_break_a_limit_are_refused_again_and_again() -> None:
+    for _ in range(2):
+        rows = current_writer().rows.make_all(
+            [
+                Message("t", key="1", value=None, headers={"a": "1"}),
+                Message("t", key="1", value=None, headers={"a": 1}),  # type: ignore[arg-type]
+            ]
+        )
+        with pytest.raises(InvalidMessage, match=r"^messages\[1\]: headers"):
+            list(rows)

@@ -1,0 +1,193 @@
+"""
+How the values of a declared topic become bytes, and values again.
+
+An encoding makes a codec for the type of a topic's values. What a codec writes, it has
+checked with the rules by which it reads. Plain JSON is the encoding of a topic that
+names none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from ..exceptions import ConfigurationError, ConsumingError, InvalidMessage
+
+
+class Codec(Protocol):
+    """Encodes and decodes the values of one declared topic."""
+
+    @property
+    def content_type(self) -> str:
+        """The media type of what it writes."""
+        ...
+
+    def encode(self, value: Any, *, topic: str) -> str | bytes:
+        """
+        Return what is stashed of a value.
+
+        Args:
+            topic: the topic's name, without variables.
+
+        Raises:
+            InvalidMessage: the value is not of the declared type; shows none of it.
+        """
+        ...
+
+    def decode(self, data: bytes, *, topic: str) -> Any:
+        """
+        Return the value of a message.
+
+        Raises:
+            ConsumingError: it is not of the declared type; shows none of it.
+        """
+        ...
+
+    def json_schema(self) -> dict[str, Any]:
+        """
+        Return the JSON Schema of the values.
+
+        Raises:
+            ConfigurationError: they have none.
+        """
+        ...
+
+
+class Encoding(Protocol):
+    """What a topic is declared with, if its values are not plain JSON."""
+
+    def codec(self, kind: type[Any], *, topic: str) -> Codec:
+        """
+        Return the codec of a type.
+
+        Args:
+            kind: the type of the topic's values.
+            topic: the topic's name as it was declared, for errors.
+
+        Raises:
+            ConfigurationError: it cannot encode values of this type.
+        """
+        ...
+
+
+class PlainJson:
+    """JSON text without a schema's id."""
+
+    content_type = "application/json"
+
+    def __init__(self, kind: type[Any], *, topic: str) -> None:
+        self._values = TypedValues(kind, topic=topic)
+
+    def encode(self, value: Any, *, topic: str) -> str:
+        return self._values.to_json(value).decode()
+
+    def decode(self, data: bytes, *, topic: str) -> Any:
+        return self._values.from_json(data)
+
+    def json_schema(self) -> dict[str, Any]:
+        return self._values.json_schema()
+
+
+class TypedValues:
+    """
+    Values of a type that pydantic describes.
+
+    Raises:
+        ConfigurationError: pydantic does not know the type.
+    """
+
+    def __init__(self, kind: type[Any], *, topic: str) -> None:
+        self._topic = topic
+        self._adapter = make_adapter(topic, "value", kind)
+
+    def to_json(self, value: Any) -> bytes:
+        """
+        Return a value as JSON, if it can be read again.
+
+        Raises:
+            InvalidMessage: it is not of the type.
+        """
+        with self._refusing(value):
+            text = self._adapter.dump_json(value, by_alias=True, warnings="error")
+            self._adapter.validate_json(text)
+        return text
+
+    def to_python(self, value: Any) -> Any:
+        """
+        Return a value as dicts, lists and scalars, if it can be read again.
+
+        Raises:
+            InvalidMessage: it is not of the type.
+        """
+        with self._refusing(value):
+            plain = self._adapter.dump_python(value, by_alias=True, warnings="error")
+            self._adapter.validate_python(plain)
+        return plain
+
+    @contextmanager
+    def _refusing(self, value: Any) -> Iterator[None]:
+        try:
+            yield
+        except PydanticSerializationError:
+            kind = type(value).__name__
+            raise InvalidMessage(f"value: a {kind} is not of {self._topic}.") from None
+        except ValidationError as exc:
+            raise InvalidMessage(f"value: not of {self._topic}: {why(exc)}") from None
+
+    def from_json(self, data: bytes) -> Any:
+        """
+        Return the value that JSON stands for.
+
+        Raises:
+            ConsumingError: it is not of the type.
+        """
+        with self._failing():
+            return self._adapter.validate_json(data)
+
+    def from_python(self, plain: Any) -> Any:
+        """
+        Return the value that dicts, lists and scalars stand for.
+
+        Raises:
+            ConsumingError: it is not of the type.
+        """
+        with self._failing():
+            return self._adapter.validate_python(plain)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except ValidationError as exc:
+            raise ConsumingError(f"value: not of {self._topic}: {why(exc)}") from None
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of what is read."""
+        return self._adapter.json_schema()
+
+
+def make_adapter(topic: str, what: str, kind: type[Any]) -> TypeAdapter[Any]:
+    """
+    Return pydantic's adapter of a type.
+
+    Raises:
+        ConfigurationError: pydantic does not know the type.
+    """
+    try:
+        return TypeAdapter(kind)
+    except PydanticUserError as exc:
+        raise ConfigurationError(
+            f"{topic}: pydantic cannot describe the {what} {kind!r}: {exc.message}"
+        ) from exc
+
+
+def why(error: ValidationError) -> str:
+    """Say what is wrong without a part of the payload."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in found[:5]
+    )
