@@ -18,6 +18,7 @@ from typing import Any, Final
 from ..exceptions import ConfigurationError
 from ..settings.field_types import has_type, suggestion
 from .payloads.declared import Encoded, find_registry, read_schemas
+from .payloads.wrapping import read_keys
 
 OWNED_KAFKA_KEYS: Final = {
     "isolation.level": "records of aborted transactions must stay invisible",
@@ -58,6 +59,16 @@ class PipelineSettings:
     """URL of the schema registry for ids in Confluent's wire format."""
     registry_auth: str = field(default="", repr=False)
     """`user:password` for the registry."""
+    unwrap: bool = False
+    """Check values as they were before payload classes compressed, encrypted or saved
+    them."""
+    payload_keys: str = field(default="", repr=False)
+    """Keys of encrypted values, and master keys of `subject_keys`: `id:key`, with white
+    space between them."""
+    subject_keys: str = ""
+    """Table with the keys of subjects, in the outbox's database."""
+    claim_checks: str = ""
+    """Folder or URI of the storage with the values of claim checks."""
     database_url: str = field(default="", repr=False)
     """The outbox's database, for `audit`, `counts`, `backfill` and `doctor`; empty =
     none."""
@@ -114,6 +125,8 @@ ENVIRONMENT: Final = {
     "OUTBOX_PIPELINE_METRICS_FILE": "metrics_file",
     "OUTBOX_PIPELINE_REGISTRY": "registry",
     "OUTBOX_PIPELINE_REGISTRY_AUTH": "registry_auth",
+    "OUTBOX_PIPELINE_PAYLOAD_KEYS": "payload_keys",
+    "OUTBOX_PIPELINE_CLAIM_CHECKS": "claim_checks",
     "DATABASE_URL": "database_url",
     "OUTBOX_TABLE": "table",
     "OUTBOX_SOURCE": "source",
@@ -220,6 +233,7 @@ def _check(settings: PipelineSettings) -> None:
             f"metrics_file: the folder of {settings.metrics_file!r} does not exist;"
             " create it or choose another."
         )
+    read_keys(settings.payload_keys)
     _check_kafka(settings.kafka)
     _check_clusters(settings.clusters)
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 from django.db import models
 
 from django_outbox import IdempotencyKeysField, IdempotentModel
+from django_outbox.contrib.shredding import SubjectKey
 
 from . import published  # noqa: F401  # its models are of this app
 
@@ -55,3 +56,7 @@ class SavingsAccount(Account):
     """Its keys and its balance lie in the table of its parent."""
 
     rate = models.IntegerField(default=0)
+
+
+class CustomerKey(SubjectKey):
+    """The keys of subjects, which tests forget."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 from collections.abc import Callable
 from dataclasses import fields
@@ -36,6 +37,7 @@ KAFKA = {
     "ssl.key.password": SECRET,
 }
 URL = f"postgres://outbox:{SECRET}@db/outbox"
+KEY = base64.b64encode(bytes(32)).decode()
 
 MISTAKES: list[dict[str, Any]] = [
     {"KAFKA": f"sasl.password={SECRET}"},
@@ -99,6 +101,7 @@ def test_no_pipeline_shows_one() -> None:
             "database_url": URL,
             "registry": "https://registry",
             "registry_auth": f"user:{SECRET}",
+            "payload_keys": f"{SECRET}:{KEY} b:{KEY}",
             "spark": {"spark.hadoop.fs.s3a.secret.key": SECRET},
             "clusters": {"shop/0": URL, "shop/1": URL},
         }
@@ -117,6 +120,9 @@ def test_no_pipeline_shows_one() -> None:
         {"registry": f"user:{SECRET}@registry"},
         {"registry": f"https://user:{SECRET}@registry"},
         {"registry_auth": [SECRET]},
+        {"payload_keys": [SECRET]},
+        {"payload_keys": SECRET},
+        {"payload_keys": f"a:{KEY} {SECRET}:{SECRET}"},
     ],
 )
 def test_no_error_of_the_pipeline_shows_one(mistake: dict[str, Any]) -> None:

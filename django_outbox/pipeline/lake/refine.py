@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as F
 
 from ..payloads.decoder import check
+from ..payloads.wrapping import require_packages
 from . import reader, tables
 from .classification import (
     BROADCAST_LIMIT,
@@ -173,8 +174,17 @@ class BatchWriter:
         unidentified = unidentified.withColumn(
             "reason", F.lit("no outbox-source or outbox-id header")
         )
-        unparsable = invalid(arrived, self._settings.schemas)
+        unparsable = self._unparsable(arrived)
         return unidentified.select(*columns).unionByName(unparsable.select(*columns))
+
+    def _unparsable(self, arrived: DataFrame) -> DataFrame:
+        schemas = self._settings.schemas
+        if not (schemas and self._settings.unwrap):
+            return invalid(arrived, schemas)
+        from ..payloads.unwrapping import as_in_topic, unwrapped
+
+        declared = arrived.where(F.col("topic").isin(*schemas))
+        return as_in_topic(invalid(unwrapped(declared, self._settings), schemas))
 
     def _read(self, spark: SparkSession, table: str) -> DataFrame:
         return tables.read(spark, self._settings, table)
@@ -234,6 +244,8 @@ def start_refine(
     """
     check(settings.schemas)
     check_columns(settings.schemas)
+    if settings.unwrap:
+        require_packages(has_keys=bool(settings.payload_keys))
     return (
         spark.readStream.format("delta")
         .options(**_limits(spark, settings))
