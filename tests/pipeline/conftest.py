@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session; its own lake is never written."""
-    settings = PipelineSettings(lake="/", cores="2", memory="1g", spark=SPARK)
+    settings = PipelineSettings(lake="/", cores="2", memory="2g", spark=SPARK)
     try:
         session = open_session(settings)
     except (ConfigurationError, JarError) as error:
