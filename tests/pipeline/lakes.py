@@ -24,7 +24,7 @@ SPARK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
-    # One session runs all tests: what it remembers of former jobs would fill its memory.
+    # One session runs all tests; what it keeps of former jobs would fill its memory.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
