@@ -13,6 +13,7 @@ from django_outbox.events import (
 from django_outbox.observability.consumer_metrics import ConsumerMetrics
 from django_outbox.observability.consumer_status import ConsumerStatus
 from django_outbox.observability.message_times import MessageTimes
+from tests.fakes.timeline import Timeline
 
 READING = ConsumerRead(
     name="a",
@@ -26,20 +27,8 @@ READING = ConsumerRead(
 )
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def status(clock: Clock) -> ConsumerStatus:
+def status(clock: Timeline) -> ConsumerStatus:
     return ConsumerStatus(patience=60.0, kafka_fault=lambda: "", clock=clock)
 
 
@@ -52,12 +41,12 @@ def test_it_is_ready_while_it_is_in_its_group(status: ConsumerStatus) -> None:
 
 
 def test_a_message_that_is_under_way_for_long_is_a_reason(
-    status: ConsumerStatus, clock: Clock
+    status: ConsumerStatus, clock: Timeline
 ) -> None:
     status(ConsumerReady(name="a", group="billing"))
-    clock.now += 60.0
+    clock.advance(60.0)
     assert status.reasons() == []
-    clock.now += 1.0
+    clock.advance(1.0)
     (reason,) = status.reasons()
     assert reason.startswith("a message has been under way for 61 s")
     status(READING)
@@ -71,7 +60,7 @@ def test_a_kafka_that_is_away_is_a_reason() -> None:
 
 
 def test_figures_are_those_of_the_last_reading(
-    status: ConsumerStatus, clock: Clock
+    status: ConsumerStatus, clock: Timeline
 ) -> None:
     registry = ConsumerMetrics(status, group="billing").registry
 
@@ -89,7 +78,7 @@ def test_figures_are_those_of_the_last_reading(
         READING,
     ):
         status(event)
-    clock.now += 2.0
+    clock.advance(2.0)
     assert {name: value(name) for name in FIGURES} == FIGURES
 
     status.times.add(0.004)

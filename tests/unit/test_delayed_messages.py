@@ -9,23 +9,11 @@ import pytest
 from django_outbox import ConsumedMessage
 from django_outbox.kafka import delayed_messages
 from django_outbox.kafka.delayed_messages import DelayedMessages
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.fakes.timeline import Timeline
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def delayed(clock: Clock) -> DelayedMessages:
+def delayed(clock: Timeline) -> DelayedMessages:
     return DelayedMessages({"retry": 60.0}, clock=clock)
 
 
@@ -44,14 +32,14 @@ def message(
 
 
 def test_a_message_is_kept_until_its_delay_is_over(
-    delayed: DelayedMessages, clock: Clock
+    delayed: DelayedMessages, clock: Timeline
 ) -> None:
     young = message(age=20.0)
     assert delayed.keep(young)
     assert delayed.partitions == {("retry", 0)}
-    clock.now += 39.0
+    clock.advance(39.0)
     assert delayed.take_due() == []
-    clock.now += 1.0
+    clock.advance(1.0)
     assert delayed.take_due() == [young]
     assert delayed.partitions == set()
     assert delayed.take_due() == []
@@ -69,42 +57,42 @@ def test_what_is_due_is_not_kept(
 
 @pytest.mark.parametrize("age", [-3600.0, -1e10])
 def test_a_clock_that_is_ahead_delays_nothing_for_longer(
-    age: float, delayed: DelayedMessages, clock: Clock
+    age: float, delayed: DelayedMessages, clock: Timeline
 ) -> None:
     assert delayed.keep(message(age=age))
-    clock.now += 60.0
+    clock.advance(60.0)
     assert len(delayed.take_due()) == 1
 
 
 def test_a_pause_is_worth_its_fetch(
-    delayed: DelayedMessages, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    delayed: DelayedMessages, clock: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delayed_messages, "MIN_WAIT", 30.0)
     assert delayed.keep(message(age=40.0))
-    clock.now += 29.0
+    clock.advance(29.0)
     assert delayed.take_due() == []
-    clock.now += 1.0
+    clock.advance(1.0)
     assert len(delayed.take_due()) == 1
 
 
 def test_no_message_overtakes_one_of_its_partition(
-    delayed: DelayedMessages, clock: Clock
+    delayed: DelayedMessages, clock: Timeline
 ) -> None:
     first, second = message(1, age=0.0), message(2, age=61.0)
     other = message(1, age=30.0, partition=1)
     assert all(map(delayed.keep, [first, second, other]))
-    clock.now += 31.0
+    clock.advance(31.0)
     assert delayed.take_due() == [other]
-    clock.now += 30.0
+    clock.advance(30.0)
     assert delayed.take_due() == [first, second]
 
 
 def test_the_messages_of_a_lost_partition_are_forgotten(
-    delayed: DelayedMessages, clock: Clock
+    delayed: DelayedMessages, clock: Timeline
 ) -> None:
     delayed.keep(message())
     delayed.keep(message(partition=1))
     delayed.drop(("retry", 0))
     delayed.drop(("retry", 7))
-    clock.now += 60.0
+    clock.advance(60.0)
     assert [m.partition for m in delayed.take_due()] == [1]

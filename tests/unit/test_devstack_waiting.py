@@ -15,47 +15,33 @@ from django_outbox.devstack.waiting import (
     wait_while_moving,
     work_done,
 )
-
-
-class Clock:
-    """Seconds that pass only when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.fakes.timeline import Timeline
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def detector(clock: Clock) -> StallDetector:
+def detector(clock: Timeline) -> StallDetector:
     return StallDetector(timeout=60.0, clock=clock)
 
 
 def is_stalled_within(
-    seconds: int, detector: StallDetector, clock: Clock, states: Iterator[object]
+    seconds: int, detector: StallDetector, clock: Timeline, states: Iterator[object]
 ) -> bool:
     for _ in range(seconds):
-        clock.now += 1.0
+        clock.advance(1.0)
         if detector.is_stalled(next(states)):
             return True
     return False
 
 
 def test_what_moves_once_in_a_while_is_no_stall_for_an_hour(
-    detector: StallDetector, clock: Clock
+    detector: StallDetector, clock: Timeline
 ) -> None:
     states = (number // 50 for number in count())
     assert not is_stalled_within(3600, detector, clock, states)
 
 
 def test_what_does_not_move_for_a_minute_is_a_stall(
-    detector: StallDetector, clock: Clock
+    detector: StallDetector, clock: Timeline
 ) -> None:
     same = (0 for _ in count())
     assert not is_stalled_within(60, detector, clock, same)
@@ -63,11 +49,11 @@ def test_what_does_not_move_for_a_minute_is_a_stall(
 
 
 def test_a_process_that_was_suspended_looks_again_before_it_gives_up(
-    detector: StallDetector, clock: Clock
+    detector: StallDetector, clock: Timeline
 ) -> None:
     same = ("state" for _ in count())
     assert not is_stalled_within(1, detector, clock, same)
-    clock.now += 3600
+    clock.advance(3600)
     assert not is_stalled_within(50, detector, clock, same)
     assert is_stalled_within(15, detector, clock, same)
 

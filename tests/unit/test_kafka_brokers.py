@@ -14,26 +14,15 @@ from django_outbox.kafka.brokers import (
     Brokers,
 )
 from django_outbox.kafka.causes import Failure
+from tests.fakes.timeline import Timeline
 
 REFUSED = Failure("kafka-1:9092", "connection refused", 2)
 UNTRUSTED = Failure("kafka-1:9092", "TLS: not trusted")
 OTHER = Failure("kafka-2:9092", "DNS: not known")
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def brokers(clock: Clock) -> Brokers:
+def brokers(clock: Timeline) -> Brokers:
     return Brokers("kafka-1:9092,kafka-2:9092", clock=clock)
 
 
@@ -83,15 +72,15 @@ def test_one_failure_reported_twice_is_no_second_one(
 
 
 def test_a_cause_that_lasts_is_told_again_with_growing_pauses(
-    brokers: Brokers, clock: Clock, log: pytest.LogCaptureFixture
+    brokers: Brokers, clock: Timeline, log: pytest.LogCaptureFixture
 ) -> None:
-    begin, times = clock.now, []
-    while clock.now - begin < 5000:
+    begin, times = clock(), []
+    while clock() - begin < 5000:
         before = len(log.records)
         fail(brokers, UNTRUSTED)
         if len(log.records) > before:
-            times.append(clock.now - begin)
-        clock.now += 1
+            times.append(clock() - begin)
+        clock.advance(1)
     pauses = [late - early for early, late in itertools.pairwise(times)]
     assert pauses == [FIRST_LOG_INTERVAL, 120, 240, 480, *[MAX_LOG_INTERVAL] * 4]
 
@@ -115,16 +104,16 @@ def test_after_an_outage_the_first_answer_tells_of_the_recovery(
 
 
 def test_while_others_answer_a_broker_that_is_away_is_still_away(
-    brokers: Brokers, clock: Clock, log: pytest.LogCaptureFixture
+    brokers: Brokers, clock: Timeline, log: pytest.LogCaptureFixture
 ) -> None:
     fail(brokers, OTHER)
     log.clear()
     for _ in range(20):
-        clock.now += 1
+        clock.advance(1)
         fail(brokers, OTHER)
         brokers.answered()
     assert not log.records
-    clock.now += RECOVERED_AFTER + 1
+    clock.advance(RECOVERED_AFTER + 1)
     brokers.answered()
     (record,) = log.records
     assert record.getMessage() == "Kafka at kafka-2:9092 recovered"
@@ -150,16 +139,16 @@ def test_a_client_that_names_no_broker_is_told_of_too(
 
 
 def test_an_error_is_explained_by_what_fails_now(
-    brokers: Brokers, clock: Clock
+    brokers: Brokers, clock: Timeline
 ) -> None:
     assert brokers.explain() == ""
     fail(brokers, REFUSED)
     assert "connection refused" in brokers.explain()
-    clock.now += 10
+    clock.advance(10)
     # One refusal that was long ago and is not repeated is no cause.
     assert brokers.explain() == ""
     fail(brokers, UNTRUSTED)
-    clock.now += 10
+    clock.advance(10)
     fail(brokers, OTHER)
     assert brokers.explain() == (
         "Kafka at kafka-1:9092 unavailable: TLS: not trusted; "

@@ -7,24 +7,13 @@ import pytest
 from django_outbox.events import Ready, Stopped
 from django_outbox.message.record import Backlog
 from django_outbox.observability.process_status import OpenWriters, ProcessStatus
+from tests.fakes.timeline import Timeline
 
 from .samples import READING
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def status(clock: Clock) -> ProcessStatus:
+def status(clock: Timeline) -> ProcessStatus:
     """Of a process that has joined, and whose table is empty."""
     status = ProcessStatus(ready_age=60.0, patience=10.0, clock=clock)
     status(Ready(name="a"))
@@ -55,10 +44,12 @@ def test_an_error_of_the_database_is_a_reason_until_it_answers(
     assert status.backlog == (3, False, 1.0)
 
 
-def test_a_database_that_hangs_is_a_reason(status: ProcessStatus, clock: Clock) -> None:
-    clock.now += 10.0
+def test_a_database_that_hangs_is_a_reason(
+    status: ProcessStatus, clock: Timeline
+) -> None:
+    clock.advance(10.0)
     assert status.reasons() == []
-    clock.now += 1.0
+    clock.advance(1.0)
     assert status.reasons() == ["the database has not answered for 11 s"]
 
 
@@ -82,29 +73,33 @@ def test_a_kafka_that_is_away_is_a_reason() -> None:
 
 
 def test_the_age_of_a_reading_counts_from_the_last_answer(
-    status: ProcessStatus, clock: Clock
+    status: ProcessStatus, clock: Timeline
 ) -> None:
-    clock.now += 4.0
+    clock.advance(4.0)
     status.failed(RuntimeError("connection refused"))
-    clock.now += 2.0
+    clock.advance(2.0)
     assert (status.age, status.reading_age) == (2.0, 6.0)
     status.read(Backlog(0, is_capped=False, oldest_age=0.0))
     assert status.reading_age == 0.0
 
 
-def test_the_oldest_writer_is_the_oldest_of_those_that_are_open(clock: Clock) -> None:
+def test_the_oldest_writer_is_the_oldest_of_those_that_are_open(
+    clock: Timeline,
+) -> None:
     writers = OpenWriters(clock)
     assert writers.oldest({}) == 0.0
     assert writers.oldest({"3/7": 12.0, "4/1": 5.0}) == 12.0
     assert writers.oldest({"4/1": 6.0}) == 6.0
 
 
-def test_a_writer_whose_start_is_hidden_ages_from_the_first_look(clock: Clock) -> None:
+def test_a_writer_whose_start_is_hidden_ages_from_the_first_look(
+    clock: Timeline,
+) -> None:
     writers = OpenWriters(clock)
     assert writers.oldest({"3/7": None}) == 0.0
-    clock.now += 5.0
+    clock.advance(5.0)
     assert writers.oldest({"3/7": None, "4/1": None}) == 5.0
-    clock.now += 5.0
+    clock.advance(5.0)
     assert writers.oldest({"4/1": None}) == 5.0
     # Another transaction of the same session has another name.
     assert writers.oldest({"3/8": None}) == 0.0

@@ -13,15 +13,9 @@ from django_outbox.harvester.monitoring import STATISTICS_INTERVAL, Watch
 from django_outbox.message.record import Backlog
 from django_outbox.observability.process_status import ProcessStatus
 from tests.fakes.outbox import InMemoryOutbox
+from tests.fakes.timeline import Timeline
 
 from .samples import READING
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Table(InMemoryOutbox):
@@ -52,7 +46,7 @@ class Process:
     """A process that stands by, with a clock of its own."""
 
     def __init__(self) -> None:
-        self.clock, self.table = Clock(), Table()
+        self.clock, self.table = Timeline(), Table()
         self.relays: Any = SimpleNamespace(counters=None, receiver_errors=0, times=None)
         self.status = ProcessStatus(ready_age=60.0, patience=10.0, clock=self.clock)
         self.status(Ready(name="a"))
@@ -61,7 +55,7 @@ class Process:
         )
 
     def step(self, *, after: float = 0.0) -> float:
-        self.clock.now += after
+        self.clock.advance(after)
         return self.watch.step()
 
 
