@@ -25,7 +25,7 @@ from ..exceptions import ConfigurationError, InvalidMessage
 from ..message.incoming import ConsumedMessage
 from ..message.limits import Headers, header_pairs
 from ..message.outgoing import Message
-from ..stashing import writing
+from ..stashing.writing import stash_message
 from .cloud_events import event_headers
 from .topic_names import TopicName
 from .value_codecs import Codec, Encoding, PlainJson, make_adapter, why
@@ -169,15 +169,7 @@ class Topic(Generic[KeyT, ValueT]):
         made = self.message(
             value, key=key, headers=headers, partition=partition, **variables
         )
-        return writing.stash(
-            made.topic,
-            key=made.key,
-            value=made.value,
-            headers=made.headers,
-            partition=partition,
-            using=using,
-            ordered=ordered,
-        )
+        return stash_message(made, using=using, ordered=ordered)
 
     # Reading.
 

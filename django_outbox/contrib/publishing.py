@@ -20,7 +20,7 @@ from django.db.models import signals
 
 from ..exceptions import NotInTransaction
 from ..message.limits import Headers
-from ..stashing.writing import stash
+from ..stashing.writing import stash_message
 from . import publications
 from .publications import (
     CREATE,
@@ -208,14 +208,7 @@ def _stash(
     found: Sequence[Publication], row: models.Model, event: str, *, using: str
 ) -> None:
     for one in found:
-        message = one.message(row, event)
-        stash(
-            message.topic,
-            key=message.key,
-            value=message.value,
-            headers=message.headers,
-            using=using,
-        )
+        stash_message(one.message(row, event), using=using)
 
 
 signals.class_prepared.connect(_receive_class)

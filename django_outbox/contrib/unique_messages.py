@@ -14,7 +14,7 @@ from ..idempotence.claims import checked_key
 from ..idempotence.once import once
 from ..message.outgoing import Message
 from ..stashing.transaction import awaited, current_writer
-from ..stashing.writing import stash
+from ..stashing.writing import stash_message
 
 CONSUMER: Final = "stash:"
 """Before the topic: under this consumer the keys of a topic are claimed."""
@@ -51,15 +51,7 @@ def stash_unique(
     key = checked_key(unique_key)
     with once(key, consumer=CONSUMER + message.topic, using=alias) as run:
         if run.is_first:
-            message_id = stash(
-                message.topic,
-                key=message.key,
-                value=message.value,
-                headers=message.headers,
-                partition=message.partition,
-                using=alias,
-            )
-            run.respond(str(message_id))
+            run.respond(str(stash_message(message, using=alias)))
     return uuid.UUID(run.response)
 
 

@@ -101,13 +101,22 @@ def stash(
         InvalidMessage: The message breaks a limit.
         TableMissing: `manage.py migrate` has not run there.
     """
+    return stash_message(
+        Message(topic, key=key, value=value, headers=headers, partition=partition),
+        using=using,
+        ordered=ordered,
+    )
+
+
+def stash_message(
+    message: Message, *, using: str | None = None, ordered: bool = False
+) -> uuid.UUID:
+    """Write one message as `stash()` does, which has the arguments and the errors."""
     writer = current_writer()
     connection = writer.connection(using)
-    row = writer.rows.make(
-        Message(topic, key=key, value=value, headers=headers, partition=partition)
-    )
+    row = writer.rows.make(message)
     if ordered:
-        lock_keys(connection, [(topic, key)])
+        lock_keys(connection, [(message.topic, message.key)])
     (message_id,), values = identified([row])
     with OutboxCursor(connection) as cursor:
         cursor.execute(writer.statement(_STASH), values)
