@@ -8,6 +8,7 @@ encrypted.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
@@ -41,7 +42,7 @@ from .payload_headers import (
 __all__ = ["Encrypted", "read_keys"]
 
 
-class Encrypted(Middleware):
+class Encrypted(Middleware, ABC):
     """
     Encrypts values; a subclass says with which keys.
 
@@ -58,13 +59,13 @@ class Encrypted(Middleware):
     key_header: ClassVar[str] = KEY_ID
     """The header with the id of the key."""
 
+    @abstractmethod
     def keys(self) -> Mapping[str, bytes]:
         """
         Return all keys by their ids: 32 bytes each. The first encrypts, all decrypt.
 
         Called for each message.
         """
-        raise NotImplementedError
 
     def covers(self, topic: str) -> bool:
         """Return whether values of this topic are encrypted; by default all are."""
@@ -161,15 +162,13 @@ class Encrypted(Middleware):
         if key is None:
             added = ((ERASED, key_id.encode()),)
             return with_value(message, None, without=names, added=added)
-        bounds = (
-            bound_to(
-                topic=topic,
-                key=message.key or b"",
-                key_id=key_id,
-                content_encoding=message.header(CONTENT_ENCODING),
-            )
-            for topic in self.origins(message.topic)
-        )
         assert message.value is not None, "tombstones have returned"
-        value = decrypted(message.value, key, bounds)
+        value = decrypted(
+            message.value,
+            key,
+            key_id=key_id,
+            topics=self.origins(message.topic),
+            message_key=message.key,
+            content_encoding=message.header(CONTENT_ENCODING),
+        )
         return with_value(message, value, without=names)

@@ -26,7 +26,7 @@ from django_outbox.exceptions import (
     OutboxError,
 )
 from django_outbox.message.incoming import ConsumedMessage
-from django_outbox.message.middleware import Middleware
+from django_outbox.message.middleware import Middleware, load
 from django_outbox.pipeline.payloads.wrapping import (
     MOST,
     bound_to,
@@ -417,3 +417,9 @@ def test_every_error_is_one_of_ours() -> None:
                 Secret({"old": key}),
                 message=replace(GOOD, value=value),
             )
+
+
+@pytest.mark.parametrize("name", ["encryption.Encrypted", "shredding.Shredded"])
+def test_a_class_without_keys_is_found_when_middleware_is_loaded(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{name}\(\) raised .*keys"):
+        load([f"django_outbox.contrib.{name}"])

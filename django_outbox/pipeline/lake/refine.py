@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
 
+from ...exceptions import ConfigurationError
 from ..payloads.decoder import check
-from ..payloads.wrapping import require_packages
+from ..payloads.required_packages import require_packages
 from . import reader, tables
 from .classification import (
     BROADCAST_LIMIT,
@@ -229,6 +230,15 @@ def _limits(spark: SparkSession, settings: PipelineSettings) -> dict[str, Any]:
     return {"maxFilesPerTrigger": ALL_FILES}
 
 
+def _check_unwrapping(settings: PipelineSettings) -> None:
+    try:
+        require_packages("pyarrow", "pandas", extra="registry")
+        if settings.payload_keys:
+            require_packages("cryptography", extra="encryption")
+    except ConfigurationError as error:
+        raise ConfigurationError(f"unwrap: {error}") from error
+
+
 def start_refine(
     spark: SparkSession,
     settings: PipelineSettings,
@@ -245,7 +255,7 @@ def start_refine(
     check(settings.schemas)
     check_columns(settings.schemas)
     if settings.unwrap:
-        require_packages(has_keys=bool(settings.payload_keys))
+        _check_unwrapping(settings)
     return (
         spark.readStream.format("delta")
         .options(**_limits(spark, settings))

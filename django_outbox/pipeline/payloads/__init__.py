@@ -13,6 +13,8 @@ cannot decode is invalid, and goes to `quarantine` with the reason.
 `framing.py` reads Confluent's wire format. `avro_types.py` maps Avro types to
 columns, `descriptors.py` finds messages in Protobuf's descriptors.
 
+`required_packages.py` says what to install.
+
 `wrapping.py` has what compresses, encrypts and checks values and undoes it, for
 writers and consumers, too. `unwrapping.py` does it in the workers, for the records
 whose headers say so, where the setting `unwrap` is on or a reader asks for it.

@@ -7,14 +7,14 @@ installed. Each worker process creates its own, once, to decode.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ...exceptions import ConfigurationError, install_command
+from ...exceptions import ConfigurationError
 from .declared import Encoded
 from .registry import Writers
+from .required_packages import require_packages
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -55,14 +55,7 @@ def make_decoder(encoded: Encoded, writers: Writers = ()) -> Decoder:
     Raises:
         ConfigurationError: the schema is invalid, or the extra is not installed.
     """
-    for package in NEEDED[encoded.format]:
-        try:
-            importlib.import_module(package)
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"{package} is not installed. Run {install_command('registry')} here"
-                " and on Spark's workers."
-            ) from error
+    require_packages(*NEEDED[encoded.format], extra="registry")
     if encoded.format == "avro":
         from .avro import AvroDecoder
 

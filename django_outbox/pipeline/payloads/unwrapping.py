@@ -79,16 +79,14 @@ class Opener:
             key_id, key = self._key(headers, record)
             if key is None:
                 return None
-            bounds = (
-                wrapping.bound_to(
-                    topic=topic,
-                    key=record["key"] or b"",
-                    key_id=key_id,
-                    content_encoding=headers.get(wrapping.CONTENT_ENCODING),
-                )
-                for topic in wrapping.origins(record["topic"])
+            value = wrapping.decrypted(
+                value,
+                key,
+                key_id=key_id,
+                topics=wrapping.origins(record["topic"]),
+                message_key=record["key"],
+                content_encoding=headers.get(wrapping.CONTENT_ENCODING),
             )
-            value = wrapping.decrypted(value, key, bounds)
         if headers.get(wrapping.CONTENT_ENCODING) == wrapping.GZIP:
             value = wrapping.decompressed(value)
         return value

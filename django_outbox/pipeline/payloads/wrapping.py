@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import importlib.util
 import os
 import zlib
 from base64 import b64decode
@@ -156,14 +155,38 @@ def encrypted(value: bytes, key: bytes, bound: bytes) -> bytes:
     return nonce + _cipher(key).encrypt(nonce, value, bound)
 
 
-def decrypted(value: bytes, key: bytes, bounds: Iterable[bytes]) -> bytes:
+def decrypted(
+    value: bytes,
+    key: bytes,
+    *,
+    key_id: str,
+    topics: Iterable[str],
+    message_key: bytes | None,
+    content_encoding: str | None,
+) -> bytes:
     """
-    Return what was encrypted with the same key and bound to one of these data.
+    Return the value of a message that was encrypted for one of these topics.
+
+    Args:
+        message_key: The message's key.
 
     Raises:
         ConsumingError: It was not, or it was changed since.
         ConfigurationError: The key is malformed, or the extra is not installed.
     """
+    bounds = (
+        bound_to(
+            topic=topic,
+            key=message_key or b"",
+            key_id=key_id,
+            content_encoding=content_encoding,
+        )
+        for topic in topics
+    )
+    return _decrypted(value, key, bounds)
+
+
+def _decrypted(value: bytes, key: bytes, bounds: Iterable[bytes]) -> bytes:
     cipher = _cipher(key)
     from cryptography.exceptions import InvalidTag
 
@@ -189,7 +212,7 @@ def unwrapped_key(wrapped: bytes, master_key: bytes, key_id: str) -> bytes:
     Raises:
         ConsumingError: Another master key, or for another key id, encrypted it.
     """
-    return decrypted(wrapped, master_key, [key_id.encode()])
+    return _decrypted(wrapped, master_key, [key_id.encode()])
 
 
 def check_scheme(scheme: str | None) -> None:
@@ -222,24 +245,6 @@ class Claim(NamedTuple):
     sha256: str
     size: int
     """Of the file, in bytes."""
-
-
-def require_packages(*, has_keys: bool) -> None:
-    """
-    Raise `ConfigurationError` if a package is missing that unwraps values in Spark.
-
-    Args:
-        has_keys: Whether there are encrypted values.
-    """
-    needed = {"pyarrow": "registry", "pandas": "registry"}
-    if has_keys:
-        needed["cryptography"] = "encryption"
-    for package, extra in needed.items():
-        if importlib.util.find_spec(package) is None:
-            raise ConfigurationError(
-                f"unwrap: {package} is not installed. Run {install_command(extra)} here"
-                " and on Spark's workers."
-            )
 
 
 def find_claim(
