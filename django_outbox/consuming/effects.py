@@ -265,7 +265,7 @@ def _require_done(subscription: Subscription, returned: object) -> None:
         )
 
 
-def is_database_unavailable(error: BaseException) -> bool:
+def is_service_unavailable(error: BaseException) -> bool:
     """
     Whether a database or the schema registry is unavailable: not the message's fault.
 

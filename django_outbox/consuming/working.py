@@ -21,7 +21,7 @@ from ..message.incoming import ConsumedMessage
 from .connections import close_connections, close_unusable_connections
 from .consumer_context import ConsumerContext
 from .dead_letters import may_accept_smaller
-from .effects import TransactionalHandler, is_database_unavailable
+from .effects import TransactionalHandler, is_service_unavailable
 from .ports import DeadLetters, Offsets
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class EffectsWorker:
             except StaleOffset:
                 raise
             except Exception as error:  # noqa: BLE001  # handlers raise anything
-                if is_database_unavailable(error):
+                if is_service_unavailable(error):
                     outages += 1
                     self._context.wait_for_recovery(error, outages)
                     close_connections()
@@ -133,7 +133,7 @@ class EffectsWorker:
                 outages += 1
                 self._context.refuse(message, refusal, outages)
             except Exception as failure:
-                if not isinstance(failure, KafkaError) and not is_database_unavailable(
+                if not isinstance(failure, KafkaError) and not is_service_unavailable(
                     failure
                 ):
                     raise

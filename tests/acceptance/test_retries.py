@@ -1,4 +1,4 @@
-"""Retry topics: messages that fail are handled again later, once, whoever dies."""
+"""Retry topics: what fails is handled again later, once, also when consumers die."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from django_outbox import (
 )
 from django_outbox.consuming.effects import (
     TransactionalHandler,
-    is_database_unavailable,
+    is_service_unavailable,
 )
 from django_outbox.consuming.handlers import Group
 from django_outbox.message.incoming import (
@@ -157,7 +157,7 @@ def test_no_message_of_a_consumer_is_at_fault(keeps_offsets: bool) -> None:
     for call in calls:
         with pytest.raises(TableMissing, match=CURE) as caught:
             call()
-        assert is_database_unavailable(caught.value)
+        assert is_service_unavailable(caught.value)
 
 
 def _message() -> ConsumedMessage:

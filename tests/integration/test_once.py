@@ -27,7 +27,7 @@ from django.db.models.functions import Now
 from pytest_django import Settings
 
 from django_outbox import ConsumedMessage, InvalidKey, once
-from django_outbox.consuming.effects import is_database_unavailable
+from django_outbox.consuming.effects import is_service_unavailable
 from django_outbox.exceptions import (
     AlreadyOpen,
     ConsumingError,
@@ -390,26 +390,26 @@ def test_a_lost_connection_is_told_from_a_failing_statement() -> None:
     """Also when the next connection would work, and when the handler wraps it."""
     with pytest.raises(OperationalError) as failed, transaction.atomic():
         _execute("SET LOCAL statement_timeout = 1; SELECT pg_sleep(5)")
-    assert not is_database_unavailable(failed.value)
+    assert not is_service_unavailable(failed.value)
     with pytest.raises(OperationalError) as lost, transaction.atomic():
         _execute("SELECT pg_terminate_backend(pg_backend_pid())")
-    assert is_database_unavailable(lost.value)
+    assert is_service_unavailable(lost.value)
     wrapped = LookupError()
     wrapped.__cause__ = lost.value
-    assert is_database_unavailable(wrapped)
-    assert not is_database_unavailable(LookupError())
+    assert is_service_unavailable(wrapped)
+    assert not is_service_unavailable(LookupError())
     implied = LookupError()
     implied.__context__ = lost.value
-    assert is_database_unavailable(implied)
+    assert is_service_unavailable(implied)
     implied.__suppress_context__ = True
-    assert not is_database_unavailable(implied)
+    assert not is_service_unavailable(implied)
 
 
 @pytest.mark.django_db
 def test_a_server_that_is_no_primary_any_more_is_away() -> None:
     with pytest.raises(InternalError) as refused, transaction.atomic():
         _execute("SET LOCAL transaction_read_only = on; DELETE FROM outbox")
-    assert is_database_unavailable(refused.value)
+    assert is_service_unavailable(refused.value)
 
 
 def _execute(statement: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_outbox.consuming.effects import is_database_unavailable
+from django_outbox.consuming.effects import is_service_unavailable
 from django_outbox.exceptions import ErrorSwallowed, TableMissing
 from django_outbox.idempotence.once import Once
 from django_outbox.models import ProcessedMessage
@@ -246,7 +246,7 @@ def test_an_error_is_that_of_django() -> None:
             do()
         connection.close()
     assert failed.value.__cause__.sqlstate == "55P03"  # type: ignore[union-attr]
-    assert not is_database_unavailable(failed.value)
+    assert not is_service_unavailable(failed.value)
     assert do()
 
 
@@ -257,7 +257,7 @@ def test_a_lost_connection_is_told() -> None:
         other.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
     with pytest.raises(DatabaseError) as lost:
         do()
-    assert is_database_unavailable(lost.value)
+    assert is_service_unavailable(lost.value)
     connection.close_if_unusable_or_obsolete()
     assert do()
 

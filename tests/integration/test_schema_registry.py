@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict
 from pytest_django import Settings
 
 from django_outbox.consuming import handlers
-from django_outbox.consuming.effects import is_database_unavailable
+from django_outbox.consuming.effects import is_service_unavailable
 from django_outbox.contrib import contracts
 from django_outbox.contrib import schema_registry as module
 from django_outbox.contrib.contracts import Topic
@@ -695,7 +695,7 @@ def test_a_consumer_waits_for_the_registry(name: str, away: SchemaRegistry) -> N
     topic = topics(name, away)["avro"]
     with pytest.raises(RegistryUnavailable) as refused:
         topic.read(arrived(name, b"\0\0\0\0\7\2"))
-    assert is_database_unavailable(refused.value)
+    assert is_service_unavailable(refused.value)
     assert refused.value.retriable
 
 

@@ -96,7 +96,7 @@ class Consumption:
 def _no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(working, "close_unusable_connections", lambda: None)
     away = lambda error: isinstance(error, OperationalError)  # noqa: E731
-    monkeypatch.setattr(working, "is_database_unavailable", away)
+    monkeypatch.setattr(working, "is_service_unavailable", away)
 
 
 class Failing:
