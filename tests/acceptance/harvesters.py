@@ -24,6 +24,13 @@ FAST = {
 }
 """The quickest timing of which the promises hold with room for a busy machine."""
 
+PATIENT = {
+    "OUTBOX_SESSION_TIMEOUT": "13",
+    "OUTBOX_HEARTBEAT_TIMEOUT": "6",
+    "OUTBOX_HEARTBEAT_INTERVAL": "0.2",
+}
+"""Timing with which a leader remains one, however busy the machine is."""
+
 SESSION_TIMEOUT = 3.0
 HEARTBEAT_TIMEOUT = 1.4
 

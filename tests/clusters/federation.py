@@ -6,7 +6,7 @@ a pair of harvesters for each, writers in each, and one Kafka for all.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -27,6 +27,9 @@ from .sites import Sites, sites
 PAIR = 2
 """Harvesters of a cluster."""
 
+MAX_IN_FLIGHT = 2000
+"""Records that a leader sends again, at most, when it takes over."""
+
 SETTLED = 60.0
 """Seconds for the last record to leave every table, on a busy machine."""
 
@@ -39,6 +42,8 @@ class Federation:
         self.tables = [OutboxTable(url, "outbox") for url in running.replicas.urls]
         self._source = source
         self._size = size
+        self.began = 0
+        """When what is looked at began, in nanoseconds of the boottime clock."""
         self._harvesters = [
             Harvesters(running.environment(number))
             for number in range(len(self.tables))
@@ -96,6 +101,19 @@ class Federation:
             for harvester in self._harvesters[number].all
             for event in harvester.all(*kinds, after=after)
         ]
+
+    def allowed_duplicates(self) -> int:
+        """
+        How many records at-least-once delivery may have repeated since `began`.
+
+        A busy machine may cost a leader its leadership; what was in flight then is
+        sent again.
+        """
+        kinds = ("leader_fenced", "leader_refreshed")
+        changes = sum(
+            len(self.said(number, *kinds, after=self.began)) for number in self.numbers
+        )
+        return MAX_IN_FLIGHT * changes
 
     def wait_for(self, number: int, kind: str, *, after: int, timeout: float) -> Event:
         """The first event of a kind that a cluster's harvesters tell of."""
@@ -161,17 +179,19 @@ def federation(
     maximum_delay: float,
     delivery: str,
     size: int = PAIR,
+    timing: Mapping[str, str] = FAST,
     **options: Any,
 ) -> Iterator[Federation]:
-    """Start three clusters with a quick election and this delay."""
+    """Start three clusters with this delay."""
     name = f"clusters-{uuid4()}"
     variables = {
-        **FAST,
+        **timing,
         "KAFKA_BOOTSTRAP_SERVERS": services.bootstrap_servers,
         "OUTBOX_DELIVERY": delivery,
         "OUTBOX_DRAIN_TIMEOUT": "1",
         "OUTBOX_LEADER_GROUP": name,
         "OUTBOX_LEADER_TOPIC": name,
+        "OUTBOX_MAX_IN_FLIGHT": str(MAX_IN_FLIGHT),
         "OUTBOX_MAXIMUM_DELAY": str(maximum_delay),
     }
     with sites(3, variables=variables, **options) as running:

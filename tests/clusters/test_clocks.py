@@ -9,6 +9,7 @@ import pytest
 from django_outbox.clock import boottime_ns
 from django_outbox.devstack import Stack
 from tests.acceptance.auditing import PARTITIONS
+from tests.acceptance.harvesters import PATIENT
 from tests.clusters.federation import Federation, federation, latencies
 from tests.machine import require_libfaketime
 from tests.services import Topics
@@ -16,7 +17,7 @@ from tests.services import Topics
 APART = 300.0
 """Seconds by which the last cluster's clock is ahead."""
 
-REST = 6.0
+REST = 16.0
 """What is left of the delay where it is shortened by that."""
 
 
@@ -28,6 +29,7 @@ def clusters(services: Stack) -> Iterator[Federation]:
         maximum_delay=APART + REST,
         delivery="at-least-once",
         size=1,
+        timing=PATIENT,
         skews={2: APART},
     ) as running:
         yield running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django_outbox.devstack import Stack
 from tests.acceptance.auditing import PARTITIONS
+from tests.acceptance.harvesters import PATIENT
 from tests.clusters.federation import SETTLED, Federation, federation
 from tests.services import Topics
 from tests.waiting import eventually
@@ -15,7 +16,12 @@ def test_a_cluster_is_added_and_removed_while_the_others_write(
     services: Stack, topics: Topics
 ) -> None:
     with federation(
-        services, maximum_delay=30.0, delivery="at-least-once", size=1, joined=2
+        services,
+        maximum_delay=30.0,
+        delivery="at-least-once",
+        size=1,
+        timing=PATIENT,
+        joined=2,
     ) as clusters:
         replicas = clusters.sites.replicas
         topic = topics.create(partitions=PARTITIONS)
