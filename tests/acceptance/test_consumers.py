@@ -117,6 +117,8 @@ def test_effects_happen_once_however_consumers_die(
         eventually(lambda: _lag(consumers) == 0, what="nothing is left")
         for process in consumers.all:
             if process.is_running:
+                # One that has just been started again would die of the signal.
+                process.wait_for("ready")
                 process.terminate()
                 assert process.exit_code() == 0
                 assert process.events[-1]["event"] == "stopped"

@@ -96,6 +96,8 @@ def retried(
 
 
 def ends_well(process: Process) -> None:
+    # One that has just been started again would die of the signal.
+    process.wait_for("ready")
     process.terminate()
     assert process.exit_code() == 0
     assert process.events[-1]["event"] == "stopped"
