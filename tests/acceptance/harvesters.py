@@ -29,7 +29,7 @@ PATIENT = {
     "OUTBOX_HEARTBEAT_TIMEOUT": "6",
     "OUTBOX_HEARTBEAT_INTERVAL": "0.2",
 }
-"""Timing with which a leader remains one, however busy the machine is."""
+"""Timing with which a leader outlasts the pauses of a busy machine."""
 
 SESSION_TIMEOUT = 3.0
 HEARTBEAT_TIMEOUT = 1.4

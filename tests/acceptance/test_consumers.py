@@ -59,6 +59,14 @@ class Consumers(Processes):
                 self.start(name=process.name)
 
 
+def ends_well(process: Process) -> None:
+    # One that has just been started again would die of the signal.
+    process.wait_for("ready")
+    process.terminate()
+    assert process.exit_code() == 0
+    assert process.events[-1]["event"] == "stopped"
+
+
 @pytest.fixture
 def testapp(child_environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
     return {
@@ -126,11 +134,7 @@ def test_effects_happen_once_however_consumers_die(
         eventually(lambda: _lag(consumers) == 0, what="nothing is left")
         for process in consumers.all:
             if process.is_running:
-                # One that has just been started again would die of the signal.
-                process.wait_for("ready")
-                process.terminate()
-                assert process.exit_code() == 0
-                assert process.events[-1]["event"] == "stopped"
+                ends_well(process)
         assert not any(process.all("dead_lettered") for process in consumers.all)
     effects = [row[0] for row in postgres.execute("SELECT text FROM testapp_effect")]
     assert Counter(effects) == Counter(texts)

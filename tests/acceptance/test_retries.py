@@ -19,10 +19,9 @@ from django.core.management import call_command
 from django_outbox.contrib.retry_topics import retry_topic
 from django_outbox.devstack.service import free_port
 
-from ..processes import Process
 from ..services import Headers, Topics, fetch, is_ready
 from ..waiting import eventually
-from .test_consumers import Consumers, send
+from .test_consumers import Consumers, ends_well, send
 
 WORKERS = 2
 
@@ -93,14 +92,6 @@ def retried(
     yield make
     for one in made:
         one.consumers.__exit__()
-
-
-def ends_well(process: Process) -> None:
-    # One that has just been started again would die of the signal.
-    process.wait_for("ready")
-    process.terminate()
-    assert process.exit_code() == 0
-    assert process.events[-1]["event"] == "stopped"
 
 
 @pytest.mark.parametrize("offsets", ["kafka", "database"])
