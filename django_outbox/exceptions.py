@@ -28,6 +28,8 @@ OutboxError
 └── KafkaError                    a call of Kafka failed
     ├── KafkaUnavailable          no broker answers (retriable)
     ├── TopicMissing              a topic that harvesters need does not exist
+    ├── TopicRecreated            a topic was deleted and created again
+    ├── RecordsDeleted            Kafka deleted records that ingest had not read
     ├── DeliveryFailed            a record has no proof of delivery (retriable)
     │   ├── RecordPoisoned        the record itself is at fault: a retry fails, too
     │   └── ProducerBroken        the producer has to be replaced
@@ -163,6 +165,14 @@ class KafkaUnavailable(KafkaError):
 
 class TopicMissing(KafkaError):
     """A topic that harvesters need does not exist and may not be created."""
+
+
+class TopicRecreated(KafkaError):
+    """A topic was deleted and created again: its offsets mean other records."""
+
+
+class RecordsDeleted(KafkaError):
+    """Kafka has deleted records that were not read yet."""
 
 
 class DeliveryFailed(KafkaError):

@@ -14,14 +14,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..exceptions import ConfigurationError, OutboxError, install_command
-from .commands import audit, backfill, counts, doctor, jars, maintain, replay, run
+from .commands import (
+    audit,
+    backfill,
+    counts,
+    doctor,
+    jars,
+    maintain,
+    replay,
+    reset,
+    run,
+)
 
 PROGRAM: Final = "python -m django_outbox.pipeline"
 
 NEEDED: Final = ("pyspark", "matplotlib")
 """Packages of the extra that commands import when they run."""
 
-_COMMANDS: Final = (jars, doctor, run, audit, counts, maintain, replay, backfill)
+_COMMANDS: Final = (
+    *(jars, doctor, run, audit, counts, maintain),
+    *(reset, replay, backfill),
+)
 
 
 def main(

@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import exceptions
 from .lake import tables
 from .lake.ingest import start_ingest
 from .lake.refine import start_refine
-from .query_progress import Batches, Observer
+from .lake.topic_ids import TopicIds
+from .query_progress import Batches, Observer, Reading
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +45,14 @@ _KAFKA_OUTAGE: Final = re.compile(
 )
 """Errors of Spark's Kafka reader that mean an outage."""
 
+_DATA_LOSS: Final = re.compile(
+    r"data may have been lost\b.+?\bReason:\s*([^\n]+)", re.DOTALL
+)
+"""Spark's error for records that Kafka no longer has, and the reason."""
+
+_PLAN: Final = "=== Streaming Query ==="
+"""Where the description of the query begins in Spark's error."""
+
 NO_TOPIC: Final = "UnknownTopicOrPartitionException"
 """Spark's error for a missing topic; it does not name the topic."""
 
@@ -55,6 +65,7 @@ def run_once(
     observers: Sequence[Observer] = (),
     steps: Sequence[str] = STEPS,
     reached: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> None:
     """
     Load all records that the topics hold now into the tables.
@@ -63,18 +74,23 @@ def run_once(
         stop: When set, the run ends after the current batch.
         steps: Steps to run.
         reached: Called with the name of each table that refine has written.
+        report: Called with one line when ingest begins a new checkpoint.
 
     Raises:
+        TopicRecreated: a topic was deleted and created again.
+        RecordsDeleted: Kafka no longer has records that ingest has not read.
         OutboxError: our own code failed in a batch.
         StreamingQueryException: a query failed for another reason.
     """
     tables.create(spark, settings)
     for step in steps:
         if not stop.is_set():
+            trigger = {"availableNow": True}
             query = _start(
-                step, spark, settings, {"availableNow": True}, reached=reached
+                step, spark, settings, trigger, report=report, reached=reached
             )
-            supervise([query], stop=stop, observers=observers)
+            with _recreated_topics_named(spark, settings):
+                supervise([query], stop=stop, observers=observers)
 
 
 def run_every(
@@ -93,19 +109,30 @@ def run_every(
     Restarts the queries after outages of Kafka or of the schema registry.
 
     Args:
-        report: Called with one line for each outage.
+        report: Called with one line for each outage, and when ingest begins a new
+            checkpoint.
 
     Raises:
+        TopicRecreated: a topic was deleted and created again.
+        RecordsDeleted: Kafka no longer has records that ingest has not read.
         OutboxError: our own code failed in a batch, and a retry will not help.
         StreamingQueryException: a query failed for another reason.
     """
     tables.create(spark, settings)
     trigger = {"processingTime": f"{seconds} seconds"}
     while not stop.is_set():
-        queries = [_start(step, spark, settings, trigger) for step in steps]
+        queries: list[StreamingQuery] = []
         try:
-            supervise(queries, stop=stop, observers=observers)
+            queries.extend(
+                _start(step, spark, settings, trigger, report=report) for step in steps
+            )
+            watching = [*observers, *_topic_watch(spark, settings, steps)]
+            with _recreated_topics_named(spark, settings):
+                supervise(queries, stop=stop, observers=watching)
         except exceptions.OutboxError as error:
+            # One may have started before the other failed to.
+            for query in queries:
+                finish(query)
             if not error.retriable:
                 raise
             report(f"{error} Retrying in {RETRY_INTERVAL:.0f} s.")
@@ -119,11 +146,41 @@ def _start(
     spark: SparkSession,
     settings: PipelineSettings,
     trigger: Mapping[str, Any],
+    *,
+    report: Callable[[str], None],
     reached: Callable[[str], None] = lambda _: None,
 ) -> StreamingQuery:
     if step == "ingest":
-        return start_ingest(spark, settings, trigger=trigger)
+        return start_ingest(spark, settings, trigger=trigger, report=report)
     return start_refine(spark, settings, trigger=trigger, reached=reached)
+
+
+def _topic_watch(
+    spark: SparkSession, settings: PipelineSettings, steps: Sequence[str]
+) -> list[Observer]:
+    """Return what compares the topics' ids after each batch of ingest."""
+    if not (settings.topic_ids and "ingest" in steps):
+        return []
+    ids = TopicIds(spark, settings)
+
+    def observe(reading: Reading) -> None:
+        if reading.query == "ingest":
+            ids.check()
+
+    return [observe]
+
+
+@contextmanager
+def _recreated_topics_named(
+    spark: SparkSession, settings: PipelineSettings
+) -> Iterator[None]:
+    """Tell records that Kafka has deleted from those of a topic that is new."""
+    try:
+        yield
+    except exceptions.RecordsDeleted:
+        if settings.topic_ids:
+            TopicIds(spark, settings).check()
+        raise
 
 
 def supervise(
@@ -163,6 +220,13 @@ def translate(error: Exception) -> Exception:
             return kind(message)
     if outage := _KAFKA_OUTAGE.search(str(error)):
         return exceptions.KafkaUnavailable(f"Kafka is unavailable: {outage[1]}.")
+    if loss := _DATA_LOSS.search(str(error).partition(_PLAN)[0]):
+        return exceptions.RecordsDeleted(
+            "Kafka no longer has records that ingest has not read:"
+            f" {loss[1].rstrip('.')}. Retention or an administrator deleted them. The"
+            " lake keeps all rows, and `audit` counts the messages that it lacks."
+            " `reset TOPIC` reads the topic from the first record that Kafka still has."
+        )
     if NO_TOPIC in str(error):
         return exceptions.TopicMissing(
             "At least one topic does not exist; `doctor` names the missing ones."

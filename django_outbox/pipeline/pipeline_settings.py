@@ -52,6 +52,9 @@ class PipelineSettings:
     if ingest wrote full batches of four partitions."""
     fail_on_data_loss: bool = True
     """Stop if Kafka has deleted records that were not ingested."""
+    topic_ids: bool = True
+    """Compare the ids of the topics with those that were read before. Needs
+    confluent-kafka and a connection to Kafka where the command runs."""
     schemas: Mapping[str, str | Encoded] = field(default_factory=dict)
     """For each topic with JSON values: its columns in the syntax of `CREATE TABLE`.
     For a topic with Avro or Protobuf values: where its schema is."""
@@ -133,6 +136,10 @@ ENVIRONMENT: Final = {
 }
 """Environment variables and the settings that they override."""
 
+KAFKA_VARIABLE: Final = "OUTBOX_PIPELINE_KAFKA_"
+"""Prefix of environment variables with properties of `kafka`: the rest of the name in
+lower case, with `.` for `_`."""
+
 
 def read_file(path: Path) -> dict[str, Any]:
     """
@@ -156,8 +163,15 @@ def read_environment(environment: Mapping[str, str] = os.environ) -> dict[str, A
     }
     if "topics" in values:
         values["topics"] = (values["topics"],)
+    kafka = {
+        variable.removeprefix(KAFKA_VARIABLE).lower().replace("_", "."): text
+        for variable, text in environment.items()
+        if variable.startswith(KAFKA_VARIABLE) and text
+    }
     if servers := environment.get("KAFKA_BOOTSTRAP_SERVERS"):
-        values["kafka"] = {"bootstrap.servers": servers}
+        kafka.setdefault("bootstrap.servers", servers)
+    if kafka:
+        values["kafka"] = kafka
     return values
 
 

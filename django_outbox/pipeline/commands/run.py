@@ -64,7 +64,12 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         steps = STEPS if chosen.command == "run" else (chosen.command,)
         if chosen.every is None:
             run_once(
-                spark, settings, stop=signals.stop, observers=observers, steps=steps
+                spark,
+                settings,
+                stop=signals.stop,
+                observers=observers,
+                steps=steps,
+                report=say,
             )
         else:
             run_every(

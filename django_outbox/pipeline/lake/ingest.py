@@ -8,24 +8,24 @@ of aborted transactions are not read.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError
-from ..resend.selection import fits
-from .reader import last_batch
+from ..kafka_admin import KafkaAdmin, configured_topics, is_configured
+from . import read_positions, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ..pipeline_settings import PipelineSettings
+    from .read_positions import ReadPositions
 
-NAME: Final = "ingest"
+NAME: Final = read_positions.NAME
 """Name of the query, in progress and metrics."""
 
 
@@ -76,16 +76,37 @@ def read_topics(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
 
 
 def start_ingest(
-    spark: SparkSession, settings: PipelineSettings, *, trigger: Mapping[str, Any]
+    spark: SparkSession,
+    settings: PipelineSettings,
+    *,
+    trigger: Mapping[str, Any],
+    report: Callable[[str], None] = lambda _: None,
 ) -> StreamingQuery:
     """
     Start the stream from Kafka to bronze; the table must exist.
 
+    Args:
+        report: Called with one line if a new checkpoint begins on a lake with rows.
+
     Raises:
         ConfigurationError: a topic of the last batch is no longer configured.
+        KafkaUnavailable: Kafka does not answer; call again later.
+        TopicRecreated: a topic was deleted and created again.
     """
     options = kafka_options(settings)
-    _check_topics(spark, settings)
+    positions = read_positions.load(spark, settings)
+    reached = positions.reached(spark, settings)
+    offsets = positions.set_offsets() if reached is None else reached
+    _check_topics(spark, settings, offsets)
+    if reached is None and not tables.read(spark, settings, "bronze").isEmpty():
+        report(_describe_start(positions))
+    begins_there = reached is None and positions.generation > 0
+    if settings.topic_ids or begins_there:
+        topics = configured_topics(KafkaAdmin(settings), spark, settings)
+        if settings.topic_ids:
+            read_positions.save_new_ids(spark, settings, positions, topics)
+        if begins_there:
+            options["startingOffsets"] = positions.starting_offsets(topics)
     stream = (
         spark.readStream.format("kafka")
         .options(**options)
@@ -97,32 +118,36 @@ def start_ingest(
         as_bronze(stream)
         .writeStream.format("delta")
         .queryName(NAME)
-        .option("checkpointLocation", settings.checkpoint(NAME))
+        .option("checkpointLocation", settings.checkpoint(positions.checkpoint))
         .trigger(**trigger)
         .start(settings.table_path("bronze"))
     )
 
 
-def _check_topics(spark: SparkSession, settings: PipelineSettings) -> None:
+def _describe_start(positions: ReadPositions) -> str:
+    if positions.generation:
+        return "Ingest begins where `reset` has set it."
+    return (
+        "bronze has rows, but ingest has no checkpoint: it reads all topics from their"
+        " first records. Refine recognises records that were read before."
+    )
+
+
+def _check_topics(
+    spark: SparkSession, settings: PipelineSettings, read: Iterable[str]
+) -> None:
     """
     Refuse to drop a topic that has been read before.
 
     Spark would count its records as lost. Once it has logged a batch without the
     topic, that batch fails even if the topic is configured again.
     """
-    if not settings.fail_on_data_loss:
+    if not (settings.fail_on_data_loss and read):
         return
-    batch = last_batch(spark, settings, NAME)
-    if batch is None:
-        return
-    lines = spark.read.text(f"{settings.checkpoint(NAME)}/offsets/{batch}").collect()
-    read = [(topic,) for topic in json.loads(lines[-1]["value"])]
-    if settings.topics:
-        setting, is_named = "topics", F.col("topic").isin(*settings.topics)
-    else:
-        setting, is_named = "topic_pattern", fits("topic", settings.topic_pattern)
-    others = spark.createDataFrame(read, "topic STRING").where(~is_named)
-    if left_out := ", ".join(sorted(row["topic"] for row in others.collect())):
+    rows = spark.createDataFrame([(topic,) for topic in read], "topic STRING")
+    others = rows.where(~is_configured(settings)).collect()
+    if left_out := ", ".join(sorted(row["topic"] for row in others)):
+        setting = "topics" if settings.topics else "topic_pattern"
         raise ConfigurationError(
             f"{setting}: {left_out} has been read into this lake and would count as "
             "lost. Add it again, or set `fail_on_data_loss = false` to drop it."

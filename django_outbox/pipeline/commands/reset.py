@@ -1,0 +1,58 @@
+"""`reset`: let ingest read one topic again from its first record, or from a time."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from .replay import moment
+from .shared_options import Commands, add_command, say, session, settings_of
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands,
+        "reset",
+        execute,
+        words="start one topic over, after it was created again or lost records",
+    )
+    parser.add_argument("topic", metavar="TOPIC", help="topic to read again")
+    parser.add_argument(
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="begin at the first record at or after this time: 2026-01-31T12:00Z, or 2h"
+        " for two hours ago; default: the first record that Kafka still has",
+    )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="only print what would be read; change nothing",
+    )
+
+
+def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
+    """Print one line for each partition: what the next run will read."""
+    settings = settings_of(chosen, defaults)
+    from ..lake.ingest import kafka_options
+
+    kafka_options(settings)
+    with session(settings) as spark:
+        from ..lake.topic_reset import reset
+
+        ranges = reset(
+            spark, settings, chosen.topic, since=chosen.since, dry_run=chosen.dry_run
+        )
+    for part in ranges:
+        sys.stdout.write(f"{part}\n")
+    if chosen.dry_run:
+        say("Dry run: nothing was changed.")
+    else:
+        say(
+            "The next run of ingest reads these records. The lake keeps all rows, and"
+            " refine recognises records that it has read before."
+        )
+    return 0

@@ -1,0 +1,168 @@
+"""
+Where ingest begins to read each topic, and the ids of the topics that it reads.
+
+Spark's checkpoint holds how far ingest has read. It cannot be changed for one
+topic, so starting a topic over begins a new **generation**: a checkpoint of its
+own, which begins where the former one has ended, but for that topic. A small
+table next to the checkpoints has a row for each topic of the present
+generation. It is replaced as a whole, so it is never half written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
+
+from ...exceptions import TopicRecreated
+from .reader import last_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from ..kafka_admin import KafkaTopic
+    from ..pipeline_settings import PipelineSettings
+
+NAME: Final = "ingest"
+"""Name of the query, and of the checkpoint of generation 0."""
+
+EARLIEST: Final = -2
+"""Spark's offset for the first record that a partition still has."""
+
+_TABLE: Final = "topics"
+
+_COLUMNS: Final = (
+    "generation INT, topic STRING, topic_id STRING, starting MAP<INT, BIGINT>"
+)
+
+_NO_TABLE: Final = ("PATH_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST")
+"""Errors before the table is first written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStart:
+    """One topic of a generation."""
+
+    topic_id: str = ""
+    """Kafka's id of the topic that is read; empty until it is known."""
+    starting: Mapping[int, int] = field(default_factory=dict)
+    """Offset of the first record to read, by partition; the others are read from their
+    first record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPositions:
+    """What a generation of ingest's checkpoint reads."""
+
+    generation: int = 0
+    topics: Mapping[str, TopicStart] = field(default_factory=dict)
+    """By name; a topic without an entry is read from its first record."""
+
+    @property
+    def checkpoint(self) -> str:
+        """Name of the checkpoint."""
+        return f"{NAME}-{self.generation}" if self.generation else NAME
+
+    def reached(
+        self, spark: SparkSession, settings: PipelineSettings
+    ) -> dict[str, dict[int, int]] | None:
+        """
+        Return how far ingest has read: the next offsets by topic and partition.
+
+        None before the first batch is committed.
+        """
+        batch = last_batch(spark, settings, self.checkpoint)
+        if batch is None:
+            return None
+        path = f"{settings.checkpoint(self.checkpoint)}/offsets/{batch}"
+        # The last line is the source's offset.
+        lines = spark.read.text(path).collect()
+        return {
+            topic: {int(number): offset for number, offset in partitions.items()}
+            for topic, partitions in json.loads(lines[-1]["value"]).items()
+        }
+
+    def set_offsets(self) -> dict[str, dict[int, int]]:
+        """Return where this generation begins, of topics that have such offsets."""
+        starts = [(name, topic.starting) for name, topic in self.topics.items()]
+        return {name: {**starting} for name, starting in starts if starting}
+
+    def starting_offsets(self, topics: Mapping[str, KafkaTopic]) -> str:
+        """Return Spark's option for these topics: it needs every partition."""
+        offsets = {}
+        for name, topic in topics.items():
+            start = self.topics.get(name, TopicStart()).starting
+            offsets[name] = {str(n): start.get(n, EARLIEST) for n in topic.partitions}
+        return json.dumps(offsets)
+
+    def recognise(self, topics: Mapping[str, KafkaTopic]) -> ReadPositions:
+        """
+        Compare ids with those that Kafka has now, and add those of new topics.
+
+        Raises:
+            TopicRecreated: a topic is another one than before.
+        """
+        known = {**self.topics}
+        for name, topic in topics.items():
+            start = known.get(name, TopicStart())
+            if start.topic_id and topic.id and start.topic_id != topic.id:
+                raise TopicRecreated(
+                    f"Topic {name} was deleted and created again: its id is"
+                    f" {topic.id}, ingest was reading {start.topic_id}. Ingest stopped"
+                    " so that no record of the new topic is skipped; all rows of the"
+                    f" lake are kept. Run `reset {name}` to read the new topic from its"
+                    " first record."
+                )
+            if topic.id:
+                known[name] = replace(start, topic_id=topic.id)
+        return replace(self, topics=known)
+
+
+def load(spark: SparkSession, settings: PipelineSettings) -> ReadPositions:
+    """Return the present generation; generation 0 before anything was saved."""
+    table = spark.read.format("delta")
+    try:
+        rows = table.load(settings.checkpoint(_TABLE)).collect()
+    except AnalysisException as error:
+        if error.getCondition() not in _NO_TABLE:
+            raise
+        return ReadPositions()
+    topics = {
+        row["topic"]: TopicStart(topic_id=row["topic_id"], starting=row["starting"])
+        for row in rows
+    }
+    return ReadPositions(generation=rows[0]["generation"], topics=topics)
+
+
+def save_new_ids(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    positions: ReadPositions,
+    topics: Mapping[str, KafkaTopic],
+) -> ReadPositions:
+    """
+    Save the ids of topics that are new; return the positions with them.
+
+    Raises:
+        TopicRecreated: a topic is another one than before.
+    """
+    found = positions.recognise(topics)
+    if found != positions:
+        save(spark, settings, found)
+    return found
+
+
+def save(
+    spark: SparkSession, settings: PipelineSettings, positions: ReadPositions
+) -> None:
+    """Replace what was saved; `positions` must have a topic."""
+    rows = [
+        (positions.generation, name, topic.topic_id, {**topic.starting})
+        for name, topic in positions.topics.items()
+    ]
+    frame = spark.createDataFrame(rows, _COLUMNS).coalesce(1)
+    write = frame.write.format("delta").mode("overwrite")
+    write.save(settings.checkpoint(_TABLE))

@@ -1,0 +1,111 @@
+"""
+Starts one topic over, from its first record or from a time; keeps all rows.
+
+The other topics go on where ingest has read them. Records that are read twice
+come into bronze twice, as they do after a lost checkpoint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...exceptions import ConfigurationError, TopicMissing
+from ..kafka_admin import KafkaAdmin, is_configured
+from . import read_positions
+from .read_positions import ReadPositions, TopicStart
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import SparkSession
+
+    from ..pipeline_settings import PipelineSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRange:
+    """What the next run of ingest will read of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    """The first offset."""
+    end: int
+    """The offset behind the last record that is committed now."""
+
+    def __str__(self) -> str:
+        """Return one line; offsets also count the markers of transactions."""
+        count = max(0, self.end - self.start)
+        return (
+            f"{self.topic} {self.partition}: from offset {self.start} to {self.end},"
+            f" {count:,} offsets"
+        )
+
+
+def reset(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    topic: str,
+    *,
+    since: datetime | None = None,
+    dry_run: bool = False,
+) -> list[PartitionRange]:
+    """
+    Let the next run of ingest read a topic again, and accept the topic's id.
+
+    Args:
+        since: Skip the records before the first one at or after this time, by
+            Kafka's timestamps. Never skips an open transaction.
+        dry_run: Only return what would be read.
+
+    Raises:
+        ConfigurationError: the pipeline does not read this topic.
+        KafkaUnavailable: Kafka does not answer.
+        TopicMissing: Kafka has no such topic.
+    """
+    name = spark.createDataFrame([(topic,)], "topic STRING")
+    if name.where(is_configured(settings)).isEmpty():
+        configured = ", ".join(settings.topics) or settings.topic_pattern
+        raise ConfigurationError(
+            f"topics: the pipeline does not read {topic!r}, only {configured}."
+        )
+    admin = KafkaAdmin(settings)
+    found = admin.describe([topic]).get(topic)
+    if found is None:
+        raise TopicMissing(f"Kafka has no topic {topic}: nothing was changed.")
+    if since is None:
+        starting = {}
+        first = admin.first_offsets(topic, found.partitions)
+    else:
+        starting = first = admin.offsets_since(topic, found.partitions, since)
+    ends = admin.end_offsets(topic, found.partitions)
+    if not dry_run:
+        start = TopicStart(topic_id=found.id, starting=starting)
+        positions = read_positions.load(spark, settings)
+        following = _next_generation(spark, settings, positions, topic, start)
+        read_positions.save(spark, settings, following)
+    return [
+        PartitionRange(topic=topic, partition=n, start=first[n], end=ends[n])
+        for n in found.partitions
+    ]
+
+
+def _next_generation(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    positions: ReadPositions,
+    topic: str,
+    start: TopicStart,
+) -> ReadPositions:
+    reached = positions.reached(spark, settings)
+    offsets = positions.set_offsets() if reached is None else reached
+    kept = {
+        name: replace(
+            positions.topics.get(name, TopicStart()), starting=offsets.get(name, {})
+        )
+        for name in {*positions.topics, *offsets}
+    }
+    return ReadPositions(
+        generation=positions.generation + 1, topics={**kept, topic: start}
+    )
