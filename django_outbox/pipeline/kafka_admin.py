@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
-
 from ..exceptions import ConfigurationError, KafkaError, KafkaUnavailable
 from .java_properties import translate_properties
 from .resend.selection import fits
@@ -182,22 +180,19 @@ def configured_topics(
     admin: KafkaAdmin, spark: SparkSession, settings: PipelineSettings
 ) -> Mapping[str, KafkaTopic]:
     """Return the topics of the settings that exist, by name."""
-    return admin.describe(
-        settings.topics or _matching(spark, settings.topic_pattern, admin.names())
-    )
+    return admin.describe(settings.topics or configured(spark, settings, admin.names()))
 
 
-def is_configured(settings: PipelineSettings) -> Any:
-    """Return the condition for a column `topic` to be in the settings."""
+def configured(
+    spark: SparkSession, settings: PipelineSettings, names: Iterable[str]
+) -> list[str]:
+    """Return those of the names that the settings tell the pipeline to read."""
     if settings.topics:
-        return F.col("topic").isin(*settings.topics)
-    return fits("topic", settings.topic_pattern)
-
-
-def _matching(spark: SparkSession, pattern: str, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name in settings.topics]
     # The pattern is one of Java, so Java has to match it.
     rows = spark.createDataFrame([(name,) for name in names], "topic STRING")
-    return [row["topic"] for row in rows.where(fits("topic", pattern)).collect()]
+    matching = rows.where(fits("topic", settings.topic_pattern)).collect()
+    return [row["topic"] for row in matching]
 
 
 def _id(description: Any) -> str:

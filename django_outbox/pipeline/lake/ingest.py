@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError
-from ..kafka_admin import KafkaAdmin, configured_topics, is_configured
+from ..kafka_admin import KafkaAdmin, configured, configured_topics
 from . import read_positions, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -134,7 +134,7 @@ def _describe_start(positions: ReadPositions) -> str:
 
 
 def _check_topics(
-    spark: SparkSession, settings: PipelineSettings, read: Iterable[str]
+    spark: SparkSession, settings: PipelineSettings, read: Collection[str]
 ) -> None:
     """
     Refuse to drop a topic that has been read before.
@@ -144,9 +144,8 @@ def _check_topics(
     """
     if not (settings.fail_on_data_loss and read):
         return
-    rows = spark.createDataFrame([(topic,) for topic in read], "topic STRING")
-    others = rows.where(~is_configured(settings)).collect()
-    if left_out := ", ".join(sorted(row["topic"] for row in others)):
+    others = {*read} - {*configured(spark, settings, read)}
+    if left_out := ", ".join(sorted(others)):
         setting = "topics" if settings.topics else "topic_pattern"
         raise ConfigurationError(
             f"{setting}: {left_out} has been read into this lake and would count as "

@@ -32,14 +32,7 @@ NAME: Final = "ingest"
 EARLIEST: Final = -2
 """Spark's offset for the first record that a partition still has."""
 
-_TABLE: Final = "topics"
-
-_COLUMNS: Final = (
-    "generation INT, topic STRING, topic_id STRING, starting MAP<INT, BIGINT>"
-)
-
-_NO_TABLE: Final = ("PATH_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST")
-"""Errors before the table is first written."""
+_FOLDER: Final = "topics"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +50,8 @@ class TopicStart:
 class ReadPositions:
     """What a generation of ingest's checkpoint reads."""
 
+    change: int = 0
+    """Number of times that something was saved."""
     generation: int = 0
     topics: Mapping[str, TopicStart] = field(default_factory=dict)
     """By name; a topic without an entry is read from its first record."""
@@ -122,19 +117,26 @@ class ReadPositions:
 
 
 def load(spark: SparkSession, settings: PipelineSettings) -> ReadPositions:
-    """Return the present generation; generation 0 before anything was saved."""
-    table = spark.read.format("delta")
+    """Return what was saved last; generation 0 before that."""
     try:
-        rows = table.load(settings.checkpoint(_TABLE)).collect()
+        rows = spark.read.text(settings.checkpoint(_FOLDER)).collect()
     except AnalysisException as error:
-        if error.getCondition() not in _NO_TABLE:
+        if error.getCondition() != "PATH_NOT_FOUND":
             raise
         return ReadPositions()
+    saved = [json.loads(row["value"]) for row in rows]
+    # A write that was interrupted may have left the folder without a file.
+    if not saved:
+        return ReadPositions()
+    last = max(saved, key=lambda change: change["change"])
     topics = {
-        row["topic"]: TopicStart(topic_id=row["topic_id"], starting=row["starting"])
-        for row in rows
+        name: TopicStart(
+            topic_id=topic["id"],
+            starting={int(n): offset for n, offset in topic["starting"].items()},
+        )
+        for name, topic in last.pop("topics").items()
     }
-    return ReadPositions(generation=rows[0]["generation"], topics=topics)
+    return ReadPositions(**last, topics=topics)
 
 
 def save_new_ids(
@@ -150,19 +152,22 @@ def save_new_ids(
         TopicRecreated: a topic is another one than before.
     """
     found = positions.recognise(topics)
-    if found != positions:
-        save(spark, settings, found)
-    return found
+    return positions if found == positions else save(spark, settings, found)
 
 
 def save(
     spark: SparkSession, settings: PipelineSettings, positions: ReadPositions
-) -> None:
-    """Replace what was saved; `positions` must have a topic."""
-    rows = [
-        (positions.generation, name, topic.topic_id, {**topic.starting})
-        for name, topic in positions.topics.items()
-    ]
-    frame = spark.createDataFrame(rows, _COLUMNS).coalesce(1)
-    write = frame.write.format("delta").mode("overwrite")
-    write.save(settings.checkpoint(_TABLE))
+) -> ReadPositions:
+    """Save changed positions, and return them with the number of the change."""
+    positions = replace(positions, change=positions.change + 1)
+    saved = {
+        "change": positions.change,
+        "generation": positions.generation,
+        "topics": {
+            name: {"id": topic.topic_id, "starting": topic.starting}
+            for name, topic in positions.topics.items()
+        },
+    }
+    frame = spark.createDataFrame([(json.dumps(saved),)], "value STRING").coalesce(1)
+    frame.write.mode("append").text(settings.checkpoint(_FOLDER))
+    return positions

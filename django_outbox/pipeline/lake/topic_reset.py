@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...exceptions import ConfigurationError, TopicMissing
-from ..kafka_admin import KafkaAdmin, is_configured
+from ..kafka_admin import KafkaAdmin, configured
 from . import read_positions
 from .read_positions import ReadPositions, TopicStart
 
@@ -64,11 +64,10 @@ def reset(
         KafkaUnavailable: Kafka does not answer.
         TopicMissing: Kafka has no such topic.
     """
-    name = spark.createDataFrame([(topic,)], "topic STRING")
-    if name.where(is_configured(settings)).isEmpty():
-        configured = ", ".join(settings.topics) or settings.topic_pattern
+    if not configured(spark, settings, [topic]):
+        names = ", ".join(settings.topics) or settings.topic_pattern
         raise ConfigurationError(
-            f"topics: the pipeline does not read {topic!r}, only {configured}."
+            f"topics: the pipeline does not read {topic!r}, only {names}."
         )
     admin = KafkaAdmin(settings)
     found = admin.describe([topic]).get(topic)
@@ -106,6 +105,8 @@ def _next_generation(
         )
         for name in {*positions.topics, *offsets}
     }
-    return ReadPositions(
-        generation=positions.generation + 1, topics={**kept, topic: start}
+    return replace(
+        positions,
+        generation=positions.generation + 1,
+        topics={**kept, topic: start},
     )
