@@ -22,6 +22,11 @@ number of its batch, so Delta skips appends that it has already committed.
 `lake/maintenance.py` deletes, compacts and vacuums while the pipeline runs.
 It never deletes rows of bronze that refine has not read.
 
+Kafka gives a topic that is created again another id. `lake/read_positions.py`
+keeps the ids that ingest reads, which the driver asks for with
+`kafka_admin.py`; ingest stops when one has changed. `lake/topic_reset.py`
+starts a topic over, and `lake/topic_repair.py` appends rows that bronze lacks.
+
 `audit/` compares database, topics and lake. `resend/` sends records back to
 Kafka: from the lake (replay) or from a business table (backfill). `payloads/`
 decodes Avro and Protobuf values into columns.

@@ -21,6 +21,7 @@ from .commands import (
     doctor,
     jars,
     maintain,
+    repair,
     replay,
     reset,
     run,
@@ -33,7 +34,7 @@ NEEDED: Final = ("pyspark", "matplotlib")
 
 _COMMANDS: Final = (
     *(jars, doctor, run, audit, counts, maintain),
-    *(reset, replay, backfill),
+    *(reset, repair, replay, backfill),
 )
 
 

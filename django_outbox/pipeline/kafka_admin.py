@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ..exceptions import ConfigurationError, KafkaError, KafkaUnavailable
+from ..exceptions import ConfigurationError, KafkaError, KafkaUnavailable, TopicMissing
 from .java_properties import translate_properties
 from .resend.selection import fits
 
@@ -169,7 +169,9 @@ class KafkaAdmin:
                     raise self._failure(error.args[0]) from error
 
     def _failure(self, error: Any) -> KafkaError:
-        # The error of the request only says that time is over.
+        # The error of the request only says that time is over; the client's errors,
+        # which say why, are delivered here.
+        self._client.poll(0)
         reason = self._last_error or error.str()
         if error.retriable() or error.name() in {"_TIMED_OUT", "_TRANSPORT"}:
             return KafkaUnavailable(f"Kafka is unavailable: {reason}.")
@@ -193,6 +195,27 @@ def configured(
     rows = spark.createDataFrame([(name,) for name in names], "topic STRING")
     matching = rows.where(fits("topic", settings.topic_pattern)).collect()
     return [row["topic"] for row in matching]
+
+
+def find_topic(
+    admin: KafkaAdmin, spark: SparkSession, settings: PipelineSettings, name: str
+) -> KafkaTopic:
+    """
+    Return one topic of the settings.
+
+    Raises:
+        ConfigurationError: the pipeline does not read this topic.
+        TopicMissing: Kafka has no such topic.
+    """
+    if not configured(spark, settings, [name]):
+        names = ", ".join(settings.topics) or settings.topic_pattern
+        raise ConfigurationError(
+            f"topics: the pipeline does not read {name!r}, only {names}."
+        )
+    found = admin.describe([name]).get(name)
+    if found is None:
+        raise TopicMissing(f"Kafka has no topic {name}.")
+    return found
 
 
 def _id(description: Any) -> str:

@@ -22,7 +22,9 @@ from django_outbox.exceptions import (
     RecordsDeleted,
     TopicRecreated,
 )
+from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.lake.topic_repair import repair
 from django_outbox.pipeline.lake.topic_reset import reset
 from django_outbox.pipeline.pipeline_run import run_every, run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
@@ -70,6 +72,8 @@ class History:
         self.after_shrinking = self.ids()
         self._start_at_times()
         self.after_times = self.ids()
+        self._lose_rows()
+        self.after_repair = self.ids()
         shutil.rmtree(self.settings.checkpoint(""))
         self.lines_of_new_checkpoint = self.run()
         self.after_loss = self.ids()
@@ -107,6 +111,17 @@ class History:
         self.ranges_since_tomorrow = self.reset(topic, since=tomorrow)
         producer.commit_transaction(10)
         self.run()
+
+    def _lose_rows(self) -> None:
+        bronze = tables.name(self.settings, "bronze")
+        lost = f"topic = '{self.dated}' AND offset IN (0, 2, 3)"
+        self.spark.sql(f"DELETE FROM {bronze} WHERE {lost}")
+        # Not read by ingest yet.
+        self.sender.send(self.dated, 7)
+        self.repaired = [
+            repair(self.spark, self.settings, self.dated, **of)
+            for of in ({"partition": 0, "first": 1, "last": 2}, {}, {})
+        ]
 
     def run(self, *, topic_ids: bool = True) -> list[str]:
         """Run ingest to the end, and return the lines that it reports."""
@@ -168,7 +183,7 @@ def test_a_new_topic_that_has_grown_past_the_old_one_is_read_from_its_start(
     topic = history.grown
     assert isinstance(history.error_of_grown, TopicRecreated)
     text = str(history.error_of_grown)
-    assert text.startswith(f"Topic {topic} was deleted and created again: its id is ")
+    assert text.startswith(f"Deleted and created again: {topic} has the id ")
     assert f"Run `reset {topic}`" in text
     assert str(history.error_after_dry_run) == text
     assert history.while_stopped == history.at_first
@@ -205,6 +220,11 @@ def test_a_reset_begins_at_a_time_and_skips_no_open_transaction(
     assert history.after_times == expected
 
 
+def test_a_repair_appends_what_is_missing_and_nothing_else(history: History) -> None:
+    assert history.repaired == [{0: 1}, {0: 2}, {0: 0}]
+    assert history.after_repair == history.after_times
+
+
 def test_a_lost_checkpoint_is_told_and_everything_is_read_again(
     history: History,
 ) -> None:
@@ -213,11 +233,11 @@ def test_a_lost_checkpoint_is_told_and_everything_is_read_again(
     in_kafka = {
         history.grown: [11, 12, 13, 14, 15],
         history.shrunk: [21],
-        history.dated: [1, 2, 3, 4, 5, 6],
+        history.dated: [1, 2, 3, 4, 5, 6, 7],
         history.stays: [1, 2, 3],
     }
     assert history.after_loss == {
-        topic: sorted(history.after_times[topic] + ids)
+        topic: sorted(history.after_repair[topic] + ids)
         for topic, ids in in_kafka.items()
     }
 
@@ -227,9 +247,18 @@ def test_a_topic_that_is_not_read_is_not_reset(history: History) -> None:
         history.reset("unknown")
 
 
+def test_offsets_to_repair_need_a_partition(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["repair", "orders", "--lake", "lake", "--from", "3"]
+    assert main(arguments) == 2
+    assert "add --partition N" in capsys.readouterr().err
+
+
 def test_a_running_pipeline_notices_a_new_topic(history: History) -> None:
+    stop = threading.Event()
+
     def observe(_: Reading) -> None:
         history.create_again(history.grown, 31)
+        stop.set()
 
     history.sender.send(history.grown, 16)
     with pytest.raises(TopicRecreated, match=history.grown):
@@ -238,7 +267,7 @@ def test_a_running_pipeline_notices_a_new_topic(history: History) -> None:
             history.settings,
             # The next batch would begin too late to notice.
             seconds=3600,
-            stop=threading.Event(),
+            stop=stop,
             observers=[observe],
             steps=("ingest",),
         )

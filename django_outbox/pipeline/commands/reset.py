@@ -1,4 +1,4 @@
-"""`reset`: let ingest read one topic again from its first record, or from a time."""
+"""`reset`: let ingest read topics again from their first records, or from a time."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ def add(commands: Commands) -> None:
         commands,
         "reset",
         execute,
-        words="start one topic over, after it was created again or lost records",
+        words="start a topic over, after it was created again or lost records",
     )
-    parser.add_argument("topic", metavar="TOPIC", help="topic to read again")
+    parser.add_argument(
+        "names", nargs="+", metavar="TOPIC", help="topic to read again, repeatable"
+    )
     parser.add_argument(
         "--since",
         type=moment,
@@ -43,11 +45,11 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     with session(settings) as spark:
         from ..lake.topic_reset import reset
 
-        ranges = reset(
-            spark, settings, chosen.topic, since=chosen.since, dry_run=chosen.dry_run
-        )
-    for part in ranges:
-        sys.stdout.write(f"{part}\n")
+        for name in chosen.names:
+            ranges = reset(
+                spark, settings, name, since=chosen.since, dry_run=chosen.dry_run
+            )
+            sys.stdout.writelines(f"{part}\n" for part in ranges)
     if chosen.dry_run:
         say("Dry run: nothing was changed.")
     else:

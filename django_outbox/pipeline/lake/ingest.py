@@ -96,8 +96,7 @@ def start_ingest(
     options = kafka_options(settings)
     positions = read_positions.load(spark, settings)
     reached = positions.reached(spark, settings)
-    offsets = positions.set_offsets() if reached is None else reached
-    _check_topics(spark, settings, offsets)
+    _check_topics(spark, settings, positions.starts if reached is None else reached)
     if reached is None and not tables.read(spark, settings, "bronze").isEmpty():
         report(_describe_start(positions))
     begins_there = reached is None and positions.generation > 0

@@ -80,10 +80,18 @@ class ReadPositions:
             for topic, partitions in json.loads(lines[-1]["value"]).items()
         }
 
-    def set_offsets(self) -> dict[str, dict[int, int]]:
-        """Return where this generation begins, of topics that have such offsets."""
+    @property
+    def starts(self) -> dict[str, dict[int, int]]:
+        """The first offsets by topic and partition; not those of first records."""
         starts = [(name, topic.starting) for name, topic in self.topics.items()]
         return {name: {**starting} for name, starting in starts if starting}
+
+    def offsets(
+        self, spark: SparkSession, settings: PipelineSettings
+    ) -> dict[str, dict[int, int]]:
+        """Return where the next batch begins: `reached`, or before that `starts`."""
+        reached = self.reached(spark, settings)
+        return self.starts if reached is None else reached
 
     def starting_offsets(self, topics: Mapping[str, KafkaTopic]) -> str:
         """Return Spark's option for these topics: it needs every partition."""
@@ -100,19 +108,20 @@ class ReadPositions:
         Raises:
             TopicRecreated: a topic is another one than before.
         """
-        known = {**self.topics}
+        known, recreated = {**self.topics}, {}
         for name, topic in topics.items():
             start = known.get(name, TopicStart())
             if start.topic_id and topic.id and start.topic_id != topic.id:
-                raise TopicRecreated(
-                    f"Topic {name} was deleted and created again: its id is"
-                    f" {topic.id}, ingest was reading {start.topic_id}. Ingest stopped"
-                    " so that no record of the new topic is skipped; all rows of the"
-                    f" lake are kept. Run `reset {name}` to read the new topic from its"
-                    " first record."
-                )
-            if topic.id:
+                recreated[name] = f"{name} has the id {topic.id}, not {start.topic_id}"
+            elif topic.id:
                 known[name] = replace(start, topic_id=topic.id)
+        if recreated:
+            raise TopicRecreated(
+                f"Deleted and created again: {', '.join(recreated.values())}. Ingest"
+                " stopped, so that no record of the new topic is skipped; the lake"
+                f" keeps all rows. Run `reset {' '.join(recreated)}` to read the new"
+                " topic from its first record."
+            )
         return replace(self, topics=known)
 
 

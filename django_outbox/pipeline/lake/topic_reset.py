@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...exceptions import ConfigurationError, TopicMissing
-from ..kafka_admin import KafkaAdmin, configured
+from ..kafka_admin import KafkaAdmin, find_topic
 from . import read_positions
 from .read_positions import ReadPositions, TopicStart
 
@@ -64,15 +63,8 @@ def reset(
         KafkaUnavailable: Kafka does not answer.
         TopicMissing: Kafka has no such topic.
     """
-    if not configured(spark, settings, [topic]):
-        names = ", ".join(settings.topics) or settings.topic_pattern
-        raise ConfigurationError(
-            f"topics: the pipeline does not read {topic!r}, only {names}."
-        )
     admin = KafkaAdmin(settings)
-    found = admin.describe([topic]).get(topic)
-    if found is None:
-        raise TopicMissing(f"Kafka has no topic {topic}: nothing was changed.")
+    found = find_topic(admin, spark, settings, topic)
     if since is None:
         starting = {}
         first = admin.first_offsets(topic, found.partitions)
@@ -97,8 +89,7 @@ def _next_generation(
     topic: str,
     start: TopicStart,
 ) -> ReadPositions:
-    reached = positions.reached(spark, settings)
-    offsets = positions.set_offsets() if reached is None else reached
+    offsets = positions.offsets(spark, settings)
     kept = {
         name: replace(
             positions.topics.get(name, TopicStart()), starting=offsets.get(name, {})
