@@ -15,6 +15,7 @@ import pytest
 from django_outbox.pipeline.audit.comparison import _read_kafka, audit
 from django_outbox.pipeline.audit.report import COUNTS, Report
 from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.lake.records import has_bad_creation_time, parse
 from django_outbox.pipeline.pipeline_run import run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
@@ -217,3 +218,20 @@ def test_the_exit_code_tells_loss_from_copies(found: dict[str, int], code: int) 
     report = Report()
     report.add({"source": "shop", "topic": "orders", **found})
     assert report.exit_code(max_copies=2) == code
+
+
+def test_a_creation_time_out_of_range_is_null(spark: SparkSession) -> None:
+    texts = ["0", "253402300799999999", "-1", "253402300800000000", str(2**63 - 1), "x"]
+    rows = [
+        ("t", 0, n, None, 0, b"k", b"v", [("outbox-created-at", text.encode())])
+        for n, text in enumerate(texts)
+    ]
+    rows.append(("t", 0, len(texts), None, 0, b"k", b"v", []))
+    bronze = spark.createDataFrame(rows, tables.SCHEMAS["bronze"])
+    parsed = parse(bronze).withColumn("is_bad", has_bad_creation_time())
+    found = parsed.selectExpr("unix_micros(created_at)", "is_bad").collect()
+    assert [tuple(row) for row in found] == [
+        *((0, False), (253402300799999999, False)),
+        *[(None, True)] * 4,
+        (None, False),
+    ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from ..lake import tables
-from ..lake.records import is_promised
+from ..lake.records import in_range, is_promised
 from . import jdbc
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFr
         tables.read(spark, settings, table)
         .where(F.col("source").isin(*settings.outboxes()) & of_topics)
         .where(F.col("created_at") >= F.timestamp_seconds(F.lit(span.since)))
+        .where(in_range(F.col("created_at")).isNotNull())
         .where(is_promised())
         .select("topic", "created_at", "message_id")
         for table in ("silver", "late")

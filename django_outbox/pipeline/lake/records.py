@@ -36,6 +36,9 @@ _OURS: Final = (
 )
 """The last headers of a record from the relay, in order."""
 
+_CREATION_TIMES: Final = (0, 253_402_300_799_999_999)
+"""First and last microsecond of the years 1970 to 9999: what Python can show."""
+
 
 def header(name: str) -> Column:
     """
@@ -67,17 +70,40 @@ def _own_headers() -> dict[str, Column]:
     }
 
 
+def in_range(time: Column) -> Column:
+    """Return a time, or null for one before 1970 or after the year 9999."""
+    return F.when(F.unix_micros(time).between(*_CREATION_TIMES), time)
+
+
+def _created_at(text: Column) -> Column:
+    return in_range(F.timestamp_micros(text.try_cast("bigint")))
+
+
+def has_bad_creation_time() -> Column:
+    """
+    Whether the header `outbox-created-at` is there and is not a creation time.
+
+    For rows with `headers`. A creation time is a number of microseconds since 1970,
+    up to the end of the year 9999; `parse()` returns null for everything else.
+    """
+    text = _own_headers()["outbox-created-at"]
+    return text.isNotNull() & _created_at(text).isNull()
+
+
 def parse(bronze: DataFrame) -> DataFrame:
-    """Parse rows of bronze; `source` and `id` are null where the header is missing."""
+    """
+    Parse rows of bronze: `source`, `id` and `created_at` are null without the header.
+
+    `created_at` is also null if the header is out of range.
+    """
     own = _own_headers()
-    created = F.timestamp_micros(own["outbox-created-at"].try_cast("bigint"))
     return (
         bronze.withColumns(
             {
                 "source": own["outbox-source"],
                 "id": own["outbox-id"].try_cast("bigint"),
                 "message_id": own["outbox-message-id"],
-                "created_at": created,
+                "created_at": _created_at(own["outbox-created-at"]),
                 "is_deleted": F.col("value").isNull(),
             }
         )
