@@ -24,6 +24,7 @@ from django_outbox.management.commands.outbox_pipeline import defaults
 from django_outbox.pipeline.audit.comparison import audit
 from django_outbox.pipeline.audit.page import page
 from django_outbox.pipeline.audit.report import WRONG, Report
+from django_outbox.pipeline.audit.verdict import judge
 from django_outbox.pipeline.pipeline_run import run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings, build
 
@@ -51,7 +52,7 @@ def prove(spark: SparkSession, settings: PipelineSettings, report: Path) -> Repo
     """Load the topics into the lake, audit, and write the HTML page `report`."""
     run_once(spark, settings, stop=threading.Event())
     found = audit(spark, settings)
-    report.write_text(page(found, made=datetime.now(UTC)), "utf-8")
+    report.write_text(page(found, judge(found), made=datetime.now(UTC)), "utf-8")
     return found
 
 

@@ -110,6 +110,7 @@ def _show_lake(console: Console, lake: BackgroundInstall, *, max_copies: int) ->
         lake.wait(shows=lambda: line.show(f"installing: {lake.status}"))
     console.print(f"Spark: {lake.status}")
 
+    from django_outbox.pipeline.audit.verdict import judge
     from django_outbox.pipeline.session import open_session
 
     from .lake import EXPECTED, expose, lake_settings, prove, wrong
@@ -134,7 +135,7 @@ def _show_lake(console: Console, lake: BackgroundInstall, *, max_copies: int) ->
         (
             "messages in topics, database and lake",
             f"{good.total('messages'):,}",
-            good.exit_code(max_copies=max_copies) == 0,
+            judge(good, max_copies=max_copies).exit_code == 0,
         ),
         (
             "deliberate faults found in a copy",

@@ -14,7 +14,7 @@ from django_outbox.contrib.celery import leader_task
 from django_outbox.contrib.singleton import LeaderRun
 
 RUN: Final = ("run", "--once")
-AUDIT: Final = ("audit", "--max-copies", "1000")
+AUDIT: Final = ("audit", "--max-copies", "1000", "--max-behind-age", "1h")
 MAINTAIN: Final = ("maintain",)
 
 POLL_INTERVAL: Final = 2.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -15,8 +16,11 @@ from django_outbox.pipeline.audit.latency import (
     milliseconds,
     percentile,
 )
-from django_outbox.pipeline.audit.page import MEANINGS, page
-from django_outbox.pipeline.audit.report import WRONG, Report
+from django_outbox.pipeline.audit.page import MEANINGS
+from django_outbox.pipeline.audit.page import page as draw
+from django_outbox.pipeline.audit.printout import as_json, as_text
+from django_outbox.pipeline.audit.report import WRONG, Compared, Report
+from django_outbox.pipeline.audit.verdict import FAULTS, judge
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,18 +52,45 @@ def test_a_clock_that_is_behind_makes_no_negative_latency(spark: SparkSession) -
     assert [row["bucket"] for row in found] == [0, None]
 
 
+ALL = {"loss_judged": 10, "keyed": 10, "content_judged": 10, "due": 10}
+COMPARED = Compared(
+    topics=("orders",),
+    databases=("db:5432/shop",),
+    lake="/lake",
+    tables=("outbox_archive", "silver"),
+)
+
+
 @pytest.fixture
 def report() -> Report:
-    report = Report()
-    report.add({**ORDERS, "messages": 10, "pending": 2})
+    report = Report(COMPARED)
+    span = {"oldest": HOUR, "newest": HOUR + timedelta(minutes=5)}
+    report.add({**ORDERS, "messages": 10, "pending": 2, **ALL, **span})
     report.add_latency({**ORDERS, "latency_bucket": 32, "count": 10})
     return report
 
 
-def test_a_good_page_has_table_and_charts(report: Report) -> None:
-    text = page(report, made=HOUR)
-    assert "Nothing lost, nothing altered, nothing out of order" in text
-    assert cells(text) == ["shop", "orders", "10", "2", "0", *["16.0"] * 4, "nothing"]
+def page(report: Report, max_copies: int | None = None) -> str:
+    return draw(report, judge(report, max_copies=max_copies), made=HOUR)
+
+
+def states(report: Report, max_copies: int | None = None) -> dict[str, str]:
+    verdict = judge(report, max_copies=max_copies)
+    return {promise.name: promise.state for promise in verdict.promises}
+
+
+def test_a_good_page_has_promises_table_and_charts(report: Report) -> None:
+    text = page(report)
+    assert "<strong>Nothing lost, nothing altered, nothing out of order</strong>" in (
+        text
+    )
+    assert 'class="verdict good"' in text
+    promises, topics = cells(text)
+    assert promises[:4] == ["loss", "ok", "10", ""]
+    assert promises[::4] == list(FAULTS)
+    assert topics == ["shop", "orders", "10", "2", "0", *["16.0"] * 4, "nothing"]
+    assert "from 2026-11-21 08:00:00 UTC to 2026-11-21 08:05:00 UTC" in text
+    assert "<li>databases: db:5432/shop" in text
     assert text.count("<svg") == 2
     assert re.findall(r'(?:src|href)="(?!#)', text) == []
 
@@ -68,26 +99,97 @@ def test_a_bad_page_says_what_is_wrong_and_is_safe_to_open(report: Report) -> No
     evil = {**ORDERS, "topic": "<script>"}
     report.add({**evil, "messages": 1, "lost": 3, "copies": 1})
     report.examples["lost"] = [7, 8, 9]
-    text = page(report, made=HOUR)
-    assert "Broken: lost" in text
+    text = page(report)
+    assert "<strong>Broken: lost</strong>" in text
+    assert 'class="verdict bad"' in text
     assert "<td>7, 8, 9" in text
     assert MEANINGS["lost"] in text
     assert "lost 3, copies 1" in text
     assert text.count("<svg") == 3
     assert "<script>" not in text
-    assert report.as_table().endswith("lost: ids [7, 8, 9]")
+    printed = as_text(report, judge(report)).splitlines()
+    assert "lost: ids [7, 8, 9]" in printed
+    assert "loss: broken (10 messages; lost 3)" in printed
+    assert printed[-1] == "verdict: broken. Broken: lost"
 
 
 def test_too_many_copies_are_told_from_what_is_broken(report: Report) -> None:
     report.add({**ORDERS, "copies": 5})
-    assert "More than 4 duplicates" in page(report, made=HOUR, max_copies=4)
-    assert "Nothing lost" in page(report, made=HOUR, max_copies=5)
+    assert "More than 4 duplicates" in page(report, max_copies=4)
+    assert states(report, max_copies=4)["copies"] == "broken"
+    assert "Nothing lost" in page(report, max_copies=5)
+
+
+def test_an_empty_report_is_not_green() -> None:
+    report = Report(COMPARED)
+    verdict = judge(report)
+    assert (verdict.state, verdict.exit_code) == ("not judged", 4)
+    assert set(states(report).values()) == {"not judged"}
+    assert 'class="verdict warn"><strong>Nothing judged: no messages' in page(report)
+
+
+def test_what_was_not_judged_is_not_praised(report: Report) -> None:
+    """Neither database, nor creation times, nor refine; one message without a key."""
+    report = Report(Compared(topics=("orders",)))
+    report.add({**ORDERS, "messages": 1, "behind": 1, "loss_unknown": 1})
+    verdict = judge(report)
+    notes = {p.name: p.note for p in verdict.promises if p.state == "not judged"}
+    assert notes == {
+        "loss": "no database",
+        "order": "no keys",
+        "content": "nothing to compare with",
+        "latency": "no creation time",
+        "lake": "refine has not read any of them",
+    }
+    assert (verdict.state, verdict.exit_code) == ("ok", 0)
+    assert verdict.headline.startswith("No promise broken; not judged: loss (no data")
+    text = page(report)
+    assert "lost" not in text
+    assert 'class="verdict warn"' in text
+    assert "databases: none" in as_text(report, verdict).splitlines()
+    found = json.loads(as_json(report, verdict))
+    assert found["verdict"] == "ok"
+    assert found["promises"][0] == {
+        "name": "loss",
+        "state": "not judged",
+        "messages": 0,
+        "note": "no database",
+    }
+    assert found["span"] == {"oldest": None, "newest": None}
+    assert found["compared"]["topics"] == ["orders"]
+
+
+def test_messages_outside_the_archive_are_counted(report: Report) -> None:
+    report.add({**ORDERS, "messages": 4, "loss_unknown": 4})
+    loss = judge(report).promises[0]
+    assert (loss.state, loss.messages) == ("ok", 10)
+    assert loss.note == "4 more are not in the archive's range"
+    empty = Report(COMPARED)
+    empty.add({**ORDERS, "messages": 4, "loss_unknown": 4})
+    assert judge(empty).promises[0].note == "no archive"
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        ({"messages": 9, "copies": 2, "pending": 3}, 0),
+        ({"copies": 3}, 4),
+        ({"copies": 3, "lost": 1}, 3),
+        *(({name: 1}, 3) for names in FAULTS.values() for name in names),
+    ],
+)
+def test_the_exit_code_tells_loss_from_copies(found: dict[str, int], code: int) -> None:
+    report = Report()
+    report.add({**ORDERS, **found})
+    assert judge(report, max_copies=2).exit_code == code
 
 
 def test_all_that_can_be_wrong_has_a_meaning() -> None:
     assert tuple(MEANINGS) == WRONG
+    faults = {name for names in FAULTS.values() for name in names}
+    assert faults == {*WRONG} - {"copies"}
 
 
-def cells(text: str) -> list[str]:
-    (row,) = re.findall(r"<tr>(<td>.*?)</table>", text)
-    return re.findall(r"<td[^>]*>([^<]*)", row)
+def cells(text: str) -> list[list[str]]:
+    tables = re.findall(r"<tr>(<td>.*?)</table>", text)
+    return [re.findall(r"<td[^>]*>([^<]*)", table) for table in tables]

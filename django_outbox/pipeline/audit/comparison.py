@@ -14,17 +14,19 @@ reads in an order that makes a running system comparable:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ..lake import tables
 from ..lake.ingest import read_topics
-from ..lake.records import is_from_outbox, is_promised, parse
+from ..lake.records import in_range, is_from_outbox, is_promised, parse
 from . import jdbc
 from .latency import bucket, latency
-from .report import IN_TRANSIT, OF_MESSAGES, Report
+from .latest_rows import OF_LATEST, latest_problems
+from .report import MESSAGE_COUNTS, OF_MESSAGES, Compared, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,6 +42,8 @@ EXAMPLES: Final = 20
 MAX_CLOCK_SKEW: Final = 10_000_000
 """Microseconds by which a producer's clock may be ahead of the database's."""
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
 _ORIGINS: Final = ("kafka", "database", "lake")
 
 
@@ -51,14 +55,19 @@ def slim(records: DataFrame, *, origin: str) -> DataFrame:
         F.md5("key").alias("key_digest"),
         F.md5("value").alias("value_digest"),
         F.col("timestamp").alias("delivered_at"),
-        F.date_trunc("hour", F.coalesce("created_at", "timestamp")).alias("hour"),
+        # Tables of earlier versions have times that are out of range.
+        in_range(F.coalesce("created_at", "timestamp")).alias("created_at"),
         latency().alias("latency"),
         F.lit(origin).alias("origin"),
     )
 
 
 def compare(
-    kafka: DataFrame, *, promises: DataFrame | None, lake: DataFrame
+    kafka: DataFrame,
+    *,
+    promises: DataFrame | None,
+    lake: DataFrame,
+    overdue_before: datetime | None = None,
 ) -> DataFrame:
     """
     Return one row for each message, with a column for each kind of problem.
@@ -68,6 +77,8 @@ def compare(
             lake must have the record by now.
         promises: The messages of the database, or None without a database.
         lake: The records of silver and late, `slim`.
+        overdue_before: Records that came into their topic before this time must be
+            in the lake, even if refine has not reached them; None for no limit.
     """
     everything = kafka.unionByName(lake, allowMissingColumns=True)
     if promises is None:
@@ -79,39 +90,60 @@ def compare(
     ]
     messages = everything.groupBy(*MESSAGE).agg(
         F.min("id").alias("id"),
-        F.min("hour").alias("hour"),
+        F.min("created_at").alias("created_at"),
         F.min("delivered_at").alias("delivered_at"),
         # The latency of the first delivery; duplicates come later.
         bucket(F.min("latency")).alias("latency_bucket"),
         *counts,
         F.max(F.col("state") == jdbc.SENT).alias("is_sent"),
         F.coalesce(F.bool_or("is_due"), F.lit(False)).alias("is_due"),  # noqa: FBT003
+        F.count("key_digest").alias("digests"),
         (_differs("key_digest") | _differs("value_digest")).alias("is_altered"),
     )
     k, d, lk = F.col("kafka"), F.col("database"), F.col("lake")
     is_known = F.lit(promises is not None)
-    wrong = {
+    is_behind = ~F.col("is_due") & (k > 0) & (lk == 0)
+    is_overdue = F.lit(False)  # noqa: FBT003 - the literal itself
+    if overdue_before is not None:
+        is_overdue = F.col("delivered_at") < F.lit(overdue_before)
+    is_loss_judged = F.coalesce("is_sent", F.lit(False)) | (  # noqa: FBT003
+        (k > 0) & ((d > 0) | (is_known & F.col("is_judged")))
+    )
+    flags = {
+        "messages": k > 0,
         # A message in the lake was in the topic, and retention has deleted it.
         "lost": F.col("is_sent") & (k == 0) & (lk == 0),
         "unexpected": is_known & F.col("is_judged") & (k > 0) & (d == 0),
         "copies": k - 1,
         "altered": F.col("is_altered"),
         "lake_lost": F.col("is_due") & (lk == 0),
-        "behind": ~F.col("is_due") & (k > 0) & (lk == 0),
         "lake_copies": lk - 1,
+        "overdue": is_behind & is_overdue,
         "pending": ~F.col("is_sent"),
+        "behind": is_behind & ~is_overdue,
+        "loss_judged": is_loss_judged,
+        "loss_unknown": (k > 0) & ~is_loss_judged,
+        "keyed": (k > 0) & (F.col("digests") > 0),
+        "content_judged": k + d + lk > 1,
+        "due": F.col("is_due") | (lk > 0),
     }
     return messages.withColumn("is_judged", _is_judged(promises)).select(
         *MESSAGE,
         "id",
-        "hour",
+        "created_at",
+        _hour(),
         "latency_bucket",
-        F.least(k, F.lit(1)).cast("bigint").alias("messages"),
         *(
-            F.greatest(F.coalesce(flag.cast("bigint"), F.lit(0)), F.lit(0)).alias(name)
-            for name, flag in wrong.items()
+            F.greatest(
+                F.coalesce(flags[name].cast("bigint"), F.lit(0)), F.lit(0)
+            ).alias(name)
+            for name in MESSAGE_COUNTS
         ),
     )
+
+
+def _hour() -> Column:
+    return F.date_trunc("hour", "created_at").alias("hour")
 
 
 def _differs(digest: str) -> Column:
@@ -176,9 +208,23 @@ def split_keys(kafka: DataFrame) -> DataFrame:
     )
 
 
-def audit(spark: SparkSession, settings: PipelineSettings) -> Report:
-    """Compare database, topics and lake, and count the problems."""
+def audit(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    *,
+    max_behind_age: float | None = None,
+) -> Report:
+    """
+    Compare database, topics and lake, and count the problems.
+
+    Args:
+        max_behind_age: Seconds after which a message in a topic must be in the
+            lake, even if refine has not reached it; None for no limit.
+    """
     tables.create(spark, settings)
+    limit = None
+    if max_behind_age is not None:
+        limit = datetime.now(UTC) - timedelta(seconds=max_behind_age)
     kafka = _read_kafka(spark, settings).persist()
     kafka.count()
     promises = _read_promises(spark, settings)
@@ -187,25 +233,52 @@ def audit(spark: SparkSession, settings: PipelineSettings) -> Report:
         sent = promises.where(F.col("state") == jdbc.SENT)
         if not sent.join(kafka, list(MESSAGE), "left_anti").isEmpty():
             kafka = _with_arrived(kafka, promises, _read_kafka(spark, settings))
-    silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
-    kept = silver.unionByName(late.drop("mark")).where(is_promised())
-    lake = slim(kept, origin="lake").persist()
+    lake = _read_lake(spark, settings).persist()
     reached = lake.groupBy("topic", "partition").agg(F.max("offset").alias("reached"))
     due = kafka.join(reached, ["topic", "partition"], "left").withColumn(
         "is_due",
         F.coalesce(F.col("offset") <= F.col("reached"), F.lit(False)),  # noqa: FBT003
     )
+    messages = compare(due, promises=promises, lake=lake, overdue_before=limit)
+    of_keys = latest_problems(_read_latest(spark, settings), lake)
+    report = Report(_compared(settings))
     try:
-        return _report(compare(due, promises=promises, lake=lake).persist(), kafka)
+        _fill(report, messages.persist(), kafka, of_keys.persist())
     finally:
-        for frame in (kafka, lake, promises):
+        for frame in (kafka, lake, promises, messages, of_keys):
             if frame is not None:
                 frame.unpersist()
+    return report
+
+
+def _compared(settings: PipelineSettings) -> Compared:
+    databases = jdbc.database_names(settings)
+    return Compared(
+        topics=settings.topics or (f"all that match {settings.topic_pattern!r}",),
+        databases=databases,
+        lake=settings.lake,
+        tables=(
+            *(jdbc.table_names(settings) if databases else ()),
+            *("silver", "late", "latest"),
+        ),
+    )
 
 
 def _read_kafka(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     records = parse(read_topics(spark, settings))
     return slim(records.where(is_from_outbox() & is_promised()), origin="kafka")
+
+
+def _read_lake(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
+    silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
+    kept = silver.unionByName(late.drop("mark"))
+    return slim(kept.where(is_promised() & jdbc.is_of_topics(settings)), origin="lake")
+
+
+def _read_latest(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
+    latest = tables.read(spark, settings, "latest").where(jdbc.is_of_topics(settings))
+    place = ("source", "topic", "id", "partition", "offset")
+    return latest.select(*place, F.md5("key").alias("key_digest"))
 
 
 def _with_arrived(kafka: DataFrame, promises: DataFrame, now: DataFrame) -> DataFrame:
@@ -224,34 +297,62 @@ def _read_promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame
     if rows is None:
         return None
     of_topics = rows.where(jdbc.is_of_topics(settings))
-    return of_topics.withColumn("origin", F.lit("database"))
+    return of_topics.withColumns(
+        {"created_at": in_range(F.col("created_at")), "origin": F.lit("database")}
+    )
 
 
-def _report(messages: DataFrame, kafka: DataFrame) -> Report:
+def _fill(
+    report: Report, messages: DataFrame, kafka: DataFrame, of_keys: DataFrame
+) -> None:
     """Collect the aggregated rows into a report."""
     group = ("source", "topic", "hour")
-    broken, split = disorder(kafka), split_keys(kafka)
-    counts = ("messages", *OF_MESSAGES, *IN_TRANSIT)
-    sums = [F.sum(name).alias(name) for name in counts]
-    report = Report()
-    for row in messages.groupBy(*group).agg(*sums).collect():
-        report.add(row.asDict())
-    for row in broken.groupBy(*group).agg(F.count("*").alias("disorder")).collect():
-        report.add(row.asDict())
+    broken, split = disorder(kafka).withColumn("hour", _hour()), split_keys(kafka)
+    sums = [
+        *(F.sum(name).alias(name) for name in MESSAGE_COUNTS),
+        F.unix_micros(F.min("created_at")).alias("oldest"),
+        F.unix_micros(F.max("created_at")).alias("newest"),
+    ]
     latencies = messages.where(F.col("latency_bucket").isNotNull())
-    for row in latencies.groupBy(*group, "latency_bucket").count().collect():
-        report.add_latency(row.asDict())
-    by_topic = split.groupBy("source", "topic").agg(F.count("*").alias("split_keys"))
-    for row in by_topic.collect():
-        report.add(row.asDict())
+    by_topic = [
+        rows.groupBy("source", "topic").agg(*(F.sum(n).alias(n) for n in names))
+        for rows, names in (
+            (split.withColumn("split_keys", F.lit(1)), ("split_keys",)),
+            (of_keys, OF_LATEST),
+        )
+    ]
+    for counted in (
+        messages.groupBy(*group).agg(*sums),
+        broken.groupBy(*group).agg(F.count("*").alias("disorder")),
+        *by_topic,
+    ):
+        for row in _collect(counted):
+            report.add(row)
+    for row in _collect(latencies.groupBy(*group, "latency_bucket").count()):
+        report.add_latency(row)
     found = _examples(messages, *OF_MESSAGES)
-    for rows, name in ((broken, "disorder"), (split, "split_keys")):
+    for rows, name in (
+        (broken.withColumn("disorder", F.lit(1)), "disorder"),
+        (split.withColumn("split_keys", F.lit(1)), "split_keys"),
+        *((of_keys, name) for name in OF_LATEST),
+    ):
         if report.total(name):
-            found = found.unionByName(_examples(rows.withColumn(name, F.lit(1)), name))
-    for row in found.orderBy("name", "id").collect():
-        report.examples.setdefault(row["name"], []).append(row["id"])
-    messages.unpersist()
-    return report
+            found = found.unionByName(_examples(rows, name))
+    for example in found.orderBy("name", "id").collect():
+        report.examples.setdefault(example["name"], []).append(example["id"])
+
+
+def _collect(counted: DataFrame) -> list[dict[str, Any]]:
+    """Collect rows, with times in UTC: PySpark would use the local time zone."""
+    times = [name for name in ("hour", "oldest", "newest") if name in counted.columns]
+    if "hour" in times:
+        counted = counted.withColumn("hour", F.unix_micros("hour"))
+    rows = [row.asDict() for row in counted.collect()]
+    for row in rows:
+        for name in times:
+            if row[name] is not None:
+                row[name] = _EPOCH + timedelta(microseconds=row[name])
+    return rows
 
 
 def _examples(rows: DataFrame, *names: str) -> DataFrame:

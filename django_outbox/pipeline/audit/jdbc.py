@@ -35,7 +35,7 @@ _SELECT: Final = (
     " md5(convert_to(kafka_key, 'UTF8')) AS key_digest,"
     " md5(coalesce(kafka_value_bytes, convert_to(kafka_value, 'UTF8')))"
     " AS value_digest,"
-    " date_trunc('hour', create_time, 'UTC') AS hour, cluster_id,"
+    " create_time AS created_at, cluster_id,"
     " {archived_at} AS archived_at FROM {table}"
 )
 
@@ -125,16 +125,17 @@ def promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | Non
         ConfigurationError: the table's name is not a plain SQL name, or the
             database URL of a cluster is missing.
     """
-    table = outbox_table(settings)
-    nowhere = "NULL::timestamptz"
-    tables = (
-        (SENT, f"{table}_archive", "archived_at"),
-        (PENDING, table, nowhere),
-        (PENDING, f"{table}_parked", nowhere),
-    )
+    archive, *others = table_names(settings)
     text = " UNION ALL ".join(
-        _SELECT.format(state=state, table=name, archived_at=archived_at)
-        for state, name, archived_at in tables
+        [
+            _SELECT.format(state=SENT, table=archive, archived_at="archived_at"),
+            *(
+                _SELECT.format(
+                    state=PENDING, table=name, archived_at="NULL::timestamptz"
+                )
+                for name in others
+            ),
+        ]
     )
     outboxes = settings.outboxes()
     if not outboxes:
@@ -195,11 +196,28 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda above, below: above.unionByName(below), frames)
 
 
+def database_names(settings: PipelineSettings) -> tuple[str, ...]:
+    """Return host, port and name of each database: what a report may show."""
+    parts = [urlsplit(url) for url in settings.outboxes().values()]
+    return tuple(f"{part.hostname}:{part.port or 5432}{part.path}" for part in parts)
+
+
 def is_of_topics(settings: PipelineSettings) -> Column:
     """Whether the pipeline reads a row's `topic`."""
     if settings.topics:
         return F.col("topic").isin(*settings.topics)
     return fits("topic", settings.topic_pattern)
+
+
+def table_names(settings: PipelineSettings) -> tuple[str, str, str]:
+    """
+    Return the names of archive, outbox and parked table, checked for use in SQL.
+
+    Raises:
+        ConfigurationError: the outbox's name is not a plain SQL name.
+    """
+    table = outbox_table(settings)
+    return f"{table}_archive", table, f"{table}_parked"
 
 
 def outbox_table(settings: PipelineSettings) -> str:

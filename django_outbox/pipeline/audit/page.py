@@ -1,4 +1,4 @@
-"""An audit as one self-contained HTML page: verdict, table, charts."""
+"""An audit as one self-contained HTML page: verdict, promises, table, charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from string import Template
 from typing import Final
 
 from .charts import draw_latencies, draw_latencies_by_hour, draw_wrong_by_hour
-from .report import BROKEN, TABLE_HEAD, WRONG, Report
+from .printout import describe, describe_span
+from .report import TABLE_HEAD, WRONG, Report
+from .verdict import BROKEN, OK, Verdict
 
 MEANINGS: Final = {
     "lost": "sent according to the database, but neither in the topic nor the lake",
@@ -18,8 +20,11 @@ MEANINGS: Final = {
     "altered": "key or value differs between database, topic, lake or duplicates",
     "lake_lost": "not in the lake, although refine has processed its offset",
     "lake_copies": "more than once in the lake",
+    "overdue": "in the topic for longer than --max-behind-age, and not in the lake",
     "disorder": "first delivered after a later message of the same key",
     "split_keys": "keys in more than one partition",
+    "latest_copies": "keys with more than one row in latest",
+    "latest_stale": "keys whose row in latest is missing or older than the lake's",
 }
 """What each count of `WRONG` means for a message or a key."""
 
@@ -46,6 +51,8 @@ _PAGE: Final = Template(
 </style>
 <h1>Outbox audit</h1>
 <p class="verdict $tone"><strong>$verdict</strong>$summary</p>
+<h2>Promises</h2>
+<div class="scroll">$promises</div>
 <h2>Topics</h2>
 <div class="scroll">$topics</div>
 <h2>Problems</h2>
@@ -56,38 +63,43 @@ _PAGE: Final = Template(
 <figure>$hours</figure>
 <h2>Duplicates and violations by hour of creation</h2>
 <figure>$wrong</figure>
+<h2>Compared</h2>
+<ul>$compared</ul>
 <p>Created $made. Hours are the hours in which rows were created, in UTC.</p>
 </html>
 """
 )
 
 
-def page(report: Report, *, made: datetime, max_copies: int | None = None) -> str:
-    """Return the HTML; with `max_copies`, more duplicates count as a problem."""
-    tone, verdict = _verdict(report, max_copies)
+def page(report: Report, verdict: Verdict, *, made: datetime) -> str:
+    """Return the HTML."""
     pending, behind = report.total("pending"), report.total("behind")
+    lines = [f"<li>{escape(line)}" for line in describe(report.compared)]
     return _PAGE.substitute(
-        tone=tone,
-        verdict=verdict,
-        summary=f"{report.total('messages'):,} messages in the topics; {pending:,}"
-        f" pending in the database; {behind:,} not yet in the lake.",
+        tone=_tone(verdict),
+        verdict=escape(verdict.headline),
+        summary=f"{describe_span(report)}. {pending:,} pending in the database;"
+        f" {behind:,} not yet in the lake.",
+        promises=_promises(verdict),
         topics=_table(TABLE_HEAD, report.rows()),
         findings=_findings(report),
         latencies=draw_latencies(report),
         hours=draw_latencies_by_hour(report),
         wrong=draw_wrong_by_hour(report),
+        compared="".join(lines),
         made=made.strftime("%Y-%m-%d %H:%M:%S UTC"),
     )
 
 
-def _verdict(report: Report, max_copies: int | None) -> tuple[str, str]:
-    code = report.exit_code(max_copies=max_copies)
-    found = [name for name in BROKEN if report.total(name)]
-    if found:
-        return "bad", f"Broken: {', '.join(found)}"
-    if code:
-        return "warn", f"More than {max_copies} duplicates"
-    return "good", "Nothing lost, nothing altered, nothing out of order"
+def _tone(verdict: Verdict) -> str:
+    if verdict.state == BROKEN:
+        return "bad"
+    return "good" if verdict.state == OK and verdict.is_complete else "warn"
+
+
+def _promises(verdict: Verdict) -> str:
+    rows = [(p.name, p.state, f"{p.messages:,}", p.note) for p in verdict.promises]
+    return _table(("promise", "verdict", "messages judged", "note"), rows)
 
 
 def _findings(report: Report) -> str:

@@ -1,12 +1,11 @@
 """
-The result of an audit: counts, latencies, examples and an exit code.
+What an audit found: counts, latencies, examples, and what it compared.
 
-A `Report` renders itself as JSON for machines and as a table for people.
+A `Report` has no opinion: it does not know which counts are acceptable.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,24 +16,34 @@ from .latency import milliseconds, percentile
 
 OF_MESSAGES: Final = (
     *("lost", "unexpected", "copies", "altered"),
-    *("lake_lost", "lake_copies"),
+    *("lake_lost", "lake_copies", "overdue"),
 )
 """Problems of single messages."""
 
 IN_TRANSIT: Final = ("pending", "behind")
 """Messages that have not yet arrived in the topic, or in the lake."""
 
-WRONG: Final = (*OF_MESSAGES, "disorder", "split_keys")
-"""All problems."""
+WRONG: Final = (
+    *(*OF_MESSAGES, "disorder"),
+    *("split_keys", "latest_copies", "latest_stale"),
+)
+"""All problems; the last three are of keys."""
 
 COUNTS: Final = (*WRONG, *IN_TRANSIT)
 """All counts but the number of messages."""
 
-BROKEN: Final = (
-    *("lost", "unexpected", "altered", "disorder", "split_keys"),
-    *("lake_lost", "lake_copies"),
-)
-"""Broken promises; duplicates are allowed."""
+JUDGED: Final = ("loss_judged", "loss_unknown", "keyed", "content_judged", "due")
+"""
+How much could be judged.
+
+`loss_judged`: messages that the archive has, or would have to have.
+`loss_unknown`: messages in the topic of which the database says nothing.
+`keyed`: messages with a key. `content_judged`: messages with a second copy to
+compare with. `due`: messages that are in the lake, or have to be.
+"""
+
+MESSAGE_COUNTS: Final = ("messages", *OF_MESSAGES, *IN_TRANSIT, *JUDGED)
+"""All counts of single messages."""
 
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 """Percentiles of the latencies, by their names in JSON and table."""
@@ -45,8 +54,20 @@ TABLE_HEAD: Final = (
     "wrong",
 )
 
-EXIT_BROKEN: Final = 3
-EXIT_COPIES: Final = 4
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What an audit compared; free of secrets."""
+
+    topics: tuple[str, ...] = ()
+    """Names of the topics, or one regular expression."""
+    databases: tuple[str, ...] = ()
+    """Host, port and name of each database."""
+    lake: str = ""
+    tables: tuple[str, ...] = ()
+    """Tables of the databases and of the lake."""
+    since: datetime | None = None
+    """Only messages created at or after this time; None for all."""
 
 
 @dataclass
@@ -54,7 +75,7 @@ class Part:
     """The counts of one source and topic, in one hour or in total."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    """By the names in `COUNTS`, and `messages`."""
+    """By the names in `COUNTS` and `JUDGED`, and `messages`."""
     latencies: Counter[int] = field(default_factory=Counter)
     """Number of messages by latency bucket."""
 
@@ -77,17 +98,30 @@ class Part:
 class Report:
     """Counts and latencies for each source, topic and hour."""
 
-    def __init__(self) -> None:
+    def __init__(self, compared: Compared | None = None) -> None:
         self._parts: defaultdict[tuple[str, str, datetime | None], Part] = defaultdict(
             Part
         )
+        self.compared = compared or Compared()
         self.examples: dict[str, list[int]] = {}
         """The lowest ids for each count that is not 0."""
+        self.oldest: datetime | None = None
+        """Creation time of the oldest message, in UTC; None without messages."""
+        self.newest: datetime | None = None
+        """Creation time of the newest message."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add counts by name for a `source`, a `topic` and optionally an `hour`."""
-        counts = {name: row.get(name) or 0 for name in ("messages", *COUNTS)}
+        """
+        Add counts by name for a `source`, a `topic` and optionally an `hour`.
+
+        `oldest` and `newest` are the creation times of the messages, if given.
+        """
+        counts = {name: row.get(name) or 0 for name in ("messages", *COUNTS, *JUDGED)}
         self._part(row).counts.update(counts)
+        if oldest := row.get("oldest"):
+            self.oldest = min(oldest, self.oldest or oldest)
+        if newest := row.get("newest"):
+            self.newest = max(newest, self.newest or newest)
 
     def add_latency(self, row: Mapping[str, Any]) -> None:
         """Add the `count` of a `latency_bucket` for a source, topic and hour."""
@@ -107,6 +141,20 @@ class Report:
             whole += part
         return whole
 
+    def parts(self) -> list[dict[str, Any]]:
+        """Return a row of counts for each source, topic and hour (ISO 8601)."""
+        return [
+            {
+                "source": source,
+                "topic": topic,
+                "hour": hour.isoformat() if hour else None,
+                **part.as_row(),
+            }
+            for (source, topic, hour), part in sorted(
+                self._parts.items(), key=lambda item: str(item[0])
+            )
+        ]
+
     def by_topic(self) -> dict[tuple[str, str], Part]:
         """Return the parts by source and topic, sorted."""
         topics: defaultdict[tuple[str, str], Part] = defaultdict(Part)
@@ -121,38 +169,6 @@ class Report:
             if hour:
                 hours[hour] += part
         return dict(sorted(hours.items()))
-
-    def exit_code(self, *, max_copies: int | None = None) -> int:
-        """Return 0; 3 if a promise is broken; 4 if there are too many duplicates."""
-        if any(self.total(name) for name in BROKEN):
-            return EXIT_BROKEN
-        if max_copies is not None and self.total("copies") > max_copies:
-            return EXIT_COPIES
-        return 0
-
-    def as_json(self) -> str:
-        """Return `total`, `examples`, and `parts` by source, topic and hour."""
-        parts = [
-            {
-                "source": source,
-                "topic": topic,
-                "hour": hour.isoformat() if hour else None,
-                **part.as_row(),
-            }
-            for (source, topic, hour), part in sorted(
-                self._parts.items(), key=lambda item: str(item[0])
-            )
-        ]
-        total = self.whole().as_row()
-        return json.dumps({"total": total, "examples": self.examples, "parts": parts})
-
-    def as_table(self) -> str:
-        """Return one line for each source and topic, followed by the examples."""
-        lines = [TABLE_HEAD, *self.rows()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-        text += [f"{name}: ids {ids}" for name, ids in self.examples.items()]
-        return "\n".join(text)
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the cells under `TABLE_HEAD`."""

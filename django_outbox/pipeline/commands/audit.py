@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...exceptions import ConfigurationError
-from .shared_options import Commands, add_command, session, settings_of
+from .shared_options import Commands, add_command, seconds, session, settings_of
 
 
 def add(commands: Commands) -> None:
@@ -19,7 +19,8 @@ def add(commands: Commands) -> None:
         commands,
         "audit",
         execute,
-        words="compare database, topics and lake; exit 3 if they disagree",
+        words="compare database, topics and lake; exit 3 if a promise is broken, 4 if"
+        " nothing was judged",
     )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write the report as JSON"
@@ -33,10 +34,17 @@ def add(commands: Commands) -> None:
         metavar="N",
         help="exit 4 if there are more than N duplicates",
     )
+    parser.add_argument(
+        "--max-behind-age",
+        type=seconds,
+        metavar="TIME",
+        help="exit 3 if a message has been in its topic for longer than 5m, 1h or 1d"
+        " and is not in the lake; default: no limit",
+    )
 
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
-    """Return 0; 3 if a promise is broken; 4 if there are too many duplicates."""
+    """Return 0; 3 if broken; 4 if nothing was judged, or for too many duplicates."""
     settings = settings_of(chosen, defaults)
     if "" in settings.outboxes():
         raise ConfigurationError(
@@ -46,13 +54,15 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     with session(settings) as spark:
         from ..audit.comparison import audit
         from ..audit.page import page
+        from ..audit.printout import as_json, as_text
+        from ..audit.verdict import judge
 
         began = datetime.now(UTC)
-        report = audit(spark, settings)
-    sys.stdout.write(report.as_table() + "\n")
+        report = audit(spark, settings, max_behind_age=chosen.max_behind_age)
+    verdict = judge(report, max_copies=chosen.max_copies)
+    sys.stdout.write(as_text(report, verdict) + "\n")
     if chosen.json:
-        chosen.json.write_text(report.as_json() + "\n", "utf-8")
+        chosen.json.write_text(as_json(report, verdict) + "\n", "utf-8")
     if chosen.html:
-        drawn = page(report, made=began, max_copies=chosen.max_copies)
-        chosen.html.write_text(drawn, "utf-8")
-    return report.exit_code(max_copies=chosen.max_copies)
+        chosen.html.write_text(page(report, verdict, made=began), "utf-8")
+    return verdict.exit_code

@@ -58,7 +58,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         # Spark has replaced the handler for Ctrl-C.
         signals.listen()
         from ..audit.bucket_counts import DIFFERENT, EQUAL, OPEN, count
-        from ..audit.report import EXIT_BROKEN
+        from ..audit.verdict import EXIT_BROKEN
         from ..lake import tables
 
         tables.create(spark, settings)
