@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,8 +15,10 @@ import psycopg
 import pytest
 from pyspark.sql import functions as F
 
+from django_outbox.pipeline.audit import jdbc
 from django_outbox.pipeline.audit.comparison import _read_kafka, audit
 from django_outbox.pipeline.audit.latest_rows import latest_problems
+from django_outbox.pipeline.audit.past_audits import next_start, remember
 from django_outbox.pipeline.audit.printout import as_json, as_text
 from django_outbox.pipeline.audit.report import COUNTS, Report
 from django_outbox.pipeline.audit.verdict import judge
@@ -25,10 +28,14 @@ from django_outbox.pipeline.pipeline_run import run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from ..services import Topics
-from .lakes import Sender
+from .lakes import Sender, outbox_headers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+MADE = datetime.fromtimestamp(1_700_000_000, UTC)
+"""When a sender's messages were created, as they say."""
 
 
 def archive(
@@ -37,6 +44,7 @@ def archive(
     *ids: int,
     table: str = "outbox_archive",
     cluster: int = 0,
+    created: datetime | None = None,
 ) -> None:
     """Say that these messages of key `k` were sent; or, in `outbox`, wait."""
     for id in ids:
@@ -44,8 +52,8 @@ def archive(
             f"INSERT INTO {table} (id, kafka_topic, kafka_key, kafka_value, message_id,"
             " create_time, cluster_id, attempts, last_error, kafka_header_keys,"
             " kafka_header_values) VALUES (%s, %s, 'k', '{}', %s,"
-            " to_timestamp(1700000000), %s, 0, '', '{}', '{}')",
-            [id, topic, message_id(id), cluster],
+            " %s, %s, 0, '', '{}', '{}')",
+            [id, topic, message_id(id), created or MADE, cluster],
         )
     postgres.execute(
         "UPDATE outbox_archive SET archived_at = now() - interval '1 hour'"
@@ -179,8 +187,7 @@ def test_the_audit_finds_exactly_what_was_put_in(
     printed = as_text(bad, verdict)
     assert "altered: ids [8]" in printed
     # The messages say that they were made in 2023.
-    made = datetime.fromtimestamp(1_700_000_000, UTC)
-    assert (bad.oldest, bad.newest) == (made, made)
+    assert (bad.oldest, bad.newest) == (MADE, MADE)
     url = urlsplit(settings.database_url)
     assert bad.compared.databases == (f"{url.hostname}:{url.port}{url.path}",)
     assert bad.compared.tables[0] == "outbox_archive"
@@ -243,6 +250,119 @@ def test_the_audit_of_several_clusters_asks_each(
     assert report.examples == {"lost": [7], "unexpected": [9]}
     assert "shop/0" in as_text(report, judge(report))
     assert len(report.compared.databases) == 2
+
+
+SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+OLD, NEW = SINCE - timedelta(seconds=1), SINCE + timedelta(days=1)
+
+
+def test_only_what_was_created_since_a_time_is_judged(
+    spark: SparkSession,
+    topics: Topics,
+    settings: PipelineSettings,
+    postgres: psycopg.Connection,
+) -> None:
+    """1 to 3 are older: 1 came before that time, 2 after it, 3 never."""
+    (topic,) = settings.topics
+    for id, created in ((1, OLD), (2, OLD), (3, OLD), (4, SINCE), (5, NEW)):
+        archive(postgres, topic, id, created=created)
+    archive(postgres, topic, 8, table="outbox", created=NEW)
+    archive(postgres, topic, 9, table="outbox", created=OLD)
+    producer = Sender(topics.servers).producer()
+    sent = [(1, OLD, OLD), (2, OLD, None), (4, SINCE, None), (6, NEW, None)]
+    for id, created, delivered in sent:
+        micros = int(created.timestamp()) * 1_000_000
+        headers = dict(outbox_headers(id, message_id=message_id(id)))
+        producer.produce(
+            topic,
+            key="k",
+            value="{}",
+            headers={**headers, "outbox-created-at": str(micros).encode()},
+            partition=0,
+            timestamp=int((delivered or datetime.now(UTC)).timestamp() * 1000),
+        )
+    assert producer.flush(10) == 0
+    tables.create(spark, settings)
+    for name in ("silver", "latest"):
+        rows = [
+            {
+                "source": "shop",
+                "topic": topic,
+                "id": id,
+                "message_id": message_id(id),
+                "created_at": created,
+                "partition": 0,
+                "offset": offset,
+                "key": b"k",
+                "value": b"{}",
+            }
+            # 2 is in the lake twice; latest has the newest only.
+            for id, created, offset in ((2, OLD, 1), (2, OLD, 1), (4, SINCE, 2))
+            if name == "silver" or id == 4
+        ]
+        frame = spark.createDataFrame(rows, tables.SCHEMAS[name])
+        path = settings.table_path(name)
+        frame.write.format("delta").mode("append").save(path)
+
+    new = audit(spark, settings, since=SINCE + timedelta(microseconds=5))
+    assert counts(new) == {"lost": 1, "unexpected": 1, "pending": 1, "behind": 1}
+    assert new.examples == {"lost": [5], "unexpected": [6]}
+    assert new.total("messages") == 2
+    assert (new.oldest, new.newest) == (SINCE, NEW)
+    assert new.oldest_in_transit == NEW
+    everything = audit(spark, settings)
+    assert everything.examples["lost"] == [3, 5]
+    assert everything.examples["lake_lost"] == [1]
+    assert everything.examples["lake_copies"] == [2]
+
+    # What the next audit begins with.
+    assert next_start(spark, settings) is None
+    for began, until in (
+        (NEW + timedelta(minutes=5), SINCE + timedelta(hours=23, minutes=5)),
+        (NEW + timedelta(hours=2), NEW),
+    ):
+        remember(spark, settings, new, judge(new), began=began)
+        assert next_start(spark, settings) == until
+    kept = tables.read(spark, settings, "audits").orderBy("at").collect()
+    assert [row["verdict"] for row in kept] == ["broken", "broken"]
+    assert json.loads(kept[0]["summary"])["total"]["lost"] == 1
+
+
+def test_a_large_archive_is_read_in_slices(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    postgres: psycopg.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (topic,) = settings.topics
+    archive(postgres, topic, *range(1, 21))
+    archive(postgres, topic, 21, table="outbox")
+    postgres.execute(
+        "UPDATE outbox_archive SET archived_at = now() - id * interval '1 hour'"
+    )
+
+    def read(**options: Any) -> DataFrame:
+        promises = jdbc.promises(spark, settings, **options)
+        assert promises is not None
+        return promises.where(F.col("topic") == topic)
+
+    def ids(promises: DataFrame) -> list[int]:
+        return sorted(row["id"] for row in promises.select("id").collect())
+
+    assert read().rdd.getNumPartitions() == 1
+    monkeypatch.setattr(jdbc, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(jdbc, "_parallelism", lambda _: 4)
+    slices = read()
+    assert slices.rdd.getNumPartitions() == 4
+    assert ids(slices) == list(range(1, 22))
+    sizes = slices.groupBy(F.spark_partition_id()).count().collect()
+    assert all(row["count"] < 10 for row in sizes)
+    # The archive's days before are not read at all.
+    since = datetime.now(UTC) - timedelta(hours=10, minutes=30)
+    postgres.execute(
+        "UPDATE outbox_archive SET create_time = archived_at - interval '1 minute'"
+    )
+    assert ids(read(since=since)) == list(range(1, 11))
 
 
 def test_latest_is_checked_up_to_the_last_merge(spark: SparkSession) -> None:

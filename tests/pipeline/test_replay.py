@@ -15,7 +15,8 @@ from confluent_kafka import Message
 from django_outbox.exceptions import ConfigurationError, TopicMissing
 from django_outbox.pipeline import commands
 from django_outbox.pipeline.__main__ import main, parser
-from django_outbox.pipeline.commands.replay import ids, moment
+from django_outbox.pipeline.commands.replay import ids
+from django_outbox.pipeline.commands.shared_options import moment
 from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.pipeline_run import run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings

@@ -15,7 +15,7 @@ reads in an order that makes a running system comparable:
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -24,9 +24,10 @@ from ..lake import tables
 from ..lake.ingest import read_topics
 from ..lake.records import in_range, is_from_outbox, is_promised, parse
 from . import jdbc
+from .collecting import collect
 from .latency import bucket, latency
-from .latest_rows import OF_LATEST, latest_problems
-from .report import MESSAGE_COUNTS, OF_MESSAGES, Compared, Report
+from .latest_rows import latest_problems
+from .report import MESSAGE_COUNTS, Compared, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -36,13 +37,10 @@ if TYPE_CHECKING:
 MESSAGE: Final = ("source", "topic", "message_id")
 """Columns that identify a message in database, topics and lake."""
 
-EXAMPLES: Final = 20
-"""Ids that a report lists for each count."""
-
 MAX_CLOCK_SKEW: Final = 10_000_000
 """Microseconds by which a producer's clock may be ahead of the database's."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST: Final = datetime.fromtimestamp(0, UTC) + jdbc.MAX_DATABASE_SKEW
 
 _ORIGINS: Final = ("kafka", "database", "lake")
 
@@ -131,7 +129,6 @@ def compare(
         *MESSAGE,
         "id",
         "created_at",
-        _hour(),
         "latency_bucket",
         *(
             F.greatest(
@@ -140,10 +137,6 @@ def compare(
             for name in MESSAGE_COUNTS
         ),
     )
-
-
-def _hour() -> Column:
-    return F.date_trunc("hour", "created_at").alias("hour")
 
 
 def _differs(digest: str) -> Column:
@@ -212,38 +205,56 @@ def audit(
     spark: SparkSession,
     settings: PipelineSettings,
     *,
+    since: datetime | None = None,
     max_behind_age: float | None = None,
 ) -> Report:
     """
     Compare database, topics and lake, and count the problems.
 
     Args:
+        since: Only messages created at or after this second; None for all. A message
+            without a creation time counts from its timestamp in Kafka.
         max_behind_age: Seconds after which a message in a topic must be in the
             lake, even if refine has not reached it; None for no limit.
     """
     tables.create(spark, settings)
+    if since is not None:
+        # Kafka knows no time before 1970.
+        since = max(since.replace(microsecond=0), _EARLIEST)
     limit = None
     if max_behind_age is not None:
         limit = datetime.now(UTC) - timedelta(seconds=max_behind_age)
-    kafka = _read_kafka(spark, settings).persist()
+    kafka = _read_kafka(spark, settings, since).persist()
     kafka.count()
-    promises = _read_promises(spark, settings)
+    promises = _read_promises(spark, settings, since)
     if promises is not None:
         promises = promises.persist()
+        # All slices, before the topics are read again.
+        promises.count()
         sent = promises.where(F.col("state") == jdbc.SENT)
         if not sent.join(kafka, list(MESSAGE), "left_anti").isEmpty():
-            kafka = _with_arrived(kafka, promises, _read_kafka(spark, settings))
-    lake = _read_lake(spark, settings).persist()
+            kafka = _with_arrived(kafka, promises, _read_kafka(spark, settings, since))
+    lake = _read_lake(spark, settings, since).persist()
     reached = lake.groupBy("topic", "partition").agg(F.max("offset").alias("reached"))
     due = kafka.join(reached, ["topic", "partition"], "left").withColumn(
         "is_due",
         F.coalesce(F.col("offset") <= F.col("reached"), F.lit(False)),  # noqa: FBT003
     )
     messages = compare(due, promises=promises, lake=lake, overdue_before=limit)
-    of_keys = latest_problems(_read_latest(spark, settings), lake)
-    report = Report(_compared(settings))
+    latest = _read_latest(spark, settings)
+    if since is not None:
+        keys = lake.select("source", "topic", "key_digest")
+        latest = latest.join(keys, keys.columns, "left_semi")
+    of_keys = latest_problems(latest, lake)
+    report = Report(_compared(settings, since))
     try:
-        _fill(report, messages.persist(), kafka, of_keys.persist())
+        collect(
+            report,
+            messages.persist(),
+            broken=disorder(kafka),
+            split=split_keys(kafka),
+            of_keys=of_keys.persist(),
+        )
     finally:
         for frame in (kafka, lake, promises, messages, of_keys):
             if frame is not None:
@@ -251,7 +262,7 @@ def audit(
     return report
 
 
-def _compared(settings: PipelineSettings) -> Compared:
+def _compared(settings: PipelineSettings, since: datetime | None) -> Compared:
     databases = jdbc.database_names(settings)
     return Compared(
         topics=settings.topics or (f"all that match {settings.topic_pattern!r}",),
@@ -261,18 +272,35 @@ def _compared(settings: PipelineSettings) -> Compared:
             *(jdbc.table_names(settings) if databases else ()),
             *("silver", "late", "latest"),
         ),
+        since=since,
     )
 
 
-def _read_kafka(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
-    records = parse(read_topics(spark, settings))
-    return slim(records.where(is_from_outbox() & is_promised()), origin="kafka")
+def _read_kafka(
+    spark: SparkSession, settings: PipelineSettings, since: datetime | None
+) -> DataFrame:
+    # Records come after their creation, if the clocks are right.
+    start = since and since - jdbc.MAX_DATABASE_SKEW
+    records = parse(read_topics(spark, settings, since=start))
+    kept = is_from_outbox() & is_promised() & _is_created_since(since)
+    return slim(records.where(kept), origin="kafka")
 
 
-def _read_lake(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
+def _read_lake(
+    spark: SparkSession, settings: PipelineSettings, since: datetime | None
+) -> DataFrame:
     silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
-    kept = silver.unionByName(late.drop("mark"))
-    return slim(kept.where(is_promised() & jdbc.is_of_topics(settings)), origin="lake")
+    kept = is_promised() & jdbc.is_of_topics(settings) & _is_created_since(since)
+    return slim(silver.unionByName(late.drop("mark")).where(kept), origin="lake")
+
+
+def _is_created_since(since: datetime | None) -> Column:
+    if since is None:
+        return F.lit(True)  # noqa: FBT003 - the literal itself
+    start = F.lit(since)
+    is_undated = F.col("created_at").isNull() & (F.col("timestamp") >= start)
+    # Not as one condition on `coalesce`: Delta could not skip files by that.
+    return (F.col("created_at") >= start) | is_undated
 
 
 def _read_latest(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
@@ -292,81 +320,13 @@ def _with_arrived(kafka: DataFrame, promises: DataFrame, now: DataFrame) -> Data
     return arrived
 
 
-def _read_promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | None:
-    rows = jdbc.promises(spark, settings)
+def _read_promises(
+    spark: SparkSession, settings: PipelineSettings, since: datetime | None
+) -> DataFrame | None:
+    rows = jdbc.promises(spark, settings, since=since)
     if rows is None:
         return None
     of_topics = rows.where(jdbc.is_of_topics(settings))
     return of_topics.withColumns(
         {"created_at": in_range(F.col("created_at")), "origin": F.lit("database")}
-    )
-
-
-def _fill(
-    report: Report, messages: DataFrame, kafka: DataFrame, of_keys: DataFrame
-) -> None:
-    """Collect the aggregated rows into a report."""
-    group = ("source", "topic", "hour")
-    broken, split = disorder(kafka).withColumn("hour", _hour()), split_keys(kafka)
-    sums = [
-        *(F.sum(name).alias(name) for name in MESSAGE_COUNTS),
-        F.unix_micros(F.min("created_at")).alias("oldest"),
-        F.unix_micros(F.max("created_at")).alias("newest"),
-    ]
-    latencies = messages.where(F.col("latency_bucket").isNotNull())
-    by_topic = [
-        rows.groupBy("source", "topic").agg(*(F.sum(n).alias(n) for n in names))
-        for rows, names in (
-            (split.withColumn("split_keys", F.lit(1)), ("split_keys",)),
-            (of_keys, OF_LATEST),
-        )
-    ]
-    for counted in (
-        messages.groupBy(*group).agg(*sums),
-        broken.groupBy(*group).agg(F.count("*").alias("disorder")),
-        *by_topic,
-    ):
-        for row in _collect(counted):
-            report.add(row)
-    for row in _collect(latencies.groupBy(*group, "latency_bucket").count()):
-        report.add_latency(row)
-    found = _examples(messages, *OF_MESSAGES)
-    for rows, name in (
-        (broken.withColumn("disorder", F.lit(1)), "disorder"),
-        (split.withColumn("split_keys", F.lit(1)), "split_keys"),
-        *((of_keys, name) for name in OF_LATEST),
-    ):
-        if report.total(name):
-            found = found.unionByName(_examples(rows, name))
-    for example in found.orderBy("name", "id").collect():
-        report.examples.setdefault(example["name"], []).append(example["id"])
-
-
-def _collect(counted: DataFrame) -> list[dict[str, Any]]:
-    """Collect rows, with times in UTC: PySpark would use the local time zone."""
-    times = [name for name in ("hour", "oldest", "newest") if name in counted.columns]
-    if "hour" in times:
-        counted = counted.withColumn("hour", F.unix_micros("hour"))
-    rows = [row.asDict() for row in counted.collect()]
-    for row in rows:
-        for name in times:
-            if row[name] is not None:
-                row[name] = _EPOCH + timedelta(microseconds=row[name])
-    return rows
-
-
-def _examples(rows: DataFrame, *names: str) -> DataFrame:
-    """Return the lowest ids for each of these counts that is not 0."""
-    nth = Window.partitionBy("name").orderBy("id")
-    wrong = [
-        F.struct(F.lit(name).alias("name"), F.col(name).cast("bigint").alias("count"))
-        for name in names
-    ]
-    return (
-        rows.select("id", F.explode(F.array(*wrong)).alias("wrong"))
-        .where("wrong.count > 0")
-        .select("id", "wrong.name")
-        .withColumn("nth", F.row_number().over(nth))
-        .where(F.col("nth") <= EXAMPLES)
-        .select("name", "id")
     )

@@ -4,13 +4,19 @@ Reads the outbox's database with Spark: messages that were sent or are pending.
 One statement reads archive, outbox and parked rows, so all come from one
 snapshot. Rows move between the tables in transactions, so each is in exactly
 one of them.
+
+A large archive is read in slices of time, over several connections. The last
+slice has the rows of the last hour, outbox and parked rows in one snapshot, so
+that no row moves between two slices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from functools import reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
@@ -36,8 +42,31 @@ _SELECT: Final = (
     " md5(coalesce(kafka_value_bytes, convert_to(kafka_value, 'UTF8')))"
     " AS value_digest,"
     " create_time AS created_at, cluster_id,"
-    " {archived_at} AS archived_at FROM {table}"
+    " {archived_at} AS archived_at FROM {table} WHERE {condition}"
 )
+
+PARALLEL_BYTES: Final = 256 * 2**20
+"""Size of an archive, about a million rows, above which it is read in slices."""
+
+LAST_SLICE: Final = 3600
+"""
+Shortest last slice, in seconds.
+
+No transaction that moves rows into the archive takes so long.
+"""
+
+MAX_DATABASE_SKEW: Final = timedelta(hours=1)
+"""By how much the clocks of two databases, or of a database and Kafka, may differ."""
+
+_BOUNDS: Final = """
+SELECT coalesce(
+        (SELECT sum(pg_relation_size(relid)) FROM pg_partition_tree('{archive}')),
+        pg_relation_size('{archive}')
+    )::bigint AS bytes,
+    extract(epoch FROM min(archived_at))::bigint AS first,
+    extract(epoch FROM max(archived_at))::bigint AS last
+FROM {archive} WHERE {condition}
+"""
 
 _COUNTS: Final = """
 SELECT kafka_topic AS topic, bucket,
@@ -115,36 +144,108 @@ def explained(what: str) -> Iterator[None]:
         raise
 
 
-def promises(spark: SparkSession, settings: PipelineSettings) -> DataFrame | None:
+def promises(
+    spark: SparkSession, settings: PipelineSettings, *, since: datetime | None = None
+) -> DataFrame | None:
     """
     Return the state of each message in the databases; None without a database.
 
     A pending message may be in the databases of several clusters.
+
+    Args:
+        since: Only messages created at or after this time; None for all.
 
     Raises:
         ConfigurationError: the table's name is not a plain SQL name, or the
             database URL of a cluster is missing.
     """
     archive, *others = table_names(settings)
+    is_recent, is_archived_since = "true", "true"
+    if since is not None:
+        is_recent = f"create_time >= {_time(since)}"
+        # Rows are archived after their creation: this skips whole days.
+        is_archived_since = f"archived_at >= {_time(since - MAX_DATABASE_SKEW)}"
     text = " UNION ALL ".join(
         [
-            _SELECT.format(state=SENT, table=archive, archived_at="archived_at"),
+            _SELECT.format(
+                state=SENT,
+                table=archive,
+                archived_at="archived_at",
+                condition=f"{is_archived_since} AND {is_recent}",
+            ),
             *(
                 _SELECT.format(
-                    state=PENDING, table=name, archived_at="NULL::timestamptz"
+                    state=PENDING,
+                    table=name,
+                    archived_at="NULL::timestamptz",
+                    condition=is_recent,
                 )
                 for name in others
             ),
         ]
     )
+    bounds = _BOUNDS.format(archive=archive, condition=is_archived_since)
     outboxes = settings.outboxes()
     if not outboxes:
         return None
-    rows = _union([query(spark, url, text) for url in outboxes.values()])
+    rows = _union([_read_slices(spark, url, text, bounds) for url in outboxes.values()])
     source = F.lit(settings.source)
     if part := CLUSTER.match(next(iter(settings.clusters), "")):
         source = F.concat(F.lit(f"{part[1]}/"), F.col("cluster_id"))
     return rows.withColumn("source", source).drop("cluster_id")
+
+
+def _time(time: datetime) -> str:
+    return f"to_timestamp({time.timestamp():.6f})"
+
+
+def _read_slices(spark: SparkSession, url: str, text: str, bounds: str) -> DataFrame:
+    """Read a statement of `promises`, over several connections if it is large."""
+    (found,) = query(spark, url, bounds).collect()
+    if found["bytes"] < PARALLEL_BYTES or found["first"] is None:
+        return query(spark, url, text)
+    slices = slice_conditions(
+        found["first"], found["last"] - LAST_SLICE, _parallelism(spark)
+    )
+    properties = options(url)
+    return spark.read.jdbc(
+        properties.pop("url"),
+        f"({text}) AS messages",
+        predicates=slices,
+        properties=properties,
+    )
+
+
+def slice_conditions(first: int, last: int, number: int) -> list[str]:
+    """
+    Return a condition for each slice of the archive; together they have each row once.
+
+    Args:
+        first: When the oldest row was archived, in seconds since 1970.
+        last: Where the last slice begins. It is open, and has the rows that are not
+            in the archive.
+        number: Number of slices.
+    """
+    inner = max(number - 1, 1)
+    bounds = sorted({first + (last - first) * n // inner for n in range(1, inner + 1)})
+    bounds = [bound for bound in bounds if bound > first]
+    if not bounds:
+        return ["true"]
+    times = [f"to_timestamp({bound})" for bound in bounds]
+    return [
+        f"archived_at < {times[0]}",
+        *(
+            f"archived_at >= {start} AND archived_at < {end}"
+            for start, end in pairwise(times)
+        ),
+        f"(state = '{PENDING}' OR archived_at >= {times[-1]})",
+    ]
+
+
+def _parallelism(spark: SparkSession) -> int:
+    """Return the number of tasks that Spark runs at once, by its own default."""
+    partitions = spark.range(10_000).select(F.spark_partition_id().alias("number"))
+    return partitions.distinct().count()
 
 
 def counts(

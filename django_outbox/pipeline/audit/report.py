@@ -45,6 +45,9 @@ compare with. `due`: messages that are in the lake, or have to be.
 MESSAGE_COUNTS: Final = ("messages", *OF_MESSAGES, *IN_TRANSIT, *JUDGED)
 """All counts of single messages."""
 
+SPAN: Final = {"oldest": min, "newest": max, "oldest_in_transit": min}
+"""Creation times of a report, and how two of them become one."""
+
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 """Percentiles of the latencies, by their names in JSON and table."""
 
@@ -109,19 +112,20 @@ class Report:
         """Creation time of the oldest message, in UTC; None without messages."""
         self.newest: datetime | None = None
         """Creation time of the newest message."""
+        self.oldest_in_transit: datetime | None = None
+        """Creation time of the oldest message that is pending, behind or overdue."""
 
     def add(self, row: Mapping[str, Any]) -> None:
         """
         Add counts by name for a `source`, a `topic` and optionally an `hour`.
 
-        `oldest` and `newest` are the creation times of the messages, if given.
+        The creation times in `SPAN` may be missing or None.
         """
         counts = {name: row.get(name) or 0 for name in ("messages", *COUNTS, *JUDGED)}
         self._part(row).counts.update(counts)
-        if oldest := row.get("oldest"):
-            self.oldest = min(oldest, self.oldest or oldest)
-        if newest := row.get("newest"):
-            self.newest = max(newest, self.newest or newest)
+        for name, pick in SPAN.items():
+            if time := row.get(name):
+                setattr(self, name, pick(time, getattr(self, name) or time))
 
     def add_latency(self, row: Mapping[str, Any]) -> None:
         """Add the `count` of a `latency_bucket` for a source, topic and hour."""

@@ -7,10 +7,20 @@ from argparse import Namespace
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...exceptions import ConfigurationError
-from .shared_options import Commands, add_command, seconds, session, settings_of
+from .shared_options import (
+    Commands,
+    add_command,
+    moment,
+    seconds,
+    session,
+    settings_of,
+)
+
+LAST: Final = "last"
+"""Value of `--since`: begin where the last audit with this value ended."""
 
 
 def add(commands: Commands) -> None:
@@ -41,6 +51,13 @@ def add(commands: Commands) -> None:
         help="exit 3 if a message has been in its topic for longer than 5m, 1h or 1d"
         " and is not in the lake; default: no limit",
     )
+    parser.add_argument(
+        "--since",
+        type=lambda text: text if text == LAST else moment(text),
+        metavar="TIME",
+        help="only messages created at or after this time (2026-01-31T12:00Z, or 2h for"
+        " two hours ago); `last`: since the end of the last audit with this option",
+    )
 
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
@@ -52,14 +69,22 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
             " (OUTBOX_SOURCE), or unset DATABASE_URL to compare only topics and lake."
         )
     with session(settings) as spark:
+        from ..audit import past_audits
         from ..audit.comparison import audit
         from ..audit.page import page
         from ..audit.printout import as_json, as_text
         from ..audit.verdict import judge
 
         began = datetime.now(UTC)
-        report = audit(spark, settings, max_behind_age=chosen.max_behind_age)
-    verdict = judge(report, max_copies=chosen.max_copies)
+        since = chosen.since
+        if since == LAST:
+            since = past_audits.next_start(spark, settings)
+        report = audit(
+            spark, settings, since=since, max_behind_age=chosen.max_behind_age
+        )
+        verdict = judge(report, max_copies=chosen.max_copies)
+        if chosen.since == LAST:
+            past_audits.remember(spark, settings, report, verdict, began=began)
     sys.stdout.write(as_text(report, verdict) + "\n")
     if chosen.json:
         chosen.json.write_text(as_json(report, verdict) + "\n", "utf-8")

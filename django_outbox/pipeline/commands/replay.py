@@ -6,10 +6,10 @@ import sys
 import uuid
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from .shared_options import Commands, add_command, say, seconds, session, settings_of
+from .shared_options import Commands, add_command, moment, say, session, settings_of
 
 if TYPE_CHECKING:
     from ..resend.history import Part
@@ -123,21 +123,6 @@ def print_summary(parts: list[Part], *, run: str, is_dry: bool) -> None:
         )
     else:
         say(f"All records were sent, with the header outbox-replay={run}.")
-
-
-def moment(text: str) -> datetime:
-    """Parse a time: ISO 8601 (UTC without an offset), or an age such as `2h`."""
-    try:
-        return datetime.now(UTC) - timedelta(seconds=seconds(text))
-    except ArgumentTypeError:
-        pass
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ArgumentTypeError(
-            f"{text!r} must be a time such as 2026-01-31T12:00Z or an age such as 2h"
-        ) from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def ids(text: str) -> tuple[int, int]:

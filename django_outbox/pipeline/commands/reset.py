@@ -7,8 +7,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from .replay import moment
-from .shared_options import Commands, add_command, say, session, settings_of
+from .shared_options import Commands, add_command, moment, say, session, settings_of
 
 
 def add(commands: Commands) -> None:

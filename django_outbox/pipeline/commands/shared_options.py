@@ -8,6 +8,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -90,6 +91,21 @@ def seconds(text: str) -> float:
     if not match:
         raise ArgumentTypeError(f"{text!r} must look like 10s, 5m, 1h or 7d")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def moment(text: str) -> datetime:
+    """Parse a time: ISO 8601 (UTC without an offset), or an age such as `2h`."""
+    try:
+        return datetime.now(UTC) - timedelta(seconds=seconds(text))
+    except ArgumentTypeError:
+        pass
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ArgumentTypeError(
+            f"{text!r} must be a time such as 2026-01-31T12:00Z or an age such as 2h"
+        ) from error
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def say(line: str) -> None:

@@ -18,6 +18,7 @@ from . import read_positions, tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
+    from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -69,9 +70,23 @@ def as_bronze(kafka: DataFrame) -> DataFrame:
     )
 
 
-def read_topics(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
-    """Read all records that the topics hold now."""
+def read_topics(
+    spark: SparkSession, settings: PipelineSettings, *, since: datetime | None = None
+) -> DataFrame:
+    """
+    Read the records that the topics hold now.
+
+    Args:
+        since: Begin in each partition with the first record whose timestamp is not
+            before this time; None for all records.
+    """
     options = kafka_options(settings)
+    if since is not None:
+        options |= {
+            "startingTimestamp": str(int(since.timestamp() * 1000)),
+            # Without such a record there is nothing to read.
+            "startingOffsetsByTimestampStrategy": "latest",
+        }
     return as_bronze(spark.read.format("kafka").options(**options).load())
 
 
