@@ -157,11 +157,15 @@ def test_a_connect_server_makes_the_same_tables(
         f"{MAIN}\n"
         f"assert main(['run', *{file}]) == 0\n"
         f"assert main(['maintain', '--table', 'silver', *{file}]) == 0\n"
-        f"assert main(['audit', '--json', {str(report)!r}, *{file}]) == 3\n"
+        f"audit = ['audit', '--since', 'last', *{file}]\n"
+        f"assert main([*audit, '--json', {str(report)!r}]) == 3\n"
+        # Nothing is new since the one before.
+        "assert main(audit) == 4\n"
     )
     with connect_server(tmp_path, SQL) as url:
         said = run([sys.executable, "-c", code], SPARK_REMOTE=url, DATABASE_URL="")
     assert "silver: 0 rows deleted" in said
+    assert "loss: not judged (no database)" in said.splitlines()
     total = json.loads(report.read_text())["total"]
     found = {name: count for name, count in total.items() if isinstance(count, int)}
     wrong = {name: count for name, count in found.items() if count}
