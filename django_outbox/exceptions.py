@@ -19,6 +19,7 @@ OutboxError
 │   ├── ErrorSwallowed            a block caught an error that ended its transaction
 │   └── StaleOffset               a stored offset would skip messages silently
 ├── RegistryUnavailable           the schema registry does not answer (retriable)
+├── LakeInUse                     another run of the pipeline holds the lake (retriable)
 ├── DatabaseError                 a statement on the outbox's tables failed
 │   ├── DatabaseUnavailable       ... because no server answers (retriable)
 │   │   └── DatabaseReadOnly      ... because the server does not accept writes
@@ -118,6 +119,12 @@ class StaleOffset(ConsumingError):
 
 class RegistryUnavailable(OutboxError):
     """Schema registry unavailable; no records were processed."""
+
+    retriable = True
+
+
+class LakeInUse(OutboxError):
+    """Another run of the pipeline holds the lake."""
 
     retriable = True
 

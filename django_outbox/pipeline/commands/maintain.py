@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from ..lake.tables import SCHEMAS
-from .shared_options import Commands, add_command, session, settings_of
+from .shared_options import Commands, add_command, say, session, settings_of
 
 
 def add(commands: Commands) -> None:
@@ -43,14 +44,17 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     settings = settings_of(chosen, defaults)
     with session(settings) as spark:
         from ..lake.maintenance import maintain
+        from ..lake.run_lease import MAINTENANCE, lease
 
-        for done in maintain(
-            spark,
-            settings,
-            names=chosen.names or tuple(SCHEMAS),
-            cluster=chosen.cluster,
-            dry_run=chosen.dry_run,
-        ):
-            sys.stdout.write(f"{done}\n")
-            sys.stdout.flush()
+        held = lease(spark, settings, purpose="maintain", name=MAINTENANCE, waiting=say)
+        with nullcontext() if chosen.dry_run else held:
+            for done in maintain(
+                spark,
+                settings,
+                names=chosen.names or tuple(SCHEMAS),
+                cluster=chosen.cluster,
+                dry_run=chosen.dry_run,
+            ):
+                sys.stdout.write(f"{done}\n")
+                sys.stdout.flush()
     return 0

@@ -59,28 +59,38 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     ):
         # Spark has replaced the handler for Ctrl-C.
         signals.listen()
+        from ..lake.run_lease import lease
         from ..pipeline_run import STEPS, run_every, run_once
 
+        def abandon() -> None:
+            """End the queries in the middle of their batches."""
+            signals.stop.set()
+            for query in spark.streams.active:
+                query.stop()
+
         steps = STEPS if chosen.command == "run" else (chosen.command,)
-        if chosen.every is None:
-            run_once(
-                spark,
-                settings,
-                stop=signals.stop,
-                observers=observers,
-                steps=steps,
-                report=say,
-            )
-        else:
-            run_every(
-                spark,
-                settings,
-                seconds=chosen.every,
-                stop=signals.stop,
-                observers=observers,
-                steps=steps,
-                report=say,
-            )
+        with lease(
+            spark, settings, purpose=chosen.command, on_loss=abandon, waiting=say
+        ):
+            if chosen.every is None:
+                run_once(
+                    spark,
+                    settings,
+                    stop=signals.stop,
+                    observers=observers,
+                    steps=steps,
+                    report=say,
+                )
+            else:
+                run_every(
+                    spark,
+                    settings,
+                    seconds=chosen.every,
+                    stop=signals.stop,
+                    observers=observers,
+                    steps=steps,
+                    report=say,
+                )
     return 0
 
 
