@@ -19,6 +19,7 @@ from .commands import (
     backfill,
     counts,
     doctor,
+    forget,
     jars,
     maintain,
     repair,
@@ -34,7 +35,7 @@ NEEDED: Final = ("pyspark", "matplotlib")
 
 _COMMANDS: Final = (
     *(jars, doctor, run, audit, counts, maintain),
-    *(reset, repair, replay, backfill),
+    *(reset, repair, forget, replay, backfill),
 )
 
 
