@@ -92,6 +92,8 @@ class PipelineSettings:
     """Days that `maintain` keeps rows of bronze that refine has read; 0 = no limit."""
     silver_days: int = 0
     """Days that `maintain` keeps rows of silver, late and quarantine; 0 = no limit."""
+    deletion_vectors: bool = True
+    """Create `latest` with deletion vectors, which not every engine can read."""
     metrics_file: str = ""
     """File for Prometheus text, written after each batch; empty = none."""
 

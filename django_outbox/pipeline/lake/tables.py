@@ -57,17 +57,14 @@ Statistics of the contents, which come last, would be useless and slow down
 each append.
 """
 
-_PROPERTIES: Final = {"latest": {"delta.enableDeletionVectors": "true"}}
-"""`latest` is updated in place: rows are marked as deleted, files not rewritten."""
-
 
 def create(spark: SparkSession, settings: PipelineSettings) -> None:
     """Create missing tables."""
     for table, columns in SCHEMAS.items():
-        properties = {
-            "delta.dataSkippingNumIndexedCols": str(_INDEXED[table]),
-            **_PROPERTIES.get(table, {}),
-        }
+        properties = {"delta.dataSkippingNumIndexedCols": str(_INDEXED[table])}
+        if table == "latest" and settings.deletion_vectors:
+            # It is updated in place: rows are marked as deleted, files not rewritten.
+            properties["delta.enableDeletionVectors"] = "true"
         pairs = ", ".join(f"'{key}' = '{text}'" for key, text in properties.items())
         statement = (
             f"CREATE TABLE IF NOT EXISTS {name(settings, table)}"
