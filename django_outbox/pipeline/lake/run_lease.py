@@ -247,6 +247,9 @@ def lease(
     """
     Hold the lake for a block of code; release it afterwards.
 
+    The block may call the keeper's `check()` before a step that nobody else may
+    interfere with.
+
     Args:
         purpose: The command, for the message to other runs.
         on_loss: Called on another thread when another run has taken the lake;
