@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import exceptions
 from .lake import tables
 from .lake.ingest import start_ingest
-from .lake.refine import start_refine
+from .lake.refine import NAME as REFINE
+from .lake.refine import BatchCounts, start_refine
 from .lake.topic_ids import TopicIds
 from .query_progress import Batches, Observer, Reading
 
@@ -85,12 +86,12 @@ def run_once(
     tables.create(spark, settings)
     for step in steps:
         if not stop.is_set():
-            trigger = {"availableNow": True}
+            trigger, counts = {"availableNow": True}, dict[int, BatchCounts]()
             query = _start(
-                step, spark, settings, trigger, report=report, reached=reached
+                step, spark, settings, trigger, counts, report=report, reached=reached
             )
             with _recreated_topics_named(spark, settings):
-                supervise([query], stop=stop, observers=observers)
+                supervise([query], stop=stop, observers=observers, counts=counts)
 
 
 def run_every(
@@ -122,13 +123,15 @@ def run_every(
     trigger = {"processingTime": f"{seconds} seconds"}
     while not stop.is_set():
         queries: list[StreamingQuery] = []
+        counts = dict[int, BatchCounts]()
         try:
             queries.extend(
-                _start(step, spark, settings, trigger, report=report) for step in steps
+                _start(step, spark, settings, trigger, counts, report=report)
+                for step in steps
             )
             watching = [*observers, *_topic_watch(spark, settings, steps)]
             with _recreated_topics_named(spark, settings):
-                supervise(queries, stop=stop, observers=watching)
+                supervise(queries, stop=stop, observers=watching, counts=counts)
         except exceptions.OutboxError as error:
             # One may have started before the other failed to.
             for query in queries:
@@ -146,13 +149,20 @@ def _start(
     spark: SparkSession,
     settings: PipelineSettings,
     trigger: Mapping[str, Any],
+    counts: dict[int, BatchCounts],
     *,
     report: Callable[[str], None],
     reached: Callable[[str], None] = lambda _: None,
 ) -> StreamingQuery:
     if step == "ingest":
         return start_ingest(spark, settings, trigger=trigger, report=report)
-    return start_refine(spark, settings, trigger=trigger, reached=reached)
+    return start_refine(
+        spark,
+        settings,
+        trigger=trigger,
+        reached=reached,
+        counted=counts.__setitem__,
+    )
 
 
 def _topic_watch(
@@ -188,9 +198,17 @@ def supervise(
     *,
     stop: threading.Event,
     observers: Sequence[Observer] = (),
+    counts: dict[int, BatchCounts],
 ) -> None:
-    """Run the queries until one ends or `stop` is set; then end them all."""
-    batches = [Batches(query) for query in queries]
+    """
+    Run the queries until one ends or `stop` is set; then end them all.
+
+    Args:
+        counts: Where refine puts the counts of its batches.
+    """
+    batches = [
+        Batches(query, counts if query.name == REFINE else {}) for query in queries
+    ]
 
     def notify_observers() -> None:
         for reading in [r for of_query in batches for r in of_query.new()]:

@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,9 +48,9 @@ class PipelineSettings:
     """Instead of `topics`: a Java regular expression; new topics are discovered."""
     batch_records: int = 250_000
     """Maximum number of records that one batch reads from Kafka."""
-    batch_files: int = 16
-    """Maximum number of files that one batch reads from bronze: a million records
-    if ingest wrote full batches of four partitions."""
+    batch_files: int = 1000
+    """Maximum number of files that one batch reads from bronze; it also ends at
+    256 MB of files."""
     fail_on_data_loss: bool = True
     """Stop if Kafka has deleted records that were not ingested."""
     topic_ids: bool = True
@@ -79,6 +80,9 @@ class PipelineSettings:
     """Name of the outbox table."""
     source: str = ""
     """The outbox's name in the header `outbox-source`, for `audit`."""
+    epochs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each source whose ids began again, because its database was restored: when
+    that was, in ISO 8601."""
     clusters: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Instead of `database_url`, for an outbox with several clusters: the URL of each
     cluster's database by its source, such as `shop/0`."""
@@ -250,8 +254,23 @@ def _check(settings: PipelineSettings) -> None:
             " create it or choose another."
         )
     read_keys(settings.payload_keys)
+    _check_epochs(settings.epochs)
     _check_kafka(settings.kafka)
     _check_clusters(settings.clusters)
+
+
+def _check_epochs(epochs: Mapping[str, Any]) -> None:
+    for source, moments in epochs.items():
+        for moment in moments if isinstance(moments, list | tuple) else [moments]:
+            try:
+                is_complete = datetime.fromisoformat(moment).tzinfo is not None
+            except (TypeError, ValueError):
+                is_complete = False
+            if isinstance(moments, str) or not is_complete:
+                raise ConfigurationError(
+                    f"epochs: {moment!r} of {source!r} must be in a list of times with"
+                    ' their offset from UTC, such as ["2026-01-31T12:00Z"].'
+                )
 
 
 def _check_kafka(kafka: Mapping[str, Any]) -> None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from .lake.refine import BatchCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +39,22 @@ class Reading:
     lag: int | None
     """Offsets between the batch and the end of the topics, transaction markers
     included; None when the source is not Kafka."""
+    copies: int | None = None
+    """Duplicates in the batch; None when they were not counted here: by ingest, and
+    when the query runs in a Connect server."""
+    late: int | None = None
+    """Messages that came out of order."""
+    quarantined: int | None = None
+    """Records without an outbox's headers, or with an invalid value."""
 
     @property
     def time_left(self) -> float | None:
         """Seconds until the lag is gone at this rate."""
         return self.lag / self.rate if self.lag and self.rate else None
 
+
+COUNTED: Final = ("copies", "late", "quarantined")
+"""What refine counts in each batch."""
 
 Observer: TypeAlias = Callable[[Reading], None]
 """Called on the main thread, for each batch in order."""
@@ -51,8 +63,10 @@ Observer: TypeAlias = Callable[[Reading], None]
 class Batches:
     """Yields each finished batch of one query once."""
 
-    def __init__(self, query: StreamingQuery) -> None:
+    def __init__(self, query: StreamingQuery, counts: dict[int, BatchCounts]) -> None:
+        """Keep the query, and where the counts of its batches appear."""
         self._query = query
+        self._counts = counts
         self._last = ""
 
     def new(self) -> Iterator[Reading]:
@@ -62,10 +76,10 @@ class Batches:
             if progress.timestamp > self._last:
                 self._last = progress.timestamp
                 if progress.numInputRows:
-                    yield read(progress)
+                    yield read(progress, self._counts.pop(progress.batchId, None))
 
 
-def read(progress: Any) -> Reading:
+def read(progress: Any, counts: BatchCounts | None = None) -> Reading:
     """Convert Spark's progress of one batch."""
     seconds = progress.batchDuration / 1000
     return Reading(
@@ -75,6 +89,7 @@ def read(progress: Any) -> Reading:
         seconds=seconds,
         rate=progress.numInputRows / seconds if seconds else 0.0,
         lag=_lag(progress.sources[0]),
+        **(asdict(counts) if counts else {}),
     )
 
 
@@ -120,10 +135,12 @@ class LiveLine:
         self._stream = stream
         self._rows: defaultdict[str, int] = defaultdict(int)
         self._readings: dict[str, Reading] = {}
+        self._found = Counter[str]()
 
     def __call__(self, reading: Reading) -> None:
         self._rows[reading.query] += reading.rows
         self._readings[reading.query] = reading
+        self._found.update({name: getattr(reading, name) or 0 for name in COUNTED})
         parts = [self._describe(name) for name in self._readings]
         self._stream.write("\r\x1b[K" + "   ".join(parts))
         self._stream.flush()
@@ -140,6 +157,8 @@ class LiveLine:
             text += f" lag {reading.lag:,}"
         if (left := reading.time_left) is not None:
             text += f" left {left:,.0f} s"
+        if reading.copies is not None:
+            text += "".join(f" {name} {n:,}" for name, n in self._found.items() if n)
         return text
 
 
@@ -152,9 +171,14 @@ class PlainLines:
     def __call__(self, reading: Reading) -> None:
         time = datetime.now(UTC).isoformat(timespec="seconds")
         lag = "" if reading.lag is None else f", lag {reading.lag:,}"
+        found = "".join(
+            f", {count:,} {name}"
+            for name in COUNTED
+            if (count := getattr(reading, name))
+        )
         self._stream.write(
             f"{time} {reading.query}: batch {reading.batch}, {reading.rows:,} rows"
-            f" in {reading.seconds:.1f} s{lag}\n"
+            f" in {reading.seconds:.1f} s{lag}{found}\n"
         )
         self._stream.flush()
 
@@ -163,6 +187,9 @@ _HELP = {
     "rows_total": ("counter", "Rows read by the query"),
     "batches_total": ("counter", "Batches finished by the query"),
     "batch_seconds": ("gauge", "Duration of the last batch"),
+    "copies_total": ("counter", "Duplicates that refine dropped"),
+    "late_total": ("counter", "Messages that came out of order"),
+    "quarantined_total": ("counter", "Records that went to quarantine"),
     "lag_records": ("gauge", "Records in Kafka beyond the last batch"),
     "last_batch_timestamp_seconds": ("gauge", "Unix time when the last batch ended"),
 }
@@ -181,8 +208,11 @@ class MetricsFile:
 
     def __call__(self, reading: Reading) -> None:
         values, query = self._values, reading.query
-        for name, more in (("rows_total", reading.rows), ("batches_total", 1)):
-            values[name][query] = values[name].get(query, 0) + more
+        counted = {f"{name}_total": getattr(reading, name) for name in COUNTED}
+        more = {"rows_total": reading.rows, "batches_total": 1, **counted}
+        for name, count in more.items():
+            if count is not None:
+                values[name][query] = values[name].get(query, 0) + count
         values["batch_seconds"][query] = reading.seconds
         values["last_batch_timestamp_seconds"][query] = datetime.now(UTC).timestamp()
         if reading.lag is not None:

@@ -37,6 +37,8 @@ EVERYWHERE: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     # A batch stays in memory while it is written to several tables.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
+    # Sources of MERGE are stored before, by us.
+    "spark.databricks.delta.merge.materializeSource": "none",
 }
 """Properties that correct results, maintenance and speed depend on."""
 
@@ -50,6 +52,8 @@ LOCAL: Final = {
     # snapshot of a table.
     "spark.sql.shuffle.partitions": "4",
     "spark.databricks.delta.snapshotPartitions": "2",
+    # The default is 64 MB with 2 GB of memory, and each broadcast takes a page.
+    "spark.buffer.pageSize": "4m",
 }
 """Properties for one machine."""
 

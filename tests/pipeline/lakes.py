@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
 from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.lake.maintenance import MaintenanceResult, maintain
+from django_outbox.pipeline.lake.refine import start_refine
 from tests.services import Headers
 
 if TYPE_CHECKING:
@@ -35,13 +40,19 @@ SPARK = {
 NOW = {"availableNow": True}
 
 
-def outbox_headers(id: int, *, source: str = "shop", message_id: str = "") -> Headers:
+def outbox_headers(
+    id: int,
+    *,
+    source: str = "shop",
+    message_id: str = "",
+    created_at: str = "1700000000000000",
+) -> Headers:
     """The headers that a relay adds."""
     return [
         ("outbox-message-id", (message_id or f"{source}-{id}").encode()),
         ("outbox-id", str(id).encode()),
         ("outbox-source", source.encode()),
-        ("outbox-created-at", b"1700000000000000"),
+        ("outbox-created-at", created_at.encode()),
     ]
 
 
@@ -144,3 +155,73 @@ class Contents:
 
     def count(self, table: str) -> int:
         return len(self._rows[table])
+
+
+class FilledLake:
+    """A lake without a Kafka: what ingest would append is appended by hand."""
+
+    topic = "orders"
+
+    def __init__(self, spark: SparkSession, settings: PipelineSettings) -> None:
+        self.spark, self.settings = spark, settings
+        self._offset = 0
+        tables.create(spark, settings)
+
+    def put(
+        self,
+        *ids: int,
+        days: int = 0,
+        length: int = 1,
+        key: str = "k",
+        partition: int = 0,
+        first: int | None = None,
+        created_at: str = "1700000000000000",
+        series: str = "shop",
+    ) -> None:
+        """
+        Append a file with these messages of one key, so many days old.
+
+        Args:
+            first: Offset of the first one; behind the last one by default.
+            series: Begin of their message ids.
+        """
+        at = datetime.now(UTC) - timedelta(days=days)
+        offset = self._offset if first is None else first
+        rows = [
+            (
+                *(self.topic, partition, offset + n, at, 0, key.encode()),
+                os.urandom(length),
+                outbox_headers(id, message_id=f"{series}-{id}", created_at=created_at),
+            )
+            for n, id in enumerate(ids)
+        ]
+        self._offset = max(self._offset, offset + len(ids))
+        self.append(rows)
+
+    def append(self, rows: list[tuple[Any, ...]]) -> None:
+        """Append a file with these rows."""
+        frame = self.spark.createDataFrame(rows, tables.SCHEMAS["bronze"]).coalesce(1)
+        path = self.settings.table_path("bronze")
+        frame.write.format("delta").mode("append").save(path)
+
+    def refine(self) -> None:
+        start_refine(self.spark, self.settings, trigger=NOW).awaitTermination()
+
+    def maintain(self, *names: str, **options: bool) -> list[MaintenanceResult]:
+        names = names or tuple(tables.SCHEMAS)
+        return list(maintain(self.spark, self.settings, names=names, **options))
+
+    def ids(self, table: str) -> list[int]:
+        rows = tables.read(self.spark, self.settings, table).select("offset").collect()
+        return sorted(row["offset"] + 1 for row in rows)
+
+    def lose_refined(self) -> None:
+        """Throw away all that refine has made of bronze."""
+        self.lose_checkpoint("refine")
+        for table in ("silver", "late", "latest", "quarantine"):
+            shutil.rmtree(self.settings.table_path(table))
+        self.spark.catalog.clearCache()
+        tables.create(self.spark, self.settings)
+
+    def lose_checkpoint(self, query: str) -> None:
+        shutil.rmtree(self.settings.checkpoint(query))

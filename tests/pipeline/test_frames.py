@@ -40,10 +40,12 @@ def records(
                 "key": key.encode() if key else None,
                 "key_digest": key,
                 "is_deleted": False,
+                "rank": id,
+                "row": offset,
             }
             for offset, id, key in rows
         ],
-        f"{SCHEMAS['silver']}, key_digest STRING",
+        f"{SCHEMAS['silver']}, key_digest STRING, rank BIGINT, row BIGINT",
     )
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,66 +13,22 @@ import pytest
 
 from django_outbox.pipeline.lake import maintenance, reader, tables
 from django_outbox.pipeline.lake.conflicts import is_conflict, retry_conflicts
-from django_outbox.pipeline.lake.maintenance import MaintenanceResult, maintain
 from django_outbox.pipeline.lake.refine import start_refine
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
-from .lakes import NOW, Contents, outbox_headers
+from .lakes import Contents, FilledLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TOPIC = "orders"
-
-
-class Lake:
-    """A lake without a Kafka: what ingest would append is appended by hand."""
-
-    def __init__(self, spark: SparkSession, settings: PipelineSettings) -> None:
-        self.spark, self.settings = spark, settings
-        self._offset = 0
-        tables.create(spark, settings)
-
-    def put(self, *ids: int, days: int = 0, length: int = 1) -> None:
-        """Append a file with these messages of one key, so many days old."""
-        at = datetime.now(UTC) - timedelta(days=days)
-        rows = []
-        for id in ids:
-            value = os.urandom(length)
-            place = (TOPIC, 0, self._offset, at, 0)
-            rows.append((*place, b"k", value, outbox_headers(id)))
-            self._offset += 1
-        frame = self.spark.createDataFrame(rows, tables.SCHEMAS["bronze"]).coalesce(1)
-        path = self.settings.table_path("bronze")
-        frame.write.format("delta").mode("append").save(path)
-
-    def refine(self) -> None:
-        start_refine(self.spark, self.settings, trigger=NOW).awaitTermination()
-
-    def maintain(self, *names: str, **options: bool) -> list[MaintenanceResult]:
-        names = names or tuple(tables.SCHEMAS)
-        return list(maintain(self.spark, self.settings, names=names, **options))
-
-    def ids(self, table: str) -> list[int]:
-        rows = tables.read(self.spark, self.settings, table).select("offset").collect()
-        return sorted(row["offset"] + 1 for row in rows)
-
-    def forget(self) -> None:
-        """Throw away all that refine has made of bronze."""
-        shutil.rmtree(self.settings.checkpoint("refine"))
-        for table in ("silver", "late", "latest", "quarantine"):
-            shutil.rmtree(self.settings.table_path(table))
-        self.spark.catalog.clearCache()
-        tables.create(self.spark, self.settings)
-
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Lake:
-    return Lake(spark, PipelineSettings(lake=str(tmp_path / "lake")))
+def lake(spark: SparkSession, tmp_path: Path) -> FilledLake:
+    return FilledLake(spark, PipelineSettings(lake=str(tmp_path / "lake")))
 
 
 def test_nothing_is_taken_from_a_reader_that_lags(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: FilledLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.settings = replace(lake.settings, bronze_days=30, silver_days=20)
     lake.put(1, 2, days=40)
@@ -115,7 +69,9 @@ def test_nothing_is_taken_from_a_reader_that_lags(
     assert [done.note for done in lake.maintain("bronze")] == [""]
 
 
-def test_a_refine_that_begins_anew_takes_compacted_files_in_order(lake: Lake) -> None:
+def test_a_refine_that_begins_anew_takes_compacted_files_in_order(
+    lake: FilledLake,
+) -> None:
     conf, name = lake.spark.conf, "spark.databricks.delta.optimize.maxFileSize"
     # The small files are packed into one that is younger than the others.
     for id, length in ((1, 1), (2, 30_000), (3, 1), (4, 30_000)):
@@ -127,7 +83,7 @@ def test_a_refine_that_begins_anew_takes_compacted_files_in_order(lake: Lake) ->
     finally:
         conf.unset(name)
     assert (bronze.files_before, bronze.files_after) == (4, 3)
-    lake.forget()
+    lake.lose_refined()
     lake.settings = replace(lake.settings, batch_files=1)
     lake.refine()
     assert lake.ids("silver") == [1, 2, 3, 4]
@@ -135,7 +91,7 @@ def test_a_refine_that_begins_anew_takes_compacted_files_in_order(lake: Lake) ->
 
 
 def test_a_running_pipeline_and_maintenance_do_not_disturb_each_other(
-    lake: Lake,
+    lake: FilledLake,
 ) -> None:
     lake.put(1)
     trigger = {"processingTime": "0 seconds"}
@@ -150,12 +106,12 @@ def test_a_running_pipeline_and_maintenance_do_not_disturb_each_other(
     assert query.exception() is None
     contents = Contents(lake.spark, lake.settings)
     assert contents.count("bronze") == 5
-    assert contents.ids("silver", TOPIC) == list(range(1, 6))
-    assert contents.ids("late", TOPIC) == []
-    assert contents.ids("latest", TOPIC) == [5]
+    assert contents.ids("silver", lake.topic) == list(range(1, 6))
+    assert contents.ids("late", lake.topic) == []
+    assert contents.ids("latest", lake.topic) == [5]
 
 
-def test_of_writers_that_meet_all_come_through(lake: Lake) -> None:
+def test_of_writers_that_meet_all_come_through(lake: FilledLake) -> None:
     lake.put(1)
     name = tables.name(lake.settings, "bronze")
     start, errors = threading.Barrier(3), []

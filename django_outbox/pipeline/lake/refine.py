@@ -8,6 +8,7 @@ writing them again changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,16 +22,22 @@ from .classification import (
     BROADCAST_LIMIT,
     FRESH,
     IDENTITY,
-    LOCATION,
+    PLACE,
+    ROW,
     STALE,
     UNIDENTIFIED,
     UNKEYED,
     at,
     classify,
+    is_surely_late,
+    marks_of,
     not_at,
+    numbered,
     unseen,
+    with_own_marks,
 )
 from .conflicts import retry_conflicts
+from .epochs import RANKS, rank, ranked
 from .records import check_columns, invalid, parse
 
 if TYPE_CHECKING:
@@ -49,30 +56,56 @@ ALL_FILES: Final = 2**31 - 1
 """The highest number of files that Delta accepts."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCounts:
+    """Records of a batch that are not new messages in order."""
+
+    copies: int = 0
+    """Duplicates, which are in no table but bronze."""
+    late: int = 0
+    """Appended to `late`."""
+    quarantined: int = 0
+    """Appended to `quarantine`."""
+
+
 class KindCount(NamedTuple):
     """Number of records of one kind in a batch; of fresh ones, only the newest."""
 
     kind: str
     rows: int
+    known: int
+    """Rows whose key is in `latest`."""
     first: int | None
     """The lowest id."""
     last: int | None
     """The highest id."""
-
-    @property
-    def is_small(self) -> bool:
-        """Whether their locations or ids fit into each task's memory."""
-        return self.rows <= BROADCAST_LIMIT
 
 
 def _count(classified: DataFrame) -> dict[str, KindCount]:
     """Count the records of each kind that occurs."""
     counted = classified.groupBy("kind").agg(
         F.count("*").alias("rows"),
+        F.count("base").alias("known"),
         F.min("id").alias("first"),
         F.max("id").alias("last"),
     )
     return {row["kind"]: KindCount(**row.asDict()) for row in counted.collect()}
+
+
+def _is_small(found: Mapping[str, KindCount], *kinds: str) -> bool:
+    """Whether the rows of these kinds fit into each task's memory."""
+    return sum(found[k].rows for k in kinds if k in found) <= BROADCAST_LIMIT
+
+
+class Resolved(NamedTuple):
+    """Stale and unkeyed records of a batch, without the duplicates."""
+
+    arrived: DataFrame
+    """Rows that belong in silver."""
+    late: DataFrame
+    """Rows that belong in `late`."""
+    arrived_rows: int
+    late_rows: int
 
 
 class BatchWriter:
@@ -83,104 +116,182 @@ class BatchWriter:
         settings: PipelineSettings,
         *,
         reached: Callable[[str], None] = lambda _: None,
+        counted: Callable[[int, BatchCounts], None] = lambda *_: None,
     ) -> None:
         """
         Keep the settings.
 
         Args:
             reached: Called with the name of each table that a batch was written to.
+            counted: Called with the number and the counts of each written batch.
         """
         self._settings = settings
         self._reached = reached
+        self._counted = counted
         self._run = ""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch to all tables; writing it again changes nothing."""
         spark = batch.sparkSession
         self._run = self._run or reader.run_id(spark, self._settings)
-        records = parse(batch).persist()
-        classified = classify(records, self._read(spark, "latest"))
+        counts = self.write(batch, batch_id, run=self._run)
+        self._counted(batch_id, counts)
+
+    def write(self, batch: DataFrame, batch_id: int, *, run: str) -> BatchCounts:
+        """
+        Write rows of bronze to all tables.
+
+        Args:
+            run: Whose batch it is; Delta skips an append of a run's batch that
+                a table already has.
+        """
+        self._run = run
+        records = numbered(ranked(parse(batch), self._settings)).persist()
+        rows = records.count()
+        latest = ranked(self._read(batch.sparkSession, "latest"), self._settings)
+        classified = classify(records, marks_of(records, latest, rows=rows))
         # Most records are fresh and not the newest of their key; those need no
         # further decision.
         needed = (F.col("kind") != FRESH) | F.col("is_newest")
         classified = classified.where(needed).persist()
         try:
-            self._write(records, classified, batch_id)
+            return self._write(records, classified, batch_id)
         finally:
             classified.unpersist()
             records.unpersist()
 
-    def _write(self, records: DataFrame, classified: DataFrame, batch_id: int) -> None:
+    def _write(
+        self, records: DataFrame, classified: DataFrame, batch_id: int
+    ) -> BatchCounts:
         found = _count(classified)
-        rest = classified.where(F.col("kind") != FRESH)
         arrived = fresh = records
-        if found.keys() - {FRESH}:
-            others = sum(n.rows for kind, n in found.items() if kind != FRESH)
-            arrived = fresh = not_at(records, rest, broadcast=others <= BROADCAST_LIMIT)
-        if UNKEYED in found:
-            unkeyed = self._unseen(classified, found[UNKEYED], "silver")
-            unkeyed = at(records, unkeyed, broadcast=found[UNKEYED].is_small)
-            arrived = fresh.unionByName(unkeyed)
-        if UNIDENTIFIED in found or self._settings.schemas:
-            places = classified.where(F.col("kind") == UNIDENTIFIED)
-            is_small = UNIDENTIFIED not in found or found[UNIDENTIFIED].is_small
-            unidentified = at(records, places, broadcast=is_small)
-            self._append("quarantine", self._invalid(unidentified, arrived), batch_id)
+        if others := found.keys() - {FRESH}:
+            rest = classified.where(F.col("kind") != FRESH)
+            fresh = not_at(records, rest, broadcast=_is_small(found, *others))
+            arrived = fresh
+        resolved = self._resolve(classified, records, fresh, found)
+        if resolved and resolved.arrived_rows:
+            is_small = resolved.arrived_rows <= BROADCAST_LIMIT
+            more = at(records, resolved.arrived, broadcast=is_small)
+            arrived = fresh.unionByName(more)
+        quarantined = self._quarantine(classified, records, arrived, found, batch_id)
         self._reached("quarantine")
-        if found.keys() & {FRESH, UNKEYED}:
-            self._append("silver", arrived, batch_id)
+        if FRESH in found or (resolved and resolved.arrived_rows):
+            self._append("silver", arrived.select(*tables.RECORD_COLUMNS), batch_id)
         self._reached("silver")
-        if STALE in found:
-            stale = classified.where(F.col("kind") == STALE)
-            # Most duplicates are in the batch of their original, so this often
-            # saves reading the tables.
-            left = unseen(stale, fresh, broadcast=found[STALE].is_small)
-            self._append_late(records, left, batch_id)
+        if resolved and resolved.late_rows:
+            mark = (F.col("mark") % RANKS).alias("mark")
+            marks = resolved.late.select(ROW, mark)
+            late = records.join(marks, ROW).select(*tables.RECORD_COLUMNS, "mark")
+            self._append("late", late, batch_id)
         self._reached("late")
         if FRESH in found:
             newest = classified.where("is_newest")
-            self._merge(at(records, newest, broadcast=found[FRESH].is_small))
+            newest = at(records, newest, broadcast=_is_small(found, FRESH))
+            self._raise_marks(newest, batch_id, is_known=found[FRESH].known > 0)
         self._reached("latest")
+        doubtful = sum(found[k].rows for k in (STALE, UNKEYED) if k in found)
+        kept = resolved.arrived_rows + resolved.late_rows if resolved else 0
+        return BatchCounts(
+            copies=doubtful - kept,
+            late=resolved.late_rows if resolved else 0,
+            quarantined=quarantined,
+        )
 
-    def _append_late(self, records: DataFrame, stale: DataFrame, batch_id: int) -> None:
-        """Append records that are out of order; drop duplicates of earlier batches."""
-        counted = _count(stale).get(STALE)
-        if counted is None:
-            return
-        # After the append to silver: it must have this batch's unkeyed records.
-        late = self._unseen(stale, counted, "silver", "late")
-        late = records.join(late.select(*LOCATION, "mark"), list(LOCATION))
-        columns = (*tables.RECORD_COLUMNS, "mark")
-        self._append("late", late.select(*columns), batch_id)
+    def _resolve(
+        self,
+        classified: DataFrame,
+        records: DataFrame,
+        fresh: DataFrame,
+        found: Mapping[str, KindCount],
+    ) -> Resolved | None:
+        """Drop duplicates, and tell late messages from those of other partitions."""
+        if not found.keys() & {STALE, UNKEYED}:
+            return None
+        doubtful = classified.where(F.col("kind").isin(STALE, UNKEYED))
+        is_small = _is_small(found, STALE, UNKEYED)
+        # Most duplicates are in the batch of their original, so this often saves
+        # reading the tables.
+        left = unseen(doubtful, fresh, broadcast=is_small).localCheckpoint()
+        counted = _count(left)
+        if not counted:
+            return None
+        left = unseen(
+            left,
+            self._seen(classified.sparkSession, counted),
+            broadcast=_is_small(counted, *counted),
+        ).localCheckpoint()
+        left = self._with_own_marks(left, records)
+        is_late = F.coalesce(F.col("mark") >= F.col("rank"), F.lit(False))  # noqa: FBT003
+        late, arrived = left.where(is_late), left.where(~is_late)
+        rows = left.count()
+        late_rows = late.count()
+        return Resolved(arrived, late, rows - late_rows, late_rows)
 
-    def _unseen(
-        self, classified: DataFrame, counted: KindCount, *names: str
-    ) -> DataFrame:
-        """Return the locations of a kind's records that are in none of the tables."""
+    def _with_own_marks(self, left: DataFrame, records: DataFrame) -> DataFrame:
+        """Give stale records of a key's other partition the mark of that partition."""
+        is_doubtful = (F.col("kind") == STALE) & ~is_surely_late()
+        doubtful = left.where(is_doubtful)
+        if not (rows := doubtful.count()):
+            return left
+        silver = ranked(self._read(left.sparkSession, "silver"), self._settings)
+        marked = with_own_marks(
+            doubtful, records, silver, broadcast=rows <= BROADCAST_LIMIT
+        )
+        return left.where(~is_doubtful).unionByName(marked).localCheckpoint()
+
+    def _seen(self, spark: SparkSession, counted: Mapping[str, KindCount]) -> DataFrame:
+        """Return the messages of silver and late with ids in the range of these."""
         # A duplicate has the id of its original, so files with other ids are skipped.
-        is_near = F.col("id").between(F.lit(counted.first), F.lit(counted.last))
-        seen = [
-            self._read(classified.sparkSession, name).where(is_near).select(*IDENTITY)
-            for name in names
-        ]
-        return unseen(
-            classified.where(F.col("kind") == counted.kind),
-            reduce(lambda a, b: a.unionByName(b), seen),
-            broadcast=counted.is_small,
+        first = min(kind.first for kind in counted.values() if kind.first is not None)
+        last = max(kind.last for kind in counted.values() if kind.last is not None)
+        is_near = F.col("id").between(F.lit(first), F.lit(last))
+        silver, late = (
+            self._read(spark, name).where(is_near).select(*IDENTITY)
+            for name in ("silver", "late")
         )
+        return silver.unionByName(late)
 
-    def _invalid(self, unidentified: DataFrame, arrived: DataFrame) -> DataFrame:
-        """Return records without an outbox's headers, and those with invalid values."""
-        columns = ("reason", *LOCATION, "timestamp", "key", "value", "headers")
-        unidentified = unidentified.withColumn(
-            "reason", F.lit("no outbox-source or outbox-id header")
-        )
-        unparsable = self._unparsable(arrived)
-        return unidentified.select(*columns).unionByName(unparsable.select(*columns))
+    def _quarantine(
+        self,
+        classified: DataFrame,
+        records: DataFrame,
+        arrived: DataFrame,
+        found: Mapping[str, KindCount],
+        batch_id: int,
+    ) -> int:
+        """Append what no outbox has sent, and invalid values; return their number."""
+        parts = []
+        if UNIDENTIFIED in found:
+            is_small = _is_small(found, UNIDENTIFIED)
+            first = unseen(
+                classified.where(F.col("kind") == UNIDENTIFIED),
+                self._read(classified.sparkSession, "quarantine"),
+                broadcast=is_small,
+                by=PLACE,
+            )
+            reason = F.lit("no outbox-source or outbox-id header")
+            unidentified = at(records, first, broadcast=is_small)
+            parts.append(unidentified.withColumn("reason", reason))
+        if self._settings.schemas:
+            parts.append(self._unparsable(arrived))
+        if not parts:
+            return 0
+        columns = ("reason", *PLACE, "key", "value", "headers")
+        invalid = reduce(
+            lambda above, below: above.unionByName(below),
+            [part.select(*columns) for part in parts],
+        ).persist()
+        try:
+            if rows := invalid.count():
+                self._append("quarantine", invalid, batch_id)
+            return rows
+        finally:
+            invalid.unpersist()
 
     def _unparsable(self, arrived: DataFrame) -> DataFrame:
         schemas = self._settings.schemas
-        if not (schemas and self._settings.unwrap):
+        if not self._settings.unwrap:
             return invalid(arrived, schemas)
         from ..payloads.unwrapping import as_in_topic, unwrapped
 
@@ -200,14 +311,22 @@ class BatchWriter:
         )
         retry_conflicts(lambda: write.save(self._settings.table_path(table)))
 
-    def _merge(self, updates: DataFrame) -> None:
-        """Raise the marks in `latest`; rows with an equal or higher id stay."""
+    def _raise_marks(
+        self, updates: DataFrame, batch_id: int, *, is_known: bool
+    ) -> None:
+        """Raise the marks in `latest`; rows with an equal or higher rank stay."""
+        if not is_known:
+            # An append is several times cheaper.
+            self._append("latest", updates.select(*tables.RECORD_COLUMNS), batch_id)
+            return
+        # MERGE evaluates its source several times, together with its plan.
+        updates = updates.localCheckpoint()
         updates.createOrReplaceTempView("outbox_updates")
         text = f"""
             MERGE INTO {tables.name(self._settings, "latest")} AS t
             USING outbox_updates AS u
             ON t.source = u.source AND t.topic = u.topic AND t.key = u.key
-            WHEN MATCHED AND u.id > t.id THEN UPDATE SET *
+            WHEN MATCHED AND u.rank > {rank(self._settings, "t")} THEN UPDATE SET *
             WHEN NOT MATCHED THEN INSERT *
             """
         retry_conflicts(lambda: updates.sparkSession.sql(text))
@@ -245,6 +364,7 @@ def start_refine(
     *,
     trigger: Mapping[str, Any],
     reached: Callable[[str], None] = lambda _: None,
+    counted: Callable[[int, BatchCounts], None] = lambda *_: None,
 ) -> StreamingQuery:
     """
     Start the stream from bronze to the other tables; all must exist.
@@ -263,7 +383,7 @@ def start_refine(
         .option("skipChangeCommits", "true")
         .load(settings.table_path("bronze"))
         .writeStream.queryName(NAME)
-        .foreachBatch(BatchWriter(settings, reached=reached))
+        .foreachBatch(BatchWriter(settings, reached=reached, counted=counted))
         .option("checkpointLocation", settings.checkpoint(NAME))
         .trigger(**trigger)
         .start()
