@@ -129,6 +129,10 @@ class LakeInUse(OutboxError):
     retriable = True
 
 
+class BronzeIncomplete(OutboxError):
+    """The tables have messages that bronze no longer has; a rebuild would lose them."""
+
+
 class DatabaseError(OutboxError):
     """A statement on the outbox table failed."""
 

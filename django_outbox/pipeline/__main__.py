@@ -22,6 +22,7 @@ from .commands import (
     forget,
     jars,
     maintain,
+    rebuild,
     repair,
     replay,
     reset,
@@ -35,7 +36,7 @@ NEEDED: Final = ("pyspark", "matplotlib")
 
 _COMMANDS: Final = (
     *(jars, doctor, run, audit, counts, maintain),
-    *(reset, repair, forget, replay, backfill),
+    *(reset, repair, rebuild, forget, replay, backfill),
 )
 
 

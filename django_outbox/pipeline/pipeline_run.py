@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import exceptions
 from .lake import tables
 from .lake.ingest import start_ingest
+from .lake.reader import needs_rebuild
+from .lake.rebuild import rebuild
 from .lake.refine import NAME as REFINE
 from .lake.refine import BatchCounts, start_refine
 from .lake.topic_ids import TopicIds
@@ -87,7 +89,7 @@ def run_once(
     for step in steps:
         if not stop.is_set():
             trigger, counts = {"availableNow": True}, dict[int, BatchCounts]()
-            query = _start(
+            query = start_step(
                 step, spark, settings, trigger, counts, report=report, reached=reached
             )
             with _recreated_topics_named(spark, settings):
@@ -126,7 +128,7 @@ def run_every(
         counts = dict[int, BatchCounts]()
         try:
             queries.extend(
-                _start(step, spark, settings, trigger, counts, report=report)
+                start_step(step, spark, settings, trigger, counts, report=report)
                 for step in steps
             )
             watching = [*observers, *_topic_watch(spark, settings, steps)]
@@ -144,18 +146,28 @@ def run_every(
             return
 
 
-def _start(
+def start_step(
     step: str,
     spark: SparkSession,
     settings: PipelineSettings,
     trigger: Mapping[str, Any],
     counts: dict[int, BatchCounts],
     *,
-    report: Callable[[str], None],
+    report: Callable[[str], None] = lambda _: None,
     reached: Callable[[str], None] = lambda _: None,
 ) -> StreamingQuery:
+    """
+    Start ingest or refine; refine rebuilds the tables first if it has to.
+
+    Args:
+        counts: Where refine puts the counts of its batches.
+    """
     if step == "ingest":
         return start_ingest(spark, settings, trigger=trigger, report=report)
+    if needs_rebuild(spark, settings):
+        report("Refine starts over on compacted rows, so it rebuilds the tables first.")
+        for done in rebuild(spark, settings):
+            report(str(done))
     return start_refine(
         spark,
         settings,

@@ -89,7 +89,7 @@ def read(progress: Any, counts: BatchCounts | None = None) -> Reading:
         seconds=seconds,
         rate=progress.numInputRows / seconds if seconds else 0.0,
         lag=_lag(progress.sources[0]),
-        **(asdict(counts) if counts else {}),
+        **{name: getattr(counts, name) for name in COUNTED if counts},
     )
 
 

@@ -11,7 +11,8 @@ from confluent_kafka import Producer
 
 from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.lake.maintenance import MaintenanceResult, maintain
-from django_outbox.pipeline.lake.refine import start_refine
+from django_outbox.pipeline.lake.refine import BatchCounts
+from django_outbox.pipeline.pipeline_run import start_step
 from tests.services import Headers
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ SPARK = {
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.stats.collect": "false",
     # Nothing here runs long enough for a compiler to pay.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": (
+        # With one compiler Java keeps 48 MB of compiled code; Spark has more.
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    ),
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -196,16 +200,24 @@ class FilledLake:
             for n, id in enumerate(ids)
         ]
         self._offset = max(self._offset, offset + len(ids))
-        self.append(rows)
+        self._append(rows)
 
-    def append(self, rows: list[tuple[Any, ...]]) -> None:
-        """Append a file with these rows."""
+    def put_unidentified(self, *, offset: int = 0) -> None:
+        """Append a file with a row that no outbox has sent, always the same."""
+        at = datetime(2026, 1, 31, tzinfo=UTC)
+        self._append([(self.topic, 0, offset, at, 0, b"k", b"v", [])])
+
+    def _append(self, rows: list[tuple[Any, ...]]) -> None:
         frame = self.spark.createDataFrame(rows, tables.SCHEMAS["bronze"]).coalesce(1)
         path = self.settings.table_path("bronze")
         frame.write.format("delta").mode("append").save(path)
 
-    def refine(self) -> None:
-        start_refine(self.spark, self.settings, trigger=NOW).awaitTermination()
+    def refine(self) -> list[BatchCounts]:
+        """Refine what is in bronze; return the counts of its batches."""
+        counts: dict[int, BatchCounts] = {}
+        query = start_step("refine", self.spark, self.settings, NOW, counts)
+        query.awaitTermination()
+        return [*counts.values()]
 
     def maintain(self, *names: str, **options: bool) -> list[MaintenanceResult]:
         names = names or tuple(tables.SCHEMAS)

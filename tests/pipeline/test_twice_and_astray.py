@@ -23,22 +23,16 @@ def lake(spark: SparkSession, tmp_path: Path) -> FilledLake:
     return FilledLake(spark, PipelineSettings(lake=str(tmp_path / "lake")))
 
 
-def unidentified(lake: FilledLake, offset: int) -> tuple[Any, ...]:
-    """A row that is the same however often it is read."""
-    at = datetime(2026, 1, 31, tzinfo=UTC)
-    return (lake.topic, 0, offset, at, 0, b"k", b"v", [])
-
-
 def test_what_was_read_twice_comes_once_from_an_empty_lake_and_a_full_one(
     lake: FilledLake,
 ) -> None:
     for _ in range(2):
         lake.put(1, 2, 3, key="a", first=0)
         lake.put(4, key="b", first=3)
-        lake.append([unidentified(lake, 4)])
+        lake.put_unidentified(offset=4)
     lake.refine()
     lake.put(1, 2, 3, key="a", first=0)
-    lake.append([unidentified(lake, 4)])
+    lake.put_unidentified(offset=4)
     lake.put(5, key="a", first=5)
     lake.refine()
     lake.lose_checkpoint("refine")

@@ -7,6 +7,8 @@ The tables of the lake, and the queries that fill and maintain them.
 to `bronze`, as bytes. `refine.py` reads `bronze` in batches: `records.py`
 parses headers and payloads, `classification.py` decides whether a record is
 new, a duplicate or late, and the batch is written to the other tables.
+`epochs.py` orders ids that began again, and `rebuild.py` makes all tables but
+`bronze` again.
 
 `maintenance.py` deletes, compacts and vacuums while both run. `reader.py` tells
 it how far refine has read, and `conflicts.py` retries writes that meet another

@@ -4,9 +4,8 @@ Table maintenance: deletes old rows, compacts small files, vacuums dead files.
 Runs while the pipeline runs; conflicting commits are retried. Maintenance
 never deletes rows of bronze that refine has not read, and never vacuums files
 that refine may still open. Compaction does not affect refine: it follows
-commits, and a compaction commits no new rows. Only a refine that starts over
-reads compacted files; it then reads bronze in one batch, because compaction
-loses the order of the rows.
+commits, and a compaction commits no new rows. Compaction loses the order of the
+rows, so a refine that starts over rebuilds the tables first.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from .conflicts import retry_conflicts
 from .reader import Position, find
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import SparkSession
 
     from ..pipeline_settings import PipelineSettings
 
@@ -84,9 +83,9 @@ def maintain(
     """
     tables.create(spark, settings)
     for table in names:
-        before = _detail(spark, settings, table)
+        before = tables.detail(spark, settings, table)
         done = _maintain(spark, settings, table, cluster=cluster, dry_run=dry_run)
-        after = before if dry_run else _detail(spark, settings, table)
+        after = before if dry_run else tables.detail(spark, settings, table)
         yield replace(
             done,
             files_before=before["numFiles"],
@@ -168,9 +167,3 @@ def retention_days(settings: PipelineSettings, table: str) -> int:
     if table == "bronze":
         return settings.bronze_days
     return 0 if table == "latest" else settings.silver_days
-
-
-def _detail(spark: SparkSession, settings: PipelineSettings, table: str) -> Row:
-    """Return the number and size of a table's files."""
-    name = tables.name(settings, table)
-    return spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]

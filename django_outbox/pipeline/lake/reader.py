@@ -62,7 +62,7 @@ def find(spark: SparkSession, settings: PipelineSettings) -> Position | None:
     # The offset may point into the middle of a version; that counts as unread.
     begin = int(offset["reservoirVersion"])
     bronze = tables.name(settings, "bronze")
-    newest = spark.sql(f"DESCRIBE HISTORY {bronze} LIMIT 1").collect()[0]["version"]
+    newest = tables.newest_version(spark, settings, "bronze")
     unread = []
     if newest >= begin:
         rows = spark.sql(f"DESCRIBE HISTORY {bronze} LIMIT {newest - begin + 1}")
@@ -109,10 +109,35 @@ def last_batch(
     return None if last is None else int(last)
 
 
-def is_as_written(spark: SparkSession, settings: PipelineSettings) -> bool:
+def needs_rebuild(spark: SparkSession, settings: PipelineSettings) -> bool:
+    """Whether refine would start over on rows that have lost their order."""
+    return (
+        last_batch(spark, settings) is None
+        and not _is_as_written(spark, settings)
+        and rebuilt_from(spark, settings) is None
+    )
+
+
+def rebuilt_from(spark: SparkSession, settings: PipelineSettings) -> int | None:
+    """
+    Return the version of bronze from which a rebuild has made the other tables.
+
+    None if there was no rebuild, or Delta's log no longer has that version.
+    """
+    properties = tables.detail(spark, settings, "silver")["properties"]
+    if (version := properties.get(tables.REBUILT_FROM)) is None:
+        return None
+    is_there = _history(spark, settings).where(F.col("version") == int(version))
+    return None if is_there.isEmpty() else int(version)
+
+
+def _is_as_written(spark: SparkSession, settings: PipelineSettings) -> bool:
     """Whether bronze's files are still in the order in which rows were appended."""
-    history = spark.sql(f"DESCRIBE HISTORY {tables.name(settings, 'bronze')}")
-    seen = history.select("version", "operation").collect()
+    seen = _history(spark, settings).select("version", "operation").collect()
     return all(row["operation"] in BEFORE_REWRITES for row in seen) and any(
         row["version"] == 0 for row in seen
     )
+
+
+def _history(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
+    return spark.sql(f"DESCRIBE HISTORY {tables.name(settings, 'bronze')}")

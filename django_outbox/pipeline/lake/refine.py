@@ -52,14 +52,13 @@ NAME: Final = reader.NAME
 BATCH_BYTES: Final = "256m"
 """Size of the files that one batch reads; in memory they are a few times larger."""
 
-ALL_FILES: Final = 2**31 - 1
-"""The highest number of files that Delta accepts."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCounts:
-    """Records of a batch that are not new messages in order."""
+    """Records of a batch, and those that are not new messages in order."""
 
+    rows: int
+    """All records."""
     copies: int = 0
     """Duplicates, which are in no table but bronze."""
     late: int = 0
@@ -155,13 +154,13 @@ class BatchWriter:
         needed = (F.col("kind") != FRESH) | F.col("is_newest")
         classified = classified.where(needed).persist()
         try:
-            return self._write(records, classified, batch_id)
+            return self._write(records, classified, batch_id, rows=rows)
         finally:
             classified.unpersist()
             records.unpersist()
 
     def _write(
-        self, records: DataFrame, classified: DataFrame, batch_id: int
+        self, records: DataFrame, classified: DataFrame, batch_id: int, *, rows: int
     ) -> BatchCounts:
         found = _count(classified)
         arrived = fresh = records
@@ -193,6 +192,7 @@ class BatchWriter:
         doubtful = sum(found[k].rows for k in (STALE, UNKEYED) if k in found)
         kept = resolved.arrived_rows + resolved.late_rows if resolved else 0
         return BatchCounts(
+            rows=rows,
             copies=doubtful - kept,
             late=resolved.late_rows if resolved else 0,
             quarantined=quarantined,
@@ -332,21 +332,17 @@ class BatchWriter:
         retry_conflicts(lambda: updates.sparkSession.sql(text))
 
 
-def _limits(spark: SparkSession, settings: PipelineSettings) -> dict[str, Any]:
-    """
-    Return the options that limit how much of bronze one batch reads.
-
-    The initial batches read files by age. After `maintain` has rewritten files,
-    that is no longer the order of the rows. Within one batch offsets give the
-    order, so in that case the first batch reads all files.
-    """
-    has_begun = reader.last_batch(spark, settings) is not None
-    if has_begun or reader.is_as_written(spark, settings):
-        return {
-            "maxFilesPerTrigger": settings.batch_files,
-            "maxBytesPerTrigger": BATCH_BYTES,
-        }
-    return {"maxFilesPerTrigger": ALL_FILES}
+def _options(spark: SparkSession, settings: PipelineSettings) -> dict[str, Any]:
+    """Return how much of bronze one batch reads, and where the first one begins."""
+    limits = {
+        "maxFilesPerTrigger": settings.batch_files,
+        "maxBytesPerTrigger": BATCH_BYTES,
+    }
+    if reader.last_batch(spark, settings) is None:
+        version = reader.rebuilt_from(spark, settings)
+        if version is not None:
+            return {**limits, "startingVersion": version}
+    return limits
 
 
 def _check_unwrapping(settings: PipelineSettings) -> None:
@@ -369,6 +365,9 @@ def start_refine(
     """
     Start the stream from bronze to the other tables; all must exist.
 
+    Without a checkpoint it reads the files of bronze by age, which must still be
+    the order of their rows, or begins where a rebuild has ended.
+
     Raises:
         ConfigurationError: a schema is invalid, or an extra is not installed.
     """
@@ -378,7 +377,7 @@ def start_refine(
         _check_unwrapping(settings)
     return (
         spark.readStream.format("delta")
-        .options(**_limits(spark, settings))
+        .options(**_options(spark, settings))
         # Maintenance deletes rows of bronze only after they have been read.
         .option("skipChangeCommits", "true")
         .load(settings.table_path("bronze"))

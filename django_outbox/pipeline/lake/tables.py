@@ -14,7 +14,7 @@ from ..pipeline_settings import PipelineSettings
 from .conflicts import retry_conflicts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 HEADERS: Final = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
@@ -58,6 +58,10 @@ each append.
 """
 
 
+REBUILT_FROM: Final = "django_outbox.bronze_version"
+"""Property of silver: the version of bronze that a rebuild has read, if any."""
+
+
 def create(spark: SparkSession, settings: PipelineSettings) -> None:
     """Create missing tables."""
     for table, columns in SCHEMAS.items():
@@ -81,6 +85,17 @@ def name(settings: PipelineSettings, table: str) -> str:
 def read(spark: SparkSession, settings: PipelineSettings, table: str) -> DataFrame:
     """Read the current version of a table."""
     return spark.read.format("delta").load(settings.table_path(table))
+
+
+def detail(spark: SparkSession, settings: PipelineSettings, table: str) -> Row:
+    """Return number and size of a table's files, and its properties."""
+    return spark.sql(f"DESCRIBE DETAIL {name(settings, table)}").collect()[0]
+
+
+def newest_version(spark: SparkSession, settings: PipelineSettings, table: str) -> int:
+    """Return the number of a table's last commit."""
+    history = spark.sql(f"DESCRIBE HISTORY {name(settings, table)} LIMIT 1")
+    return int(history.collect()[0]["version"])
 
 
 def current(spark: SparkSession, settings: PipelineSettings) -> DataFrame:

@@ -1,0 +1,159 @@
+"""
+Makes silver, late, latest and quarantine again from bronze, in slices.
+
+A slice has all rows of some keys, so it is one batch on empty tables, and no
+slice depends on another. The tables are made beside the old ones, which serve
+until each is replaced in one commit. When the process dies, the next rebuild
+starts over; between two replaced tables it leaves new ones beside old ones.
+
+Refine continues behind the version of bronze that was read; a refine without a
+checkpoint begins there.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from pyspark.sql import functions as F
+
+from ...exceptions import BronzeIncomplete
+from . import tables
+from .classification import IDENTITY
+from .conflicts import retry_conflicts
+from .records import header
+from .refine import BatchCounts, BatchWriter
+from .vacuum import vacuum_now
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ..pipeline_settings import PipelineSettings
+
+REBUILT: Final = ("quarantine", "silver", "late", "latest")
+"""The tables that are made from bronze, in the order of their replacement."""
+
+_SLICES: Final = "slices"
+"""A copy of bronze, partitioned by slice."""
+
+SLICE_BYTES: Final = 256 * 2**20
+"""Size of the rows of a slice in bronze's files; in memory they are larger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A slice that has been written."""
+
+    number: int
+    """From 1."""
+    slices: int
+    """How many there are."""
+    counts: BatchCounts
+    seconds: float
+
+    def __str__(self) -> str:
+        counts = self.counts
+        return (
+            f"slice {self.number} of {self.slices}: {counts.rows:,} rows in"
+            f" {self.seconds:.1f} s, {counts.copies:,} copies, {counts.late:,} late,"
+            f" {counts.quarantined:,} quarantined"
+        )
+
+
+def count_slices(spark: SparkSession, settings: PipelineSettings) -> int:
+    """Return the number of slices of bronze, at least 1."""
+    size = int(tables.detail(spark, settings, "bronze")["sizeInBytes"])
+    return max(1, math.ceil(size / SLICE_BYTES))
+
+
+def rebuild(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> Iterator[Slice]:
+    """
+    Make the tables again from bronze; yield each slice, then replace the tables.
+
+    Neither ingest nor refine may run meanwhile.
+
+    Args:
+        check: Called before the tables are replaced; must raise if this process may
+            no longer be the only writer.
+
+    Raises:
+        BronzeIncomplete: the old tables have messages that bronze no longer has;
+            nothing was replaced.
+        ConfigurationError: a schema is invalid, or an extra is not installed.
+    """
+    beside = replace(settings, lake=settings.table_path("_rebuild"))
+    tables.create(spark, settings)
+    version = tables.newest_version(spark, settings, "bronze")
+    slices = count_slices(spark, settings)
+    bronze = spark.read.format("delta").option("versionAsOf", version)
+    rows = bronze.load(settings.table_path("bronze"))
+    tables.create(spark, beside)
+    _empty(spark, beside, REBUILT)
+    if slices > 1:
+        rows = _split(rows, beside.table_path(_SLICES), slices)
+    writer, run = BatchWriter(beside), f"rebuild-{uuid4()}"
+    for number in range(slices):
+        began = time.monotonic()
+        batch = rows if slices == 1 else rows.where(F.col("slice") == number)
+        counts = writer.write(batch, number, run=run)
+        yield Slice(
+            number=number + 1,
+            slices=slices,
+            counts=counts,
+            seconds=time.monotonic() - began,
+        )
+    if missing := _messages(spark, settings).subtract(_messages(spark, beside)).count():
+        raise BronzeIncomplete(
+            f"bronze lacks {missing:,} messages that are in silver or late: `maintain`"
+            " has deleted their rows (bronze_days). Nothing was replaced. To lose these"
+            " messages, delete them from silver and late first."
+        )
+    check()
+    for table in REBUILT:
+        _overwrite(tables.read(spark, beside, table), settings.table_path(table))
+    retry_conflicts(
+        lambda: spark.sql(
+            f"ALTER TABLE {tables.name(settings, 'silver')}"
+            f" SET TBLPROPERTIES ('{tables.REBUILT_FROM}' = '{version}')"
+        )
+    )
+    _empty(spark, beside, (*REBUILT, _SLICES) if slices > 1 else REBUILT)
+
+
+def _split(bronze: DataFrame, path: str, slices: int) -> DataFrame:
+    """Write a copy of bronze with a partition for each slice, and return it."""
+    key = F.coalesce("key", header("outbox-message-id").cast("binary"))
+    number = F.pmod(F.xxhash64("topic", key), F.lit(slices)).cast("int")
+    numbered = bronze.withColumn("slice", number).repartition(slices, "slice")
+    numbered.write.format("delta").mode("overwrite").option(
+        "overwriteSchema", "true"
+    ).partitionBy("slice").save(path)
+    return bronze.sparkSession.read.format("delta").load(path)
+
+
+def _messages(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
+    silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
+    return silver.select(*IDENTITY).unionByName(late.select(*IDENTITY))
+
+
+def _empty(
+    spark: SparkSession, settings: PipelineSettings, names: Sequence[str]
+) -> None:
+    for table in names:
+        name = tables.name(settings, table)
+        spark.sql(f"DELETE FROM {name}")  # noqa: S608 - no user input
+        vacuum_now(spark, name)
+
+
+def _overwrite(rows: DataFrame, path: str) -> None:
+    write = rows.write.format("delta").mode("overwrite")
+    retry_conflicts(lambda: write.save(path))
