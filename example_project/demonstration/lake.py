@@ -9,6 +9,7 @@ audit finds exactly those. Both write an HTML report.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,17 +57,21 @@ def prove(spark: SparkSession, settings: PipelineSettings, report: Path) -> Repo
     return found
 
 
-def expose(spark: SparkSession, settings: PipelineSettings, report: Path) -> Report:
-    """Make a faulty copy of one topic and of its archive, and audit it."""
-    _copy_archive()
-    _copy_topic(settings.kafka["bootstrap.servers"])
-    broken = replace(
+def copied(settings: PipelineSettings) -> PipelineSettings:
+    """Return the settings for a copy of one topic, with a lake of its own."""
+    return replace(
         settings,
         lake=f"{settings.lake}-broken",
         topics=(BROKEN_TOPIC,),
         table="broken",
     )
-    return prove(spark, broken, report)
+
+
+def expose(spark: SparkSession, settings: PipelineSettings, report: Path) -> Report:
+    """Make a faulty copy of one topic and of its archive, and audit it."""
+    _copy_archive()
+    copy_topic(settings, break_some)
+    return prove(spark, copied(settings), report)
 
 
 def wrong(report: Report) -> dict[str, int]:
@@ -87,8 +92,12 @@ def _copy_archive() -> None:
         cursor.execute("UPDATE broken_archive SET kafka_topic = %s", [BROKEN_TOPIC])
 
 
-def _copy_topic(bootstrap_servers: str) -> None:
-    """Copy each message once, except for the deliberate faults."""
+def copy_topic(
+    settings: PipelineSettings,
+    change: Callable[[list[Message]], list[Message]] = lambda messages: messages,
+) -> None:
+    """Create the copy's topic and send each message once, but for the `change`."""
+    bootstrap_servers = settings.kafka["bootstrap.servers"]
     config: dict[str, str | int | float | bool] = {
         "bootstrap.servers": bootstrap_servers
     }
@@ -99,7 +108,7 @@ def _copy_topic(bootstrap_servers: str) -> None:
     admin = AdminClient(config)
     admin.create_topics([topic])[BROKEN_TOPIC].result(60)
     producer = Producer(config)
-    for message in break_some(messages):
+    for message in change(messages):
         producer.produce(
             BROKEN_TOPIC,
             key=message.key(),

@@ -105,7 +105,7 @@ def _step(console: Console, text: str) -> Iterator[None]:
 
 
 def _show_lake(console: Console, lake: BackgroundInstall, *, max_copies: int) -> int:
-    """Load the topics into a lake and audit it, and a copy with faults."""
+    """Load topics into a lake, audit it and a copy with faults, and lose things."""
     with LiveLine(console) as line:
         lake.wait(shows=lambda: line.show(f"installing: {lake.status}"))
     console.print(f"Spark: {lake.status}")
@@ -113,7 +113,16 @@ def _show_lake(console: Console, lake: BackgroundInstall, *, max_copies: int) ->
     from django_outbox.pipeline.audit.verdict import judge
     from django_outbox.pipeline.session import open_session
 
-    from .lake import EXPECTED, expose, lake_settings, prove, wrong
+    from .lake import (
+        EXPECTED,
+        copied,
+        copy_topic,
+        expose,
+        lake_settings,
+        prove,
+        wrong,
+    )
+    from .lake_losses import lose_checkpoints, recreate_topic
 
     REPORTS.mkdir(exist_ok=True)
     pages = [REPORTS / name for name in ("audit.html", "broken-copy.html")]
@@ -129,6 +138,12 @@ def _show_lake(console: Console, lake: BackgroundInstall, *, max_copies: int) ->
                 good = prove(spark, settings, pages[0])
             with _step(console, "Auditing a copy with deliberate faults"):
                 bad = expose(spark, settings, pages[1])
+            with _step(console, "Losing the checkpoints, and reading everything again"):
+                reread = lose_checkpoints(spark, settings)
+            with _step(console, "Deleting the copied topic, and creating it again"):
+                recreated = recreate_topic(
+                    spark, copied(settings), lambda: copy_topic(settings)
+                )
         finally:
             spark.stop()
     rows: list[Row] = [
@@ -142,6 +157,8 @@ def _show_lake(console: Console, lake: BackgroundInstall, *, max_copies: int) ->
             ", ".join(f"{count} {name}" for name, count in wrong(bad).items()),
             wrong(bad) == EXPECTED,
         ),
+        ("lost checkpoints: each message still once", *reread),
+        ("a topic created again: every message read", *recreated),
     ]
     code = print_verdict(console, "The lake has every message", rows)
     for page in pages:
