@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .. import exceptions
 from .lake import tables
+from .lake.batch_writer import BatchCounts
 from .lake.ingest import start_ingest
 from .lake.reader import needs_rebuild
 from .lake.rebuild import rebuild
 from .lake.refine import NAME as REFINE
-from .lake.refine import BatchCounts, start_refine
+from .lake.refine import start_refine
 from .lake.topic_ids import TopicIds
 from .query_progress import Batches, Observer, Reading
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from .lake.refine import BatchCounts
+    from .lake.batch_writer import BatchCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 
 from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.lake.batch_writer import BatchCounts
 from django_outbox.pipeline.lake.maintenance import MaintenanceResult, maintain
-from django_outbox.pipeline.lake.refine import BatchCounts
 from django_outbox.pipeline.pipeline_run import start_step
 from tests.services import Headers
 

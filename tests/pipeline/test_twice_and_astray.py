@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_outbox.exceptions import ConfigurationError
+from django_outbox.pipeline.lake.batch_writer import BAD_CREATION_TIME
 from django_outbox.pipeline.pipeline_settings import PipelineSettings, build
 
 from .lakes import Contents, FilledLake
@@ -82,11 +83,17 @@ def test_ids_that_began_again_come_behind_those_of_the_former_epoch(
     created = "1700000200000000"
     lake.put(1, 3, 2, 2, series="again", created_at=created)
     lake.put(4, created_at="1700000050000000")
+    lake.put(5, key="b", created_at=str(2**63 - 1))
     lake.refine()
     contents = Contents(lake.spark, lake.settings)
-    assert contents.ids("silver", lake.topic) == [1, 1, 2, 3, 3]
+    assert contents.ids("silver", lake.topic) == [1, 1, 2, 3, 3, 5]
+    assert contents("quarantine", lake.topic, "key", "reason") == [
+        (b"b", BAD_CREATION_TIME)
+    ]
     assert contents("late", lake.topic, "id", "mark") == [(2, 3), (4, 3)]
-    assert contents("latest", lake.topic, "id", "message_id") == [(3, "again-3")]
+    assert contents("latest", lake.topic, "id", "message_id") == [
+        *((3, "again-3"), (5, "shop-5"))
+    ]
 
 
 @pytest.mark.parametrize(

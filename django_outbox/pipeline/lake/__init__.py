@@ -6,7 +6,8 @@ The tables of the lake, and the queries that fill and maintain them.
 `tables.py` defines the tables. `ingest.py` appends the records of the topics
 to `bronze`, as bytes. `refine.py` reads `bronze` in batches: `records.py`
 parses headers and payloads, `classification.py` decides whether a record is
-new, a duplicate or late, and the batch is written to the other tables.
+new, a duplicate or late, and `batch_writer.py` writes the batch to the other
+tables.
 `epochs.py` orders ids that began again, and `rebuild.py` makes all tables but
 `bronze` again.
 

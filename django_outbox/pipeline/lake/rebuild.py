@@ -23,10 +23,10 @@ from pyspark.sql import functions as F
 
 from ...exceptions import BronzeIncomplete
 from . import tables
+from .batch_writer import BatchCounts, BatchWriter
 from .classification import IDENTITY
 from .conflicts import retry_conflicts
 from .records import header
-from .refine import BatchCounts, BatchWriter
 from .vacuum import vacuum_now
 
 if TYPE_CHECKING:
