@@ -208,3 +208,18 @@ def test_progress_tells_of_each_batch_and_what_is_left(history: History) -> None
         assert sum(reading.rows for reading in batches) == history.after.count("bronze")
     ingested = [r.lag for r in history.readings if r.query == "ingest"]
     assert ingested[-1] == 0
+    counted = [r for r in history.readings if r.query == "refine"]
+    for name, table in (("late", "late"), ("quarantined", "quarantine")):
+        found = sum(getattr(reading, name) for reading in counted)
+        assert found == history.after.count(table)
+    kept = history.after.count("silver") + history.after.count("late")
+    assert (
+        sum(r.copies or 0 for r in counted) == history.after.count("bronze") - kept - 1
+    )
+
+
+def test_a_batch_of_many_partitions_makes_few_files(history: History) -> None:
+    batches = [r for r in history.readings if r.query == "ingest"]
+    files = tables.detail(history.spark, history.settings, "bronze")["numFiles"]
+    # There is one shuffle partition in these tests.
+    assert files == len(batches) > 1

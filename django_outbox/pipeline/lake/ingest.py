@@ -124,12 +124,15 @@ def start_ingest(
     stream = (
         spark.readStream.format("kafka")
         .options(**options)
-        # One task per partition, so its records stay in order in one file.
         .option("maxOffsetsPerTrigger", settings.batch_records)
         .load()
     )
+    # A partition's records stay in order in one file; a file has several partitions
+    # if there are more of them than tasks.
+    files = int(str(spark.conf.get("spark.sql.shuffle.partitions")))
     return (
         as_bronze(stream)
+        .coalesce(files)
         .writeStream.format("delta")
         .queryName(NAME)
         .option("checkpointLocation", settings.checkpoint(positions.checkpoint))
