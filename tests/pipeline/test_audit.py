@@ -370,7 +370,8 @@ def test_latest_is_checked_up_to_the_last_merge(spark: SparkSession) -> None:
     place = {"source": F.lit("shop"), "topic": F.lit("orders"), "partition": F.lit(0)}
 
     def rows(*rows: tuple[str | None, int, int]) -> DataFrame:
-        return spark.createDataFrame(rows, columns).withColumns(place)
+        frame = spark.createDataFrame(rows, columns).withColumns(place)
+        return frame.withColumn("rank", F.col("id"))
 
     lake = rows(
         *(("good", 1, 0), ("good", 2, 1), ("old", 3, 2), ("old", 4, 3)),

@@ -21,6 +21,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ..lake import tables
+from ..lake.epochs import ranked
 from ..lake.ingest import read_topics
 from ..lake.records import in_range, is_from_outbox, is_promised, parse
 from . import jdbc
@@ -46,10 +47,10 @@ _ORIGINS: Final = ("kafka", "database", "lake")
 
 
 def slim(records: DataFrame, *, origin: str) -> DataFrame:
-    """Reduce parsed records to what the audit needs: digests instead of contents."""
+    """Reduce ranked records to what the audit needs: digests instead of contents."""
     return records.select(
         *MESSAGE,
-        *("id", "partition", "offset"),
+        *("id", "rank", "partition", "offset"),
         F.md5("key").alias("key_digest"),
         F.md5("value").alias("value_digest"),
         F.col("timestamp").alias("delivered_at"),
@@ -171,7 +172,7 @@ def _is_judged(promises: DataFrame | None) -> Column:
 
 def disorder(kafka: DataFrame) -> DataFrame:
     """
-    Return first deliveries that came after a higher id of their key.
+    Return first deliveries that came after a higher rank of their key.
 
     Duplicates do not count: only the first delivery of each message has a
     position in the order.
@@ -186,8 +187,8 @@ def disorder(kafka: DataFrame) -> DataFrame:
         kafka.where(F.col("key_digest").isNotNull())
         .withColumn("nth", F.row_number().over(nth))
         .where("nth = 1")
-        .withColumn("mark", F.max("id").over(before))
-        .where("id < mark")
+        .withColumn("mark", F.max("rank").over(before))
+        .where("rank < mark")
     )
 
 
@@ -283,7 +284,7 @@ def _read_kafka(
     start = since and since - jdbc.MAX_DATABASE_SKEW
     records = parse(read_topics(spark, settings, since=start))
     kept = is_from_outbox() & is_promised() & _is_created_since(since)
-    return slim(records.where(kept), origin="kafka")
+    return slim(ranked(records.where(kept), settings), origin="kafka")
 
 
 def _read_lake(
@@ -291,7 +292,8 @@ def _read_lake(
 ) -> DataFrame:
     silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
     kept = is_promised() & jdbc.is_of_topics(settings) & _is_created_since(since)
-    return slim(silver.unionByName(late.drop("mark")).where(kept), origin="lake")
+    kept_rows = silver.unionByName(late.drop("mark")).where(kept)
+    return slim(ranked(kept_rows, settings), origin="lake")
 
 
 def _is_created_since(since: datetime | None) -> Column:
@@ -305,8 +307,8 @@ def _is_created_since(since: datetime | None) -> Column:
 
 def _read_latest(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     latest = tables.read(spark, settings, "latest").where(jdbc.is_of_topics(settings))
-    place = ("source", "topic", "id", "partition", "offset")
-    return latest.select(*place, F.md5("key").alias("key_digest"))
+    place = ("source", "topic", "id", "rank", "partition", "offset")
+    return ranked(latest, settings).select(*place, F.md5("key").alias("key_digest"))
 
 
 def _with_arrived(kafka: DataFrame, promises: DataFrame, now: DataFrame) -> DataFrame:

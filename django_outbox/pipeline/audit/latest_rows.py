@@ -24,13 +24,14 @@ def latest_problems(latest: DataFrame, lake: DataFrame) -> DataFrame:
     Return the keys that are wrong in `latest`.
 
     Args:
-        latest: Rows of `latest`: source, topic, key_digest, id, partition, offset.
+        latest: Rows of `latest`: source, topic, key_digest, id, rank, partition,
+            offset.
         lake: The messages of silver and late, with the same columns.
 
     Returns:
         source, topic, id, and two counts, 0 or 1: latest_copies (the key has more
-        than one row) and latest_stale (its row is missing, or has a lower id than a
-        message of the lake).
+        than one row) and latest_stale (its row is missing, or has a lower rank than
+        a message of the lake).
     """
     merged = latest.groupBy("topic", "partition").agg(F.max("offset").alias("merged"))
     messages = (
@@ -38,8 +39,9 @@ def latest_problems(latest: DataFrame, lake: DataFrame) -> DataFrame:
         .join(F.broadcast(merged), ["topic", "partition"])
         .where(F.col("offset") <= F.col("merged"))
     )
-    rows = latest.select(*_KEY, F.col("id").alias("newest")).unionByName(
-        messages.select(*_KEY, F.col("id").alias("highest")), allowMissingColumns=True
+    rows = latest.select(*_KEY, "id", F.col("rank").alias("newest")).unionByName(
+        messages.select(*_KEY, "id", F.col("rank").alias("highest")),
+        allowMissingColumns=True,
     )
     is_stale = F.coalesce("newest", F.lit(-1)) < F.col("highest")
     return (
@@ -48,10 +50,10 @@ def latest_problems(latest: DataFrame, lake: DataFrame) -> DataFrame:
             F.count("newest").alias("rows"),
             F.max("newest").alias("newest"),
             F.max("highest").alias("highest"),
+            F.coalesce(F.max_by("id", "newest"), F.max_by("id", "highest")).alias("id"),
         )
         .select(
-            *("source", "topic"),
-            F.coalesce("newest", "highest").alias("id"),
+            *("source", "topic", "id"),
             (F.col("rows") > 1).cast("bigint").alias("latest_copies"),
             F.coalesce(is_stale, F.lit(False))  # noqa: FBT003 - the literal itself
             .cast("bigint")
