@@ -3,6 +3,7 @@ How fast topics become tables and are audited, beside a bare stream.
 
     python -m tests.benchmarks.lake --records 1000000 --rounds 3
     python -m tests.benchmarks.lake --records 2000000 --keys 2000000
+    python -m tests.benchmarks.lake --batches --keys 10000000
 
 All sides run in turn in one session, on the same topic (100-byte values, a
 relay's four headers, 4 partitions, one record in a hundred sent twice):
@@ -17,7 +18,8 @@ Prints records each second, CPU seconds of Python and Java together, the most
 memory that they held, ratios to the bare stream of the same round, and the
 machine's load; checks that every record is in `silver` once. Starting the
 session is not counted; `--start` measures that instead: from the command to a
-first record in `silver`.
+first record in `silver`. `--batches` measures a batch of refine with a thousand
+records, with ten thousand keys in `latest` and with `--keys`.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -43,11 +46,14 @@ from ..processes import manage
 from ..services import Topics
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 PARTITIONS = 4
 COPIED = 100
 """One record of so many is sent twice."""
+
+FEW_KEYS, SMALL_BATCH = 10_000, 1_000
+"""Keys that `--batches` compares with, and the records of each batch."""
 
 ARCHIVE = """
 INSERT INTO outbox_archive (id, kafka_topic, kafka_key, kafka_value, message_id,
@@ -65,6 +71,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--start", action="store_true")
+    parser.add_argument("--batches", action="store_true")
     arguments = parser.parse_args()
 
     from django_outbox.devstack import devstack
@@ -75,6 +82,9 @@ def main() -> None:
         if arguments.start:
             for _ in range(arguments.rounds):
                 print(f"first row after {start(folder):.1f} s  {load()}")
+            return
+        if arguments.batches:
+            measure_batches(folder, arguments.keys, arguments.rounds)
             return
         ratios: dict[str, list[float]] = {}
         for number in range(1, arguments.rounds + 1):
@@ -128,8 +138,80 @@ def play(folder: str, records: int, keys: int) -> dict[str, float]:
     silver = tables.read(spark, settings, "silver")
     assert silver.select("id").distinct().count() == silver.count() == records + more
     assert tables.read(spark, settings, "late").isEmpty()
+    for table in ("bronze", "silver", "latest"):
+        size = tables.detail(spark, settings, table)["sizeInBytes"]
+        rows = tables.read(spark, settings, table).count()
+        print(f"  {table:<13}{size / rows:>9.0f} bytes a row")
     spark.stop()
     return rates
+
+
+def measure_batches(folder: str, keys: int, rounds: int) -> None:
+    """Print seconds of small batches, with few keys in `latest` and with many."""
+    from django_outbox.pipeline.lake import tables
+    from django_outbox.pipeline.pipeline_run import run_once
+    from django_outbox.pipeline.session import open_session
+
+    few = replace(settings_of(folder, "few"), topics=("orders",))
+    many = replace(settings_of(folder, "many"), topics=("orders",))
+    spark = open_session(few)
+    for settings, count in ((few, FEW_KEYS), (many, keys)):
+        tables.create(spark, settings)
+        rows = keyed_rows(spark, 0, count).select(*tables.RECORD_COLUMNS)
+        rows.write.format("delta").mode("append").save(settings.table_path("latest"))
+    seconds: dict[str, list[float]] = {}
+    # The first round warms up.
+    for number in range(rounds + 1):
+        for name, settings, count in (("few", few, FEW_KEYS), ("many", many, keys)):
+            first = (number + 1) * keys
+            rows = keyed_rows(spark, first, SMALL_BATCH, keys=count)
+            rows = rows.select(*tables.BRONZE_COLUMNS).coalesce(1)
+            path = settings.table_path("bronze")
+            rows.write.format("delta").mode("append").save(path)
+            began, used = time.monotonic(), cpu_seconds()
+            run_once(spark, settings, stop=threading.Event(), steps=["refine"])
+            taken, used = time.monotonic() - began, cpu_seconds() - used
+            print(f"  {name:<6}{count:>12,} keys  {taken:>6.1f} s  {used:>6.1f} CPU-s")
+            if number:
+                seconds.setdefault(name, []).append(taken)
+    median = {name: statistics.median(of) for name, of in seconds.items()}
+    print(f"many ÷ few, median: {median['many'] / median['few']:.2f}  {load()}")
+    spark.stop()
+
+
+def keyed_rows(
+    spark: SparkSession, first: int, count: int, *, keys: int = 0
+) -> DataFrame:
+    """Rows of silver and bronze with ids from `first`; keys are spread evenly."""
+    from pyspark.sql import functions as F
+
+    id = F.col("id") + first
+    number = F.pmod(F.xxhash64("id"), F.lit(keys)) if keys else F.col("id")
+    headers = {
+        "outbox-message-id": id.cast("string"),
+        "outbox-id": id.cast("string"),
+        "outbox-source": F.lit("shop"),
+        "outbox-created-at": F.lit("1700000000000000"),
+    }
+    pairs = [
+        F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value"))
+        for name, text in headers.items()
+    ]
+    return spark.range(count).select(
+        F.lit("shop").alias("source"),
+        id.alias("id"),
+        id.cast("string").alias("message_id"),
+        F.timestamp_seconds(F.lit(1_700_000_000)).alias("created_at"),
+        F.lit("orders").alias("topic"),
+        F.lit(0).alias("partition"),
+        id.alias("offset"),
+        F.current_timestamp().alias("timestamp"),
+        F.lit(0).alias("timestamp_type"),
+        F.concat(F.lit("key-"), number.cast("string")).cast("binary").alias("key"),
+        F.lit("x" * 100).cast("binary").alias("value"),
+        F.lit(False).alias("is_deleted"),  # noqa: FBT003 - the literal itself
+        F.array(*pairs).alias("headers"),
+    )
 
 
 def bare(spark: SparkSession, settings: PipelineSettings) -> None:

@@ -36,6 +36,12 @@ SCHEMAS: Final = {
 }
 """The columns of each table."""
 
+BRONZE_COLUMNS: Final = (
+    *("topic", "partition", "offset", "timestamp", "timestamp_type"),
+    *("key", "value", "headers"),
+)
+"""The columns of `bronze`, in order."""
+
 RECORD_COLUMNS: Final = (
     *("source", "id", "message_id", "created_at"),
     *("topic", "partition", "offset", "timestamp"),
