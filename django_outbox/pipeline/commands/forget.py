@@ -39,9 +39,10 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     settings = settings_of(Namespace(**{**vars(chosen), "topics": None}), defaults)
     selection: Any = {"key": chosen.key.encode(), "topics": tuple(chosen.topics or ())}
     with session(settings) as spark:
-        from ..audit.report import EXIT_BROKEN
+        from ..audit.verdict import EXIT_BROKEN
         from ..lake import tables
         from ..lake.forgetting import erase, find
+        from ..lake.rebuild import discard
         from ..lake.run_lease import MAINTENANCE, lease
         from ..pipeline_run import run_once
 
@@ -62,6 +63,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
 
             run_once(spark, settings, stop=stop, steps=("refine",))
             check()
+            discard(spark, settings)
             for erased in erase(spark, settings, **selection, check=check):
                 sys.stdout.write(f"{erased}\n")
                 sys.stdout.flush()

@@ -18,22 +18,19 @@ and would miss the files of the unread ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from . import tables
+from .vacuum import vacuum_now
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ..pipeline_settings import PipelineSettings
-
-RETENTION_CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
-"""Property that refuses a `VACUUM` of files younger than a week."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +96,7 @@ def erase(
         if files := _count_files(spark, settings, table, key, topics):
             spark.sql(f"REORG TABLE {name} APPLY (PURGE)").collect()
             check()
-            with _any_retention(spark):
-                spark.sql(f"VACUUM {name} RETAIN 0 HOURS").collect()
+            vacuum_now(spark, name)
             files = _count_files(spark, settings, table, key, topics)
         yield ErasureResult(
             table=table,
@@ -136,17 +132,6 @@ def _delete(spark: SparkSession, name: str, key: bytes, topics: Sequence[str]) -
         WHEN MATCHED THEN DELETE
         """
     return int(spark.sql(text).collect()[0]["num_deleted_rows"])
-
-
-@contextmanager
-def _any_retention(spark: SparkSession) -> Iterator[None]:
-    """Let `VACUUM` delete young files."""
-    before = str(spark.conf.get(RETENTION_CHECK, "true"))
-    spark.conf.set(RETENTION_CHECK, "false")
-    try:
-        yield
-    finally:
-        spark.conf.set(RETENTION_CHECK, before)
 
 
 def _count_files(

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from ...exceptions import BronzeIncomplete
@@ -90,14 +91,14 @@ def rebuild(
             nothing was replaced.
         ConfigurationError: a schema is invalid, or an extra is not installed.
     """
-    beside = replace(settings, lake=settings.table_path("_rebuild"))
+    beside = _beside(settings)
     tables.create(spark, settings)
     version = tables.newest_version(spark, settings, "bronze")
     slices = count_slices(spark, settings)
     bronze = spark.read.format("delta").option("versionAsOf", version)
     rows = bronze.load(settings.table_path("bronze"))
+    discard(spark, settings)
     tables.create(spark, beside)
-    _empty(spark, beside, REBUILT)
     if slices > 1:
         rows = _split(rows, beside.table_path(_SLICES), slices)
     writer, run = BatchWriter(beside), f"rebuild-{uuid4()}"
@@ -126,7 +127,23 @@ def rebuild(
             f" SET TBLPROPERTIES ('{tables.REBUILT_FROM}' = '{version}')"
         )
     )
-    _empty(spark, beside, (*REBUILT, _SLICES) if slices > 1 else REBUILT)
+    discard(spark, settings)
+
+
+def discard(spark: SparkSession, settings: PipelineSettings) -> None:
+    """Delete what an interrupted rebuild has left; nothing may read or write it."""
+    for table in (*REBUILT, _SLICES):
+        name = tables.name(_beside(settings), table)
+        try:
+            spark.sql(f"DELETE FROM {name}")  # noqa: S608 - no user input
+        except AnalysisException:
+            # There is no such table.
+            continue
+        vacuum_now(spark, name)
+
+
+def _beside(settings: PipelineSettings) -> PipelineSettings:
+    return replace(settings, lake=settings.table_path("_rebuild"))
 
 
 def _split(bronze: DataFrame, path: str, slices: int) -> DataFrame:
@@ -143,15 +160,6 @@ def _split(bronze: DataFrame, path: str, slices: int) -> DataFrame:
 def _messages(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
     return silver.select(*IDENTITY).unionByName(late.select(*IDENTITY))
-
-
-def _empty(
-    spark: SparkSession, settings: PipelineSettings, names: Sequence[str]
-) -> None:
-    for table in names:
-        name = tables.name(settings, table)
-        spark.sql(f"DELETE FROM {name}")  # noqa: S608 - no user input
-        vacuum_now(spark, name)
 
 
 def _overwrite(rows: DataFrame, path: str) -> None:
