@@ -20,6 +20,7 @@ OutboxError
 │   └── StaleOffset               a stored offset would skip messages silently
 ├── RegistryUnavailable           the schema registry does not answer (retriable)
 ├── LakeInUse                     another run of the pipeline holds the lake (retriable)
+├── BronzeIncomplete              bronze lacks messages; a rebuild would lose them
 ├── DatabaseError                 a statement on the outbox's tables failed
 │   ├── DatabaseUnavailable       ... because no server answers (retriable)
 │   │   └── DatabaseReadOnly      ... because the server does not accept writes

@@ -19,7 +19,7 @@ from .lake import tables
 from .lake.batch_writer import BatchCounts
 from .lake.ingest import start_ingest
 from .lake.reader import needs_rebuild
-from .lake.rebuild import rebuild
+from .lake.rebuilding import rebuild
 from .lake.refine import NAME as REFINE
 from .lake.refine import start_refine
 from .lake.topic_ids import TopicIds

@@ -164,11 +164,11 @@ class Contents:
 class FilledLake:
     """A lake without a Kafka: what ingest would append is appended by hand."""
 
-    topic = "orders"
-
     def __init__(self, spark: SparkSession, settings: PipelineSettings) -> None:
         self.spark, self.settings = spark, settings
         self._offset = 0
+        self.topic = "orders"
+        """Of the messages to put."""
         tables.create(spark, settings)
 
     def put(

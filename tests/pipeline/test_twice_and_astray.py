@@ -1,10 +1,14 @@
-"""Rows that are in bronze twice, keys in two partitions, ids that began again."""
+"""
+Rows that are in bronze twice, keys in two partitions, ids that began again.
+
+One lake for all: each test has a topic of its own in it. It is refined three times,
+the last time without a checkpoint.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,82 +22,113 @@ from .lakes import Contents, FilledLake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+RESTORED = datetime.fromtimestamp(1_700_000_100, UTC).isoformat()
+BEFORE, AFTER = "1700000050000000", "1700000200000000"
+"""Creation times in microseconds, before and after the database was restored."""
 
-@pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> FilledLake:
-    return FilledLake(spark, PipelineSettings(lake=str(tmp_path / "lake")))
+
+class History:
+    """What the tables hold after each time."""
+
+    def __init__(self, lake: FilledLake) -> None:
+        self._lake = lake
+        self._first()
+        self.before = self._refined()
+        settings = lake.settings
+        lake.settings = replace(
+            settings, epochs={"shop": (RESTORED,), "o'mall": (RESTORED,)}
+        )
+        self._second()
+        self.after = self._refined()
+        lake.lose_checkpoint("refine")
+        self._put("twice", 6, key="c", first=6)
+        self.at_last = self._refined()
+
+    def _refined(self) -> Contents:
+        self._lake.refine()
+        return Contents(self._lake.spark, self._lake.settings)
+
+    def _put(self, topic: str, *ids: int, **options: Any) -> None:
+        self._lake.topic = topic
+        self._lake.put(*ids, **options)
+
+    def _first(self) -> None:
+        put = self._put
+        for _ in range(2):
+            put("twice", 1, 2, 3, key="a", first=0)
+            put("twice", 4, key="b", first=3)
+            self._lake.put_unidentified(offset=4)
+        put("grown", 1, 2, 5, partition=1, first=0)
+        # The key moved to a partition with a lower number.
+        put("grown", 6, 8, 7, 5, partition=0, first=0)
+        put("restored", 1, 2, 3)
+
+    def _second(self) -> None:
+        put = self._put
+        put("twice", 1, 2, 3, key="a", first=0)
+        self._lake.put_unidentified(offset=4)
+        put("twice", 5, key="a", first=5)
+        # What is left of the former partition arrives a batch later.
+        put("grown", 3, 4, 10, 9, partition=1, first=3)
+        put("grown", 6, 2, partition=2, first=0)
+        put("restored", 1, 3, 2, 2, series="again", created_at=AFTER)
+        put("restored", 4, created_at=BEFORE)
+        put("restored", 5, key="b", created_at=str(2**63 - 1))
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> History:
+    folder = tmp_path_factory.mktemp("astray")
+    return History(FilledLake(spark, PipelineSettings(lake=str(folder / "lake"))))
 
 
 def test_what_was_read_twice_comes_once_from_an_empty_lake_and_a_full_one(
-    lake: FilledLake,
+    history: History,
 ) -> None:
-    for _ in range(2):
-        lake.put(1, 2, 3, key="a", first=0)
-        lake.put(4, key="b", first=3)
-        lake.put_unidentified(offset=4)
-    lake.refine()
-    lake.put(1, 2, 3, key="a", first=0)
-    lake.put_unidentified(offset=4)
-    lake.put(5, key="a", first=5)
-    lake.refine()
-    lake.lose_checkpoint("refine")
-    lake.put(6, key="c", first=6)
-    lake.refine()
-    contents = Contents(lake.spark, lake.settings)
-    assert contents.ids("silver", lake.topic) == [1, 2, 3, 4, 5, 6]
-    assert contents.ids("late", lake.topic) == []
-    assert contents("latest", lake.topic, "key", "id") == [
-        *((b"a", 5), (b"b", 4), (b"c", 6))
-    ]
-    assert contents.count("quarantine") == 1
+    assert history.before.ids("silver", "twice") == [1, 2, 3, 4]
+    assert history.before("latest", "twice", "key", "id") == [(b"a", 3), (b"b", 4)]
+    for contents, rest in ((history.after, []), (history.at_last, [6])):
+        assert contents.ids("silver", "twice") == [1, 2, 3, 4, 5, *rest]
+        assert contents("latest", "twice", "key", "id") == [
+            *((b"a", 5), (b"b", 4), *((b"c", id) for id in rest))
+        ]
+        assert contents.ids("late", "twice") == []
+        assert len(contents("quarantine", "twice", "offset")) == 1
 
 
 def test_each_partition_of_a_grown_topic_has_an_order_of_its_own(
-    lake: FilledLake,
+    history: History,
 ) -> None:
-    lake.put(1, 2, 5, partition=1, first=0)
-    # The key moved to a partition with a lower number.
-    lake.put(6, 8, 7, 5, partition=0, first=0)
-    lake.refine()
-    contents = Contents(lake.spark, lake.settings)
-    assert contents.ids("silver", lake.topic) == [1, 2, 5, 6, 8]
-    assert contents("late", lake.topic, "id", "mark") == [(7, 8)]
-    assert contents("latest", lake.topic, "id", "partition") == [(8, 0)]
-
-    # What is left of the former partition arrives a batch later.
-    lake.put(3, 4, 10, 9, partition=1, first=3)
-    lake.put(6, 2, partition=2, first=0)
-    lake.refine()
-    contents = Contents(lake.spark, lake.settings)
-    assert contents.ids("silver", lake.topic) == [1, 2, 5, 6, 8, 10]
-    assert contents("late", lake.topic, "id", "mark") == [
-        *((3, 5), (4, 5), (7, 8), (9, 10))
-    ]
-    assert contents("latest", lake.topic, "id", "partition") == [(10, 1)]
+    assert history.before.ids("silver", "grown") == [1, 2, 5, 6, 8]
+    assert history.before("late", "grown", "id", "mark") == [(7, 8)]
+    assert history.before("latest", "grown", "id", "partition") == [(8, 0)]
+    for contents in (history.after, history.at_last):
+        assert contents.ids("silver", "grown") == [1, 2, 5, 6, 8, 10]
+        assert contents("late", "grown", "id", "mark") == [
+            *((3, 5), (4, 5), (7, 8), (9, 10))
+        ]
+        assert contents("latest", "grown", "id", "partition") == [(10, 1)]
 
 
 def test_ids_that_began_again_come_behind_those_of_the_former_epoch(
-    lake: FilledLake,
+    history: History,
 ) -> None:
-    lake.put(1, 2, 3)
-    lake.refine()
-    settings = lake.settings
-    began = datetime.fromtimestamp(1_700_000_100, UTC).isoformat()
-    lake.settings = replace(settings, epochs={"shop": (began,), "o'mall": (began,)})
-    created = "1700000200000000"
-    lake.put(1, 3, 2, 2, series="again", created_at=created)
-    lake.put(4, created_at="1700000050000000")
-    lake.put(5, key="b", created_at=str(2**63 - 1))
-    lake.refine()
-    contents = Contents(lake.spark, lake.settings)
-    assert contents.ids("silver", lake.topic) == [1, 1, 2, 3, 3, 5]
-    assert contents("quarantine", lake.topic, "key", "reason") == [
-        (b"b", BAD_CREATION_TIME)
-    ]
-    assert contents("late", lake.topic, "id", "mark") == [(2, 3), (4, 3)]
-    assert contents("latest", lake.topic, "id", "message_id") == [
+    contents = history.at_last
+    assert contents.ids("silver", "restored") == [1, 1, 2, 3, 3, 5]
+    assert contents("late", "restored", "id", "mark") == [(2, 3), (4, 3)]
+    assert contents("latest", "restored", "id", "message_id") == [
         *((3, "again-3"), (5, "shop-5"))
     ]
+
+
+def test_an_impossible_creation_time_is_in_quarantine(history: History) -> None:
+    assert history.at_last("quarantine", "restored", "key", "reason") == [
+        (b"b", BAD_CREATION_TIME)
+    ]
+    assert history.at_last("latest", "restored", "key", "created_at")[0] == (
+        b"b",
+        None,
+    )
 
 
 @pytest.mark.parametrize(

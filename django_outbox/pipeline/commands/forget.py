@@ -42,7 +42,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         from ..audit.verdict import EXIT_BROKEN
         from ..lake import tables
         from ..lake.forgetting import erase, find
-        from ..lake.rebuild import discard
+        from ..lake.rebuilding import discard
         from ..lake.run_lease import MAINTENANCE, lease
         from ..pipeline_run import run_once
 

@@ -29,16 +29,16 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     """Print one line for each slice."""
     settings = settings_of(chosen, defaults)
     with session(settings) as spark:
-        from ..lake import rebuild, tables
+        from ..lake import rebuilding, tables
         from ..lake.run_lease import lease
 
         if chosen.dry_run:
             tables.create(spark, settings)
-            slices = rebuild.count_slices(spark, settings)
+            slices = rebuilding.count_slices(spark, settings)
             say(f"Dry run: bronze would be read in {slices:,} slices.")
             return 0
         with lease(spark, settings, purpose="rebuild", waiting=say) as held:
-            for done in rebuild.rebuild(spark, settings, check=held.check):
+            for done in rebuilding.rebuild(spark, settings, check=held.check):
                 sys.stdout.write(f"{done}\n")
                 sys.stdout.flush()
     say("The tables are new; refine continues behind what was read.")

@@ -51,16 +51,18 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
 
     kafka_options(settings)
     with session(settings) as spark:
+        from ..lake.run_lease import lease
         from ..lake.topic_repair import repair
 
-        counts = repair(
-            spark,
-            settings,
-            chosen.name,
-            partition=chosen.partition,
-            first=chosen.first,
-            last=chosen.last,
-        )
+        with lease(spark, settings, purpose="repair", waiting=say):
+            counts = repair(
+                spark,
+                settings,
+                chosen.name,
+                partition=chosen.partition,
+                first=chosen.first,
+                last=chosen.last,
+            )
     for partition, rows in counts.items():
         sys.stdout.write(f"{chosen.name} {partition}: {rows:,} records appended\n")
     if any(counts.values()):

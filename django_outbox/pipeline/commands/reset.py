@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from .shared_options import Commands, add_command, moment, say, session, settings_of
@@ -42,13 +43,16 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
 
     kafka_options(settings)
     with session(settings) as spark:
+        from ..lake.run_lease import lease
         from ..lake.topic_reset import reset
 
-        for name in chosen.names:
-            ranges = reset(
-                spark, settings, name, since=chosen.since, dry_run=chosen.dry_run
-            )
-            sys.stdout.writelines(f"{part}\n" for part in ranges)
+        held = lease(spark, settings, purpose="reset", waiting=say)
+        with nullcontext() if chosen.dry_run else held:
+            for name in chosen.names:
+                ranges = reset(
+                    spark, settings, name, since=chosen.since, dry_run=chosen.dry_run
+                )
+                sys.stdout.writelines(f"{part}\n" for part in ranges)
     if chosen.dry_run:
         say("Dry run: nothing was changed.")
     else:

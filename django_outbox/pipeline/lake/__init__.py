@@ -8,7 +8,7 @@ to `bronze`, as bytes. `refine.py` reads `bronze` in batches: `records.py`
 parses headers and payloads, `classification.py` decides whether a record is
 new, a duplicate or late, and `batch_writer.py` writes the batch to the other
 tables.
-`epochs.py` orders ids that began again, and `rebuild.py` makes all tables but
+`epochs.py` orders ids that began again, and `rebuilding.py` makes all tables but
 `bronze` again.
 
 `maintenance.py` deletes, compacts and vacuums while both run. `reader.py` tells

@@ -27,7 +27,7 @@ from . import tables
 from .batch_writer import BatchCounts, BatchWriter
 from .classification import IDENTITY
 from .conflicts import retry_conflicts
-from .records import header
+from .records import header, parse
 from .vacuum import vacuum_now
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def rebuild(
 
     Raises:
         BronzeIncomplete: the old tables have messages that bronze no longer has;
-            nothing was replaced.
+            nothing was changed.
         ConfigurationError: a schema is invalid, or an extra is not installed.
     """
     beside = _beside(settings)
@@ -97,6 +97,7 @@ def rebuild(
     slices = count_slices(spark, settings)
     bronze = spark.read.format("delta").option("versionAsOf", version)
     rows = bronze.load(settings.table_path("bronze"))
+    _check_bronze(spark, settings, rows)
     discard(spark, settings)
     tables.create(spark, beside)
     if slices > 1:
@@ -111,12 +112,6 @@ def rebuild(
             slices=slices,
             counts=counts,
             seconds=time.monotonic() - began,
-        )
-    if missing := _messages(spark, settings).subtract(_messages(spark, beside)).count():
-        raise BronzeIncomplete(
-            f"bronze lacks {missing:,} messages that are in silver or late: `maintain`"
-            " has deleted their rows (bronze_days). Nothing was replaced. To lose these"
-            " messages, delete them from silver and late first."
         )
     check()
     for table in REBUILT:
@@ -157,9 +152,18 @@ def _split(bronze: DataFrame, path: str, slices: int) -> DataFrame:
     return bronze.sparkSession.read.format("delta").load(path)
 
 
-def _messages(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
+def _check_bronze(
+    spark: SparkSession, settings: PipelineSettings, bronze: DataFrame
+) -> None:
+    """Refuse to rebuild tables that have more messages than bronze."""
     silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
-    return silver.select(*IDENTITY).unionByName(late.select(*IDENTITY))
+    kept = silver.select(*IDENTITY).unionByName(late.select(*IDENTITY))
+    if missing := kept.subtract(parse(bronze).select(*IDENTITY)).count():
+        raise BronzeIncomplete(
+            f"bronze lacks {missing:,} messages that are in silver or late: `maintain`"
+            " has deleted their rows (bronze_days). Nothing was changed. To lose these"
+            " messages, delete them from silver and late first."
+        )
 
 
 def _overwrite(rows: DataFrame, path: str) -> None:
