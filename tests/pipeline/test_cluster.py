@@ -119,7 +119,6 @@ def run(command: list[str], **more: str) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=150,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

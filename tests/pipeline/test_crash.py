@@ -56,7 +56,6 @@ def kill(folder: Path, servers: str, topic: str) -> None:
         start_new_session=True,
         capture_output=True,
         text=True,
-        timeout=200,
         check=False,
     )
     assert victim.returncode == -signal.SIGKILL, victim.stderr

@@ -64,8 +64,9 @@ def main(folder: str, servers: str, topic: str) -> None:
                 is_there.set()
                 threading.Event().wait()
 
-        start_refine(session, settings, trigger=NOW, reached=reached)
-        assert is_there.wait(100), point
+        query = start_refine(session, settings, trigger=NOW, reached=reached)
+        while not is_there.wait(1):
+            assert query.isActive, point
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(hold, HELD))
