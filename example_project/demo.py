@@ -5,7 +5,8 @@ Act 1, the outbox: starts PostgreSQL and Kafka, migrates, runs three harvesters
 and a consumer, places orders at a steady rate, kills the leader and the consumer
 halfway, reads every message back from Kafka, and prints which promises were
 kept. Act 2, the lake: loads the messages into tables and audits them, and a copy
-with deliberate faults. Exits 1 if a promise was broken.
+with deliberate faults; then loses its checkpoints, and recreates a topic. Exits 1
+if a promise was broken.
 
 Installs missing packages into `.venv`: first those of act 1, and Spark while
 act 1 runs. No step has a fixed time limit; a step fails when it makes no progress.
@@ -132,7 +133,7 @@ def _announce(arguments: argparse.Namespace, *, has_lake: bool) -> None:
     if has_lake and not is_complete("demo-lake"):
         lines.append(SECOND)
     if has_lake:
-        lines.append("  act 2      the lake: about 70 s\n")
+        lines.append("  act 2      the lake: about 150 s\n")
     sys.stdout.write("".join([*lines, TIMES]))
     sys.stdout.flush()
 

@@ -157,8 +157,8 @@ def _show_lake(console: Console, lake: BackgroundInstall, *, max_copies: int) ->
             ", ".join(f"{count} {name}" for name, count in wrong(bad).items()),
             wrong(bad) == EXPECTED,
         ),
-        ("lost checkpoints: each message still once", *reread),
-        ("a topic created again: every message read", *recreated),
+        ("lost checkpoints: nothing twice", *reread),
+        ("a topic created again: all read", *recreated),
     ]
     code = print_verdict(console, "The lake has every message", rows)
     for page in pages:
