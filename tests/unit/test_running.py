@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import pytest
@@ -51,10 +52,11 @@ class Worker:
         self.on_event: Callable[[Event], None] = lambda _event: None
         self.send: Callable[[Event], int] = lambda _event: 0
         self.seen: OutboxSettings | None = None
+        self._made: list[Harvester] = []
 
     def make(self, observers: Sequence[Observer], options: OutboxSettings) -> Harvester:
         self.seen = options
-        return Harvester(
+        harvester = Harvester(
             name="worker",
             options=options,
             adapters=Adapters(
@@ -69,6 +71,17 @@ class Worker:
             observers=[*observers, self.on_event],
             send=self.send,
         )
+        self._made.append(harvester)
+        return harvester
+
+    def end(self) -> None:
+        """Wait for a harvester that was left behind: it would log into other tests."""
+        for harvester in self._made:
+            harvester.stop()
+            # The test has seen its error already, if it has one.
+            with suppress(Exception):
+                harvester.join(60)
+            assert not harvester.is_alive
 
     def run(self, *, drain: bool = False, **options: Any) -> int:
         return run(
@@ -81,8 +94,10 @@ class Worker:
 
 
 @pytest.fixture
-def worker() -> Worker:
-    return Worker()
+def worker() -> Iterator[Worker]:
+    worker = Worker()
+    yield worker
+    worker.end()
 
 
 @pytest.fixture
