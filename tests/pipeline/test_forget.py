@@ -18,6 +18,7 @@ from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.lake.refine import start_refine
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
+from ..machine import nightly
 from .lakes import NOW, outbox_headers
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def in_files(lake: Path) -> set[tuple[bytes, str]]:
     return found
 
 
+@nightly
 def test_a_key_is_erased_everywhere_and_nothing_else(
     spark: SparkSession,
     tmp_path: Path,

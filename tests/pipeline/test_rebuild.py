@@ -12,12 +12,14 @@ from django_outbox.pipeline.lake import rebuilding, tables
 from django_outbox.pipeline.lake.rebuilding import Slice
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
+from ..machine import nightly
 from .lakes import Contents, FilledLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@nightly
 def test_a_rebuild_makes_the_same_tables_and_refine_goes_on_behind_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,24 +228,24 @@ class BatchWriter:
             self._seen(classified.sparkSession, counted),
             broadcast=_is_small(counted, *counted),
         ).localCheckpoint()
-        left = self._with_own_marks(left, records)
         is_late = F.coalesce(F.col("mark") >= F.col("rank"), F.lit(False))  # noqa: FBT003
-        late, arrived = left.where(is_late), left.where(~is_late)
-        rows = left.count()
-        late_rows = late.count()
-        return Resolved(arrived, late, rows - late_rows, late_rows)
-
-    def _with_own_marks(self, left: DataFrame, records: DataFrame) -> DataFrame:
-        """Give stale records of a key's other partition the mark of that partition."""
         is_doubtful = (F.col("kind") == STALE) & ~is_surely_late()
-        doubtful = left.where(is_doubtful)
-        if not (rows := doubtful.count()):
-            return left
-        silver = ranked(self._read(left.sparkSession, "silver"), self._settings)
-        marked = with_own_marks(
-            doubtful, records, silver, broadcast=rows <= BROADCAST_LIMIT
+        sums = [F.count("*"), *map(F.count_if, (is_late, is_doubtful))]
+        rows, late_rows, doubtful_rows = left.select(*sums).collect()[0]
+        if doubtful_rows:
+            # Of a key that has moved to another partition, which has a mark of its own.
+            silver = ranked(self._read(left.sparkSession, "silver"), self._settings)
+            marked = with_own_marks(
+                left.where(is_doubtful),
+                records,
+                silver,
+                broadcast=doubtful_rows <= BROADCAST_LIMIT,
+            )
+            left = left.where(~is_doubtful).unionByName(marked).localCheckpoint()
+            late_rows = left.where(is_late).count()
+        return Resolved(
+            left.where(~is_late), left.where(is_late), rows - late_rows, late_rows
         )
-        return left.where(~is_doubtful).unionByName(marked).localCheckpoint()
 
     def _seen(self, spark: SparkSession, counted: Mapping[str, KindCount]) -> DataFrame:
         """Return the messages of silver and late with ids in the range of these."""
