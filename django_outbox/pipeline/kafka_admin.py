@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .pipeline_settings import PipelineSettings
 
-REQUEST_TIMEOUT: Final = 10.0
+REQUEST_TIMEOUT: Final = 30.0
 """Seconds for one request."""
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"

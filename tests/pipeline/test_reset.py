@@ -141,9 +141,9 @@ class History:
         return caught.value
 
     def create_again(self, topic: str, *ids: int) -> None:
-        self._admin.delete_topics([topic])[topic].result(timeout=15)
+        self._admin.delete_topics([topic])[topic].result(timeout=60)
         eventually(
-            lambda: topic not in self._admin.list_topics(timeout=5).topics,
+            lambda: topic not in self._admin.list_topics(timeout=60).topics,
             what=f"the end of {topic}",
             interval=0.01,
         )
