@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError
 from ..kafka_admin import KafkaAdmin, find_topic
 from . import read_positions, tables
+from .classification import PLACE
 from .conflicts import retry_conflicts
 from .ingest import as_bronze, kafka_options
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ..pipeline_settings import PipelineSettings
-
-_PLACE: Final = ["topic", "partition", "offset", "timestamp"]
 
 
 def repair(
@@ -70,7 +69,7 @@ def repair(
         return counts
     bronze = tables.read(spark, settings, "bronze").where(F.col("topic") == topic)
     missing = _read(spark, settings, topic, wanted)
-    missing = missing.join(bronze, _PLACE, "left_anti").persist()
+    missing = missing.join(bronze, list(PLACE), "left_anti").persist()
     try:
         for row in missing.groupBy("partition").count().collect():
             counts[row["partition"]] = row["count"]
