@@ -42,7 +42,8 @@ RETURNING id, message_id::text
 _BURST = """
 INSERT INTO {} (create_time, kafka_topic, kafka_key, kafka_value,
     kafka_header_keys, kafka_header_values)
-SELECT now(), %(topic)s, key, 'burst ' || n, '{{kind,trace}}', ARRAY['test', key]
+SELECT %(time)s::timestamptz, %(topic)s, key, 'burst ' || n,
+    '{{kind,trace}}', ARRAY['test', key]
 FROM generate_series(1, %(records)s) AS n,
     LATERAL (SELECT (%(keys)s::text[])[n %% cardinality(%(keys)s::text[]) + 1] AS key)
 ORDER BY n
@@ -136,9 +137,12 @@ class Writers:
             what=lambda: f"{len(self.ledger.committed)} of {goal} committed",
         )
 
-    def burst(self, records: int) -> None:
+    def burst(self, records: int, *, create_time: str = "now") -> None:
         """
         Commit many records at once, in one transaction over all keys.
+
+        Args:
+            create_time: Theirs; no other cluster takes 'infinity' over.
 
         Raises:
             OperationalError: the server was away, and nothing is committed.
@@ -150,7 +154,12 @@ class Writers:
                 connection.execute(_LOCK, [keys])
                 rows = connection.execute(
                     sql.SQL(_BURST).format(sql.Identifier(self._table.name)),
-                    {"topic": self._topic, "keys": keys, "records": records},
+                    {
+                        "time": create_time,
+                        "topic": self._topic,
+                        "keys": keys,
+                        "records": records,
+                    },
                 ).fetchall()
                 promises = [Promise(*row) for row in rows]
                 connection.execute(_BUSINESS, [[p.message_id for p in promises]])
