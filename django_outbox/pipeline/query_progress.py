@@ -8,13 +8,14 @@ observer shows it.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
+
+from .textfile import write
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -183,28 +184,12 @@ class PlainLines:
         self._stream.flush()
 
 
-_HELP = {
-    "rows_total": ("counter", "Rows read by the query"),
-    "batches_total": ("counter", "Batches finished by the query"),
-    "batch_seconds": ("gauge", "Duration of the last batch"),
-    "copies_total": ("counter", "Duplicates that refine dropped"),
-    "late_total": ("counter", "Messages that came out of order"),
-    "quarantined_total": ("counter", "Records that went to quarantine"),
-    "lag_records": ("gauge", "Records in Kafka beyond the last batch"),
-    "last_batch_timestamp_seconds": ("gauge", "Unix time when the last batch ended"),
-}
-
-
 class MetricsFile:
-    """
-    Observer that writes Prometheus text to a file, for a textfile collector.
-
-    The file is replaced atomically: a scrape never sees half of it.
-    """
+    """Observer that writes the metrics of the queries to a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._values: dict[str, dict[str, float]] = {name: {} for name in _HELP}
+        self._values: defaultdict[str, dict[str, float]] = defaultdict(dict)
 
     def __call__(self, reading: Reading) -> None:
         values, query = self._values, reading.query
@@ -217,16 +202,4 @@ class MetricsFile:
         values["last_batch_timestamp_seconds"][query] = datetime.now(UTC).timestamp()
         if reading.lag is not None:
             values["lag_records"][query] = reading.lag
-        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        partial.write_text(self.text(), "utf-8")
-        partial.replace(self._path)
-
-    def text(self) -> str:
-        """Return all metrics in Prometheus' text format."""
-        lines = []
-        for name, by_query in self._values.items():
-            kind, words = _HELP[name]
-            full = f"django_outbox_pipeline_{name}"
-            lines += [f"# HELP {full} {words}", f"# TYPE {full} {kind}"]
-            lines += [f'{full}{{query="{q}"}} {v}' for q, v in by_query.items()]
-        return "\n".join(lines) + "\n"
+        write(self._path, values)

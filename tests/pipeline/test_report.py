@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,9 +19,10 @@ from django_outbox.pipeline.audit.latency import (
 )
 from django_outbox.pipeline.audit.page import MEANINGS
 from django_outbox.pipeline.audit.page import page as draw
-from django_outbox.pipeline.audit.printout import as_json, as_text
+from django_outbox.pipeline.audit.printout import as_json, as_metrics, as_text
 from django_outbox.pipeline.audit.report import WRONG, Compared, Report
 from django_outbox.pipeline.audit.verdict import FAULTS, judge
+from django_outbox.pipeline.textfile import write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +113,22 @@ def test_a_bad_page_says_what_is_wrong_and_is_safe_to_open(report: Report) -> No
     assert "lost: ids [7, 8, 9]" in printed
     assert "loss: broken (10 messages; lost 3)" in printed
     assert printed[-1] == "verdict: broken. Broken: lost"
+
+
+def test_the_metrics_tell_what_is_broken_from_what_was_not_judged(
+    report: Report, tmp_path: Path
+) -> None:
+    report.add({**ORDERS, "disorder": 2})
+    path = tmp_path / "audit.prom"
+    write(path, as_metrics(judge(report), made=datetime.fromtimestamp(1700.5, UTC)))
+    lines = path.read_text().splitlines()
+    name = "django_outbox_pipeline_audit"
+    assert f'{name}_broken{{promise="order"}} 1' in lines
+    assert f'{name}_broken{{promise="loss"}} 0' in lines
+    assert f'{name}_judged_messages{{promise="loss"}} 10' in lines
+    assert f"# TYPE {name}_timestamp_seconds gauge" in lines
+    assert f"{name}_timestamp_seconds 1700.5" in lines
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_too_many_copies_are_told_from_what_is_broken(report: Report) -> None:

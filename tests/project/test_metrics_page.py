@@ -17,6 +17,7 @@ from django_outbox.harvester.monitoring import SHOWN_TOPICS, STATISTICS_INTERVAL
 from django_outbox.observability.consumer_metrics import CONSUMER_FIGURES
 from django_outbox.observability.figures import Figure
 from django_outbox.observability.metrics import HARVESTER_FIGURES
+from django_outbox.pipeline.textfile import PIPELINE_FIGURES, PipelineFigure
 from django_outbox.postgres.outbox_table import BACKLOG_CAP
 
 from .checkout import ROOT
@@ -26,7 +27,11 @@ FOLDER = ROOT / "docs/operations"
 PAGE = (FOLDER / "metrics.md").read_text("utf-8")
 ALERTS = FOLDER / "alerts.yaml"
 CASES = Path(__file__).with_name("alert_cases.yaml")
-FIGURES: list[Figure[Any]] = [*HARVESTER_FIGURES, *CONSUMER_FIGURES]
+FIGURES: list[Figure[Any] | PipelineFigure] = [
+    *HARVESTER_FIGURES,
+    *CONSUMER_FIGURES,
+    *PIPELINE_FIGURES,
+]
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
 
 EXPORTED = {
@@ -74,6 +79,7 @@ def test_the_page_has_every_metric_as_the_code_has_it() -> None:
     assert shown == {
         **{f.exported_name: (f.kind, f.label) for f in HARVESTER_FIGURES},
         **{f.exported_name: (f.kind, "group") for f in CONSUMER_FIGURES},
+        **{f.exported_name: (f.kind, f.label) for f in PIPELINE_FIGURES},
     }
 
 
@@ -94,7 +100,9 @@ def test_an_expression_names_what_is_exported(expression: str) -> None:
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
-def test_the_dashboard_shows_every_figure(figure: Figure[Any]) -> None:
+def test_the_dashboard_shows_every_figure(
+    figure: Figure[Any] | PipelineFigure,
+) -> None:
     shown = {name for text in of_the_dashboard() for name in parse(text).metrics}
     suffixes = SUFFIXES.get(figure.kind, ("",))
     assert shown & {f"{figure.exported_name}{suffix}" for suffix in suffixes}

@@ -1,4 +1,4 @@
-"""A report and its verdict as JSON for machines and as text for a terminal."""
+"""A report and its verdict as JSON and metrics for machines, and as text for people."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from ..textfile import Values
 from .report import TABLE_HEAD, Compared, Report
-from .verdict import Verdict
+from .verdict import BROKEN, Verdict
 
 
 def as_json(report: Report, verdict: Verdict) -> str:
@@ -39,6 +40,16 @@ def summary(report: Report, verdict: Verdict) -> dict[str, Any]:
             **asdict(report.compared),
             "since": _iso(report.compared.since),
         },
+    }
+
+
+def as_metrics(verdict: Verdict, *, made: datetime) -> Values:
+    """Return for each promise whether it is broken, and by how many messages judged."""
+    promises = verdict.promises
+    return {
+        "audit_broken": {p.name: int(p.state == BROKEN) for p in promises},
+        "audit_judged_messages": {p.name: p.messages for p in promises},
+        "audit_timestamp_seconds": {"": made.timestamp()},
     }
 
 

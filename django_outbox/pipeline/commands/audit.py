@@ -39,6 +39,12 @@ def add(commands: Commands) -> None:
         "--html", type=Path, metavar="FILE", help="write the report as an HTML page"
     )
     parser.add_argument(
+        "--metrics",
+        type=Path,
+        metavar="FILE",
+        help="write the verdict as Prometheus text, for a textfile collector",
+    )
+    parser.add_argument(
         "--max-copies",
         type=int,
         metavar="N",
@@ -72,8 +78,9 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         from ..audit import past_audits
         from ..audit.comparison import audit
         from ..audit.page import page
-        from ..audit.printout import as_json, as_text
+        from ..audit.printout import as_json, as_metrics, as_text
         from ..audit.verdict import judge
+        from ..textfile import write
 
         began = datetime.now(UTC)
         since = chosen.since
@@ -90,4 +97,6 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         chosen.json.write_text(as_json(report, verdict) + "\n", "utf-8")
     if chosen.html:
         chosen.html.write_text(page(report, verdict, made=began), "utf-8")
+    if chosen.metrics:
+        write(chosen.metrics, as_metrics(verdict, made=began))
     return verdict.exit_code
