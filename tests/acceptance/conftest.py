@@ -12,7 +12,7 @@ from django_outbox.devstack import Stack
 from ..services import Topics
 from .auditing import PARTITIONS, Audit, Audited, Delivery, audit, deliveries
 from .groups import Groups
-from .harvesters import FAST, Harvesters
+from .harvesters import FAST, PATIENT, Harvesters
 from .lag import Lags, Measure
 from .tables import OutboxTable, Server, project_environment
 from .writing import Ledger, Writers
@@ -45,6 +45,12 @@ def harvesters(environment: Mapping[str, str]) -> Iterator[Harvesters]:
     """Starts harvesters of this test's outbox; ends them with the test."""
     with Harvesters(environment) as harvesters:
         yield harvesters
+
+
+@pytest.fixture
+def patient(harvesters: Harvesters) -> None:
+    """Let a leader outlast the pauses of a busy machine: no test of a takeover."""
+    harvesters.environment = {**harvesters.environment, **PATIENT}
 
 
 @pytest.fixture(scope="session")

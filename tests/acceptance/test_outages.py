@@ -22,7 +22,7 @@ from ..services import Topics, fetch, is_ready
 from ..waiting import eventually
 from .auditing import Audited, deliveries
 from .frozen import frozen
-from .harvesters import HEARTBEAT_TIMEOUT, MODES, PATIENT, SESSION_TIMEOUT, Harvesters
+from .harvesters import HEARTBEAT_TIMEOUT, MODES, SESSION_TIMEOUT, Harvesters
 from .proxies import SilentProxy
 from .tables import OutboxTable, Server
 from .writing import Writers
@@ -75,10 +75,10 @@ def environment(environment: dict[str, str]) -> dict[str, str]:
     return {**environment, "OUTBOX_MAX_IN_FLIGHT": str(WINDOW)}
 
 
+@pytest.mark.usefixtures("patient")
 def test_sessions_that_are_ended_every_second(
     harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
-    harvesters.environment = {**harvesters.environment, **PATIENT}
     leader, standby = harvesters.start_ready(2)
     rounds = 5
     with Writers(table, topic) as writers:
@@ -188,6 +188,7 @@ def test_a_silent_way_to_the_database_hands_leadership_over(
     assert found.duplicates <= WINDOW
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])
 @pytest.mark.parametrize("relay", ["pipelined", "table", "ledger"])
 def test_a_lock_is_no_outage(
