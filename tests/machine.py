@@ -16,9 +16,10 @@ HISTORIES: Final = int(os.environ.pop("OUTBOX_SIMULATION_HISTORIES", "4000"))
 SOAK: Final = float(os.environ.pop("OUTBOX_TEST_SOAK", "25"))
 """Seconds of the exactly-once soak."""
 
-nightly = pytest.mark.skipif(
-    not os.environ.get("TESTS_NIGHTLY"), reason="takes long: only with --nightly"
-)
+NIGHTLY: Final = bool(os.environ.get("TESTS_NIGHTLY"))
+"""Whether this run may take hours."""
+
+nightly = pytest.mark.skipif(not NIGHTLY, reason="takes long: only with --nightly")
 """Marks a test that takes a minute or more, of something that others use, too."""
 
 IN_BACKGROUND: Final = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")

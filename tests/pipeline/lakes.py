@@ -13,6 +13,7 @@ from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.lake.batch_writer import BatchCounts
 from django_outbox.pipeline.lake.maintenance import MaintenanceResult, maintain
 from django_outbox.pipeline.pipeline_run import start_step
+from tests.machine import NIGHTLY
 from tests.services import Headers
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
-SPARK = {
+SMALL = {
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.stats.collect": "false",
@@ -33,13 +34,18 @@ SPARK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
+}
+"""What keeps small jobs small."""
+
+SPARK = {
     # One session runs all tests; what it keeps of former jobs would fill its memory.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
     "spark.ui.retainedTasks": "100",
+    **({} if NIGHTLY else SMALL),
 }
-"""What keeps small jobs small."""
+"""Properties of the tests' session; the nightly run has the plans that users have."""
 
 NOW = {"availableNow": True}
 
@@ -175,7 +181,7 @@ class FilledLake:
         self,
         *ids: int,
         days: int = 0,
-        length: int = 1,
+        length: int | None = 1,
         key: str = "k",
         partition: int = 0,
         first: int | None = None,
@@ -186,6 +192,7 @@ class FilledLake:
         Append a file with these messages of one key, so many days old.
 
         Args:
+            length: Of the values, in bytes; None for tombstones.
             first: Offset of the first one; behind the last one by default.
             series: Begin of their message ids.
         """
@@ -194,12 +201,24 @@ class FilledLake:
         rows = [
             (
                 *(self.topic, partition, offset + n, at, 0, key.encode()),
-                os.urandom(length),
+                None if length is None else os.urandom(length),
                 outbox_headers(id, message_id=f"{series}-{id}", created_at=created_at),
             )
             for n, id in enumerate(ids)
         ]
         self._offset = max(self._offset, offset + len(ids))
+        self._append(rows)
+
+    def put_values(
+        self, *messages: tuple[int, str, bytes | None, bytes | None]
+    ) -> None:
+        """Append a file with these messages: id, topic, key, value."""
+        at = datetime.now(UTC)
+        rows = [
+            (topic, 0, self._offset + n, at, 0, key, value, outbox_headers(id))
+            for n, (id, topic, key, value) in enumerate(messages)
+        ]
+        self._offset += len(rows)
         self._append(rows)
 
     def put_unidentified(self, *, offset: int = 0) -> None:
@@ -220,7 +239,6 @@ class FilledLake:
         return [*counts.values()]
 
     def maintain(self, *names: str, **options: bool) -> list[MaintenanceResult]:
-        names = names or tuple(tables.SCHEMAS)
         return list(maintain(self.spark, self.settings, names=names, **options))
 
     def ids(self, table: str) -> list[int]:

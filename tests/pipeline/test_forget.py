@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,35 +14,15 @@ from pyarrow import parquet
 from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.commands import forget
 from django_outbox.pipeline.lake import tables
-from django_outbox.pipeline.lake.refine import start_refine
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from ..machine import nightly
-from .lakes import NOW, outbox_headers
+from .lakes import FilledLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KEY, OTHER = b"customer-4711", b"customer-4712"
-
-
-class Bronze:
-    """Appends what ingest would have read."""
-
-    def __init__(self, spark: SparkSession, settings: PipelineSettings) -> None:
-        self.spark, self.settings = spark, settings
-        self._offset = 0
-
-    def put(self, *messages: tuple[int, bytes, str]) -> None:
-        """Append one file of messages: id, key, topic."""
-        rows = []
-        for id, key, topic in messages:
-            place = (topic, 0, self._offset, datetime.now(UTC), 0)
-            rows.append((*place, key, b"{}", outbox_headers(id)))
-            self._offset += 1
-        frame = self.spark.createDataFrame(rows, tables.SCHEMAS["bronze"]).coalesce(1)
-        path = self.settings.table_path("bronze")
-        frame.write.format("delta").mode("append").save(path)
 
 
 def in_tables(
@@ -84,11 +63,14 @@ def test_a_key_is_erased_everywhere_and_nothing_else(
 
     monkeypatch.setattr(forget, "session", session)
     settings = PipelineSettings(lake=str(tmp_path))
-    tables.create(spark, settings)
-    bronze = Bronze(spark, settings)
+    lake = FilledLake(spark, settings)
+
+    def put(*messages: tuple[int, bytes, str]) -> None:
+        lake.put_values(*((id, topic, key, b"{}") for id, key, topic in messages))
+
     # Refine has read none of it, and must before files are deleted.
-    bronze.put((2, KEY, "a"), (3, OTHER, "a"), (4, KEY, "b"))
-    bronze.put((5, KEY, "a"), (6, OTHER, "a"))
+    put((2, KEY, "a"), (3, OTHER, "a"), (4, KEY, "b"))
+    put((5, KEY, "a"), (6, OTHER, "a"))
     # As a writer that was killed leaves it.
     file = next((tmp_path / "bronze").glob("*.parquet"))
     shutil.copy(file, tmp_path / "quarantine" / "part-killed.parquet")
@@ -123,8 +105,8 @@ def test_a_key_is_erased_everywhere_and_nothing_else(
         assert KEY not in text
         assert KEY.hex().encode() not in text
 
-    bronze.put((7, OTHER, "a"))
-    start_refine(spark, settings, trigger=NOW).awaitTermination()
+    put((7, OTHER, "a"))
+    lake.refine()
     found = in_tables(spark, settings)
     assert found["silver"] == [*kept, (OTHER, "a", 5)]
     assert found["late"] == []
