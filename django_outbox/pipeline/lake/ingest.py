@@ -112,7 +112,8 @@ def start_ingest(
     positions = read_positions.load(spark, settings)
     reached = positions.reached(spark, settings)
     _check_topics(spark, settings, positions.starts if reached is None else reached)
-    if reached is None and not tables.read(spark, settings, "bronze").isEmpty():
+    # Version 0 has made the table; later ones have added rows.
+    if reached is None and tables.newest_version(spark, settings, "bronze"):
         report(_describe_start(positions))
     begins_there = reached is None and positions.generation > 0
     if settings.topic_ids or begins_there:
