@@ -59,6 +59,8 @@ class PipelineSettings:
     schemas: Mapping[str, str | Encoded] = field(default_factory=dict)
     """For each topic with JSON values: its columns in the syntax of `CREATE TABLE`.
     For a topic with Avro or Protobuf values: where its schema is."""
+    typed_tables: bool = False
+    """Also write a table for each topic of `schemas`, with its values as a column."""
     registry: str = ""
     """URL of the schema registry for ids in Confluent's wire format."""
     registry_auth: str = field(default="", repr=False)
@@ -98,6 +100,8 @@ class PipelineSettings:
     """Days that `maintain` keeps rows of silver, late and quarantine; 0 = no limit."""
     deletion_vectors: bool = True
     """Create `latest` with deletion vectors, which not every engine can read."""
+    change_data_feed: bool = False
+    """Create `latest` with Delta's change data feed."""
     metrics_file: str = ""
     """File for Prometheus text, written after each batch; empty = none."""
 
@@ -252,6 +256,10 @@ def _check(settings: PipelineSettings) -> None:
         raise ConfigurationError(
             f"metrics_file: the folder of {settings.metrics_file!r} does not exist;"
             " create it or choose another."
+        )
+    if settings.typed_tables and settings.unwrap:
+        raise ConfigurationError(
+            "typed_tables: it would store what `unwrap` decrypts. Set one of them."
         )
     read_keys(settings.payload_keys)
     _check_epochs(settings.epochs)

@@ -43,6 +43,7 @@ class History:
             settings,
             topics=tuple(self._names.values()),
             schemas={self.topic("payloads"): SCHEMA},
+            typed_tables=True,
         )
         self.readings: list[Reading] = []
         self._run()
@@ -191,6 +192,12 @@ def test_what_does_not_fit_is_in_quarantine_and_values_have_columns(
     rows = typed(silver, topic=topic, schema=SCHEMA).collect()
     assert [(row["key"], row["status"], row["total"]) for row in rows] == [
         ("k", "placed", 3)
+    ]
+    stored = tables.read(history.spark, history.settings, f"typed/{topic}")
+    found = stored.select("id", "is_deleted", "payload.*").orderBy("id").collect()
+    assert [tuple(row) for row in found] == [
+        (1, False, "placed", 3),
+        (5, True, None, None),
     ]
 
 

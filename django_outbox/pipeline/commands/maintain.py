@@ -51,7 +51,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
             for done in maintain(
                 spark,
                 settings,
-                names=chosen.names or tuple(SCHEMAS),
+                names=chosen.names or (),
                 cluster=chosen.cluster,
                 dry_run=chosen.dry_run,
             ):

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
-from . import reader, tables
+from ...exceptions import ConfigurationError
+from . import reader, tables, typed_tables
 from .classification import (
     BROADCAST_LIMIT,
     FRESH,
@@ -59,6 +61,15 @@ class BatchCounts:
     """Appended to `late`."""
     quarantined: int = 0
     """Appended to `quarantine`."""
+
+
+class BatchId(NamedTuple):
+    """By this, Delta skips an append of a batch that a table already has."""
+
+    run: str
+    """Whose batch it is."""
+    number: int
+    """Of the batch in its run."""
 
 
 class KindCount(NamedTuple):
@@ -127,18 +138,11 @@ class BatchWriter:
         """Write a batch to all tables; writing it again changes nothing."""
         spark = batch.sparkSession
         self._run = self._run or reader.run_id(spark, self._settings)
-        counts = self.write(batch, batch_id, run=self._run)
+        counts = self.write(batch, BatchId(self._run, batch_id))
         self._counted(batch_id, counts)
 
-    def write(self, batch: DataFrame, batch_id: int, *, run: str) -> BatchCounts:
-        """
-        Write rows of bronze to all tables.
-
-        Args:
-            run: Whose batch it is; Delta skips an append of a run's batch that
-                a table already has.
-        """
-        self._run = run
+    def write(self, batch: DataFrame, batch_id: BatchId) -> BatchCounts:
+        """Write rows of bronze to all tables."""
         records = numbered(ranked(parse(batch), self._settings)).persist()
         rows, undated = records.select(
             F.count("*"), F.count_if(F.col("created_at").isNull())
@@ -161,7 +165,7 @@ class BatchWriter:
         self,
         records: DataFrame,
         classified: DataFrame,
-        batch_id: int,
+        batch_id: BatchId,
         *,
         rows: int,
         is_dated: bool,
@@ -183,6 +187,9 @@ class BatchWriter:
         )
         self._reached("quarantine")
         if FRESH in found or (resolved and resolved.arrived_rows):
+            # Before silver, by which a repeated batch drops what has arrived.
+            self._append_typed(arrived, batch_id)
+            self._reached("typed")
             self._append("silver", arrived.select(*tables.RECORD_COLUMNS), batch_id)
         self._reached("silver")
         if resolved and resolved.late_rows:
@@ -265,7 +272,7 @@ class BatchWriter:
         classified: DataFrame,
         arrived: DataFrame,
         found: Mapping[str, KindCount],
-        batch_id: int,
+        batch_id: BatchId,
         *,
         undated: DataFrame | None,
     ) -> int:
@@ -311,18 +318,33 @@ class BatchWriter:
     def _read(self, spark: SparkSession, table: str) -> DataFrame:
         return tables.read(spark, self._settings, table)
 
-    def _append(self, table: str, rows: DataFrame, batch_id: int) -> None:
+    def _append(self, table: str, rows: DataFrame, batch_id: BatchId) -> None:
         """Append once: Delta skips batch numbers that the table already has."""
         write = (
             rows.write.format("delta")
             .mode("append")
-            .option("txnAppId", f"{self._run}-{table}")
-            .option("txnVersion", batch_id)
+            # Only a typed table may get further columns.
+            .option("mergeSchema", str(table not in tables.SCHEMAS).lower())
+            .option("txnAppId", f"{batch_id.run}-{table}")
+            .option("txnVersion", batch_id.number)
         )
         retry_conflicts(lambda: write.save(self._settings.table_path(table)))
 
+    def _append_typed(self, arrived: DataFrame, batch_id: BatchId) -> None:
+        if not self._settings.typed_tables:
+            return
+        for table, rows in typed_tables.tables_of(arrived, self._settings):
+            try:
+                self._append(table, rows, batch_id)
+            except AnalysisException as error:
+                reason = str(error).partition("\n")[0]
+                raise ConfigurationError(
+                    f"schemas: {table} has columns of other types. Run `rebuild` with"
+                    f" the new schema, or take the old one. {reason}"
+                ) from error
+
     def _raise_marks(
-        self, updates: DataFrame, batch_id: int, *, is_known: bool
+        self, updates: DataFrame, batch_id: BatchId, *, is_known: bool
     ) -> None:
         """Raise the marks in `latest`; rows with an equal or higher rank stay."""
         if not is_known:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from . import tables
+from . import tables, typed_tables
 from .classification import KEY
 from .conflicts import retry_conflicts
 from .reader import Position, find
@@ -64,7 +64,7 @@ def maintain(
     spark: SparkSession,
     settings: PipelineSettings,
     *,
-    names: Sequence[str] = tuple(tables.SCHEMAS),
+    names: Sequence[str] = (),
     cluster: bool = False,
     dry_run: bool = False,
 ) -> Iterator[MaintenanceResult]:
@@ -72,7 +72,7 @@ def maintain(
     Maintain one table after the other, and yield each result.
 
     Args:
-        names: Tables to maintain.
+        names: Tables to maintain; empty = all, with typed ones.
         cluster: Sort silver and latest by source, topic and key; this
             rewrites both tables.
         dry_run: Only count the rows to delete; change nothing.
@@ -82,7 +82,7 @@ def maintain(
             another writer; the tables are intact.
     """
     tables.create(spark, settings)
-    for table in names:
+    for table in names or (*tables.SCHEMAS, *typed_tables.find(spark, settings)):
         before = tables.detail(spark, settings, table)
         done = _maintain(spark, settings, table, cluster=cluster, dry_run=dry_run)
         after = before if dry_run else tables.detail(spark, settings, table)

@@ -23,8 +23,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from ...exceptions import BronzeIncomplete
-from . import tables
-from .batch_writer import BatchCounts, BatchWriter
+from . import tables, typed_tables
+from .batch_writer import BatchCounts, BatchId, BatchWriter
 from .classification import IDENTITY
 from .conflicts import retry_conflicts
 from .records import header, parse
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from ..pipeline_settings import PipelineSettings
 
 REBUILT: Final = ("quarantine", "silver", "late", "latest")
-"""The tables that are made from bronze, in the order of their replacement."""
+"""The tables that are made from bronze, in the order of their replacement; typed
+tables come before them."""
 
 _SLICES: Final = "slices"
 """A copy of bronze, partitioned by slice."""
@@ -106,7 +107,7 @@ def rebuild(
     for number in range(slices):
         began = time.monotonic()
         batch = rows if slices == 1 else rows.where(F.col("slice") == number)
-        counts = writer.write(batch, number, run=run)
+        counts = writer.write(batch, BatchId(run, number))
         yield Slice(
             number=number + 1,
             slices=slices,
@@ -114,7 +115,8 @@ def rebuild(
             seconds=time.monotonic() - began,
         )
     check()
-    for table in REBUILT:
+    typed = {*typed_tables.find(spark, beside)} & {*typed_tables.names(settings)}
+    for table in (*sorted(typed), *REBUILT):
         _overwrite(tables.read(spark, beside, table), settings.table_path(table))
     retry_conflicts(
         lambda: spark.sql(
@@ -127,8 +129,14 @@ def rebuild(
 
 def discard(spark: SparkSession, settings: PipelineSettings) -> None:
     """Delete what an interrupted rebuild has left; nothing may read or write it."""
+    beside = _beside(settings)
+    for table in typed_tables.find(spark, beside):
+        # The next rebuild may give the payload other types.
+        rows = tables.read(spark, beside, table).limit(0)
+        _overwrite(rows.drop("payload"), beside.table_path(table))
+        vacuum_now(spark, tables.name(beside, table))
     for table in (*REBUILT, _SLICES):
-        name = tables.name(_beside(settings), table)
+        name = tables.name(beside, table)
         try:
             spark.sql(f"DELETE FROM {name}")  # noqa: S608 - no user input
         except AnalysisException:
@@ -168,4 +176,6 @@ def _check_bronze(
 
 def _overwrite(rows: DataFrame, path: str) -> None:
     write = rows.write.format("delta").mode("overwrite")
+    # The schema of a typed table may have changed.
+    write = write.option("overwriteSchema", "true")
     retry_conflicts(lambda: write.save(path))

@@ -123,12 +123,12 @@ def is_promised() -> Column:
     return ~F.coalesce(is_row, F.lit(False))  # noqa: FBT003 - the literal itself
 
 
-def typed(records: DataFrame, *, topic: str, schema: str | Encoded) -> DataFrame:
+def with_payload(records: DataFrame, *, topic: str, schema: str | Encoded) -> DataFrame:
     """
-    Return the records of one topic with a column for each field of the payload.
+    Return the records of one topic whose value matches, with the column `payload`.
 
-    If the topic has a registry, this call asks it for all schema ids of the
-    records.
+    Tombstones have none. If the topic has a registry, this call asks it for all
+    schema ids of the records.
 
     Args:
         schema: A value of `PipelineSettings.schemas`; for JSON, columns in the
@@ -138,24 +138,35 @@ def typed(records: DataFrame, *, topic: str, schema: str | Encoded) -> DataFrame
         ConfigurationError: the schema is invalid, or the extra is not installed.
         RegistryUnavailable: the registry did not answer.
     """
-    of_topic = records.where((F.col("topic") == topic) & ~F.col("is_deleted"))
+    of_topic = records.where(F.col("topic") == topic)
+    is_deleted = F.col("is_deleted")
     if isinstance(schema, str):
-        parsed = of_topic.withColumn("payload", _payload(schema)).where(
-            ~_is_unparsable(F.col("payload"), schema)
-        )
+        parsed = of_topic.withColumn("payload", _payload(schema))
+        is_valid = ~_is_unparsable(F.col("payload"), schema)
         payload = F.col("payload").dropFields(_CORRUPT)
     else:
         from ..payloads import columnar
 
-        writers = columnar.find_writers(of_topic, {topic: schema})
+        writers = columnar.find_writers(of_topic.where(~is_deleted), {topic: schema})
         decoded = columnar.payload(schema, writers.get(topic, ()))
-        parsed = of_topic.withColumn("payload", decoded).where("payload IS NOT NULL")
-        payload = F.col("payload")
-    return parsed.select(
-        *("source", "id", "created_at", "partition", "offset"),
-        F.col("key").cast("string").alias("key"),
-        payload.alias("payload"),
-    ).select("source", "id", "created_at", "partition", "offset", "key", "payload.*")
+        parsed = of_topic.withColumn("payload", decoded)
+        is_valid, payload = F.col("payload").isNotNull(), F.col("payload")
+    return parsed.where(is_deleted | is_valid).withColumn(
+        "payload", F.when(~is_deleted, payload)
+    )
+
+
+def typed(records: DataFrame, *, topic: str, schema: str | Encoded) -> DataFrame:
+    """
+    Return the messages of one topic with a column for each field of the payload.
+
+    Arguments and errors are those of `with_payload()`.
+    """
+    found = with_payload(records, topic=topic, schema=schema).where("NOT is_deleted")
+    place = ("source", "id", "created_at", "partition", "offset")
+    return found.select(
+        *place, F.col("key").cast("string").alias("key"), "payload"
+    ).select(*place, "key", "payload.*")
 
 
 def check_columns(schemas: Mapping[str, str | Encoded]) -> dict[str, int]:
