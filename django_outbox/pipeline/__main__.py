@@ -23,6 +23,7 @@ from .commands import (
     jars,
     maintain,
     rebuild,
+    register,
     repair,
     replay,
     reset,
@@ -36,7 +37,7 @@ NEEDED: Final = ("pyspark", "matplotlib")
 
 _COMMANDS: Final = (
     *(jars, doctor, run, audit, counts, maintain),
-    *(reset, repair, rebuild, forget, replay, backfill),
+    *(reset, repair, rebuild, forget, register, replay, backfill),
 )
 
 

@@ -75,6 +75,8 @@ def create(spark: SparkSession, settings: PipelineSettings) -> None:
         if table == "latest" and settings.deletion_vectors:
             # It is updated in place: rows are marked as deleted, files not rewritten.
             properties["delta.enableDeletionVectors"] = "true"
+        if table == "latest" and settings.change_data_feed:
+            properties["delta.enableChangeDataFeed"] = "true"
         pairs = ", ".join(f"'{key}' = '{text}'" for key, text in properties.items())
         statement = (
             f"CREATE TABLE IF NOT EXISTS {name(settings, table)}"
