@@ -1,0 +1,176 @@
+"""The how-to of the pipeline, followed from its first command to its last."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from django_outbox.devstack import Stack
+from django_outbox.devstack.embedded_kafka import EmbeddedKafka
+from django_outbox.exceptions import OutboxError
+
+from ..acceptance.tables import OutboxTable, Server
+from ..install.page import BLOCK
+from ..install.terminal import BASH, Terminal, environment
+from ..machine import do_without, nightly
+from ..processes import ROOT, Process, manage
+from ..services import Topics
+from ..waiting import eventually
+
+PAGE = ROOT / "docs/howto/pipeline.md"
+
+TESTED_ELSEWHERE = (
+    "pip install",
+    "python3 example_project/demo.py",
+    "spark-submit",
+    "SPARK_REMOTE=",
+    "python -m django_outbox.pipeline register",
+)
+"""How commands begin that need an installation, a cluster, a metastore or minutes."""
+
+TOPICS = ("orders", "order-audit", "payments")
+"""The page's names; the broker is this test's own."""
+
+
+@pytest.fixture
+def kafka() -> Iterator[str]:
+    """The address of a Kafka with the page's topics."""
+    try:
+        kafka = EmbeddedKafka(progress=print)
+    except OutboxError as error:
+        do_without(str(error))
+    try:
+        kafka.start()
+        for topic in TOPICS:
+            Topics(kafka.address).create(topic)
+        yield kafka.address
+    finally:
+        kafka.close()
+
+
+@pytest.fixture
+def shop(services: Stack) -> Iterator[OutboxTable]:
+    """The shop's database, without tables."""
+    server = Server(services.database_url)
+    shop = server.create_empty()
+    yield shop
+    server.drop(shop)
+    server.close()
+
+
+class Follower:
+    """
+    Types what the page has, in one terminal.
+
+    Args:
+        shop: Variables of the example project.
+    """
+
+    def __init__(
+        self, folder: Path, variables: Mapping[str, str], shop: Mapping[str, str]
+    ) -> None:
+        self._folder = folder
+        self._variables = variables
+        self._shop = shop
+
+    def follow(self, text: str) -> None:
+        """Do all commands of a text, and use its first file and its first code."""
+        code = 0
+        with Terminal(self._folder, self._variables) as terminal:
+            for language, block in BLOCK.findall(text):
+                if block.startswith("# pipeline.toml"):
+                    (self._folder / "pipeline.toml").write_text(block)
+                elif language == "python" and not code:
+                    code += 1
+                    (self._folder / "read_it.py").write_text(block)
+                    terminal.run("python read_it.py")
+                elif language == "console" and block.startswith("$ "):
+                    for command in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+                        self._type(command, terminal)
+
+    def _type(self, command: str, terminal: Terminal) -> None:
+        if command.startswith(TESTED_ELSEWHERE):
+            return
+        text, *shown = command.splitlines()
+        while text.count('"') % 2:
+            text += f"\n{shown.pop(0)}"
+        if " --every " in text:
+            self._watch(text.partition("#")[0])
+            return
+        printed = terminal.run(text)
+        for line in filter(None, shown):
+            # Numbers and times are of another day; the verdict is not.
+            is_whole = line.startswith("verdict:")
+            begin = line if is_whole else re.split(r"[ :]", line)[0]
+            if begin != "...":
+                assert any(out.startswith(begin) for out in printed), (line, printed)
+
+    def _watch(self, text: str) -> None:
+        """Run a command until it has said something, and end it."""
+        with Process(
+            text, [BASH, "-c", f"exec {text}"], self._variables, cwd=self._folder
+        ) as process:
+            # A run has nothing to tell until there is something to read.
+            place(1, self._shop)
+            eventually(
+                lambda: process.output or process.events,
+                timeout=300,
+                what=process.report,
+            )
+            process.terminate()
+            assert process.exit_code() == 0, process.report()
+
+
+def place(count: int, shop: Mapping[str, str]) -> None:
+    """Place orders, and publish them."""
+    code = f"""
+from shop import orders
+for n in range({count}):
+    orders.place(customer=f"c{{n}}", sku="TEA-1", quantity=1, amount=n)
+"""
+    manage("shell", "--no-imports", "-c", code, environment=shop)
+    manage("runharvester", "--drain", environment=shop)
+
+
+@nightly
+def test_the_page_works_as_printed(
+    kafka: str, shop: OutboxTable, tmp_path: Path
+) -> None:
+    text = PAGE.read_text("utf-8")
+    lake = tmp_path / "service" / "lake"
+    for printed, ours in {
+        "/var/lib/outbox/lake": str(lake),
+        "/var/lib/node_exporter/outbox.prom": str(tmp_path / "outbox.prom"),
+        "kafka:9092": kafka,
+        "postgres://audit:secret@db/shop": shop.url,
+    }.items():
+        assert printed in text
+        text = text.replace(printed, ours)
+    first, _, service = text.partition("\n## Run it\n")
+    (tmp_path / "example_project").symlink_to(ROOT / "example_project")
+    programs = Path(sys.executable).parent
+    stranger = environment(
+        python=Path(sys.executable),
+        folder=tmp_path,
+        PATH=f"{programs}{os.pathsep}{os.environ['PATH']}",
+    )
+    project = {
+        **stranger,
+        "DATABASE_URL": shop.url,
+        "KAFKA_BOOTSTRAP_SERVERS": kafka,
+        # The source of the messages, in pipeline.toml.
+        "OUTBOX_LEADER_GROUP": "shop-outbox",
+    }
+    archived = {**project, "OUTBOX_ARCHIVE": "1"}
+
+    Follower(tmp_path, project, archived).follow(first)
+    assert "Nothing lost" in (tmp_path / "audit.html").read_text()
+
+    Follower(tmp_path, stranger, archived).follow(service)
+    assert "lag_records" in (tmp_path / "outbox.prom").read_text()
+    assert '"verdict": "ok"' in (tmp_path / "audit.json").read_text()
