@@ -1,5 +1,5 @@
 """
-Writes one batch of bronze to silver, late, quarantine and latest.
+Writes one batch of bronze to silver, late, quarantine, latest and typed tables.
 
 A batch may be interrupted anywhere: it is written again with the same rows, and
 that changes nothing.
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 NO_OUTBOX: Final = "no outbox-source or outbox-id header"
 BAD_CREATION_TIME: Final = "the header outbox-created-at is not a creation time"
 """Reasons in `quarantine`."""
+
+OTHER_TYPES: Final = "DELTA_FAILED_TO_MERGE_FIELDS"
+"""Delta's error for a column that has another type in the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +341,8 @@ class BatchWriter:
                 self._append(table, rows, batch_id)
             except AnalysisException as error:
                 reason = str(error).partition("\n")[0]
+                if OTHER_TYPES not in reason:
+                    raise
                 raise ConfigurationError(
                     f"schemas: {table} has columns of other types. Run `rebuild` with"
                     f" the new schema, or take the old one. {reason}"

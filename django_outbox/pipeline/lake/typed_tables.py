@@ -63,8 +63,8 @@ def find(spark: SparkSession, settings: PipelineSettings) -> list[str]:
     logs = f"{settings.table_path(FOLDER)}/*/_delta_log/*.json"
     topic = F.element_at(F.split("_metadata.file_path", "/"), -3)
     try:
-        rows = spark.read.text(logs).select(topic.alias("topic"))
+        rows = spark.read.text(logs).select(topic.alias("topic")).distinct().collect()
     except AnalysisException:
         # There is no such table.
         return []
-    return sorted(table_of(row["topic"]) for row in rows.distinct().collect())
+    return sorted(table_of(row["topic"]) for row in rows)
