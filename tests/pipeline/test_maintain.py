@@ -16,6 +16,7 @@ from django_outbox.pipeline.lake.conflicts import is_conflict, retry_conflicts
 from django_outbox.pipeline.lake.refine import start_refine
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
+from ..machine import nightly
 from .lakes import Contents, FilledLake
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def test_nothing_is_taken_from_a_reader_that_lags(
     assert [done.note for done in lake.maintain("bronze")] == [""]
 
 
+@nightly
 def test_a_refine_that_begins_anew_takes_compacted_files_in_order(
     lake: FilledLake,
 ) -> None:
