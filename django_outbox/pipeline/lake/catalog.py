@@ -41,7 +41,7 @@ def register(
     quoted = _quoted(schema)
     _check_is_kept(spark, schema)
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
-    for table in (*tables.SCHEMAS, *typed_tables.find(spark, settings)):
+    for table in typed_tables.all_tables(spark, settings):
         known_as = re.sub(r"\W", "_", table)
         name, path = f"{quoted}.{known_as}", settings.table_path(table)
         # Without columns: they and the properties are those of the path.

@@ -65,7 +65,7 @@ def find(
     topics: Sequence[str] = (),
 ) -> Iterator[ErasureResult]:
     """Count the rows with the key in each table; change nothing."""
-    for table in _all(spark, settings):
+    for table in typed_tables.all_tables(spark, settings):
         rows = _count_rows(spark, settings, table, key, topics)
         yield ErasureResult(table=table, rows=rows)
 
@@ -89,7 +89,7 @@ def erase(
     Raises:
         LakeInUse: `check` has raised it; call again to go on.
     """
-    for table in _all(spark, settings):
+    for table in typed_tables.all_tables(spark, settings):
         name, rows = tables.name(settings, table), 0
         if _count_rows(spark, settings, table, key, topics):
             rows = _delete(spark, name, key, topics)
@@ -104,11 +104,6 @@ def erase(
             rows_left=_count_rows(spark, settings, table, key, topics),
             files_left=files,
         )
-
-
-def _all(spark: SparkSession, settings: PipelineSettings) -> list[str]:
-    """Return the names of all tables, also of typed ones that are not written."""
-    return [*tables.SCHEMAS, *typed_tables.find(spark, settings)]
 
 
 def _with_key(rows: DataFrame, key: bytes, topics: Sequence[str]) -> DataFrame:

@@ -82,7 +82,7 @@ def maintain(
             another writer; the tables are intact.
     """
     tables.create(spark, settings)
-    for table in names or (*tables.SCHEMAS, *typed_tables.find(spark, settings)):
+    for table in names or typed_tables.all_tables(spark, settings):
         before = tables.detail(spark, settings, table)
         done = _maintain(spark, settings, table, cluster=cluster, dry_run=dry_run)
         after = before if dry_run else tables.detail(spark, settings, table)

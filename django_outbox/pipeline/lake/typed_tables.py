@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from .records import with_payload
-from .tables import RECORD_COLUMNS
+from .tables import RECORD_COLUMNS, SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,3 +68,8 @@ def find(spark: SparkSession, settings: PipelineSettings) -> list[str]:
         # There is no such table.
         return []
     return sorted(table_of(row["topic"]) for row in rows)
+
+
+def all_tables(spark: SparkSession, settings: PipelineSettings) -> list[str]:
+    """Return the names of all tables of the lake, typed ones at the end."""
+    return [*SCHEMAS, *find(spark, settings)]
