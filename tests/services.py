@@ -19,6 +19,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from django_outbox.devstack.embedded_kafka import EmbeddedKafka
+from django_outbox.exceptions import OutboxError
+
+from .machine import do_without
 from .waiting import eventually
 
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
@@ -28,6 +32,20 @@ Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 def text_of(value: str | bytes | None) -> str:
     """Return a header's value as text; the empty one for none."""
     return value if isinstance(value, str) else (value or b"").decode()
+
+
+@contextmanager
+def own_kafka() -> Iterator[str]:
+    """Start a Kafka that no other test uses, and yield its address."""
+    try:
+        kafka = EmbeddedKafka(progress=print)
+    except OutboxError as error:
+        do_without(str(error))
+    try:
+        kafka.start()
+        yield kafka.address
+    finally:
+        kafka.close()
 
 
 class Topics:

@@ -12,13 +12,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from django_outbox.devstack import Stack
-from django_outbox.devstack.embedded_kafka import EmbeddedKafka
 from django_outbox.devstack.service import free_port
-from django_outbox.exceptions import OutboxError
 
-from ..machine import do_without
 from ..processes import ROOT, Process
-from ..services import Topics, is_ready, text_of
+from ..services import Topics, is_ready, own_kafka, text_of
 from ..waiting import eventually
 from .documented import Command, DocumentedProject, Section
 from .tables import OutboxTable, Server, project_environment
@@ -352,12 +349,5 @@ def names(servers: str) -> set[str]:
 @pytest.fixture
 def partner_kafka() -> Iterator[str]:
     """A second Kafka."""
-    try:
-        kafka = EmbeddedKafka(progress=print)
-    except OutboxError as error:
-        do_without(str(error))
-    try:
-        kafka.start()
-        yield kafka.address
-    finally:
-        kafka.close()
+    with own_kafka() as address:
+        yield address

@@ -11,15 +11,13 @@ from pathlib import Path
 import pytest
 
 from django_outbox.devstack import Stack
-from django_outbox.devstack.embedded_kafka import EmbeddedKafka
-from django_outbox.exceptions import OutboxError
 
 from ..acceptance.tables import OutboxTable, Server
 from ..install.page import BLOCK
 from ..install.terminal import BASH, Terminal, environment
-from ..machine import do_without, nightly
+from ..machine import nightly
 from ..processes import ROOT, Process, manage
-from ..services import Topics
+from ..services import Topics, own_kafka
 from ..waiting import eventually
 
 PAGE = ROOT / "docs/howto/pipeline.md"
@@ -40,17 +38,10 @@ TOPICS = ("orders", "order-audit", "payments")
 @pytest.fixture
 def kafka() -> Iterator[str]:
     """The address of a Kafka with the page's topics."""
-    try:
-        kafka = EmbeddedKafka(progress=print)
-    except OutboxError as error:
-        do_without(str(error))
-    try:
-        kafka.start()
+    with own_kafka() as address:
         for topic in TOPICS:
-            Topics(kafka.address).create(topic)
-        yield kafka.address
-    finally:
-        kafka.close()
+            Topics(address).create(topic)
+        yield address
 
 
 @pytest.fixture
