@@ -31,6 +31,10 @@ DELTA: Final = {
 }
 """Enables Delta's SQL statements; a Connect server must be started with them."""
 
+CODE_CACHE: Final = {"spark.sql.codegen.cache.maxEntries": "2000"}
+"""Compiled code to keep. A batch of refine takes more than Spark's hundred, and would
+compile all of it again. Cannot be set on a Connect server's session."""
+
 EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
     # Tasks that list a table's folder for VACUUM; the default is ten thousand.
@@ -101,7 +105,7 @@ def open_session(
     mode = run_mode()
     properties = {**EVERYWHERE}
     if mode != "connect":
-        properties |= DELTA
+        properties |= DELTA | CODE_CACHE
     if mode == "local":
         _prepare_process()
         jars = ",".join(map(str, spark_jars(progress=progress)))

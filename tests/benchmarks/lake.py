@@ -18,8 +18,8 @@ Prints records each second, CPU seconds of Python and Java together, the most
 memory that they held, ratios to the bare stream of the same round, and the
 machine's load; checks that every record is in `silver` once. Starting the
 session is not counted; `--start` measures that instead: from the command to a
-first record in `silver`. `--batches` measures a batch of refine with a thousand
-records, with ten thousand keys in `latest` and with `--keys`.
+first record in `silver`. `--batches` measures batches of a thousand records in a
+running refine, with ten thousand keys in `latest` and with `--keys`.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ from ..services import Topics
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from django_outbox.pipeline.query_progress import Reading
+
 PARTITIONS = 4
 COPIED = 100
 """One record of so many is sent twice."""
 
-FEW_KEYS, SMALL_BATCH = 10_000, 1_000
-"""Keys that `--batches` compares with, and the records of each batch."""
+FEW_KEYS, SMALL_BATCH, SMALL_BATCHES = 10_000, 1_000, 5
+"""Keys that `--batches` compares with, records of each batch, batches of each run."""
 
 ARCHIVE = """
 INSERT INTO outbox_archive (id, kafka_topic, kafka_key, kafka_value, message_id,
@@ -152,8 +154,8 @@ def measure_batches(folder: str, keys: int, rounds: int) -> None:
     from django_outbox.pipeline.pipeline_run import run_once
     from django_outbox.pipeline.session import open_session
 
-    few = replace(settings_of(folder, "few"), topics=("orders",))
-    many = replace(settings_of(folder, "many"), topics=("orders",))
+    few = replace(settings_of(folder, "few"), topics=("orders",), batch_files=1)
+    many = replace(settings_of(folder, "many"), topics=("orders",), batch_files=1)
     spark = open_session(few)
     for settings, count in ((few, FEW_KEYS), (many, keys)):
         tables.create(spark, settings)
@@ -163,18 +165,27 @@ def measure_batches(folder: str, keys: int, rounds: int) -> None:
     # The first round warms up.
     for number in range(rounds + 1):
         for name, settings, count in (("few", few, FEW_KEYS), ("many", many, keys)):
-            first = (number + 1) * keys
-            rows = keyed_rows(spark, first, SMALL_BATCH, keys=count)
-            rows = rows.select(*tables.BRONZE_COLUMNS).coalesce(1)
-            path = settings.table_path("bronze")
-            rows.write.format("delta").mode("append").save(path)
-            began, used = time.monotonic(), cpu_seconds()
-            run_once(spark, settings, stop=threading.Event(), steps=["refine"])
-            taken, used = time.monotonic() - began, cpu_seconds() - used
-            print(f"  {name:<6}{count:>12,} keys  {taken:>6.1f} s  {used:>6.1f} CPU-s")
+            for batch in range(SMALL_BATCHES):
+                first = (number * SMALL_BATCHES + batch) * SMALL_BATCH + keys
+                rows = keyed_rows(spark, first, SMALL_BATCH, keys=count)
+                rows = rows.select(*tables.BRONZE_COLUMNS).coalesce(1)
+                path = settings.table_path("bronze")
+                rows.write.format("delta").mode("append").save(path)
+            read: list[Reading] = []
+            used = cpu_seconds()
+            stop = threading.Event()
+            run_once(
+                spark, settings, stop=stop, steps=["refine"], observers=[read.append]
+            )
+            used = (cpu_seconds() - used) / SMALL_BATCHES
+            taken = [reading.seconds for reading in read]
+            assert len(taken) == SMALL_BATCHES
+            shown = " ".join(f"{one:.1f}" for one in taken)
+            print(f"  {name:<6}{count:>12,} keys  {shown} s  {used:.1f} CPU-s each")
             if number:
-                seconds.setdefault(name, []).append(taken)
+                seconds.setdefault(name, []).extend(taken)
     median = {name: statistics.median(of) for name, of in seconds.items()}
+    print("  ".join(f"{name}: {of:.1f} s a batch" for name, of in median.items()))
     print(f"many ÷ few, median: {median['many'] / median['few']:.2f}  {load()}")
     spark.stop()
 
