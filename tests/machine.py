@@ -22,6 +22,14 @@ NIGHTLY: Final = bool(os.environ.get("TESTS_NIGHTLY"))
 nightly = pytest.mark.skipif(not NIGHTLY, reason="takes long: only with --nightly")
 """Marks a test that takes a minute or more, of something that others use, too."""
 
+SEEDS: Final = range(1, int(os.environ.pop("OUTBOX_TEST_SEEDS", "1")) + 1)
+"""Of the transactions around each fault of the matrix."""
+
+chaos = pytest.mark.skipif(
+    not os.environ.get("TESTS_CHAOS"), reason="the fault matrix: only with --chaos"
+)
+"""Marks what `--chaos` runs, and nothing else."""
+
 IN_BACKGROUND: Final = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
 """Before a command: as a script's `command &`, which ignores SIGINT from the start."""
 

@@ -11,6 +11,8 @@ processes.
 
     --lint      only ruff, import-linter and mypy
     --no-lint   only the tests
+    --chaos     the fault matrix, which writes docs/operations/proof.md (half an hour);
+                OUTBOX_TEST_SEEDS=3 plays each fault three times
     --nightly   ten times as many random histories, longer and more of some tests
 
 The first test that needs PostgreSQL and Kafka starts them; each process has its
@@ -33,7 +35,9 @@ sys.path[0] = str(ROOT)
 
 SERVICES = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS")
 
-OPTIONS = {"--lint", "--no-lint", "--nightly"}
+OPTIONS = {"--chaos", "--lint", "--no-lint", "--nightly"}
+
+CHAOS = "tests/acceptance/chaos"
 
 NIGHTLY = {
     "OUTBOX_SIMULATION_HISTORIES": "40000",
@@ -67,6 +71,9 @@ def main() -> int:
 def _test(arguments: list[str], options: set[str]) -> int:
     from tests.linting import lint
 
+    if "--chaos" in options:
+        os.environ["TESTS_CHAOS"] = "1"
+        arguments = [CHAOS, *arguments]
     is_whole = not any(_is_path(text) for text in arguments)
     if "--nightly" in options:
         os.environ.update(NIGHTLY)

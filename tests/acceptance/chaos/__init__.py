@@ -1,0 +1,1 @@
+"""Each fault of the matrix, against each kind of relay, with what it did to records."""

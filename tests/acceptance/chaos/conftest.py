@@ -1,0 +1,147 @@
+"""Servers of these tests' own, the impaired ways to them, and the report."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+import pytest
+
+from django_outbox.devstack import Stack
+from django_outbox.devstack.embedded_kafka import EmbeddedKafka, is_kafka_there
+from django_outbox.devstack.embedded_postgres import EmbeddedPostgres, is_postgres_there
+from django_outbox.devstack.service import free_port
+
+from ...machine import SEEDS
+from ...services import Topics
+from ..harvesters import MODES, SESSION_TIMEOUT, Harvesters
+from ..tables import OutboxTable, Server
+from ..writing import Writers
+from . import proof
+from .impaired_link import ImpairedLink
+from .injected_faults import FAULTS, Fault
+from .scene import BACKLOG, WINDOW, Scene
+
+CASES: Final = len(FAULTS) * len(MODES) * len(SEEDS)
+
+SceneOf: TypeAlias = Callable[[Fault, str, int], AbstractContextManager[Scene]]
+
+
+@pytest.fixture(scope="module")
+def to_kafka() -> Iterator[ImpairedLink]:
+    """The way to a second listener of the broker, which it calls by this address."""
+    listener, port = free_port(), free_port()
+    with ImpairedLink(port, ("127.0.0.1", listener)) as link:
+        yield link
+
+
+@pytest.fixture(scope="module")
+def services(to_kafka: ImpairedLink) -> Iterator[Stack]:
+    """Servers that nobody else uses."""
+    postgres = EmbeddedPostgres()
+    kafka = EmbeddedKafka(progress=print)
+    settings = kafka.settings
+    host, listener = to_kafka.server
+    settings["listeners"] += f",LINK://{host}:{listener}"
+    settings["advertised.listeners"] += f",LINK://{to_kafka.address}"
+    settings["listener.security.protocol.map"] += ",LINK:PLAINTEXT"
+    try:
+        postgres.start()
+        kafka.start()
+        yield Stack(postgres=postgres, kafka=kafka)
+    finally:
+        postgres.close()
+        kafka.close()
+
+
+@pytest.fixture(scope="module")
+def to_database(services: Stack) -> Iterator[ImpairedLink]:
+    """The way to PostgreSQL."""
+    server = urlsplit(services.database_url)
+    assert server.hostname
+    assert server.port
+    with ImpairedLink(free_port(), (server.hostname, server.port)) as link:
+        yield link
+
+
+@pytest.fixture(scope="module")
+def server(services: Stack) -> Iterator[Server]:
+    """The module's PostgreSQL."""
+    server = Server(services.database_url)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def topics(services: Stack) -> Topics:
+    """The module's Kafka."""
+    return Topics(services.bootstrap_servers)
+
+
+@pytest.fixture
+def scene_of(
+    services: Stack,
+    to_kafka: ImpairedLink,
+    to_database: ImpairedLink,
+    harvesters: Harvesters,
+    table: OutboxTable,
+    topics: Topics,
+    topic: str,
+) -> Iterator[SceneOf]:
+    """Begin a scene: somebody leads, and everything works before and after."""
+
+    @contextmanager
+    def scene_of(fault: Fault, relay: str, seed: int) -> Iterator[Scene]:
+        harvesters.environment = {
+            **harvesters.environment,
+            **MODES[relay],
+            **fault.variables,
+            "OUTBOX_MAX_IN_FLIGHT": str(WINDOW),
+        }
+        server = urlsplit(table.url).netloc.rpartition("@")[2]
+        leader = harvesters.start(
+            KAFKA_BOOTSTRAP_SERVERS=to_kafka.address,
+            DATABASE_URL=table.url.replace(f"@{server}/", f"@{to_database.address}/"),
+        )
+        leader.wait_for("leader_acquired")
+        standby = harvesters.start()
+        standby.wait_for("ready")
+        with Writers(table, topic, seed=seed) as writers:
+            yield Scene(
+                servers=services,
+                to_kafka=to_kafka,
+                to_database=to_database,
+                topics=topics,
+                table=table,
+                topic=topic,
+                harvesters=harvesters,
+                writers=writers,
+                leader=leader,
+                standby=standby,
+                chance=random.Random(seed),
+            )
+        table.wait_until_empty()
+
+    yield scene_of
+    for link in (to_kafka, to_database):
+        link.heal()
+    for service, answers in (
+        (services.postgres, is_postgres_there),
+        (services.kafka, is_kafka_there),
+    ):
+        if not answers(service.address):
+            service.start()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell what the faults did, and write the page when all have been tried."""
+    proof.write(
+        terminalreporter,
+        CASES,
+        backlog=BACKLOG,
+        window=WINDOW,
+        session=SESSION_TIMEOUT,
+    )

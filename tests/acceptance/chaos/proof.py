@@ -1,0 +1,133 @@
+"""The page that says what each fault did to records: docs/operations/proof.md."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import pytest
+
+from ...processes import ROOT
+from ..harvesters import MODES
+from .injected_faults import FAULTS
+
+GIT: Final = shutil.which("git") or "git"
+
+PAGE: Final = ROOT / "docs/operations/proof.md"
+
+PROPERTY: Final = "proof"
+"""Of a test's report: the fields of a `Proof`."""
+
+HEAD: Final = """\
+# Proof
+
+What faults did to records, on real servers, while four threads wrote business
+transactions that stay open, roll back and contend for keys. The truth is written in the
+same transaction as the messages. Each fault strikes in the middle of a backlog of
+{backlog:,} records.
+
+```console
+$ python3 tests/run.py --chaos          # all of it; writes this page
+$ python3 tests/run.py --chaos -k F7    # one fault
+```
+
+`OUTBOX_TEST_SEEDS=3` plays each fault three times, with other transactions.
+
+In every run below, no record was lost, made up, altered, or out of the order of its
+key, and no two processes led at once. A cell says how many records came twice, and how
+long nothing came into the topic beyond the time that the fault itself lasted, at worst
+of all seeds. W is `MAX_IN_FLIGHT`, {window} here; a session lasts {session:g} s. With
+exactly-once, nothing may come twice. What is not in this table, and the test that
+proves it: [What it promises](../promises.md).
+
+Run on {date}, commit {commit}, seeds: {seeds}.
+
+| | fault | at most | {relays} |
+|---|---|---|{columns}|
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What one fault did to one relay."""
+
+    fault: str
+    """Its text."""
+    relay: str
+    seed: int
+    twice: int
+    """Records that came more than once."""
+    stop: float
+    """Seconds in which nothing came into the topic, beyond the fault's own."""
+
+    def property(self) -> tuple[str, object]:
+        """Return what the report of a test tells of it."""
+        return PROPERTY, asdict(self)
+
+
+def write(terminal: pytest.TerminalReporter, cases: int, **figures: float) -> None:
+    """Print a table of the tests that have passed; write the page if all have."""
+    proofs = [
+        Proof(**value)
+        for report in terminal.getreports("passed")
+        if report.when == "call"
+        for name, value in report.user_properties
+        if name == PROPERTY and isinstance(value, dict)
+    ]
+    if not proofs:
+        return
+    table = "".join(f"{line}\n" for line in _rows(proofs))
+    terminal.section("what the faults did")
+    terminal.write(table)
+    if len(proofs) == cases:
+        PAGE.write_text(_head(proofs, **figures) + table, "utf-8")
+        terminal.write_line(f"written: {PAGE.relative_to(ROOT)}")
+
+
+def _head(proofs: Sequence[Proof], **figures: float) -> str:
+    commit = subprocess.run(
+        [GIT, "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    seeds = ", ".join(map(str, sorted({proof.seed for proof in proofs})))
+    return HEAD.format(
+        date=datetime.now(UTC).date(),
+        commit=commit.stdout.strip() or "unknown",
+        seeds=seeds,
+        relays=" | ".join(MODES),
+        columns="|".join("---" for _ in MODES),
+        **figures,
+    )
+
+
+def _rows(proofs: Sequence[Proof]) -> list[str]:
+    rows = []
+    for fault in FAULTS:
+        of_fault = [proof for proof in proofs if proof.fault == fault.text]
+        if not of_fault:
+            continue
+        allowed = f"{fault.back_within:g} s"
+        if fault.windows:
+            allowed = f"{fault.windows} × W twice, {allowed}".replace("1 × ", "")
+        cells = [
+            _cell([proof for proof in of_fault if proof.relay == relay])
+            for relay in MODES
+        ]
+        rows.append(
+            "| " + " | ".join([fault.number, fault.text, allowed, *cells]) + " |"
+        )
+    return rows
+
+
+def _cell(proofs: Sequence[Proof]) -> str:
+    if not proofs:
+        return ""
+    twice, stop = (max(getattr(p, name) for p in proofs) for name in ("twice", "stop"))
+    return f"{twice:,}, {stop:.1f} s"

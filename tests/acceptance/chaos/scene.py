@@ -1,0 +1,74 @@
+"""What a fault befalls: servers, ways to them, harvesters and writers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from django_outbox.devstack import Stack
+
+from ...processes import Process
+from ...services import Topics
+from ..harvesters import Harvesters
+from ..tables import OutboxTable
+from ..writing import Writers
+from .impaired_link import ImpairedLink
+
+WINDOW: Final = 200
+"""W: records sent and not settled."""
+
+BACKLOG: Final = 10_000
+"""Records, in the middle of which a fault strikes."""
+
+Term: TypeAlias = tuple[int, int, str, str]
+"""Begin and end (boottime_ns), leader id, name of the process."""
+
+
+@dataclass(kw_only=True)
+class Scene:
+    """A leader with impaired ways to its servers, and a standby that uses none."""
+
+    servers: Stack
+    to_kafka: ImpairedLink
+    to_database: ImpairedLink
+    topics: Topics
+    table: OutboxTable
+    topic: str
+    harvesters: Harvesters
+    writers: Writers
+    leader: Process
+    standby: Process
+    chance: random.Random
+    still: dict[str, int] = field(default_factory=dict)
+    """When a process died or stood still by our hand (boottime_ns), by its name."""
+
+    def kill(self, process: Process) -> None:
+        """End a process as a crash does."""
+        self.still[process.name] = process.kill()
+
+    def pause(self, process: Process) -> None:
+        """Let a process stand still."""
+        self.still[process.name] = process.pause()
+
+
+def overlaps(terms: Iterable[Term], still: Mapping[str, int]) -> list[str]:
+    """
+    Pairs of terms in which two led at once.
+
+    Args:
+        terms: In the order of their begins.
+        still: When a process died, or stood still until it fenced itself: from then on
+            it did not lead.
+    """
+    ends = [
+        (begin, still[name] if begin < still.get(name, 0) < end else end, name)
+        for begin, end, _, name in terms
+    ]
+    return [
+        f"{name} led until {end}, and {other} from {begin}"
+        for number, (_, end, name) in enumerate(ends)
+        for begin, _, other in ends[number + 1 :]
+        if begin < end
+    ]
