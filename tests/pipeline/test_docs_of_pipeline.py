@@ -1,4 +1,4 @@
-"""The how-to of the pipeline, followed from its first command to its audits."""
+"""The how-to of the pipeline, followed from its first command to its last."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ TESTED_ELSEWHERE = (
     "python -m django_outbox.pipeline register",
 )
 """How commands begin that need an installation, a cluster, a metastore or minutes."""
+
+RUN = "python -m django_outbox.pipeline run --config pipeline.toml"
 
 TOPICS = ("orders", "order-audit", "payments")
 """The page's names; the broker is this test's own."""
@@ -69,8 +71,14 @@ class Follower:
         self._variables = variables
         self._shop = shop
 
-    def follow(self, text: str) -> None:
-        """Do all commands of a text, and use its first file and its first code."""
+    def follow(self, text: str) -> list[str]:
+        """
+        Do all commands of a text, and use its first file and its first code.
+
+        Returns:
+            The lines that the commands have printed.
+        """
+        printed: list[str] = []
         code = 0
         with Terminal(self._folder, self._variables) as terminal:
             for language, block in BLOCK.findall(text):
@@ -79,27 +87,26 @@ class Follower:
                 elif language == "python" and not code:
                     code += 1
                     (self._folder / "read_it.py").write_text(block)
-                    terminal.run("python read_it.py")
+                    printed += terminal.run("python read_it.py")
                 elif language == "console" and block.startswith("$ "):
                     for command in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-                        self._type(command, terminal)
+                        printed += self._type(command, terminal)
+        return printed
 
-    def _type(self, command: str, terminal: Terminal) -> None:
+    def _type(self, command: str, terminal: Terminal) -> list[str]:
         if command.startswith(TESTED_ELSEWHERE):
-            return
+            return []
         text, *shown = command.splitlines()
         while text.count('"') % 2:
             text += f"\n{shown.pop(0)}"
         if " --every " in text:
             self._watch(text.partition("#")[0])
-            return
+            return []
         printed = terminal.run(text)
+        begins = {begin_of(line) for line in printed}
         for line in filter(None, shown):
-            # Numbers and times are of another day; the verdict is not.
-            is_whole = line.startswith("verdict:")
-            begin = line if is_whole else re.split(r"[ :]", line)[0]
-            if begin != "...":
-                assert any(out.startswith(begin) for out in printed), (line, printed)
+            assert begin_of(line) in {*begins, "..."}, (line, printed)
+        return printed
 
     def _watch(self, text: str) -> None:
         """Run a command until it has said something, and end it."""
@@ -115,6 +122,13 @@ class Follower:
             )
             process.terminate()
             assert process.exit_code() == 0, process.report()
+
+
+def begin_of(line: str) -> str:
+    """What a line begins with, without its numbers and times, which are of a day."""
+    if line.startswith("verdict:"):
+        return line
+    return re.sub(r"\d[\d,]*", "0", re.split(r"[ :]", line)[0])
 
 
 def place(count: int, shop: Mapping[str, str]) -> None:
@@ -139,11 +153,16 @@ def test_the_page_works_as_printed(
         "/var/lib/node_exporter/outbox.prom": str(tmp_path / "outbox.prom"),
         "kafka:9092": kafka,
         "postgres://audit:secret@db/shop": shop.url,
+        # The key of an order that was placed.
+        "customer-4711": "1",
     }.items():
         assert printed in text
         text = text.replace(printed, ours)
     first, _, service = text.partition("\n## Run it\n")
-    service = service.partition("\n## Audit it\n")[0]
+    service, _, audits = service.partition("\n## Audit it\n")
+    audits, _, audits_of_new = audits.partition("\nWith years in the lake")
+    audits_of_new, _, care = audits_of_new.partition("\n## Keep it in shape\n")
+    care, _, _ = care.partition("\n## Schedule it\n")
     (tmp_path / "example_project").symlink_to(ROOT / "example_project")
     programs = Path(sys.executable).parent
     stranger = environment(
@@ -163,5 +182,15 @@ def test_the_page_works_as_printed(
     Follower(tmp_path, project, archived).follow(first)
     assert "Nothing lost" in (tmp_path / "audit.html").read_text()
 
-    Follower(tmp_path, stranger, archived).follow(service)
+    # The page exports the database's address in its first command of a service.
+    stranger["DATABASE_URL"] = shop.url
+    follower = Follower(tmp_path, stranger, archived)
+    follower.follow(service)
     assert "lag_records" in (tmp_path / "outbox.prom").read_text()
+    follower.follow(audits)
+    assert "Nothing lost" in (tmp_path / "audit.html").read_text()
+
+    place(10, archived)
+    follower.follow("```console\n$ " + RUN + "\n```\n" + audits_of_new)
+    printed = follower.follow(care)
+    assert [line for line in printed if re.match(r"silver: [1-9]\d* rows", line)]
