@@ -275,7 +275,9 @@ FAULTS: Final = (
         number="F9",
         text="all connections to Kafka are reset, five times",
         act=reset_connections,
-        back_within=3,
+        # Each one may end a lease of this length; the same process leads again.
+        back_within=TAKEOVER,
+        windows=5,
         keeps_leader=True,
     ),
     Fault(
