@@ -192,5 +192,5 @@ def test_the_page_works_as_printed(
 
     place(10, archived)
     follower.follow("```console\n$ " + RUN + "\n```\n" + audits_of_new)
-    printed = follower.follow(care)
-    assert [line for line in printed if re.match(r"silver: [1-9]\d* rows", line)]
+    lines = follower.follow(care)
+    assert [line for line in lines if re.match(r"silver: [1-9]\d* rows", line)]
