@@ -16,7 +16,13 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from django_outbox.devstack.embedded_kafka import EmbeddedKafka
@@ -75,6 +81,15 @@ class Topics:
             interval=0.01,
         )
         return name
+
+    def configure(self, topic: str, name: str, value: str) -> None:
+        """Set a property of a topic."""
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(
+            ResourceType.TOPIC, topic, incremental_configs=[entry]
+        )
+        altered = self._admin.incremental_alter_configs([resource])
+        altered[resource].result(timeout=15)
 
     def read(
         self,

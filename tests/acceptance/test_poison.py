@@ -3,15 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
-
-from django_outbox.devstack import Stack
 
 from ..services import Topics
 from ..waiting import eventually
@@ -36,18 +27,6 @@ def narrow(topics: Topics) -> str:
     return topics.create(config={"max.message.bytes": "2000"})
 
 
-def widen(topic: str, services: Stack) -> None:
-    """Mend the cause, as an operator would."""
-    entry = ConfigEntry(
-        "max.message.bytes",
-        "100000",
-        incremental_operation=AlterConfigOpType.SET,
-    )
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": services.bootstrap_servers})
-    admin.incremental_alter_configs([resource])[resource].result(timeout=10)
-
-
 def insert_poison(table: OutboxTable, topic: str) -> tuple[list[int], list[int]]:
     """Ids of a key with a poison record as its second, and of other keys."""
     sick = [
@@ -65,7 +44,6 @@ def test_a_blocked_key_holds_its_own_records_only_and_its_order(
     table: OutboxTable,
     topics: Topics,
     narrow: str,
-    services: Stack,
 ) -> None:
     sick, well = insert_poison(table, narrow)
     leader = harvesters.start()
@@ -78,7 +56,7 @@ def test_a_blocked_key_holds_its_own_records_only_and_its_order(
     sent = [d.id for d in deliveries(topics.read(narrow))]
     assert sorted(sent) == sorted([sick[0], *well])
 
-    widen(narrow, services)
+    topics.configure(narrow, "max.message.bytes", "100000")
     table.wait_until_empty()
     sent = [d.id for d in deliveries(topics.read(narrow))]
     assert [id_ for id_ in sent if id_ in sick] == sick

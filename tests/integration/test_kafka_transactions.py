@@ -11,17 +11,12 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
 
 from django_outbox.exceptions import LedgerRefused, ProducerBroken, RecordPoisoned
 from django_outbox.kafka.transactions import KafkaTransactions
 from tests.contracts.test_transactions import opened, sent
 from tests.contracts.transactions import KafkaCluster
+from tests.services import Topics
 from tests.unit.samples import record
 from tests.waiting import eventually
 
@@ -147,18 +142,11 @@ def test_a_connection_that_breaks_during_a_commit_breaks_the_client(
 
 
 def test_a_ledger_that_its_topic_refuses_is_told(
-    cluster: KafkaCluster, bootstrap_servers: str
+    cluster: KafkaCluster, topics: Topics
 ) -> None:
     topic, transactions = cluster.create(), opened(cluster)
     assert isinstance(transactions, KafkaTransactions)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    small = ConfigEntry(
-        "max.message.bytes", "50", incremental_operation=AlterConfigOpType.SET
-    )
-    resource = ConfigResource(
-        ConfigResource.Type.TOPIC, transactions._topic, incremental_configs=[small]
-    )
-    admin.incremental_alter_configs([resource])[resource].result(timeout=15)
+    topics.configure(transactions._topic, "max.message.bytes", "50")
 
     with pytest.raises(LedgerRefused, match=f"'{transactions._topic}' refused it: "):
         eventually(lambda: sent(transactions, record(1, topic=topic)), interval=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -21,13 +21,14 @@ from ..harvesters import MODES, SESSION_TIMEOUT, Harvesters
 from ..tables import OutboxTable, Server
 from ..writing import Writers
 from . import proof
+from .fault_matrix import FAULTS
 from .impaired_link import ImpairedLink
-from .injected_faults import FAULTS, Fault
-from .scene import BACKLOG, WINDOW, Scene
+from .scene import BACKLOG, WINDOW, Scene, Site
 
 CASES: Final = len(FAULTS) * len(MODES) * len(SEEDS)
 
-SceneOf: TypeAlias = Callable[[Fault, str, int], AbstractContextManager[Scene]]
+SceneOf: TypeAlias = Callable[[Mapping[str, str], int], AbstractContextManager[Scene]]
+"""Takes variables of the harvesters, and a seed."""
 
 
 @pytest.fixture(scope="module")
@@ -82,38 +83,51 @@ def topics(services: Stack) -> Topics:
 
 
 @pytest.fixture
+def site(
+    services: Stack, to_kafka: ImpairedLink, to_database: ImpairedLink
+) -> Iterator[Site]:
+    """Where a scene is set; what a test leaves broken is mended for the next one."""
+    yield Site(
+        servers=services,
+        to_kafka=to_kafka,
+        to_database=to_database,
+    )
+    for link in (to_kafka, to_database):
+        link.heal()
+    for service, answers in (
+        (services.postgres, is_postgres_there),
+        (services.kafka, is_kafka_there),
+    ):
+        if not answers(service.address):
+            service.start()
+
+
+@pytest.fixture
 def scene_of(
-    services: Stack,
-    to_kafka: ImpairedLink,
-    to_database: ImpairedLink,
-    harvesters: Harvesters,
-    table: OutboxTable,
-    topics: Topics,
-    topic: str,
-) -> Iterator[SceneOf]:
-    """Begin a scene: somebody leads, and everything works before and after."""
+    site: Site, harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
+) -> SceneOf:
+    """Begin a scene: somebody leads."""
 
     @contextmanager
-    def scene_of(fault: Fault, relay: str, seed: int) -> Iterator[Scene]:
+    def scene_of(variables: Mapping[str, str], seed: int) -> Iterator[Scene]:
         harvesters.environment = {
             **harvesters.environment,
-            **MODES[relay],
-            **fault.variables,
+            **variables,
             "OUTBOX_MAX_IN_FLIGHT": str(WINDOW),
         }
         server = urlsplit(table.url).netloc.rpartition("@")[2]
         leader = harvesters.start(
-            KAFKA_BOOTSTRAP_SERVERS=to_kafka.address,
-            DATABASE_URL=table.url.replace(f"@{server}/", f"@{to_database.address}/"),
+            KAFKA_BOOTSTRAP_SERVERS=site.to_kafka.address,
+            DATABASE_URL=table.url.replace(
+                f"@{server}/", f"@{site.to_database.address}/"
+            ),
         )
         leader.wait_for("leader_acquired")
         standby = harvesters.start()
         standby.wait_for("ready")
         with Writers(table, topic, seed=seed) as writers:
             yield Scene(
-                servers=services,
-                to_kafka=to_kafka,
-                to_database=to_database,
+                site=site,
                 topics=topics,
                 table=table,
                 topic=topic,
@@ -125,15 +139,7 @@ def scene_of(
             )
         table.wait_until_empty()
 
-    yield scene_of
-    for link in (to_kafka, to_database):
-        link.heal()
-    for service, answers in (
-        (services.postgres, is_postgres_there),
-        (services.kafka, is_kafka_there),
-    ):
-        if not answers(service.address):
-            service.start()
+    return scene_of
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

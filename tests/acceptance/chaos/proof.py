@@ -13,7 +13,7 @@ import pytest
 
 from ...processes import ROOT
 from ..harvesters import MODES
-from .injected_faults import FAULTS
+from .fault_matrix import FAULTS
 
 GIT: Final = shutil.which("git") or "git"
 

@@ -26,13 +26,20 @@ Term: TypeAlias = tuple[int, int, str, str]
 """Begin and end (boottime_ns), leader id, name of the process."""
 
 
-@dataclass(kw_only=True)
-class Scene:
-    """A leader with impaired ways to its servers, and a standby that uses none."""
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Servers, and the ways to them that can be impaired."""
 
     servers: Stack
     to_kafka: ImpairedLink
     to_database: ImpairedLink
+
+
+@dataclass(kw_only=True)
+class Scene:
+    """A leader with impaired ways to its servers, and a standby that uses none."""
+
+    site: Site
     topics: Topics
     table: OutboxTable
     topic: str

@@ -11,13 +11,14 @@ from ..auditing import audit, deliveries
 from ..harvesters import MODES
 from ..lag import Lags
 from .conftest import SceneOf
-from .injected_faults import FAULTS, Fault
+from .fault_matrix import FAULTS, Fault
 from .proof import PROPERTY
 from .scene import BACKLOG, WINDOW, overlaps
 
 pytestmark = chaos
 
 NEVER = {"phantoms", "out_of_order", "spoilt"}
+"""Promises that hold whatever happens, beside that nothing is lost."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -30,7 +31,7 @@ def test_every_promise_holds_through_a_fault(
     seed: int,
     request: pytest.FixtureRequest,
 ) -> None:
-    with scene_of(fault, relay, seed) as scene:
+    with scene_of({**MODES[relay], **fault.variables}, seed) as scene:
         scene.writers.wait_for(100)
         scene.writers.burst(BACKLOG)
         scene.table.wait_until_busy()
