@@ -25,7 +25,9 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
-from django_outbox.devstack.embedded_kafka import EmbeddedKafka
+from django_outbox.devstack import Stack
+from django_outbox.devstack.embedded_kafka import EmbeddedKafka, is_kafka_there
+from django_outbox.devstack.embedded_postgres import is_postgres_there
 from django_outbox.exceptions import OutboxError
 
 from .machine import do_without
@@ -52,6 +54,16 @@ def own_kafka() -> Iterator[str]:
         yield kafka.address
     finally:
         kafka.close()
+
+
+def start_missing(servers: Stack) -> None:
+    """Start what a test has stopped or killed."""
+    for service, answers in (
+        (servers.postgres, is_postgres_there),
+        (servers.kafka, is_kafka_there),
+    ):
+        if not answers(service.address):
+            service.start()
 
 
 class Topics:

@@ -190,6 +190,13 @@ class OutboxTable:
         rows = self.execute(f"SELECT count(*) FROM {{outbox}} WHERE {condition}")
         return int(rows[0][0])
 
+    def end_sessions(self) -> None:
+        """End all sessions of harvesters, as an administrator would."""
+        self.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name LIKE 'outbox %'"
+        )
+
     def wait_until_empty(self, *, up_to: int | None = None) -> None:
         """Return when no row is left, or none up to an id."""
         condition = "true" if up_to is None else f"id <= {up_to}"

@@ -55,10 +55,7 @@ class Fleet:
         harvester.resume()
 
     def cut_sessions(self) -> None:
-        self._table.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name LIKE 'outbox %'"
-        )
+        self._table.end_sessions()
 
     def lock_table(self) -> None:
         with self._table.connect() as connection, connection.transaction():

@@ -14,11 +14,9 @@ import pytest
 
 from django_outbox.clock import boottime_ns
 from django_outbox.devstack import Stack
-from django_outbox.devstack.embedded_kafka import is_kafka_there
-from django_outbox.devstack.embedded_postgres import is_postgres_there
 from django_outbox.devstack.service import free_port
 
-from ..services import Topics, fetch, is_ready
+from ..services import Topics, fetch, is_ready, start_missing
 from ..waiting import eventually
 from .auditing import Audited, deliveries
 from .frozen import frozen
@@ -61,12 +59,7 @@ def topics(services: Stack) -> Topics:
 def _everything_runs(services: Stack, table: OutboxTable) -> Iterator[None]:
     """Whatever a test leaves stopped is started for the next one."""
     yield
-    for service, answers in (
-        (services.postgres, is_postgres_there),
-        (services.kafka, is_kafka_there),
-    ):
-        if not answers(service.address):
-            service.start()
+    start_missing(services)
 
 
 @pytest.fixture
@@ -85,10 +78,7 @@ def test_sessions_that_are_ended_every_second(
         for _ in range(rounds):
             writers.burst(300)
             (newest,) = table.execute("SELECT max(id) FROM {outbox}")[0]
-            table.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE application_name LIKE 'outbox %'"
-            )
+            table.end_sessions()
             table.wait_until_empty(up_to=newest)
     table.wait_until_empty()
 

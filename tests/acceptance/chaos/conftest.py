@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from django_outbox.devstack import Stack
-from django_outbox.devstack.embedded_kafka import EmbeddedKafka, is_kafka_there
-from django_outbox.devstack.embedded_postgres import EmbeddedPostgres, is_postgres_there
+from django_outbox.devstack.embedded_kafka import EmbeddedKafka
+from django_outbox.devstack.embedded_postgres import EmbeddedPostgres
 from django_outbox.devstack.service import free_port
 
 from ...machine import SEEDS
-from ...services import Topics
+from ...services import Topics, start_missing
 from ..harvesters import MODES, SESSION_TIMEOUT, Harvesters
 from ..tables import OutboxTable, Server
 from ..writing import Writers
@@ -86,20 +86,11 @@ def topics(services: Stack) -> Topics:
 def site(
     services: Stack, to_kafka: ImpairedLink, to_database: ImpairedLink
 ) -> Iterator[Site]:
-    """Where a scene is set; what a test leaves broken is mended for the next one."""
-    yield Site(
-        servers=services,
-        to_kafka=to_kafka,
-        to_database=to_database,
-    )
+    """Where a scene is set; what a test leaves broken is repaired for the next one."""
+    yield Site(servers=services, to_kafka=to_kafka, to_database=to_database)
     for link in (to_kafka, to_database):
         link.heal()
-    for service, answers in (
-        (services.postgres, is_postgres_there),
-        (services.kafka, is_kafka_there),
-    ):
-        if not answers(service.address):
-            service.start()
+    start_missing(services)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 _CHUNK: Final = 65_536
@@ -13,14 +12,6 @@ _QUEUED: Final = 64
 """Chunks on their way; with more, TCP keeps the sender waiting."""
 
 _Queue: TypeAlias = asyncio.Queue[tuple[float, bytes]]
-
-
-class _Way:
-    """One of the two directions of all connections."""
-
-    def __init__(self) -> None:
-        self.is_open = asyncio.Event()
-        self.is_open.set()
 
 
 class ImpairedLink:
@@ -45,7 +36,10 @@ class ImpairedLink:
         self.server = server
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._requests, self._answers = _Way(), _Way()
+        self._requests, self._answers = asyncio.Event(), asyncio.Event()
+        """Set while something gets through that way."""
+        self._requests.set()
+        self._answers.set()
         self._transports: set[asyncio.WriteTransport] = set()
 
     def __enter__(self) -> Self:
@@ -55,12 +49,7 @@ class ImpairedLink:
         ).result(10)
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
@@ -70,13 +59,13 @@ class ImpairedLink:
         """Let nothing through, either way or one way; connections stay open."""
         for way, is_held in ((self._requests, requests), (self._answers, answers)):
             if is_held:
-                self._loop.call_soon_threadsafe(way.is_open.clear)
+                self._loop.call_soon_threadsafe(way.clear)
 
     def heal(self) -> None:
         """Have no fault any more."""
         self.delay, self.piece = 0.0, _CHUNK
         for way in (self._requests, self._answers):
-            self._loop.call_soon_threadsafe(way.is_open.set)
+            self._loop.call_soon_threadsafe(way.set)
 
     def reset(self) -> None:
         """End all connections at once."""
@@ -119,12 +108,13 @@ class ImpairedLink:
             await queue.put((self._loop.time() + self.delay, data))
 
     async def _write(
-        self, queue: _Queue, target: asyncio.StreamWriter, way: _Way
+        self, queue: _Queue, target: asyncio.StreamWriter, way: asyncio.Event
     ) -> None:
         while True:
             due, data = await queue.get()
+            # The subject: a network that is slow.
             await asyncio.sleep(max(0.0, due - self._loop.time()))
-            await way.is_open.wait()
+            await way.wait()
             if not data:
                 raise ConnectionResetError
             for begin in range(0, len(data), piece := self.piece):

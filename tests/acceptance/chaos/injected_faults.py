@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Final, TypeAlias
 
 import psutil
@@ -119,10 +118,7 @@ def crash_database(scene: Scene) -> float:
 
 def end_sessions(scene: Scene) -> float:
     for _ in range(5):
-        scene.table.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE application_name LIKE 'outbox %'"
-        )
+        scene.table.end_sessions()
         _wait(1)
     return 0
 
@@ -155,13 +151,13 @@ def crash_broker(scene: Scene) -> float:
 
 
 def lack_replicas(scene: Scene) -> float:
-    def replicas(number: int) -> Callable[[], object]:
-        # The topic has one replica.
-        return partial(
-            scene.topics.configure, scene.topic, "min.insync.replicas", str(number)
-        )
-
-    return _lasting(replicas(2), partial(_wait, 5), replicas(1))
+    # The topic has one replica.
+    name = "min.insync.replicas"
+    return _lasting(
+        lambda: scene.topics.configure(scene.topic, name, "2"),
+        lambda: _wait(5),
+        lambda: scene.topics.configure(scene.topic, name, "1"),
+    )
 
 
 def send_poison(scene: Scene) -> float:
