@@ -148,7 +148,13 @@ class Watch:
         with closing(self._table):
             wait = 0.0
             while not stop.wait(wait):
-                wait = self.step()
+                try:
+                    wait = self.step()
+                except Exception:
+                    # A process that relays on must not look as it did hours ago.
+                    logger.exception("Cannot read the outbox for its metrics")
+                    self._status.statistics = None
+                    wait = self._interval
 
     def step(self) -> float:
         """Read what is due; return the seconds until something is due again."""

@@ -140,9 +140,13 @@ class HarvesterThreads:
         return Totals([worker.counters for worker in self._workers])
 
     @property
-    def times(self) -> MessageTimes:
-        """From the creation of this cluster's rows to Kafka's acknowledgement."""
-        return self._workers[0].deliveries.times
+    def times(self) -> MessageTimes | None:
+        """
+        From the creation of this cluster's rows to Kafka's acknowledgement.
+
+        None: the database has not told yet which outbox it is.
+        """
+        return self._workers[0].deliveries.times if self._workers else None
 
     @property
     def receiver_errors(self) -> int:

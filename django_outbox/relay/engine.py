@@ -139,8 +139,8 @@ class Engine:
 
     def _settlements(self) -> Iterable[Settlement]:
         yield from self._submitted
-        if self._pending:
-            yield self._pending
+        if pending := self._pending:  # Another thread counts them too.
+            yield pending
 
     # What was read.
 

@@ -98,6 +98,8 @@ def worker() -> Iterator[Worker]:
     worker = Worker()
     yield worker
     worker.end()
+    # What a run leaves frozen would surprise the modules that are imported later.
+    gc.unfreeze()
 
 
 @pytest.fixture
@@ -477,6 +479,38 @@ def test_health_is_served_without_the_package_of_metrics(
     }
     assert "django-outbox-kafka[metrics]" in answers["/metrics"][1]
     assert "django-outbox-kafka[metrics]" in caplog.text
+
+
+def test_metrics_are_read_also_before_the_outbox_is_known(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    looked = threading.Semaphore(0)
+    is_known = threading.Event()
+    backlog, identity = worker.outbox.backlog, worker.outbox.identity
+
+    def counted() -> Backlog:
+        looked.release()
+        return backlog()
+
+    def asked() -> Identity:
+        # The watch looks at a harvester that has started and has no relay yet.
+        for _ in range(3):
+            assert looked.acquire(timeout=60)
+        is_known.set()
+        return identity()
+
+    def ask(event: Event) -> None:
+        if isinstance(event, LeaderAcquired):
+            assert is_known.is_set()
+            for _ in range(3):
+                assert looked.acquire(timeout=60)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(worker.outbox, "backlog", counted)
+    monkeypatch.setattr(worker.outbox, "identity", asked)
+    worker.on_event = ask
+    assert worker.run(METRICS_ADDRESS=address, METER_INTERVAL=0.02) == 0
 
 
 def test_the_settings_reach_the_harvester(worker: Worker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,3 +117,31 @@ def test_what_was_relayed_after_the_last_reading_counts(process: Process) -> Non
     process.step()
     assert process.status.counts.relayed == 40
     assert process.status.counts.failed == 2
+
+
+def test_an_unexpected_error_does_not_end_it(
+    process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = threading.Event()
+
+    class Relays:
+        """Cannot be counted once, and stops the watch when it could be."""
+
+        times = None
+        receiver_errors = 0
+        asked = 0
+
+        @property
+        def counters(self) -> None:
+            self.asked += 1
+            if self.asked == 1:
+                raise IndexError("no relay yet")
+            stop.set()
+
+    watch = Watch(
+        process.table, process.status, Relays(), interval=0.01, clock=process.clock
+    )
+    watch.run(stop)
+    assert "Cannot read the outbox" in caplog.text
+    assert "no relay yet" in caplog.text
+    assert process.status.statistics is not None
