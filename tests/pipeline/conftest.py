@@ -6,6 +6,7 @@ The tests go last, so that the session's Java process disturbs no other test.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,5 +42,10 @@ def spark() -> Iterator[SparkSession]:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(error))
+    from pyspark.logger import PySparkLogger
+
+    # pytest adds its handler to loggers that do not propagate. Spark's own loggers are
+    # of that kind, and would give it their format for all tests to come.
+    PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assign]
     yield session
     session.stop()

@@ -202,7 +202,7 @@ def test_a_start_logs_one_line_for_each_kind(caplog: pytest.LogCaptureFixture) -
                 finding(NOT_EXAMINED),
             ]
         )
-    assert [(record.levelname, record.message) for record in caplog.records] == [
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         (
             "WARNING",
             "Doctor found retention: topic 0 (a value) and 4 more. See"
@@ -260,4 +260,4 @@ def test_a_fault_of_the_doctor_ends_only_the_doctor(
 ) -> None:
     looks += [ZeroDivisionError()]
     run_doctor()
-    assert [record.message for record in caplog.records] == ["Doctor failed"]
+    assert [record.getMessage() for record in caplog.records] == ["Doctor failed"]
