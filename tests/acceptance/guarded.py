@@ -6,6 +6,7 @@ import argparse
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -16,15 +17,23 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 
 from django_outbox.devstack.embedded_kafka import EmbeddedKafka
 from django_outbox.devstack.service import free_port
+from django_outbox.exceptions import OutboxError
+
+from ..machine import do_without
 
 PAGE: Final = Path(__file__).parents[2] / "docs/operations/security.md"
 
 USERS: Final = ("shop-harvester", "billing", "order-totals", "shop-app")
-"""Each with its name as its password."""
+
+PASSWORD: Final = "canary-password"
+"""Of each user."""
 
 _RESOURCES: Final = {
     "topic": ResourceType.TOPIC,
@@ -34,13 +43,19 @@ _RESOURCES: Final = {
 
 
 class GuardedKafka:
-    """One broker; clients of its first address may do everything."""
+    """
+    One broker; clients of its first address may do everything.
 
-    def __init__(self) -> None:
+    Args:
+        certificates: a folder with `key.pem` and `certificate.pem`: users can also
+            sign in over TLS then, with SCRAM.
+    """
+
+    def __init__(self, certificates: Path | None = None) -> None:
         self._kafka = EmbeddedKafka(progress=print)
         guarded = f"127.0.0.1:{free_port()}"
         modules = "org.apache.kafka.common.security"
-        users = " ".join(f'user_{name}="{name}"' for name in USERS)
+        users = " ".join(f'user_{name}="{PASSWORD}"' for name in USERS)
         settings = self._kafka.settings
         for name, more in (
             ("listeners", f"SASL_PLAINTEXT://{guarded}"),
@@ -67,17 +82,23 @@ class GuardedKafka:
         }
         self.guarded = guarded
         """The address at which users sign in."""
+        self.encrypted = f"localhost:{free_port()}"
+        """The one at which they do so over TLS."""
+        self._has_tls = certificates is not None
+        if certificates is not None:
+            self._encrypt(certificates)
 
     @property
     def address(self) -> str:
         """The address of those who may do everything."""
         return self._kafka.address
 
-    def __enter__(self) -> GuardedKafka:
+    def start(self) -> None:
         self._kafka.start()
-        return self
+        if self._has_tls:
+            self._name_users()
 
-    def __exit__(self, *exc: object) -> None:
+    def close(self) -> None:
         self._kafka.close()
 
     def allow(self, bindings: list[AclBinding]) -> None:
@@ -92,15 +113,77 @@ class GuardedKafka:
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanisms": "PLAIN",
             "sasl.username": user,
-            "sasl.password": user,
+            "sasl.password": PASSWORD,
+        }
+
+    def signed_in_over_tls(self, user: str, *, authority: Path) -> dict[str, str]:
+        """Properties of a client that trusts an authority's certificates only."""
+        return {
+            **self.signed_in(user),
+            "bootstrap.servers": self.encrypted,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanisms": "SCRAM-SHA-512",
+            "ssl.ca.location": str(authority),
         }
 
     def environment(self, user: str) -> Mapping[str, str]:
         """The same for the processes of the example project."""
-        return {
-            f"OUTBOX_KAFKA_{name.upper().replace('.', '_')}": text
-            for name, text in self.signed_in(user).items()
+        return variables(self.signed_in(user))
+
+    def _encrypt(self, certificates: Path) -> None:
+        chain = certificates / "chain.pem"
+        parts = ("key.pem", "certificate.pem")
+        chain.write_text("".join((certificates / part).read_text() for part in parts))
+        settings = self._kafka.settings
+        for name, more in (
+            ("listeners", f"SASL_SSL://{self.encrypted}"),
+            ("advertised.listeners", f"SASL_SSL://{self.encrypted}"),
+            ("listener.security.protocol.map", "SASL_SSL:SASL_SSL"),
+        ):
+            settings[name] = f"{settings[name]},{more}"
+        settings |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(chain),
+            "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
         }
+
+    def _name_users(self) -> None:
+        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        admin = AdminClient({"bootstrap.servers": self.address})
+        named = admin.alter_user_scram_credentials(
+            [
+                UserScramCredentialUpsertion(user, credential, PASSWORD.encode())
+                for user in USERS
+            ]
+        )
+        for done in named.values():
+            done.result(15)
+
+
+@contextmanager
+def guarded_kafka(certificates: Path | None = None) -> Iterator[GuardedKafka]:
+    """Run one that allows what the page lists, where this machine can."""
+    guarded = GuardedKafka(certificates)
+    try:
+        try:
+            guarded.start()
+        except OutboxError as error:
+            do_without(str(error))
+        guarded.allow(acls_of_the_page())
+        yield guarded
+    finally:
+        guarded.close()
+
+
+def variables(properties: Mapping[str, str]) -> dict[str, str]:
+    """Turn properties of a client into variables of the example project."""
+    return {
+        f"OUTBOX_KAFKA_{name.upper().replace('.', '_')}": text
+        for name, text in properties.items()
+    }
 
 
 def acls_of_the_page() -> list[AclBinding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from base64 import b64decode, urlsafe_b64encode
@@ -18,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AclBinding, AclOperation
 
 from django_outbox.election.ports import JoinLater
-from django_outbox.exceptions import KafkaUnavailable, OutboxError
+from django_outbox.exceptions import KafkaUnavailable
 from django_outbox.kafka.consumer import KafkaSource
 from django_outbox.kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
 from django_outbox.kafka.membership import KafkaMembership
@@ -35,22 +34,15 @@ from ..contracts.clusters import Reports
 from ..services import Topics
 from ..waiting import eventually
 from .groups import Groups
-from .guarded import GuardedKafka, acls_of_the_page
+from .guarded import GuardedKafka, acls_of_the_page, guarded_kafka
 from .harvesters import FAST, Harvesters
 from .tables import OutboxTable, project_environment
 
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[GuardedKafka]:
-    try:
-        guarded = GuardedKafka().__enter__()
-    except OutboxError as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
-    guarded.allow(acls_of_the_page())
-    yield guarded
-    guarded.__exit__()
+    with guarded_kafka() as kafka:
+        yield kafka
 
 
 @pytest.fixture(scope="module")
