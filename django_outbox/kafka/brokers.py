@@ -31,6 +31,10 @@ RECOVERED_AFTER: Final = 60.0
 """Seconds without a failure after which one broker of several has recovered. A
 connection attempt takes at most 30 by default."""
 
+RETURNS: Final = 3
+"""Recoveries from a cause that are each told of. A broker that goes on to come and go,
+as a proxy's may, is then told of as a lasting cause is."""
+
 _UNKNOWN: Final = "no broker reachable"
 
 EXPLAINS_FOR: Final = 5.0
@@ -47,6 +51,8 @@ class _Failing:
     """Occurrences in a row, by reporter: one failure may be reported twice."""
     is_logged: bool = False
     log_at: float = 0.0
+    returns: int = 0
+    """How often it has been over."""
     pause: float = FIRST_LOG_INTERVAL
 
 
@@ -66,6 +72,8 @@ class Brokers:
         self._lock = Lock()
         self._failing: dict[tuple[str, str], _Failing] = {}
         """By broker and cause, the latest last."""
+        self._over: dict[tuple[str, str], _Failing] = {}
+        """Those that were over when they last were looked at."""
         self.are_all_down = False
         """Whether no broker could be reached since the last success."""
         self.is_failing = False
@@ -77,9 +85,7 @@ class Brokers:
         with self._lock:
             now = self._clock()
             self.is_failing = True
-            known = self._failing.pop((broker, cause), None)
-            if known is None or now - known.last > RECOVERED_AFTER:
-                known = _Failing(now)
+            known = self._known(broker, cause, now)
             self._failing[broker, cause] = known
             known.last = now
             known.times[reporter] += 1
@@ -93,6 +99,13 @@ class Brokers:
             _sentence(broker, cause),
             extra={"action": "kafka_lost", "broker": broker},
         )
+
+    def _known(self, broker: str, cause: str, now: float) -> _Failing:
+        known = self._failing.pop((broker, cause), None)
+        known = known or self._over.pop((broker, cause), None)
+        if known is None or now - known.last > RECOVERED_AFTER:
+            return _Failing(now)
+        return known
 
     def all_failed(self, *, reporter: str) -> None:
         """Note that a client can reach no broker at all."""
@@ -114,7 +127,12 @@ class Brokers:
             ]
             logged = [key[0] for key in recovered if self._failing[key].is_logged]
             for key in recovered:
-                del self._failing[key]
+                self._over[key] = known = self._failing.pop(key)
+                known.times.clear()
+                known.is_logged = False
+                known.returns += 1
+                if known.returns <= RETURNS:
+                    known.log_at = now
             self.are_all_down = False
             self.is_failing = bool(self._failing)
         for broker in dict.fromkeys(logged):

@@ -11,6 +11,7 @@ from django_outbox.kafka.brokers import (
     FIRST_LOG_INTERVAL,
     MAX_LOG_INTERVAL,
     RECOVERED_AFTER,
+    RETURNS,
     Brokers,
 )
 from django_outbox.kafka.causes import Failure
@@ -101,6 +102,22 @@ def test_after_an_outage_the_first_answer_tells_of_the_recovery(
     assert not brokers.is_failing
     fail(brokers, UNTRUSTED)
     assert len(log.records) == 3
+
+
+def test_a_broker_that_comes_and_goes_does_not_fill_the_log(
+    brokers: Brokers, clock: Timeline, log: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(200):
+        clock.advance(0.5)
+        fail(brokers, UNTRUSTED)
+        brokers.all_failed(reporter="error_cb")
+        brokers.answered()
+    told = [record.levelname for record in log.records]
+    assert told == ["WARNING", "INFO"] * (RETURNS + 1)
+    # What comes again after a quiet minute is news.
+    clock.advance(RECOVERED_AFTER + 1)
+    fail(brokers, UNTRUSTED)
+    assert len(log.records) == len(told) + 1
 
 
 def test_while_others_answer_a_broker_that_is_away_is_still_away(
