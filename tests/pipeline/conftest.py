@@ -46,6 +46,6 @@ def spark() -> Iterator[SparkSession]:
 
     # pytest adds its handler to loggers that do not propagate. Spark's own loggers are
     # of that kind, and would give it their format for all tests to come.
-    PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assign]
+    PySparkLogger.addHandler = logging.Logger.addHandler  # type: ignore[method-assign, assignment]
     yield session
     session.stop()
