@@ -85,7 +85,8 @@ class Topics:
     ) -> str:
         """Make a topic and return its name when every partition has a leader."""
         name = name or f"test-{uuid4()}"
-        topic = NewTopic(name, partitions, 1, config=config or {})
+        # As many replicas as the brokers are set to make.
+        topic = NewTopic(name, partitions, -1, config=config or {})
         self._admin.create_topics([topic])[name].result(timeout=15)
         eventually(
             lambda: self._has_leaders(name, partitions),
@@ -93,6 +94,11 @@ class Topics:
             interval=0.01,
         )
         return name
+
+    def leader(self, topic: str) -> int:
+        """Return the id of the broker that leads the first partition of a topic."""
+        found = self._admin.list_topics(topic, timeout=15).topics[topic]
+        return found.partitions[0].leader
 
     def configure(self, topic: str, name: str, value: str) -> None:
         """Set a property of a topic."""

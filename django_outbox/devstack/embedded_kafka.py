@@ -64,6 +64,8 @@ class EmbeddedKafka(Service):
         data = {"log.dirs": str(self._process.folder / "data")}
         self.settings = SETTINGS | listeners | data
         """The server.properties; may be changed before the first start."""
+        self.cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        """May be changed, too: brokers of one cluster have the same."""
 
     def start(self) -> None:
         if not self._settings_file.exists():
@@ -83,6 +85,10 @@ class EmbeddedKafka(Service):
     def kill(self) -> None:
         self._process.kill()
 
+    def is_running(self) -> bool:
+        """Whether the server's process is running."""
+        return self._process.is_running()
+
     def close(self) -> None:
         self._process.close()
 
@@ -98,12 +104,11 @@ class EmbeddedKafka(Service):
         self._settings_file.write_text(
             "".join(f"{name}={value}\n" for name, value in self.settings.items())
         )
-        cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         self._process.run(
             [
                 *(*self._java, "kafka.tools.StorageTool", "format"),
                 # One argument, because an id may begin with "-" like an option.
-                *(f"--cluster-id={cluster_id}", "-c", str(self._settings_file)),
+                *(f"--cluster-id={self.cluster_id}", "-c", str(self._settings_file)),
             ]
         )
 

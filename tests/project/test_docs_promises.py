@@ -1,4 +1,4 @@
-"""Each promise of docs/promises.md names tests that exist."""
+"""Each promise of docs/promises.md, and each proof, names tests that exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import re
 from .checkout import ROOT
 
 PAGE = (ROOT / "docs" / "promises.md").read_text("utf-8")
-FOLDERS = ("acceptance", "clusters", "pipeline", "simulation")
+PROOF = (ROOT / "docs" / "operations" / "proof.md").read_text("utf-8")
+FOLDERS = ("acceptance", "clusters", "integration", "pipeline", "simulation")
 
 
 def promises() -> list[list[str]]:
@@ -18,7 +19,7 @@ def promises() -> list[list[str]]:
 
 
 def names_of_tests() -> set[str]:
-    """The names of all tests in the folders that the page names."""
+    """The names of all tests that real servers, or a simulator, take part in."""
     return {
         node.name
         for folder in FOLDERS
@@ -37,5 +38,5 @@ def test_every_promise_has_its_proof() -> None:
 
 
 def test_every_test_that_proves_a_promise_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", PAGE))
+    named = set(re.findall(r"`(test_\w+)`", PAGE + PROOF))
     assert named - names_of_tests() == set()

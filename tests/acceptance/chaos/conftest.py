@@ -21,11 +21,13 @@ from ..harvesters import MODES, SESSION_TIMEOUT, Harvesters
 from ..tables import OutboxTable, Server
 from ..writing import Writers
 from . import proof
-from .fault_matrix import FAULTS
+from .fault_matrix import BROKER_FAULTS, FAULTS
 from .impaired_link import ImpairedLink
 from .scene import BACKLOG, WINDOW, Scene, Site
 
-CASES: Final = len(FAULTS) * len(MODES) * len(SEEDS)
+CASES: Final = len(FAULTS + BROKER_FAULTS) * len(MODES) * len(SEEDS)
+
+pytest.register_assert_rewrite(f"{__package__}.trial")
 
 SceneOf: TypeAlias = Callable[[Mapping[str, str], int], AbstractContextManager[Scene]]
 """Takes variables of the harvesters, and a seed."""
@@ -83,11 +85,22 @@ def topics(services: Stack) -> Topics:
 
 
 @pytest.fixture
+def bootstrap(to_kafka: ImpairedLink) -> str:
+    """Where the leader looks for brokers."""
+    return to_kafka.address
+
+
+@pytest.fixture
 def site(
-    services: Stack, to_kafka: ImpairedLink, to_database: ImpairedLink
+    services: Stack, bootstrap: str, to_kafka: ImpairedLink, to_database: ImpairedLink
 ) -> Iterator[Site]:
     """Where a scene is set; what a test leaves broken is repaired for the next one."""
-    yield Site(servers=services, to_kafka=to_kafka, to_database=to_database)
+    yield Site(
+        servers=services,
+        bootstrap=bootstrap,
+        to_kafka=to_kafka,
+        to_database=to_database,
+    )
     for link in (to_kafka, to_database):
         link.heal()
     start_missing(services)
@@ -108,7 +121,7 @@ def scene_of(
         }
         server = urlsplit(table.url).netloc.rpartition("@")[2]
         leader = harvesters.start(
-            KAFKA_BOOTSTRAP_SERVERS=site.to_kafka.address,
+            KAFKA_BOOTSTRAP_SERVERS=site.bootstrap,
             DATABASE_URL=table.url.replace(
                 f"@{server}/", f"@{site.to_database.address}/"
             ),

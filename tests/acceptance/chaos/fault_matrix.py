@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from django_outbox.devstack.embedded_kafka import SETTINGS
 from django_outbox.election.settings import ElectionSettings
 
 from ..harvesters import SESSION_TIMEOUT
@@ -16,6 +17,9 @@ TAKEOVER: Final = SESSION_TIMEOUT + 3
 
 DEADLINE: Final = 3.0
 """Seconds until a leader without its database resigns, where that is tested."""
+
+BROKER_SESSION: Final = float(SETTINGS["broker.session.timeout.ms"]) / 1000
+"""Seconds until another broker takes over from one that has died."""
 
 CANDIDATE_TIMEOUT: Final = ElectionSettings(name="").candidate_timeout
 """Seconds until a process leaves that the group has chosen, and that proves nothing."""
@@ -206,3 +210,53 @@ FAULTS: Final = (
         windows=1,
     ),
 )
+
+BROKER_FAULTS: Final = (
+    Fault(
+        number="F16",
+        text="one of three brokers dies, which leads a partition of the topic",
+        act=faults.crash_partition_leader,
+        back_within=BROKER_SESSION + 3,
+        windows=1,
+    ),
+    Fault(
+        number="F18",
+        text="one of three brokers dies, which coordinates the leader group",
+        act=faults.crash_coordinator,
+        back_within=BROKER_SESSION + SESSION_TIMEOUT,
+        windows=1,
+    ),
+)
+"""Those that need more than one broker."""
+
+ELSEWHERE: Final = {
+    "F13": (
+        "a standby that lagged behind becomes the database",
+        "test_a_failover_to_a_standby_that_lagged_behind",
+    ),
+    "F21": (
+        "a topic is deleted and created again under its consumer",
+        "test_a_topic_that_is_created_again_under_a_consumer_ends_it",
+    ),
+    "F22": (
+        "clocks are minutes apart",
+        "test_a_delay_above_the_difference_keeps_every_promise",
+    ),
+    "F23": (
+        "a receiver of a signal raises, or takes its time",
+        "test_a_receiver_that_takes_its_time_holds_nothing_up",
+    ),
+    "F25": (
+        "a leader of the past goes on inside a transaction",
+        "test_a_zombie_inside_a_transaction",
+    ),
+    "F27": (
+        "all harvesters of a cluster are dead",
+        "test_the_next_in_rank_takes_over_and_the_last_stays_silent",
+    ),
+    "F29": (
+        "a process forks when a harvester runs in it",
+        "test_a_forked_child_stashes_beside_a_running_harvester",
+    ),
+}
+"""Faults that have tests of their own: the text, and the test."""

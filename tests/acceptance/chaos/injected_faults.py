@@ -20,6 +20,7 @@ from django_outbox.clock import boottime_ns
 
 from ..harvesters import HEARTBEAT_TIMEOUT, SESSION_TIMEOUT
 from .scene import Scene
+from .three_brokers import ThreeBrokers
 
 Act: TypeAlias = Callable[[Scene], float]
 
@@ -150,6 +151,15 @@ def crash_broker(scene: Scene) -> float:
     return _lasting(kafka.kill, stay_away)
 
 
+def crash_partition_leader(scene: Scene) -> float:
+    return _crash_leader_of(scene.topic, scene)
+
+
+def crash_coordinator(scene: Scene) -> float:
+    # It has one partition in the tests.
+    return _crash_leader_of("__consumer_offsets", scene)
+
+
 def lack_replicas(scene: Scene) -> float:
     # The topic has one replica.
     name = "min.insync.replicas"
@@ -184,6 +194,15 @@ def take_descriptors(scene: Scene) -> float:
     process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds(),) * 2)
     scene.site.to_kafka.reset()
     scene.site.to_database.reset()
+    return 0
+
+
+def _crash_leader_of(topic: str, scene: Scene) -> float:
+    brokers = scene.site.servers.kafka
+    assert isinstance(brokers, ThreeBrokers)
+    brokers.crash(scene.topics.leader(topic))
+    _wait(4 * SESSION_TIMEOUT)
+    brokers.start()
     return 0
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ...processes import ROOT
 from ..harvesters import MODES
-from .fault_matrix import FAULTS
+from .fault_matrix import BROKER_FAULTS, ELSEWHERE, FAULTS
 
 GIT: Final = shutil.which("git") or "git"
 
@@ -52,6 +52,14 @@ Run on {date}, commit {commit}, seeds: {seeds}.
 """
 
 
+ELSEWHERE_HEAD: Final = """
+Other faults have tests of their own:
+
+| | fault | the test |
+|---|---|---|
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
     """What one fault did to one relay."""
@@ -83,7 +91,7 @@ def write(terminal: pytest.TerminalReporter, cases: int, **figures: float) -> No
     terminal.section("what the faults did")
     terminal.write(table)
     if len(proofs) == cases:
-        PAGE.write_text(_head(proofs, **figures) + table, "utf-8")
+        PAGE.write_text(_head(proofs, **figures) + table + _elsewhere(), "utf-8")
         terminal.write_line(f"written: {PAGE.relative_to(ROOT)}")
 
 
@@ -106,9 +114,17 @@ def _head(proofs: Sequence[Proof], **figures: float) -> str:
     )
 
 
+def _elsewhere() -> str:
+    rows = "".join(
+        f"| {number} | {text} | `{test}` |\n"
+        for number, (text, test) in ELSEWHERE.items()
+    )
+    return f"{ELSEWHERE_HEAD}{rows}"
+
+
 def _rows(proofs: Sequence[Proof]) -> list[str]:
     rows = []
-    for fault in FAULTS:
+    for fault in FAULTS + BROKER_FAULTS:
         of_fault = [proof for proof in proofs if proof.fault == fault.text]
         if not of_fault:
             continue

@@ -31,6 +31,8 @@ class Site:
     """Servers, and the ways to them that can be impaired."""
 
     servers: Stack
+    bootstrap: str
+    """Where the leader looks for brokers."""
     to_kafka: ImpairedLink
     to_database: ImpairedLink
 

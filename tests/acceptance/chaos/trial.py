@@ -1,0 +1,51 @@
+"""Let a fault happen to a scene, and judge what became of the records."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from typing import Final
+
+import pytest
+
+from ..auditing import audit, deliveries
+from ..lag import Lags
+from .fault_matrix import Fault
+from .proof import PROPERTY
+from .scene import BACKLOG, WINDOW, Scene, overlaps
+
+NEVER: Final = {"phantoms", "out_of_order", "spoilt"}
+"""Promises that hold whatever happens, beside that nothing is lost."""
+
+
+def tried(
+    fault: Fault,
+    setting: AbstractContextManager[Scene],
+    *,
+    relay: str,
+    seed: int,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Fail unless every promise is kept, and the bounds of the fault are."""
+    with setting as scene:
+        scene.writers.wait_for(100)
+        scene.writers.burst(BACKLOG)
+        scene.table.wait_until_busy()
+        threading.Event().wait(scene.chance.uniform(0, 0.2))
+        lasted = fault.act(scene)
+        scene.writers.wait_for(200)
+
+    ledger, sent = scene.writers.ledger, deliveries(scene.topics.read(scene.topic))
+    found = audit(ledger, sent)
+    assert not found.lost
+    stop = max(0.0, Lags(ledger, sent).longest_stop()[0] - lasted)
+    figures = {"relay": relay, "seed": seed, "twice": found.duplicates, "stop": stop}
+    request.node.user_properties.append((PROPERTY, {"fault": fault.text, **figures}))
+
+    terms = scene.harvesters.terms()
+    assert not NEVER & found.broken.keys(), found.broken
+    assert overlaps(terms, scene.still) == []
+    if fault.keeps_leader:
+        assert {name for *_, name in terms} == {scene.leader.name}
+    assert found.duplicates <= (0 if relay == "ledger" else fault.windows * WINDOW)
+    assert stop <= fault.back_within
