@@ -33,7 +33,7 @@ connection attempt takes at most 30 by default."""
 
 RETURNS: Final = 3
 """Recoveries from a cause that are each told of. A broker that goes on to come and go,
-as a proxy's may, is then told of as a lasting cause is."""
+as a proxy's may, is then told of every `FIRST_LOG_INTERVAL`."""
 
 _UNKNOWN: Final = "no broker reachable"
 
@@ -130,6 +130,7 @@ class Brokers:
                 self._over[key] = known = self._failing.pop(key)
                 known.times.clear()
                 known.is_logged = False
+                known.pause = FIRST_LOG_INTERVAL
                 known.returns += 1
                 if known.returns <= RETURNS:
                     known.log_at = now

@@ -113,7 +113,7 @@ def test_a_broker_that_comes_and_goes_does_not_fill_the_log(
         brokers.all_failed(reporter="error_cb")
         brokers.answered()
     told = [record.levelname for record in log.records]
-    assert told == ["WARNING", "INFO"] * (RETURNS + 1)
+    assert told == ["WARNING", "INFO"] * (RETURNS + 2)
     # What comes again after a quiet minute is news.
     clock.advance(RECOVERED_AFTER + 1)
     fail(brokers, UNTRUSTED)
