@@ -9,6 +9,8 @@ at the lowest priority, and the tests of this folder come last.
 from __future__ import annotations
 
 from concurrent.futures import Future
+from itertools import chain
+from typing import TypeVar
 
 from .history import play
 from .hunts import hunt_for
@@ -18,7 +20,12 @@ from .world import Outcome
 HUNT: int = 3000
 """Within how many histories of its profile a deliberate bug must be found."""
 
+PATIENCE: float = 600.0
+"""Seconds in which not one worker has finished anything: they do not work any more."""
+
 _Histories = tuple[range, str]
+
+_Result = TypeVar("_Result")
 
 
 class Histories:
@@ -45,7 +52,7 @@ class Histories:
         """Return what these histories came to."""
         total = Tally()
         for future in self.begin(seeds, delivery):
-            total.merge(future.result())
+            total.merge(self._wait_for(future))
         return total
 
     def begin_hunt(self, name: str) -> Future[Outcome | None]:
@@ -54,9 +61,31 @@ class Histories:
             self._hunts[name] = self._pool.submit(hunt_for, name, HUNT)
         return self._hunts[name]
 
+    def hunted(self, name: str) -> Outcome | None:
+        """Return what has given a deliberate bug away; None: nothing has."""
+        return self._wait_for(self.begin_hunt(name))
+
     def trace(self, seed: int, delivery: str) -> Outcome:
         """Play one history in another process, with its trace."""
-        return self._traces.submit(play, seed, delivery, is_tracing=True).result()
+        return self._traces.submit(play, seed, delivery, is_tracing=True).result(
+            PATIENCE
+        )
+
+    def _wait_for(self, future: Future[_Result]) -> _Result:
+        """Wait as long as anything is finished: whoever is idle last plays these."""
+        while True:
+            before = self._finished()
+            try:
+                return future.result(timeout=PATIENCE)
+            except TimeoutError:
+                if self._finished() == before:
+                    raise
+
+    def _finished(self) -> int:
+        plays = chain.from_iterable(self._plays.values())
+        return sum(f.done() for f in plays) + sum(
+            f.done() for f in self._hunts.values()
+        )
 
     def close(self) -> None:
         """End what nobody has waited for."""
