@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 UNTRACKED = {
     *(".git", ".venv", "build", "dist", "django_outbox_kafka.egg-info"),
-    *("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"),
+    *("__pycache__", "mutants", ".mypy_cache", ".ruff_cache", ".pytest_cache"),
 }
 
 
