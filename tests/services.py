@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     ResourceType,
+    TopicMetadata,
 )
 from confluent_kafka.cimpl import NewTopic
 
@@ -83,14 +84,14 @@ class Topics:
         partitions: int = 1,
         config: dict[str, str] | None = None,
     ) -> str:
-        """Make a topic and return its name when every partition has a leader."""
+        """Make a topic and return its name when all its replicas are in sync."""
         name = name or f"test-{uuid4()}"
         # As many replicas as the brokers are set to make.
         topic = NewTopic(name, partitions, -1, config=config or {})
         self._admin.create_topics([topic])[name].result(timeout=15)
         eventually(
-            lambda: self._has_leaders(name, partitions),
-            what=f"leaders of {name}",
+            lambda: self._is_in_sync(name, partitions),
+            what=f"replicas of {name}",
             interval=0.01,
         )
         return name
@@ -99,6 +100,12 @@ class Topics:
         """Return the id of the broker that leads the first partition of a topic."""
         found = self._admin.list_topics(topic, timeout=15).topics[topic]
         return found.partitions[0].leader
+
+    def are_in_sync(self) -> bool:
+        """Whether every partition of every topic has a leader and all its replicas."""
+        return all(
+            map(_are_in_sync, self._admin.list_topics(timeout=15).topics.values())
+        )
 
     def configure(self, topic: str, name: str, value: str) -> None:
         """Set a property of a topic."""
@@ -161,10 +168,13 @@ class Topics:
             )
         return messages
 
-    def _has_leaders(self, name: str, partitions: int) -> bool:
+    def _is_in_sync(self, name: str, partitions: int) -> bool:
         topic = self._admin.list_topics(name, timeout=5).topics[name]
-        leaders = [p.leader for p in topic.partitions.values() if p.leader >= 0]
-        return topic.error is None and len(leaders) == partitions
+        return (
+            topic.error is None
+            and len(topic.partitions) == partitions
+            and _are_in_sync(topic)
+        )
 
     @contextmanager
     def _consumer(self, isolation_level: str) -> Iterator[Consumer]:
@@ -196,6 +206,13 @@ class Topics:
                 TopicPartition(name, number, 0) for number in topic.partitions
             ]
         return partitions
+
+
+def _are_in_sync(topic: TopicMetadata) -> bool:
+    return all(
+        p.leader >= 0 and len(p.isrs) == len(p.replicas)
+        for p in topic.partitions.values()
+    )
 
 
 def fetch(address: str, path: str) -> tuple[int, str]:

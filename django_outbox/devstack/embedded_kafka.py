@@ -73,7 +73,7 @@ class EmbeddedKafka(Service):
             self._format()
         self._process.start([*self._java, "kafka.Kafka", str(self._settings_file)])
         wait_until(
-            lambda: is_kafka_there(self.address),
+            self.answers,
             is_alive=self._process.is_running,
             explain=self._process.explain,
         )
@@ -84,6 +84,10 @@ class EmbeddedKafka(Service):
 
     def kill(self) -> None:
         self._process.kill()
+
+    def answers(self) -> bool:
+        """Whether it has started."""
+        return is_kafka_there(self.address)
 
     def is_running(self) -> bool:
         """Whether the server's process is running."""

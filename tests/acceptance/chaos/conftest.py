@@ -13,7 +13,7 @@ import pytest
 from django_outbox.devstack import Stack
 from django_outbox.devstack.embedded_kafka import EmbeddedKafka
 from django_outbox.devstack.embedded_postgres import EmbeddedPostgres
-from django_outbox.devstack.service import free_port
+from django_outbox.devstack.service import Service, free_port
 
 from ...machine import SEEDS
 from ...services import Topics, start_missing
@@ -33,6 +33,18 @@ SceneOf: TypeAlias = Callable[[Mapping[str, str], int], AbstractContextManager[S
 """Takes variables of the harvesters, and a seed."""
 
 
+@contextmanager
+def running(postgres: Service, kafka: Service) -> Iterator[Stack]:
+    """Start two servers, and end them with the block."""
+    try:
+        postgres.start()
+        kafka.start()
+        yield Stack(postgres=postgres, kafka=kafka)
+    finally:
+        postgres.close()
+        kafka.close()
+
+
 @pytest.fixture(scope="module")
 def to_kafka() -> Iterator[ImpairedLink]:
     """The way to a second listener of the broker, which it calls by this address."""
@@ -44,20 +56,14 @@ def to_kafka() -> Iterator[ImpairedLink]:
 @pytest.fixture(scope="module")
 def services(to_kafka: ImpairedLink) -> Iterator[Stack]:
     """Servers that nobody else uses."""
-    postgres = EmbeddedPostgres()
     kafka = EmbeddedKafka(progress=print)
     settings = kafka.settings
     host, listener = to_kafka.server
     settings["listeners"] += f",LINK://{host}:{listener}"
     settings["advertised.listeners"] += f",LINK://{to_kafka.address}"
     settings["listener.security.protocol.map"] += ",LINK:PLAINTEXT"
-    try:
-        postgres.start()
-        kafka.start()
-        yield Stack(postgres=postgres, kafka=kafka)
-    finally:
-        postgres.close()
-        kafka.close()
+    with running(EmbeddedPostgres(), kafka) as servers:
+        yield servers
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import psutil
 
 from django_outbox.clock import boottime_ns
 
+from ...waiting import eventually
 from ..harvesters import HEARTBEAT_TIMEOUT, SESSION_TIMEOUT
 from .scene import Scene
 from .three_brokers import ThreeBrokers
@@ -200,6 +201,7 @@ def take_descriptors(scene: Scene) -> float:
 def _crash_leader_of(topic: str, scene: Scene) -> float:
     brokers = scene.site.servers.kafka
     assert isinstance(brokers, ThreeBrokers)
+    eventually(scene.topics.are_in_sync, what="all replicas")
     brokers.crash(scene.topics.leader(topic))
     _wait(4 * SESSION_TIMEOUT)
     brokers.start()

@@ -10,8 +10,10 @@ from django_outbox.devstack import Stack
 from django_outbox.devstack.embedded_postgres import EmbeddedPostgres
 
 from ...machine import SEEDS, chaos
+from ...services import Topics
+from ..auditing import PARTITIONS
 from ..harvesters import MODES
-from .conftest import SceneOf
+from .conftest import SceneOf, running
 from .fault_matrix import BROKER_FAULTS, Fault
 from .three_brokers import ThreeBrokers
 from .trial import tried
@@ -27,14 +29,20 @@ DURABLE = {
 @pytest.fixture(scope="module")
 def services() -> Iterator[Stack]:
     """A PostgreSQL, and three brokers."""
-    postgres, kafka = EmbeddedPostgres(), ThreeBrokers()
-    try:
-        postgres.start()
-        kafka.start()
-        yield Stack(postgres=postgres, kafka=kafka)
-    finally:
-        postgres.close()
-        kafka.close()
+    with running(EmbeddedPostgres(), ThreeBrokers()) as servers:
+        yield servers
+
+
+@pytest.fixture
+def topic(topics: Topics) -> str:
+    """One of which a single replica acknowledges nothing."""
+    return topics.create(
+        partitions=PARTITIONS,
+        config={
+            "message.timestamp.type": "LogAppendTime",
+            "min.insync.replicas": "2",
+        },
+    )
 
 
 @pytest.fixture
