@@ -47,8 +47,8 @@ class GuardedKafka:
     One broker; clients of its first address may do everything.
 
     Args:
-        certificates: a folder with `key.pem` and `certificate.pem`: users can also
-            sign in over TLS then, with SCRAM.
+        certificates: what `make_certificate` has written: users can also sign in over
+            TLS then, with SCRAM.
     """
 
     def __init__(self, certificates: Path | None = None) -> None:
@@ -56,15 +56,9 @@ class GuardedKafka:
         guarded = f"127.0.0.1:{free_port()}"
         modules = "org.apache.kafka.common.security"
         users = " ".join(f'user_{name}="{PASSWORD}"' for name in USERS)
-        settings = self._kafka.settings
-        for name, more in (
-            ("listeners", f"SASL_PLAINTEXT://{guarded}"),
-            ("advertised.listeners", f"SASL_PLAINTEXT://{guarded}"),
-            ("listener.security.protocol.map", "SASL_PLAINTEXT:SASL_PLAINTEXT"),
-        ):
-            settings[name] = f"{settings[name]},{more}"
+        self._listen("SASL_PLAINTEXT", guarded)
         sasl = "listener.name.sasl_plaintext"
-        settings |= {
+        self._kafka.settings |= {
             "sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
             f"{sasl}.plain.sasl.jaas.config": (
                 f"{modules}.plain.PlainLoginModule required {users};"
@@ -130,20 +124,20 @@ class GuardedKafka:
         """The same for the processes of the example project."""
         return variables(self.signed_in(user))
 
-    def _encrypt(self, certificates: Path) -> None:
-        chain = certificates / "chain.pem"
-        parts = ("key.pem", "certificate.pem")
-        chain.write_text("".join((certificates / part).read_text() for part in parts))
+    def _listen(self, protocol: str, address: str) -> None:
         settings = self._kafka.settings
         for name, more in (
-            ("listeners", f"SASL_SSL://{self.encrypted}"),
-            ("advertised.listeners", f"SASL_SSL://{self.encrypted}"),
-            ("listener.security.protocol.map", "SASL_SSL:SASL_SSL"),
+            ("listeners", f"{protocol}://{address}"),
+            ("advertised.listeners", f"{protocol}://{address}"),
+            ("listener.security.protocol.map", f"{protocol}:{protocol}"),
         ):
             settings[name] = f"{settings[name]},{more}"
-        settings |= {
+
+    def _encrypt(self, certificates: Path) -> None:
+        self._listen("SASL_SSL", self.encrypted)
+        self._kafka.settings |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(chain),
+            "ssl.keystore.location": str(certificates / "chain.pem"),
             "listener.name.sasl_ssl.sasl.enabled.mechanisms": "SCRAM-SHA-512",
             "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
                 "org.apache.kafka.common.security.scram.ScramLoginModule required;"

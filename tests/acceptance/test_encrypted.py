@@ -1,4 +1,4 @@
-"""Over TLS, with passwords and least rights, everything works and nothing is told."""
+"""Over TLS, with passwords and least rights, everything works and nothing leaks."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class SecuredKafka(EmbeddedKafka):
     An embedded Kafka that listens for TLS and SASL, too.
 
     Args:
-        certificates: a folder with `key.pem` and `certificate.pem`.
+        certificates: what `make_certificate` has written.
     """
 
     def __init__(self, certificates: Path) -> None:
@@ -29,11 +29,6 @@ class SecuredKafka(EmbeddedKafka):
 
     def _format(self) -> None:
         super()._format()
-        chain = self._certificates / "chain.pem"
-        parts = ("key.pem", "certificate.pem")
-        chain.write_text(
-            "".join((self._certificates / part).read_text() for part in parts)
-        )
         controller = f"127.0.0.1:{self._controller_port}"
         advertised = (
             f"PLAINTEXT://{self.address},SSL://{self.ssl},SASL_PLAINTEXT://{self.sasl}"
@@ -48,7 +43,7 @@ class SecuredKafka(EmbeddedKafka):
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,"
             "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(chain),
+            "ssl.keystore.location": str(self._certificates / "chain.pem"),
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
         }
@@ -58,15 +53,21 @@ class SecuredKafka(EmbeddedKafka):
 
 
 def make_certificate(folder: Path, host: str) -> None:
-    """Let openssl make a key, and a certificate for a host that nobody has signed."""
+    """
+    Let openssl make a certificate for a host that nobody has signed.
+
+    The folder then has `key.pem`, `certificate.pem` and both in `chain.pem`.
+    """
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
     name = "IP" if host[0].isdigit() else "DNS"
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-noenc", "-days", "2"),
-            *("-keyout", str(folder / "key.pem")),
-            *("-out", str(folder / "certificate.pem")),
+            *("-keyout", str(key)),
+            *("-out", str(certificate)),
             *("-subj", f"/CN={host}", "-addext", f"subjectAltName={name}:{host}"),
         ],
         check=True,
         capture_output=True,
     )
+    (folder / "chain.pem").write_text(key.read_text() + certificate.read_text())

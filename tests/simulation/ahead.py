@@ -72,7 +72,7 @@ class Histories:
         )
 
     def _wait_for(self, future: Future[_Result]) -> _Result:
-        """Wait as long as anything is finished: whoever is idle last plays these."""
+        """Wait while workers finish histories, those of other tests too."""
         while True:
             before = self._finished()
             try:

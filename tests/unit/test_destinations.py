@@ -68,7 +68,7 @@ def test_a_partition_without_a_leader_is_waited_for(
     client.leaders = [1, -1]
     assert refused(destinations) == "LEADER_NOT_AVAILABLE"
     client.leaders = [1, 2]
-    # All records of one transaction are told the same.
+    # All records of one transaction get the same answer.
     assert refused(destinations) == "LEADER_NOT_AVAILABLE"
     assert client.looks == 1
     destinations.begin()
