@@ -10,13 +10,18 @@ from __future__ import annotations
 import _thread
 import os
 import signal
+import sys
 import threading
+import time
 from types import FrameType
 from typing import Final, NoReturn
 
 _NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 _LEAVE_LINE: Final = b"\r\x1b[2K\x1b[?25h"
 """Clears the line of the cursor, and shows the cursor."""
+
+LEAVE_TIMEOUT: Final = 0.2
+"""Seconds for which the end of a process waits for the threads of its work."""
 
 
 class StopSignals:
@@ -30,6 +35,7 @@ class StopSignals:
     def __init__(self) -> None:
         self.stop = threading.Event()
         self._is_asked = False
+        self._others = {*threading.enumerate()}
 
     def __enter__(self) -> StopSignals:
         self._before = [(number, signal.getsignal(number)) for number in _NUMBERS]
@@ -44,6 +50,26 @@ class StopSignals:
         """Install the handlers, also over those that a library has installed since."""
         for number in _NUMBERS:
             signal.signal(number, self._handle)
+
+    def leave(self, code: int) -> int:
+        """
+        Return the exit code once our threads that began since have ended.
+
+        One that still waits for an answer of a service ends the process at once: a
+        normal exit takes the TLS library apart under its client, which may crash.
+        """
+        until = time.monotonic() + LEAVE_TIMEOUT
+        ours = [
+            thread
+            for thread in threading.enumerate()
+            if thread.name.startswith("outbox-") and thread not in self._others
+        ]
+        for thread in ours:
+            thread.join(max(0.0, until - time.monotonic()))
+        if any(thread.is_alive() for thread in ours):
+            sys.stdout.flush()
+            exit_at_once(code)
+        return code
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._is_asked:

@@ -71,6 +71,7 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
     """
     with StopSignals() as wanted:
         check_properties(options)
+        code = 0
         has_ended = threading.Event()
         times = MessageTimes()
         shown = present_consumer(log_format=log_format, level=level)
@@ -97,11 +98,11 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
                 raise
             except Exception:
                 logger.exception("Consumer stopped by an unexpected error")
-                return 1
+                code = 1
             finally:
                 has_ended.set()
                 wanted.stop.set()
-    return 0
+        return wanted.leave(code)
 
 
 def _progress(

@@ -20,7 +20,7 @@ from ..clusters import cluster_ids
 from ..events import Observer, Stopped
 from ..exceptions import ConfigurationError, DatabaseError
 from ..message.record import Backlog
-from ..observability.presentation import present
+from ..observability.presentation import Display, present
 from ..postgres.outbox_identity import until_answered
 from ..settings.options import OutboxSettings
 from ..shutdown import StopSignals, exit_at_once
@@ -75,10 +75,21 @@ def run(
         ConfigurationError: before this process could lead, or because another outbox
             leads under the same names.
     """
+    with StopSignals() as wanted:
+        with present(log_format=log_format, level=level, drains=drain) as display:
+            code = _run(make, options, display, wanted, drain=drain)
+        return wanted.leave(code)
+
+
+def _run(
+    make: Callable[[Sequence[Observer], OutboxSettings], Harvester],
+    options: OutboxSettings,
+    display: Display,
+    wanted: StopSignals,
+    *,
+    drain: bool,
+) -> int:
     with ExitStack() as stack:
-        wanted = stack.enter_context(StopSignals())
-        shown = present(log_format=log_format, level=level, drains=drain)
-        display = stack.enter_context(shown)
         observers: list[Observer] = display.observers
         serving = monitored(options, observers)
         if display.is_live:

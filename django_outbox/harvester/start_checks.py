@@ -39,9 +39,6 @@ RETRY_INTERVAL: Final = 60.0
 KAFKA_RETRY_INTERVAL: Final = 1.0
 """Seconds between two requests to Kafka, while the process waits for its answer."""
 
-CLOSE_TIMEOUT: Final = 0.2
-"""Seconds for which the end of the process waits for the doctor."""
-
 
 def wait_until_durable(harvester: Harvester, stop: threading.Event) -> bool:
     """
@@ -85,15 +82,13 @@ def wait_until_durable(harvester: Harvester, stop: threading.Event) -> bool:
 def examined(harvester: Harvester) -> Iterator[None]:
     """Let the doctor look once, beside the harvest, and log what it finds."""
     stop = threading.Event()
-    thread = threading.Thread(
+    threading.Thread(
         target=_look, args=(harvester, stop), name="outbox-doctor", daemon=True
-    )
-    thread.start()
+    ).start()
     try:
         yield
     finally:
         stop.set()
-        thread.join(CLOSE_TIMEOUT)
 
 
 def _look(harvester: Harvester, stop: threading.Event) -> None:

@@ -153,6 +153,34 @@ def test_sigint_counts_where_it_was_ignored_from_the_start() -> None:
     )
 
 
+LEFT = """
+import atexit, threading
+from django_outbox.shutdown import StopSignals
+atexit.register(print, "a normal exit")
+with StopSignals() as wanted:
+    hangs = threading.Event().wait
+    threading.Thread(target=hangs, name="{name}", daemon=True).start()
+    raise SystemExit(wanted.leave(3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("outbox-doctor", ""), ("of-the-app", "a normal exit\n")]
+)
+def test_a_thread_that_hangs_in_a_client_is_not_taken_apart(
+    name: str, said: str
+) -> None:
+    """A normal exit of the process would clear OpenSSL under its feet."""
+    ended = subprocess.run(
+        [sys.executable, "-c", LEFT.format(name=name)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, said, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_order(
     worker: Worker, capsys: pytest.CaptureFixture[str], number: signal.Signals
@@ -368,7 +396,9 @@ def test_a_signal_ends_a_drain_that_gets_nowhere(worker: Worker) -> None:
     assert len(worker.outbox.records()) == 1
 
 
-def test_a_signal_ends_a_drain_whose_table_hangs(worker: Worker) -> None:
+def test_a_signal_ends_a_drain_whose_table_hangs(
+    worker: Worker, exits: list[int]
+) -> None:
     may_answer = threading.Event()
 
     class Hanging(InMemoryUnmarked):
@@ -380,9 +410,11 @@ def test_a_signal_ends_a_drain_whose_table_hangs(worker: Worker) -> None:
 
     worker.outbox = Hanging()
     began = time.monotonic()
-    assert worker.run(drain=True) == 0
+    with pytest.raises(SystemExit):
+        worker.run(drain=True)
     took = time.monotonic() - began
     may_answer.set()
+    assert exits == [0]
     assert took < 20
 
 
