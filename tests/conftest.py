@@ -67,11 +67,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Let a test that is marked `alone` have the machine to itself."""
+    """Let a test that counts on a quiet machine have it to itself."""
     if not hasattr(item.config, "workerinput") or groups.only_waits(item):
         return (yield)
     shared = Path(item.config.workerinput["turns"])
-    with turn(shared, is_alone=item.get_closest_marker("alone") is not None):
+    with turn(shared, is_alone=groups.is_alone(item.nodeid)):
         return (yield)
 
 

@@ -16,12 +16,32 @@ TOGETHER: Final = ("simulation", "install", "pipeline")
 """Folders with a pool of workers, built wheels and a Spark session. They take
 longest and begin first."""
 
+ALONE: Final = (
+    "tests/acceptance/test_catching_up.py",
+    "tests/acceptance/test_crash.py",
+    "tests/acceptance/test_handover.py",
+    "tests/acceptance/test_outages.py::test_a_broker_that_is_away_for_a_while",
+    "tests/clusters/test_acceptance.py"
+    "::test_replication_that_pauses_for_less_than_the_delay_repeats_nothing",
+    "tests/integration/test_kafka_producer.py"
+    "::test_a_topic_that_the_broker_creates_by_itself_gets_its_record",
+    "tests/integration/test_kafka_producer.py"
+    "::test_a_cluster_that_is_away_fails_the_record_and_blames_it_not",
+    "tests/integration/test_kafka_producer.py"
+    "::test_close_drops_what_is_queued_without_waiting_or_reporting",
+    "tests/integration/test_listening.py::test_it_stops_at_once_and_hangs_up",
+)
+"""Tests that count on a quiet machine. One process runs them, and last: each waits
+until the others' tests have ended."""
+
 ORDER: Final = (*TOGETHER, "acceptance", "clusters", "integration")
 """From the longest to the shortest, so that no process is left with a long one."""
 
 
 def group(nodeid: str) -> str:
     """Return the name of the tests that stay together with this one."""
+    if is_alone(nodeid):
+        return "alone"
     folder, file = _folder(nodeid), nodeid.partition("::")[0]
     if folder == "pipeline":
         # Two Spark sessions; one process would be the last to end.
@@ -35,12 +55,19 @@ def sort(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)
 
 
+def is_alone(nodeid: str) -> bool:
+    """Whether no test of another process may run at the same time."""
+    return nodeid.startswith(ALONE)
+
+
 def only_waits(item: pytest.Item) -> bool:
     """Whether a test waits for processes that give way to all others."""
     return _folder(item.nodeid) == "simulation"
 
 
 def _rank(item: pytest.Item) -> int:
+    if is_alone(item.nodeid):
+        return len(ORDER) + 1
     folder = _folder(item.nodeid)
     return ORDER.index(folder) if folder in ORDER else len(ORDER)
 

@@ -22,8 +22,6 @@ from .lag import Measure
 from .tables import OutboxTable
 from .writing import Writers
 
-pytestmark = pytest.mark.alone
-
 KEYS = 60
 RATE = 545
 """Records a second."""

@@ -11,8 +11,6 @@ from .harvesters import MODES, SESSION_TIMEOUT, Harvesters
 from .tables import OutboxTable
 from .writing import Writers
 
-pytestmark = pytest.mark.alone
-
 WINDOW = 200
 """W: records produced and not settled."""
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .auditing import Audited
 from .harvesters import Harvesters
 from .tables import OutboxTable
 from .writing import Writers
-
-pytestmark = pytest.mark.alone
 
 HANDOVER_NS = 2_000_000_000
 

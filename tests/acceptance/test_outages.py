@@ -217,7 +217,6 @@ def test_a_lock_is_no_outage(
     assert len(told) <= 2
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("way", ["stop", "kill"])
 def test_a_broker_that_is_away_for_a_while(
     harvesters: Harvesters,

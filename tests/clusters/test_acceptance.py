@@ -105,7 +105,6 @@ def test_what_is_written_everywhere_at_once_is_delivered_once(
     assert clusters.sites.replicas.conflicts() == 0
 
 
-@pytest.mark.alone
 def test_replication_that_pauses_for_less_than_the_delay_repeats_nothing(
     clusters: Federation, topics: Topics, topic: str, writers: list[Writers]
 ) -> None:

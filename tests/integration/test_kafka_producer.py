@@ -125,7 +125,6 @@ def test_a_key_goes_where_java_clients_send_it(
     assert message.partition() == partition
 
 
-@pytest.mark.alone
 def test_a_topic_that_the_broker_creates_by_itself_gets_its_record(
     bootstrap_servers: str, topics: Topics, reports: Reports
 ) -> None:
@@ -160,7 +159,6 @@ def test_a_topic_that_was_missing_is_found_once_it_exists(
     eventually(is_found, meanwhile=lambda: producer.poll(0.2))
 
 
-@pytest.mark.alone
 def test_a_cluster_that_is_away_fails_the_record_and_blames_it_not(
     reports: Reports,
 ) -> None:
@@ -223,7 +221,6 @@ def test_a_record_that_no_queue_can_hold_is_poison(
     assert reports == [(1, None), (3, None)]
 
 
-@pytest.mark.alone
 def test_close_drops_what_is_queued_without_waiting_or_reporting(
     reports: Reports,
 ) -> None:

@@ -140,7 +140,6 @@ def test_a_server_that_is_away_is_told_once_and_ends_nothing(
     assert caplog.text.count("The connection that listens") == 1
 
 
-@pytest.mark.alone
 def test_it_stops_at_once_and_hangs_up(
     database: Database, postgres: psycopg.Connection
 ) -> None:
