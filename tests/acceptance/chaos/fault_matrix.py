@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -150,6 +151,20 @@ FAULTS: Final = (
         back_within=2,
         windows=5,
         keeps_leader=True,
+    ),
+    *(
+        [
+            Fault(
+                number="F14",
+                text="the disk of the table is full for 5 s (needs root)",
+                act=faults.fill_disk,
+                back_within=3,
+                windows=1,
+                keeps_leader=True,
+            )
+        ]
+        if os.geteuid() == 0
+        else []
     ),
     Fault(
         number="F15",

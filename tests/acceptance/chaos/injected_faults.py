@@ -21,6 +21,7 @@ from django_outbox.clock import boottime_ns
 from ...waiting import eventually
 from ..harvesters import HEARTBEAT_TIMEOUT, SESSION_TIMEOUT
 from .scene import Scene
+from .small_disk import small_disk
 from .three_brokers import ThreeBrokers
 
 Act: TypeAlias = Callable[[Scene], float]
@@ -105,6 +106,11 @@ def sliced_network(scene: Scene) -> float:
     _wait(SESSION_TIMEOUT)
     scene.site.to_kafka.heal()
     return 0
+
+
+def fill_disk(scene: Scene) -> float:
+    with small_disk(scene.table) as disk:
+        return _lasting(disk.fill, lambda: _wait(5), disk.free)
 
 
 def cut_from_database(scene: Scene) -> float:
