@@ -1,4 +1,4 @@
-"""Pages followed to the letter: on each Python with each Django, and on the newest."""
+"""Pages followed to the letter with the oldest and newest Python, and nightly all."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from django_outbox.devstack import Stack
 
+from ..machine import NIGHTLY
 from ..processes import ROOT, Process
 from ..waiting import eventually
 from .conftest import BUILD, QUICKSTART
@@ -132,6 +133,12 @@ class Follower:
                 connection.execute(drop)
 
 
+ALL: Final = combinations()
+
+CHOSEN: Final = ALL if NIGHTLY else ALL[:: max(1, len(ALL) - 1)]
+"""By day only the oldest and the newest."""
+
+
 @pytest.fixture(scope="module")
 def followed(
     request: pytest.FixtureRequest,
@@ -156,7 +163,7 @@ def followed(
         executor.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize("combination", combinations(), ids=str)
+@pytest.mark.parametrize("combination", CHOSEN, ids=str)
 def test_the_quickstart_works_as_printed(
     combination: Combination, followed: dict[str, Future[None]]
 ) -> None:
@@ -167,4 +174,4 @@ def test_the_tutorial_works_as_printed(
     services: Stack, wheels: Path, tmp_path: Path
 ) -> None:
     follower = Follower(TUTORIAL, services, wheels)
-    follower.follow(combinations()[-1], tmp_path / "tutorial")
+    follower.follow(ALL[-1], tmp_path / "tutorial")

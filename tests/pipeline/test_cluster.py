@@ -18,6 +18,7 @@ from django_outbox.pipeline.payloads.declared import Encoded
 from django_outbox.pipeline.pipeline_run import run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
+from ..machine import nightly
 from ..services import Topics
 from .clusters import (
     PROPERTIES,
@@ -146,6 +147,7 @@ def test_two_workers_make_the_same_tables(expected: Expected, tmp_path: Path) ->
         assert list((tmp_path / worker).glob("app-*/*/stderr")), worker
 
 
+@nightly
 def test_a_connect_server_makes_the_same_tables(
     expected: Expected, tmp_path: Path
 ) -> None:
