@@ -75,8 +75,8 @@ def test_each_record_comes_in_the_order_of_its_key(
         of_keys: defaultdict[str, list[int]] = defaultdict(list)
         for delivery in sent:
             number = int(delivery.value or b"")
-            # While others come in, librdkafka may forget a partition for seconds: the
-            # pipelined relay then begins again, with repeats.
+            # A record may wait too long while those of other partitions are
+            # acknowledged: the pipelined relay then begins again, with repeats.
             if relay == "ledger" or number not in of_keys[delivery.key]:
                 of_keys[delivery.key].append(number)
         assert of_keys == {
