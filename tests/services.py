@@ -5,12 +5,13 @@ from __future__ import annotations
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.error import HTTPError
 from uuid import uuid4
 
 from confluent_kafka import (
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -21,6 +22,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    OffsetSpec,
     ResourceType,
     TopicMetadata,
 )
@@ -33,6 +35,8 @@ from django_outbox.exceptions import OutboxError
 
 from .machine import do_without
 from .waiting import eventually
+
+LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """Of a record, as the client takes and gives them."""
@@ -107,6 +111,13 @@ class Topics:
             map(_are_in_sync, self._admin.list_topics(timeout=15).topics.values())
         )
 
+    def is_in_transaction(self, topic: str) -> bool:
+        """Whether the topic holds records of a transaction that has not ended."""
+        # In this order: one that ends in between is none.
+        end = self._ends(topic, IsolationLevel.READ_UNCOMMITTED)
+        stable = self._ends(topic, IsolationLevel.READ_COMMITTED)
+        return any(stable[place] < end[place] for place in end)
+
     def configure(self, topic: str, name: str, value: str) -> None:
         """Set a property of a topic."""
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
@@ -167,6 +178,13 @@ class Topics:
                 meanwhile=read_next,
             )
         return messages
+
+    def _ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int]:
+        """Return the end of each partition, as a reader of this level sees it."""
+        partitions = self._admin.list_topics(topic, timeout=15).topics[topic].partitions
+        asked = {TopicPartition(topic, n): LATEST for n in partitions}
+        found = self._admin.list_offsets(asked, isolation_level=isolation)
+        return {place.partition: f.result(15).offset for place, f in found.items()}
 
     def _is_in_sync(self, name: str, partitions: int) -> bool:
         topic = self._admin.list_topics(name, timeout=5).topics[name]

@@ -209,11 +209,16 @@ def pause_inside_a_transaction(
     """Stop the leader while records of it are in the log and not committed."""
     for _ in range(50):
         writers.burst(2000)
+        eventually(
+            lambda: topics.is_in_transaction(topic),
+            what="a transaction",
+            interval=0,
+        )
         paused_at = leader.pause()
-        uncommitted = topics.read(topic, isolation_level="read_uncommitted")
-        if len(uncommitted) > len(topics.read(topic)):
-            return paused_at
-        assert boottime_ns() - paused_at < SESSION_TIMEOUT * 1e9
+        # Long enough for a commit to end that was already under way.
+        while topics.is_in_transaction(topic):
+            if boottime_ns() - paused_at > SESSION_TIMEOUT / 3 * 1e9:
+                return paused_at
         leader.resume()
     raise AssertionError("the leader was never met inside a transaction")
 
