@@ -12,8 +12,11 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+import pytest
+
 from django_outbox.clock import boottime_ns
 
+from ..machine import nightly
 from ..processes import MANAGE, TIMEOUT, Event, Process, Processes
 from ..waiting import eventually
 
@@ -41,6 +44,18 @@ MODES: Final[Mapping[str, Mapping[str, str]]] = {
     "ledger": {"OUTBOX_DELIVERY": "exactly-once"},
 }
 """Variables of each kind of relay."""
+
+BY_DAY: Final = ("pipelined", "ledger")
+"""The default of each delivery. The other relays are tried at night, and by day
+with real servers in tests/integration and tests/contracts."""
+
+
+def modes(*names: str) -> list[object]:
+    """Return these kinds of relay, or all, as parameters of a test."""
+    return [
+        pytest.param(name, marks=() if name in BY_DAY else nightly)
+        for name in names or MODES
+    ]
 
 
 class Harvesters(Processes):

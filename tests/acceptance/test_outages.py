@@ -16,11 +16,12 @@ from django_outbox.clock import boottime_ns
 from django_outbox.devstack import Stack
 from django_outbox.devstack.service import free_port
 
+from ..machine import nightly
 from ..services import Topics, fetch, is_ready, start_missing
 from ..waiting import eventually
 from .auditing import Audited, deliveries
 from .frozen import frozen
-from .harvesters import HEARTBEAT_TIMEOUT, MODES, SESSION_TIMEOUT, Harvesters
+from .harvesters import HEARTBEAT_TIMEOUT, MODES, SESSION_TIMEOUT, Harvesters, modes
 from .proxies import SilentProxy
 from .tables import OutboxTable, Server
 from .writing import Writers
@@ -90,7 +91,7 @@ def test_sessions_that_are_ended_every_second(
     assert {event["event"] for event in leader.events} <= NOTHING_NEW
 
 
-@pytest.mark.parametrize("way", ["stop", "kill"])
+@pytest.mark.parametrize("way", [pytest.param("stop", marks=nightly), "kill"])
 def test_a_database_that_restarts(
     harvesters: Harvesters,
     table: OutboxTable,
@@ -180,7 +181,7 @@ def test_a_silent_way_to_the_database_hands_leadership_over(
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])
-@pytest.mark.parametrize("relay", ["pipelined", "table", "ledger"])
+@pytest.mark.parametrize("relay", modes("pipelined", "table", "ledger"))
 def test_a_lock_is_no_outage(
     harvesters: Harvesters,
     table: OutboxTable,
@@ -217,7 +218,7 @@ def test_a_lock_is_no_outage(
     assert len(told) <= 2
 
 
-@pytest.mark.parametrize("way", ["stop", "kill"])
+@pytest.mark.parametrize("way", [pytest.param("stop", marks=nightly), "kill"])
 def test_a_broker_that_is_away_for_a_while(
     harvesters: Harvesters,
     table: OutboxTable,
@@ -271,7 +272,7 @@ def test_a_broker_that_is_away_for_a_while(
 
 
 @pytest.mark.parametrize("pause", [1.0, 5.0])
-@pytest.mark.parametrize("mode", ["pipelined", "one-per-key", "ledger"])
+@pytest.mark.parametrize("mode", modes("pipelined", "one-per-key", "ledger"))
 def test_a_broker_that_stands_still(  # each argument is a fixture or a case
     harvesters: Harvesters,
     table: OutboxTable,
@@ -304,7 +305,7 @@ def test_a_broker_that_stands_still(  # each argument is a fixture or a case
     assert standby.is_running
 
 
-@pytest.mark.parametrize("mode", ["pipelined", "one-per-key"])
+@pytest.mark.parametrize("mode", modes("pipelined", "one-per-key"))
 def test_a_start_without_servers_and_fresh_topics_on_a_cold_broker(
     harvesters: Harvesters,
     table: OutboxTable,

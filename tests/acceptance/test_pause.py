@@ -15,7 +15,7 @@ import pytest
 from ..services import Topics
 from ..waiting import eventually
 from .auditing import Audited, Delivery, audit, deliveries
-from .harvesters import HEARTBEAT_TIMEOUT, MODES, SESSION_TIMEOUT, Harvesters
+from .harvesters import HEARTBEAT_TIMEOUT, MODES, SESSION_TIMEOUT, Harvesters, modes
 from .lag import Measure
 from .tables import OutboxTable
 from .writing import Writers
@@ -68,7 +68,7 @@ def after_its_successor(sent: list[Delivery], leader_id: str) -> list[Delivery]:
     return late
 
 
-@pytest.mark.parametrize("mode", ["pipelined", "one-per-key", "table"])
+@pytest.mark.parametrize("mode", modes("pipelined", "one-per-key", "table"))
 def test_a_paused_leader_fences_itself_before_it_acts_again(
     harvesters: Harvesters,
     table: OutboxTable,

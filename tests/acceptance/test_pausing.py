@@ -7,12 +7,12 @@ import pytest
 from ..services import Topics
 from ..waiting import eventually
 from .auditing import PARTITIONS, deliveries
-from .harvesters import MODES, Harvesters
+from .harvesters import MODES, Harvesters, modes
 from .tables import OutboxTable
 from .test_on_call import ask
 
 
-@pytest.fixture(params=list(MODES))
+@pytest.fixture(params=modes())
 def environment(
     environment: dict[str, str], request: pytest.FixtureRequest
 ) -> dict[str, str]:

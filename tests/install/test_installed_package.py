@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from ..machine import NIGHTLY
 from .interpreters import combinations
 from .terminal import Terminal, environment
 
@@ -20,7 +21,8 @@ TOOLS: Final = (
 """What the tests import beside the extras."""
 
 CHOSEN: Final = (
-    "tests/unit",
+    # It takes minutes.
+    *(["tests/unit"] if NIGHTLY else []),
     "tests/integration/test_admin.py",
     "tests/integration/test_admin_actions.py",
     "tests/integration/test_live_page.py",

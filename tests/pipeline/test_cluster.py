@@ -126,6 +126,7 @@ def run(command: list[str], **more: str) -> str:
     return ran.stdout
 
 
+@nightly
 def test_two_workers_make_the_same_tables(expected: Expected, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     program, package = tmp_path / "run_pipeline.py", tmp_path / "django_outbox.zip"

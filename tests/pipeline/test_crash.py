@@ -1,4 +1,4 @@
-"""Pipelines killed behind each table, nightly twice, beside one that never was."""
+"""Pipelines killed behind tables, nightly all and twice, beside one that never was."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
+
+POINTS = ["bronze", "silver", "late", "latest"] if NIGHTLY else ["bronze", "silver"]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def kill(folder: Path, servers: str, topic: str) -> None:
     victim = subprocess.run(
         [
             *(sys.executable, "-m", "tests.pipeline.victim"),
-            *(str(folder), servers, topic),
+            *(str(folder), servers, topic, *POINTS),
         ],
         cwd=ROOT,
         start_new_session=True,
@@ -87,7 +89,7 @@ def all_rows(lake: Contents) -> dict[str, list[str]]:
     return {table: lake.rows(table) for table in tables.SCHEMAS}
 
 
-@pytest.mark.parametrize("point", ["bronze", "silver", "late", "latest"])
+@pytest.mark.parametrize("point", POINTS)
 def test_kills_after_each_table_change_no_table(
     point: str,
     spark: SparkSession,

@@ -1,16 +1,17 @@
 """
-Four pipelines in one process, each held up behind one table, and one `kill -9`.
+Pipelines in one process, each held up behind one table, and one `kill -9`.
 
-    python -m tests.pipeline.victim FOLDER SERVERS TOPIC
+    python -m tests.pipeline.victim FOLDER SERVERS TOPIC POINT ...
 
-The lakes are named after the points. Behind silver, late and latest the batch
-stands still. Bronze is written by Spark alone: there a thread waits for the
-commit in the table's log, which comes before the checkpoint hears of it, and
-that is when all are killed, driver and Java together.
+The points are bronze and any of silver, late and latest; the lakes are named
+after them. Behind all but bronze the batch stands still. Bronze is written by
+Spark alone: there a thread waits for the commit in the table's log, which comes
+before the checkpoint hears of it, and that is when all are killed, driver and
+Java together.
 
-Run again on the same folder, the batches behind silver, late and latest begin
-again and are killed at the same points once more; bronze is killed behind its
-next batch, for which there must be more records.
+Run again on the same folder, the batches that stood still begin again and are
+killed at the same points once more; bronze is killed behind its next batch, for
+which there must be more records.
 """
 
 from __future__ import annotations
@@ -27,8 +28,6 @@ from django_outbox.pipeline.session import open_session
 
 from .lakes import NOW, SPARK
 
-HELD = ("silver", "late", "latest")
-
 
 def die_at(commit: Path) -> None:
     while not commit.exists():
@@ -36,7 +35,7 @@ def die_at(commit: Path) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def main(folder: str, servers: str, topic: str) -> None:
+def main(folder: str, servers: str, topic: str, *points: str) -> None:
     def settings_of(point: str) -> PipelineSettings:
         return PipelineSettings(
             lake=f"{folder}/{point}",
@@ -69,7 +68,7 @@ def main(folder: str, servers: str, topic: str) -> None:
             assert query.isActive, point
 
     with ThreadPoolExecutor() as pool:
-        list(pool.map(hold, HELD))
+        list(pool.map(hold, {*points} - {"bronze"}))
     settings = settings_of("bronze")
     tables.create(spark, settings)
     # Commit 0 made the table; the last one is of the batch that was killed.
