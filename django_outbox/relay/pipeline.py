@@ -27,6 +27,7 @@ from .lease import Trust
 from .page_request import Page
 from .ports import Producer
 from .settings import RelaySettings
+from .window import Window
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Pipeline:
     ) -> None:
         self._engine = engine
         self._timeout = settings.delivery_timeout
+        self._window = Window(settings.delivery_timeout)
         self._is_strict = settings.max_in_flight_per_key == 1
         """No record is behind another one of its key: each may fail by itself, and
         the producer watches the time-out."""
@@ -94,7 +96,8 @@ class Pipeline:
     def send(self, leader_id: str, now: float) -> bool:
         """A4 to A8: send a batch of what may go; return whether there may be more."""
         engine = self._engine
-        if engine.must_refresh or not engine.waiting:
+        has_room = engine.under_way < self._window.limit
+        if engine.must_refresh or not engine.waiting or not has_room:
             return False
         producer = self._producer or self._build(now)
         # A pause or a handover may have come at any line above: check again.
@@ -155,6 +158,7 @@ class Pipeline:
             return None
         self._producer = self._make_producer(self._engine.waiting.next_topic)
         self._delivered_at, self._unreported = now, 0
+        self._window = Window(self._timeout)
         self._engine.waiting.proven_topics = self._producer.proven_topics
         return self._producer
 
@@ -241,6 +245,7 @@ class Pipeline:
         now, engine, unreported = self._clock(), self._engine, producer.unreported
         if unreported < self._unreported:
             self._delivered_at, self._is_kafka_away = now, False
+            self._window.acknowledged(self._unreported - unreported, now)
         self._unreported = unreported
         if now < self._watch_at or not engine.batches or self._is_strict:
             return

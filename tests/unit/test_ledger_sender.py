@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from django_outbox.exceptions import (
     KafkaUnavailable,
 )
+from django_outbox.message.record import Record
 from django_outbox.relay.ledger.ledger_sender import (
+    LEAST,
     OPEN_INTERVAL,
     Stage,
 )
@@ -67,6 +71,28 @@ def test_a_batch_is_one_transaction(cluster: Cluster) -> None:
 
     assert cluster.seen == ["a", "b", "c"]
     assert cluster.transactions_done == 2
+
+
+def test_a_transaction_that_takes_long_is_followed_by_a_smaller_one(
+    cluster: Cluster,
+) -> None:
+    """Four of them take longer than a quarter of the delivery time-out."""
+    bench = LedgerBench(cluster, page_rows=8 * LEAST, blocks=True, delivery_timeout=4.0)
+    bench.prove()
+    took, sizes = iter([0.9, 1.1, 1.1, 1.1, 1.1, 0.9, 0.9]), list[int]()
+
+    def send(
+        real: Callable[..., Any], records: Sequence[Record], *rest: Any, **named: Any
+    ) -> Any:
+        sizes.append(len(records))
+        bench.now += next(took)
+        return real(records, *rest, **named)
+
+    bench.intercept(send)
+    cluster.insert(*["a"] * (26 * LEAST))
+    bench.run()
+
+    assert [size / LEAST for size in sizes] == [8, 8, 4, 2, 1, 1, 2]
 
 
 def test_a_ledger_lists_what_earlier_transactions_left_unpurged(

@@ -9,6 +9,7 @@ import pytest
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.relay.dispatcher import REPORT_WAIT
 from django_outbox.relay.pipeline import REBUILD_PAUSE, SLICE
+from django_outbox.relay.window import LEAST
 
 from .leading import Term
 from .pipeline_bench import Line, acknowledged
@@ -72,6 +73,17 @@ def test_a_wait_for_reports_is_short_and_none_in_a_hurry() -> None:
     line.pipeline.serve(is_hurried=True)
 
     assert line.producer.waits[-2:] == [REPORT_WAIT, 0.0]
+
+
+def test_no_more_is_under_way_than_kafka_takes_in_time() -> None:
+    line = Line(*(record(n) for n in range(1, LEAST + SLICE + 1)))
+    line.round()
+    assert line.sent == [[*range(1, LEAST + 1)]]
+
+    line.producer.ack()
+    line.round()
+    line.round()
+    assert line.sent == [[*range(1, LEAST + SLICE + 1)]]
 
 
 # A full queue.

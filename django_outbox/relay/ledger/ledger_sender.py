@@ -33,6 +33,14 @@ OPEN_INTERVAL: Final = 0.5
 ABORT_PAUSE: Final = 0.05
 """Seconds before the next transaction after one that failed by nobody's fault."""
 
+SHARE: Final = 4
+"""A transaction that takes more than this part of the delivery time-out is followed by
+one of half its size; else the next one may have twice as many records."""
+
+LEAST: Final = 250
+"""Records of a transaction behind one that took long, at least: where so few take long,
+fewer would take as long."""
+
 RETRY_PATIENCE: Final = 0.5
 """Seconds for records that have failed before: all others wait meanwhile."""
 
@@ -227,13 +235,13 @@ class LedgerSender:
         engine = self._engine
         if faults is None:
             self._trouble, self._ledger = "", ledger
-            self._size = min(self._size * 2, self._settings.page_rows)
+            self._resize(batch)
             engine.ended(batch)
             engine.delivered(batch.records)
             return
         certain = [fault for fault in faults if _is_certain(fault)]
         if certain:
-            self._size = min(self._size * 2, self._settings.page_rows)
+            self._resize(batch)
             failed = {fault.record.id for fault in certain}
             engine.ended(batch)
             engine.refused(certain)
@@ -244,6 +252,14 @@ class LedgerSender:
         else:
             engine.cut(batch, Accepted(0))
             self._send_at = self._clock() + ABORT_PAUSE
+
+    def _resize(self, batch: Batch) -> None:
+        """Take more records for the next one, but fewer behind one that took long."""
+        most = self._settings.page_rows
+        took = self._clock() - batch.taken_at
+        if took > self._settings.delivery_timeout / SHARE:
+            most = min(most, max(LEAST, len(batch.records) // 2))
+        self._size = min(self._size * 2, most)
 
     def _halve(self, batch: Batch) -> None:
         """Take fewer records than this batch has for the next one."""

@@ -1,0 +1,44 @@
+"""
+How many records may be under way, by what Kafka takes.
+
+A record waits behind those under way before it: by Little's law, as many seconds as
+Kafka takes to acknowledge that many. On a slow broker, or under a quota, that would be
+longer than the delivery time-out, and what was sent in vain is sent again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LEAST: Final = 200
+"""Records that may always be under way. From there the window doubles with each round
+trip."""
+
+SHARE: Final = 4
+"""A record should wait for this part of the delivery time-out at most."""
+
+
+class Window:
+    """
+    Allows what was acknowledged in the last span of time, or so far in this one.
+
+    Args:
+        delivery_timeout: seconds.
+    """
+
+    def __init__(self, delivery_timeout: float) -> None:
+        self.limit = LEAST
+        """Records that may be under way."""
+        self._span = delivery_timeout / SHARE
+        self._before = self._count = 0
+        """Acknowledged in the last span, and in this one so far."""
+        self._began_at = 0.0
+
+    def acknowledged(self, count: int, now: float) -> None:
+        """Note records that are in the log now, in monotonic seconds."""
+        elapsed = now - self._began_at
+        if elapsed >= self._span:
+            self._before = self._count if elapsed < 2 * self._span else 0
+            self._count, self._began_at = 0, now
+        self._count += count
+        self.limit = max(LEAST, self._before, self._count)
