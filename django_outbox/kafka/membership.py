@@ -129,7 +129,10 @@ class KafkaMembership:
         logger.debug("Joining the leader group with %s", redacted(config))
         self._listener = listener
         self._is_settled, self.reason_to_rejoin = False, None
-        self._producer = make(DriverProducer, heartbeat_config(self._options) | common)
+        heartbeats = heartbeat_config(self._options) | common
+        # A quota of this client id may be used up by records, which are many.
+        heartbeats["client.id"] = f"{heartbeats['client.id']}-heartbeat"
+        self._producer = make(DriverProducer, heartbeats)
         self._consumer = make(Consumer, config | {"on_commit": self._on_commit})
         self._consumer.subscribe(
             [self._topic],
