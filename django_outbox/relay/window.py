@@ -15,7 +15,7 @@ LEAST: Final = 200
 trip."""
 
 SHARE: Final = 4
-"""A record should wait for this part of the delivery time-out at most."""
+"""A record or a transaction should take this part of the delivery time-out."""
 
 
 class Window:

@@ -20,6 +20,7 @@ from ..engine import Engine
 from ..lease import Trust
 from ..page_request import Page, PageRequest
 from ..settings import RelaySettings
+from ..window import SHARE
 from ..work_queue import WorkQueue
 from .committed_ids import CommittedIds
 from .ports import Ledger, Transactions
@@ -32,10 +33,6 @@ OPEN_INTERVAL: Final = 0.5
 
 ABORT_PAUSE: Final = 0.05
 """Seconds before the next transaction after one that failed by nobody's fault."""
-
-SHARE: Final = 4
-"""A transaction that takes more than this part of the delivery time-out is followed by
-one of half its size; else the next one may have twice as many records."""
 
 LEAST: Final = 250
 """Records of a transaction behind one that took long, at least: where so few take long,
@@ -254,7 +251,7 @@ class LedgerSender:
             self._send_at = self._clock() + ABORT_PAUSE
 
     def _resize(self, batch: Batch) -> None:
-        """Take more records for the next one, but fewer behind one that took long."""
+        """Take twice as many next, and half as many behind one that took long."""
         most = self._settings.page_rows
         took = self._clock() - batch.taken_at
         if took > self._settings.delivery_timeout / SHARE:
