@@ -15,12 +15,14 @@ LEAST: Final = 200
 trip."""
 
 SHARE: Final = 4
-"""A record or a transaction should take this part of the delivery time-out."""
+"""A record should wait for this part of the delivery time-out at most."""
 
 
 class Window:
     """
-    Allows what was acknowledged in the last span of time, or so far in this one.
+    Allows twice what was acknowledged in the last span of time, or so far in this one.
+
+    Twice, so that it also grows where the way to Kafka takes longer than a span.
 
     Args:
         delivery_timeout: seconds.
@@ -29,7 +31,7 @@ class Window:
     def __init__(self, delivery_timeout: float) -> None:
         self.limit = LEAST
         """Records that may be under way."""
-        self._span = delivery_timeout / SHARE
+        self._span = delivery_timeout / SHARE / 2
         self._before = self._count = 0
         """Acknowledged in the last span, and in this one so far."""
         self._began_at = 0.0
@@ -41,4 +43,4 @@ class Window:
             self._before = self._count if elapsed < 2 * self._span else 0
             self._count, self._began_at = 0, now
         self._count += count
-        self.limit = max(LEAST, self._before, self._count)
+        self.limit = max(LEAST, 2 * self._before, 2 * self._count)

@@ -76,8 +76,8 @@ def test_a_batch_is_one_transaction(cluster: Cluster) -> None:
 def test_a_transaction_that_takes_long_is_followed_by_a_smaller_one(
     cluster: Cluster,
 ) -> None:
-    """Four of them take longer than a quarter of the delivery time-out."""
-    bench = LedgerBench(cluster, page_rows=8 * LEAST, blocks=True, delivery_timeout=4.0)
+    """Four of them take longer than half of the delivery time-out."""
+    bench = LedgerBench(cluster, page_rows=8 * LEAST, blocks=True, delivery_timeout=2.0)
     bench.prove()
     took, sizes = iter([0.9, 1.1, 1.1, 1.1, 1.1, 0.9, 0.9]), list[int]()
 

@@ -6,7 +6,7 @@ import pytest
 
 from django_outbox.relay.window import LEAST, SHARE, Window
 
-SPAN = 5.0 / SHARE
+SPAN = 5.0 / SHARE / 2
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def test_it_grows_with_what_is_acknowledged(window: Window) -> None:
     for n in range(10):
         window.acknowledged(1000, 100 + n * SPAN / 10)
 
-    assert window.limit == 10_000
+    assert window.limit == 20_000
 
 
 def test_it_is_never_so_small_that_a_fast_broker_waits(window: Window) -> None:
@@ -33,7 +33,7 @@ def test_it_keeps_what_the_last_span_had_while_a_new_one_begins(window: Window) 
     window.acknowledged(10_000, 100)
     window.acknowledged(1, 100 + SPAN)
 
-    assert window.limit == 10_000
+    assert window.limit == 20_000
 
 
 def test_it_follows_a_broker_that_becomes_slow(window: Window) -> None:
@@ -41,7 +41,7 @@ def test_it_follows_a_broker_that_becomes_slow(window: Window) -> None:
     window.acknowledged(3000, 100 + SPAN)
     window.acknowledged(1, 100 + 2 * SPAN)
 
-    assert window.limit == 3000
+    assert window.limit == 6000
 
 
 def test_it_begins_anew_after_a_pause(window: Window) -> None:
@@ -49,3 +49,10 @@ def test_it_begins_anew_after_a_pause(window: Window) -> None:
     window.acknowledged(1, 100 + 2 * SPAN)
 
     assert window.limit == LEAST
+
+
+def test_it_grows_where_the_way_takes_longer_than_two_spans(window: Window) -> None:
+    for n in range(5):
+        window.acknowledged(window.limit, 100 + n * 3 * SPAN)
+
+    assert window.limit == 32 * LEAST

@@ -20,7 +20,6 @@ from ..engine import Engine
 from ..lease import Trust
 from ..page_request import Page, PageRequest
 from ..settings import RelaySettings
-from ..window import SHARE
 from ..work_queue import WorkQueue
 from .committed_ids import CommittedIds
 from .ports import Ledger, Transactions
@@ -254,7 +253,7 @@ class LedgerSender:
         """Take twice as many next, and half as many behind one that took long."""
         most = self._settings.page_rows
         took = self._clock() - batch.taken_at
-        if took > self._settings.delivery_timeout / SHARE:
+        if took > self._settings.delivery_timeout / 2:
             most = min(most, max(LEAST, len(batch.records) // 2))
         self._size = min(self._size * 2, most)
 
