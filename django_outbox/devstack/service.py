@@ -17,6 +17,10 @@ Seconds until a started server must answer. An idle machine needs a few; a hung
 server and one on a slow disk look the same.
 """
 
+_RANDOM: Final = random.SystemRandom()
+"""pytest-randomly seeds Python's own generator alike in all processes of a run, which
+would then choose the same ports."""
+
 _PORTS: Final = range(20_000, 32_000)
 """
 Below the range for outgoing connections. A client that keeps connecting to a
@@ -88,7 +92,7 @@ class ExternalService(Service):
 
 def free_port() -> int:
     """Return a free port of 127.0.0.1."""
-    for port in random.sample(_PORTS, k=200):
+    for port in _RANDOM.sample(_PORTS, k=200):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

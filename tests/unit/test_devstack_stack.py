@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import sys
@@ -238,6 +239,14 @@ def test_an_engine_that_does_not_answer_is_none(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{free_port()}")
     assert not does_engine_answer()
+
+
+def test_processes_with_the_same_seed_choose_other_ports() -> None:
+    ports = set()
+    for _ in range(3):
+        random.seed(1)
+        ports.add(free_port())
+    assert len(ports) > 1
 
 
 def test_a_free_port_can_be_listened_on() -> None:
