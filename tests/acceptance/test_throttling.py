@@ -1,4 +1,4 @@
-"""A broker that takes a megabyte a second: what it gets waits there for no longer."""
+"""A broker with a quota: a megabyte a second for each client id."""
 
 from __future__ import annotations
 
