@@ -91,7 +91,7 @@ def test_sessions_that_are_ended_every_second(
     assert {event["event"] for event in leader.events} <= NOTHING_NEW
 
 
-@pytest.mark.parametrize("way", [pytest.param("stop", marks=nightly), "kill"])
+@pytest.mark.parametrize("way", ["stop", "kill"])
 def test_a_database_that_restarts(
     harvesters: Harvesters,
     table: OutboxTable,
