@@ -35,9 +35,9 @@ def table(server: Server) -> Iterator[OutboxTable]:
 
 
 @pytest.fixture
-def environment(table: OutboxTable, services: Stack) -> dict[str, str]:
+def environment(table: OutboxTable, topics: Topics) -> dict[str, str]:
     """What leads processes to this test's outbox."""
-    return environment_of(table, services)
+    return environment_of(table, topics.servers)
 
 
 @pytest.fixture
@@ -97,14 +97,14 @@ def audited(topics: Topics, topic: str, measure: Measure) -> Audited:
     return audited
 
 
-def environment_of(table: OutboxTable, services: Stack) -> dict[str, str]:
+def environment_of(table: OutboxTable, bootstrap_servers: str) -> dict[str, str]:
     """An outbox's environment: fast timing, and a leader group of its own."""
     group = f"acceptance-{uuid4()}"
     return {
         **project_environment(),
         **FAST,
         "DATABASE_URL": table.url,
-        "KAFKA_BOOTSTRAP_SERVERS": services.bootstrap_servers,
+        "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
         "OUTBOX_TABLE": table.name,
         "OUTBOX_LEADER_TOPIC": group,
         "OUTBOX_LEADER_GROUP": group,

@@ -8,13 +8,10 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from django_outbox.devstack import Stack
-
 from ..machine import nightly
 from ..services import Topics, own_kafka
 from ..waiting import eventually
 from .auditing import deliveries
-from .conftest import environment_of
 from .harvesters import MODES, Harvesters
 from .tables import OutboxTable
 
@@ -49,12 +46,6 @@ def topics() -> Iterator[Topics]:
 @pytest.fixture
 def names(topics: Topics) -> list[str]:
     return [topics.create(partitions=PARTITIONS) for _ in range(TOPICS)]
-
-
-@pytest.fixture
-def environment(table: OutboxTable, services: Stack, topics: Topics) -> dict[str, str]:
-    environment = environment_of(table, services)
-    return {**environment, "KAFKA_BOOTSTRAP_SERVERS": topics.servers}
 
 
 @pytest.mark.parametrize("relay", ["pipelined", "ledger"])

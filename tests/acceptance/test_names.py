@@ -33,7 +33,7 @@ def project(server: Server, services: Stack) -> Iterator[Project]:
         ) -> tuple[OutboxTable, Harvesters]:
             table = table or server.create()
             ends.callback(server.drop, table)
-            environment = environment_of(table, services)
+            environment = environment_of(table, services.bootstrap_servers)
             del environment["OUTBOX_LEADER_TOPIC"], environment["OUTBOX_LEADER_GROUP"]
             harvesters = Harvesters(environment | names)
             return table, ends.enter_context(harvesters)

@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from django_outbox.devstack import Stack
 from django_outbox.devstack.service import free_port
 
 from ..services import Topics, fetch, is_ready
@@ -146,10 +145,10 @@ def renamed(server: Server) -> Iterator[OutboxTable]:
 
 
 def test_the_table_may_have_another_name(
-    renamed: OutboxTable, services: Stack, topics: Topics, topic: str
+    renamed: OutboxTable, topics: Topics, topic: str
 ) -> None:
     ids = renamed.insert(topic, "key", count=3)
-    with Harvesters(environment_of(renamed, services)) as harvesters:
+    with Harvesters(environment_of(renamed, topics.servers)) as harvesters:
         harvesters.start()
         renamed.wait_until_empty()
     assert [d.id for d in deliveries(topics.read(topic))] == ids

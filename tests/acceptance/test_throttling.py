@@ -8,14 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_outbox.devstack import Stack
 from django_outbox.jars import read_list, resolve
 from django_outbox.jars.find_java import find_java
 
 from ..machine import nightly
 from ..services import Topics, own_kafka
 from .auditing import deliveries
-from .conftest import environment_of
 from .harvesters import MODES, Harvesters
 from .tables import OutboxTable
 
@@ -41,13 +39,10 @@ RETURNING id
 def topics() -> Iterator[Topics]:
     """A broker with a quota for everybody."""
     with own_kafka() as address:
+        class_path = os.pathsep.join(map(str, resolve(read_list("kafka"))))
         subprocess.run(
             [
-                *(
-                    find_java(),
-                    "-cp",
-                    os.pathsep.join(map(str, resolve(read_list("kafka")))),
-                ),
+                *(find_java(), "-cp", class_path),
                 *("kafka.admin.ConfigCommand", "--bootstrap-server", address),
                 *("--alter", "--add-config", f"producer_byte_rate={QUOTA}"),
                 *("--entity-type", "clients", "--entity-default"),
@@ -55,12 +50,6 @@ def topics() -> Iterator[Topics]:
             check=True,
         )
         yield Topics(address)
-
-
-@pytest.fixture
-def environment(table: OutboxTable, services: Stack, topics: Topics) -> dict[str, str]:
-    environment = environment_of(table, services)
-    return {**environment, "KAFKA_BOOTSTRAP_SERVERS": topics.servers}
 
 
 @nightly
@@ -76,7 +65,7 @@ def test_each_record_is_sent_once(
     inserted = [id for (id,) in table.execute(INSERT, values)]
     table.wait_until_empty()
 
-    assert [event for event in leader.events if event["event"] == "leader_fenced"] == []
+    assert leader.all("leader_fenced", "leader_revoked") == []
     sent = deliveries(topics.read(topic))
     assert len(sent) - len(inserted) <= WINDOW[relay]
     for key in {delivery.key for delivery in sent}:

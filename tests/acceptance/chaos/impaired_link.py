@@ -112,8 +112,7 @@ class ImpairedLink:
     ) -> None:
         while True:
             due, data = await queue.get()
-            # The subject: a network that is slow.
-            await asyncio.sleep(max(0.0, due - self._loop.time()))
+            await asyncio.sleep(max(0.0, due - self._loop.time()))  # a slow network
             await way.wait()
             if not data:
                 raise ConnectionResetError
