@@ -17,12 +17,22 @@ TOGETHER: Final = ("simulation", "install", "pipeline")
 longest and begin first."""
 
 ALONE: Final = (
+    "tests/acceptance/chaos/test_broker_failures.py",
+    "tests/acceptance/chaos/test_chaos.py",
+    "tests/acceptance/chaos/test_soak.py",
+    "tests/acceptance/test_bad_day.py",
     "tests/acceptance/test_catching_up.py",
     "tests/acceptance/test_crash.py",
+    "tests/acceptance/test_exactly_once.py",
     "tests/acceptance/test_handover.py",
     "tests/acceptance/test_outages.py::test_a_broker_that_is_away_for_a_while",
-    "tests/clusters/test_acceptance.py"
-    "::test_replication_that_pauses_for_less_than_the_delay_repeats_nothing",
+    "tests/acceptance/test_outages.py::test_a_broker_that_stands_still",
+    "tests/acceptance/test_outages.py::test_a_signal_while_everything_is_away",
+    "tests/acceptance/test_outages.py"
+    "::test_a_silent_way_to_the_database_hands_leadership_over",
+    "tests/acceptance/test_pause.py",
+    "tests/acceptance/test_series.py",
+    "tests/clusters/test_acceptance.py",
     "tests/integration/test_kafka_producer.py"
     "::test_a_topic_that_the_broker_creates_by_itself_gets_its_record",
     "tests/integration/test_kafka_producer.py"
@@ -30,9 +40,11 @@ ALONE: Final = (
     "tests/integration/test_kafka_producer.py"
     "::test_close_drops_what_is_queued_without_waiting_or_reporting",
     "tests/integration/test_listening.py::test_it_stops_at_once_and_hangs_up",
+    "tests/integration/test_membership_processes.py",
 )
 """Tests that count on a quiet machine. One process runs them, and last: each waits
-until the others' tests have ended."""
+until the others' tests have ended. In tests/acceptance they have the shortest
+time-outs of which the promises hold, and all others patient ones."""
 
 ORDER: Final = (*TOGETHER, "acceptance", "clusters", "integration")
 """From the longest to the shortest, so that no process is left with a long one."""

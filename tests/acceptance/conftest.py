@@ -9,6 +9,7 @@ import pytest
 
 from django_outbox.devstack import Stack
 
+from ..groups import is_alone
 from ..services import Topics
 from .auditing import PARTITIONS, Audit, Audited, Delivery, audit, deliveries
 from .groups import Groups
@@ -35,9 +36,12 @@ def table(server: Server) -> Iterator[OutboxTable]:
 
 
 @pytest.fixture
-def environment(table: OutboxTable, topics: Topics) -> dict[str, str]:
-    """What leads processes to this test's outbox."""
-    return environment_of(table, topics.servers)
+def environment(
+    table: OutboxTable, topics: Topics, request: pytest.FixtureRequest
+) -> dict[str, str]:
+    """What leads processes to this test's outbox, and the test's timing."""
+    timing = FAST if is_alone(request.node.nodeid) else PATIENT
+    return {**environment_of(table, topics.servers), **timing}
 
 
 @pytest.fixture
@@ -45,12 +49,6 @@ def harvesters(environment: Mapping[str, str]) -> Iterator[Harvesters]:
     """Starts harvesters of this test's outbox; ends them with the test."""
     with Harvesters(environment) as harvesters:
         yield harvesters
-
-
-@pytest.fixture
-def patient(harvesters: Harvesters) -> None:
-    """Let a leader outlast the pauses of a busy machine: no test of a takeover."""
-    harvesters.environment = {**harvesters.environment, **PATIENT}
 
 
 @pytest.fixture(scope="session")
@@ -98,11 +96,11 @@ def audited(topics: Topics, topic: str, measure: Measure) -> Audited:
 
 
 def environment_of(table: OutboxTable, bootstrap_servers: str) -> dict[str, str]:
-    """An outbox's environment: fast timing, and a leader group of its own."""
+    """An outbox's environment: patient timing, and a leader group of its own."""
     group = f"acceptance-{uuid4()}"
     return {
         **project_environment(),
-        **FAST,
+        **PATIENT,
         "DATABASE_URL": table.url,
         "KAFKA_BOOTSTRAP_SERVERS": bootstrap_servers,
         "OUTBOX_TABLE": table.name,

@@ -25,14 +25,15 @@ FAST = {
     "OUTBOX_HEARTBEAT_TIMEOUT": "1.4",
     "OUTBOX_HEARTBEAT_INTERVAL": "0.2",
 }
-"""The quickest timing of which the promises hold with room for a busy machine."""
+"""The quickest timing of which the promises hold on a quiet machine: of tests that
+run alone."""
 
 PATIENT = {
     "OUTBOX_SESSION_TIMEOUT": "13",
     "OUTBOX_HEARTBEAT_TIMEOUT": "6",
     "OUTBOX_HEARTBEAT_INTERVAL": "0.2",
 }
-"""Timing with which a leader outlasts the pauses of a busy machine."""
+"""Timing with which a leader outlasts the pauses of a busy machine: of all others."""
 
 SESSION_TIMEOUT = 3.0
 HEARTBEAT_TIMEOUT = 1.4

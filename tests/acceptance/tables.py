@@ -15,11 +15,10 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
+from django_outbox.devstack.waiting import wait_while_moving
+
 from ..processes import manage
 from ..waiting import eventually
-
-DRAINED = 60.0
-"""Seconds for the table to become empty, on a busy machine."""
 
 
 def project_environment() -> dict[str, str]:
@@ -198,12 +197,13 @@ class OutboxTable:
         )
 
     def wait_until_empty(self, *, up_to: int | None = None) -> None:
-        """Return when no row is left, or none up to an id."""
+        """Return when no row is left, or none up to an id; fail when none leaves."""
         condition = "true" if up_to is None else f"id <= {up_to}"
-        eventually(
+        wait_while_moving(
             lambda: not self.count(condition),
-            timeout=DRAINED,
-            what=lambda: f"{self.count(condition)} rows are left",
+            what="an empty table",
+            progress=lambda: self.count(condition),
+            interval=0.05,
         )
 
     def wait_until_busy(self) -> None:

@@ -118,7 +118,6 @@ def test_text_is_the_default_format(harvesters: Harvesters) -> None:
     assert harvester.events == harvester.output == []
 
 
-@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_standby_ends_at_once_and_in_order(
     harvesters: Harvesters, groups: Groups, number: signal.Signals
@@ -204,7 +203,6 @@ def test_drain_ends_when_the_table_is_empty(
     assert again.events[-1]["event"] == "stopped"
 
 
-@pytest.mark.usefixtures("patient")
 def test_drain_beside_another_leader_waits_for_it(
     harvesters: Harvesters, table: OutboxTable, topic: str
 ) -> None:

@@ -15,12 +15,13 @@ from django_outbox.devstack import Stack
 from django_outbox.devstack.service import free_port
 
 from ..integration.securedkafka import make_certificate
+from ..machine import nightly
 from ..processes import manage
 from ..services import Topics, fetch
 from ..waiting import eventually
 from .groups import Groups
 from .guarded import PASSWORD, GuardedKafka, guarded_kafka, variables
-from .harvesters import FAST, Harvesters
+from .harvesters import PATIENT, Harvesters
 from .tables import OutboxTable, project_environment
 from .tls_terminator import TlsTerminator
 
@@ -120,7 +121,7 @@ def environment(table: OutboxTable) -> Mapping[str, str]:
     without_kafka.pop("KAFKA_BOOTSTRAP_SERVERS", None)
     return {
         **without_kafka,
-        **FAST,
+        **PATIENT,
         "OUTBOX_TABLE": table.name,
         "OUTBOX_LEADER_TOPIC": "shop-outbox",
         "OUTBOX_LEADER_GROUP": "shop-outbox",
@@ -129,7 +130,9 @@ def environment(table: OutboxTable) -> Mapping[str, str]:
     }
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "delivery", ["at-least-once", pytest.param("exactly-once", marks=nightly)]
+)
 def test_everything_works_and_no_secret_and_no_payload_is_told(
     delivery: str,
     kafka: GuardedKafka,

@@ -15,7 +15,7 @@ from .auditing import deliveries
 from .harvesters import MODES, Harvesters
 from .tables import OutboxTable
 
-pytestmark = [nightly, pytest.mark.usefixtures("patient")]
+pytestmark = nightly
 
 TOPICS = PARTITIONS = 50
 KEYS = 100

@@ -38,7 +38,6 @@ def insert_poison(table: OutboxTable, topic: str) -> tuple[list[int], list[int]]
     return sick, well
 
 
-@pytest.mark.usefixtures("patient")
 def test_a_blocked_key_holds_its_own_records_only_and_its_order(
     harvesters: Harvesters,
     table: OutboxTable,
@@ -132,7 +131,6 @@ def test_a_partition_that_does_not_exist_blocks_its_key_until_sql_mends_it(
     assert sent == sick
 
 
-@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("policy", ["block-key", "park"])
 def test_topics_that_no_record_may_name(
     harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str, policy: str

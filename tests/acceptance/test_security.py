@@ -35,7 +35,7 @@ from ..services import Topics
 from ..waiting import eventually
 from .groups import Groups
 from .guarded import GuardedKafka, acls_of_the_page, guarded_kafka
-from .harvesters import FAST, Harvesters
+from .harvesters import PATIENT, Harvesters
 from .tables import OutboxTable, project_environment
 
 
@@ -64,7 +64,7 @@ def environment(table: OutboxTable) -> Mapping[str, str]:
     without_kafka.pop("KAFKA_BOOTSTRAP_SERVERS", None)
     return {
         **without_kafka,
-        **FAST,
+        **PATIENT,
         "DATABASE_URL": table.url,
         "OUTBOX_TABLE": table.name,
         "OUTBOX_LEADER_TOPIC": "shop-outbox",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ..services import Topics
 from ..waiting import eventually
 from .auditing import Audited, deliveries
@@ -12,7 +10,6 @@ from .tables import OutboxTable
 from .writing import Writers
 
 
-@pytest.mark.usefixtures("patient")
 def test_nothing_is_lost_repeated_or_out_of_order(
     harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:

@@ -53,7 +53,6 @@ def topics() -> Iterator[Topics]:
 
 
 @nightly
-@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("relay", ["pipelined", "ledger"])
 def test_each_record_is_sent_once(
     harvesters: Harvesters, table: OutboxTable, topics: Topics, relay: str

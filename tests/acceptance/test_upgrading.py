@@ -58,7 +58,6 @@ def old_schema(environment: dict[str, str], table: OutboxTable) -> None:
     assert table.execute("SELECT to_regclass('outbox_pauses')") == [(None,)]
 
 
-@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("mode", ["pipelined", "ledger"])
 def test_the_former_release_and_this_one_take_turns(
     harvesters: Harvesters,
@@ -93,7 +92,7 @@ def test_the_former_release_and_this_one_take_turns(
     assert [h.all("leader_fenced") for h in harvesters.all] == [[]] * 3
 
 
-@pytest.mark.usefixtures("old_schema", "patient")
+@pytest.mark.usefixtures("old_schema")
 def test_this_release_delivers_before_the_migration_and_after_it(
     harvesters: Harvesters,
     table: OutboxTable,

@@ -14,6 +14,7 @@ from uuid import uuid4
 from confluent_kafka import Message
 
 from django_outbox.devstack import Stack
+from django_outbox.devstack.waiting import wait_while_moving
 from tests.acceptance.auditing import Audit, audit, deliveries
 from tests.acceptance.harvesters import FAST, Harvesters
 from tests.acceptance.tables import OutboxTable
@@ -31,7 +32,7 @@ MAX_IN_FLIGHT = 2000
 """Records that a leader sends again, at most, when it takes over."""
 
 SETTLED = 60.0
-"""Seconds for the last record to leave every table, on a busy machine."""
+"""Seconds for the end of a takeover, on a busy machine."""
 
 
 class Federation:
@@ -125,7 +126,11 @@ class Federation:
 
     def wait_until_settled(self) -> None:
         """Return when no row is left in any cluster whose server runs."""
-        eventually(lambda: not any(self.left()), timeout=SETTLED, what=self.left)
+        wait_while_moving(
+            lambda: not any(self.left()),
+            what="empty tables in all clusters",
+            progress=self.left,
+        )
 
     def wait_until_calm(self) -> None:
         """Return when no takeover is under way, which later records would join."""
@@ -185,7 +190,6 @@ def federation(
     """Start three clusters with this delay."""
     name = f"clusters-{uuid4()}"
     variables = {
-        **timing,
         "KAFKA_BOOTSTRAP_SERVERS": services.bootstrap_servers,
         "OUTBOX_DELIVERY": delivery,
         "OUTBOX_DRAIN_TIMEOUT": "1",
@@ -193,6 +197,7 @@ def federation(
         "OUTBOX_LEADER_TOPIC": name,
         "OUTBOX_MAX_IN_FLIGHT": str(MAX_IN_FLIGHT),
         "OUTBOX_MAXIMUM_DELAY": str(maximum_delay),
+        **timing,
     }
     with sites(3, variables=variables, **options) as running:
         clusters = Federation(running, source=name, size=size)

@@ -20,7 +20,8 @@ def test_a_cluster_is_added_and_removed_while_the_others_write(
         maximum_delay=30.0,
         delivery="at-least-once",
         size=1,
-        timing=PATIENT,
+        # What a leader has not drained in time its successor sends again.
+        timing={**PATIENT, "OUTBOX_DRAIN_TIMEOUT": "10"},
         joined=2,
     ) as clusters:
         replicas = clusters.sites.replicas
