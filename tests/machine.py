@@ -11,7 +11,7 @@ from django_outbox.devstack.server_clock import libfaketime
 
 # Taken out of the environment: child processes inherit it, and the example project
 # refuses variables OUTBOX_... that it does not know.
-HISTORIES: Final = int(os.environ.pop("OUTBOX_SIMULATION_HISTORIES", "750"))
+HISTORIES: Final = int(os.environ.pop("OUTBOX_SIMULATION_HISTORIES", "300"))
 """Histories that the simulator plays."""
 SOAK: Final = float(os.environ.pop("OUTBOX_TEST_SOAK", "25"))
 """Seconds of the exactly-once soak."""

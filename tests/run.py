@@ -13,7 +13,7 @@ processes.
     --no-lint   only the tests
     --chaos     the fault matrix, which writes docs/operations/proof.md (half an hour);
                 OUTBOX_TEST_SEEDS=3 plays each fault three times
-    --nightly   fifty times as many random histories, longer and more of some tests
+    --nightly   a hundred times as many random histories, longer and more of some tests
 
 The first test that needs PostgreSQL and Kafka starts them; each process has its
 own. DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS count only together with

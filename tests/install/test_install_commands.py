@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.project.checkout import ROOT, files
 
+from ..machine import nightly
 from .interpreters import pythons
 from .page import install_commands
 from .terminal import Terminal, environment
@@ -22,6 +23,7 @@ def pages() -> list[Path]:
     ]
 
 
+@nightly
 def test_every_install_command_of_the_pages_works(wheels: Path, tmp_path: Path) -> None:
     commands = {
         command: str(page.relative_to(ROOT))

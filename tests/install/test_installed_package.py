@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from ..machine import NIGHTLY
+from ..machine import nightly
 from .interpreters import combinations
 from .terminal import Terminal, environment
 
@@ -21,8 +21,7 @@ TOOLS: Final = (
 """What the tests import beside the extras."""
 
 CHOSEN: Final = (
-    # It takes minutes.
-    *(["tests/unit"] if NIGHTLY else []),
+    "tests/unit",
     "tests/integration/test_admin.py",
     "tests/integration/test_admin_actions.py",
     "tests/integration/test_live_page.py",
@@ -49,6 +48,7 @@ def test_the_package_is_the_installed_one() -> None:
 """
 
 
+@nightly
 def test_the_tests_pass_against_the_installed_wheel(
     checkout: Path, wheel: Path, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_running_pipeline_and_maintenance_do_not_disturb_each_other(
     assert contents.ids("latest", lake.topic) == [5]
 
 
+@nightly
 def test_of_writers_that_meet_all_come_through(lake: FilledLake) -> None:
     lake.put(1)
     name = tables.name(lake.settings, "bronze")
