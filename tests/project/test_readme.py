@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import tomllib
 
+from django_outbox.settings.options import OutboxSettings
+
 from .checkout import ROOT
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -22,6 +24,10 @@ def homepage() -> str:
 
 def test_a_stranger_reads_it_in_a_few_minutes() -> None:
     assert len(README.splitlines()) <= 120
+
+
+def test_what_a_crash_repeats_is_the_default() -> None:
+    assert f"at most {OutboxSettings().MAX_IN_FLIGHT:,} records" in README
 
 
 def test_every_link_is_absolute() -> None:
