@@ -27,6 +27,7 @@ OutboxError
 │   ├── DatabaseBusy              ... because another session has a lock (retriable)
 │   ├── RowInvalid                ... because of the data of a row
 │   └── TableMissing              ... because `manage.py migrate` has not run
+├── OutOfResources                the process gets no more threads or memory
 └── KafkaError                    a call of Kafka failed
     ├── KafkaUnavailable          no broker answers (retriable)
     ├── TopicMissing              a topic that harvesters need does not exist
@@ -223,6 +224,10 @@ class LedgerRefused(KafkaError):
     """Kafka did not accept the ledger: none of its transaction is visible."""
 
     retriable = True
+
+
+class OutOfResources(OutboxError):
+    """The system gives this process no more threads or memory; it has to end."""
 
 
 class ProducerBroken(DeliveryFailed):

@@ -20,7 +20,7 @@ from ..exceptions import KafkaUnavailable
 from ..settings.kafka_rules import servers_of
 from .brokers import brokers_of
 from .causes import read_failure
-from .clients import RAISED
+from .clients import RAISED, check_resources
 from .config import KafkaConfig
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,13 @@ class ClientErrors:
         return bool(self.reported) or self._brokers.is_failing
 
     def note(self, error: DriverError) -> None:
-        """Log an error, as a warning the first time; the `error_cb` of a client."""
+        """
+        Log an error, as a warning the first time; the `error_cb` of a client.
+
+        Raises:
+            OutOfResources: through the call that serves the client.
+        """
+        check_resources(error)
         self.count += 1
         name = error.name()
         if error.code() == DriverError._ALL_BROKERS_DOWN:

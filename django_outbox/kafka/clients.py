@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka.admin import AdminClient
 
-from ..exceptions import KafkaUnavailable
+from ..exceptions import KafkaUnavailable, OutOfResources
 from .config import KafkaConfig
 
 _Client = TypeVar("_Client")
@@ -38,12 +38,15 @@ def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client
 
     Raises:
         KafkaUnavailable: the client could not be created now.
+        OutOfResources: it needs more threads or memory than there are.
     """
     try:
         return kind(config)
     except RAISED as error:
         # SystemError: the driver called `error_cb` while it raised another error.
         cause = driver_error(error)
+        if cause is not None:
+            check_resources(cause)
         reason = f"{cause.str()} ({cause.name()})" if cause else str(error)
         raise KafkaUnavailable(f"Cannot create a Kafka client: {reason}.") from error
     except BaseException:
@@ -53,6 +56,21 @@ def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client
         # exception. Only this clause catches it, and to chain it would be unsafe.
         stray = str(sys.exc_info()[1])
     raise KafkaUnavailable(f"Cannot create a Kafka client: {stray}.")
+
+
+def check_resources(error: DriverError) -> None:
+    """
+    Raise if an error says that this process gets no more threads or memory.
+
+    A leader must not wait for them: its heartbeats go on, and nobody would take over.
+
+    Raises:
+        OutOfResources: it does.
+    """
+    if error.code() == DriverError._CRIT_SYS_RESOURCE:
+        raise OutOfResources(
+            f"The system gives this process no more threads or memory: {error.str()}."
+        )
 
 
 def driver_error(error: Exception) -> DriverError | None:

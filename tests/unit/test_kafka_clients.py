@@ -8,13 +8,17 @@ import sys
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from django_outbox.exceptions import KafkaUnavailable
+from django_outbox.exceptions import KafkaUnavailable, OutOfResources
+from django_outbox.kafka.client_errors import ClientErrors
 from django_outbox.kafka.clients import make
 from django_outbox.kafka.config import KafkaConfig
 
 NO_TOKEN = KafkaError(
     KafkaError.SASL_AUTHENTICATION_FAILED, "OAuth token not set within 10 seconds"
 )
+
+
+NO_THREAD = KafkaError(KafkaError._CRIT_SYS_RESOURCE, "Unable to create broker thread")
 
 
 def raises_as_documented(config: KafkaConfig) -> object:
@@ -55,3 +59,17 @@ def test_what_is_not_the_drivers_goes_through() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         make(interrupted, {})
+
+
+def test_without_threads_or_memory_nothing_is_waited_for() -> None:
+    """A leader that waited would go on to lead, and nothing would be sent."""
+
+    def refused(config: KafkaConfig) -> object:
+        raise KafkaException(NO_THREAD)
+
+    with pytest.raises(OutOfResources, match="no more threads or memory: Unable to"):
+        make(refused, {})
+    config = {"bootstrap.servers": "nowhere:9092"}
+    errors = ClientErrors("producer", action="produce", config=config)
+    with pytest.raises(OutOfResources, match="no more threads or memory: Unable to"):
+        errors.note(NO_THREAD)

@@ -224,6 +224,13 @@ FAULTS: Final = (
         back_within=TAKEOVER,
         windows=1,
     ),
+    Fault(
+        number="F30",
+        text="the leader gets no more memory, and has to send 45 MB",
+        act=faults.take_memory,
+        back_within=TAKEOVER,
+        windows=1,
+    ),
 )
 
 BROKER_FAULTS: Final = (

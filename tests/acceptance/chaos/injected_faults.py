@@ -204,6 +204,15 @@ def take_descriptors(scene: Scene) -> float:
     return 0
 
 
+def take_memory(scene: Scene) -> float:
+    process = psutil.Process(scene.leader.pid)
+    process.rlimit(psutil.RLIMIT_DATA, (process.memory_info().data,) * 2)
+    scene.table.insert(scene.topics.create(), "large", "x" * 900_000, count=50)
+    scene.leader.exit_code()
+    scene.still[scene.leader.name] = boottime_ns()
+    return 0
+
+
 def _crash_leader_of(topic: str, scene: Scene) -> float:
     brokers = scene.site.servers.kafka
     assert isinstance(brokers, ThreeBrokers)
