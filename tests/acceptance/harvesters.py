@@ -29,8 +29,8 @@ FAST = {
 run alone."""
 
 PATIENT = {
-    "OUTBOX_SESSION_TIMEOUT": "13",
-    "OUTBOX_HEARTBEAT_TIMEOUT": "6",
+    "OUTBOX_SESSION_TIMEOUT": "9",
+    "OUTBOX_HEARTBEAT_TIMEOUT": "4.4",
     "OUTBOX_HEARTBEAT_INTERVAL": "0.2",
 }
 """Timing with which a leader outlasts the pauses of a busy machine: of all others."""

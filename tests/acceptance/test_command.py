@@ -21,7 +21,7 @@ from .tables import OutboxTable
 NS = 1_000_000_000
 
 DRAIN_TIMEOUT = 2.5
-"""A third of 2.5 session time-outs: the default at the tests' timing."""
+"""Seconds, shorter than the default at the tests' timing."""
 
 KEYS = {"event", "name", "shard", "leader_id", "boottime_ns", "time"}
 
@@ -160,7 +160,7 @@ def test_a_second_signal_ends_it_at_once(
     number: signal.Signals,
     code: int,
 ) -> None:
-    harvester = harvesters.start()
+    harvester = harvesters.start(OUTBOX_DRAIN_TIMEOUT=str(DRAIN_TIMEOUT))
     with table.connect() as blocker:
         blocker.execute("SELECT pg_advisory_lock(1)")
         hold_up(harvester, table, topic)
@@ -175,7 +175,7 @@ def test_a_second_signal_ends_it_at_once(
 def test_a_drain_that_gets_nowhere_ends_in_time(
     harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
 ) -> None:
-    harvester = harvesters.start()
+    harvester = harvesters.start(OUTBOX_DRAIN_TIMEOUT=str(DRAIN_TIMEOUT))
     with table.connect() as blocker:
         blocker.execute("SELECT pg_advisory_lock(1)")
         hold_up(harvester, table, topic)

@@ -178,8 +178,17 @@ def test_a_silent_way_to_the_database_hands_leadership_over(
     assert found.duplicates <= WINDOW
 
 
-@pytest.mark.parametrize("mode", ["ACCESS EXCLUSIVE", "SHARE"])
-@pytest.mark.parametrize("relay", modes("pipelined", "table", "ledger"))
+@pytest.mark.parametrize(
+    ("relay", "mode"),
+    [
+        ("pipelined", "ACCESS EXCLUSIVE"),
+        ("ledger", "SHARE"),
+        pytest.param("pipelined", "SHARE", marks=nightly),
+        pytest.param("ledger", "ACCESS EXCLUSIVE", marks=nightly),
+        pytest.param("table", "ACCESS EXCLUSIVE", marks=nightly),
+        pytest.param("table", "SHARE", marks=nightly),
+    ],
+)
 def test_a_lock_is_no_outage(
     harvesters: Harvesters,
     table: OutboxTable,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ..machine import nightly
 from ..processes import ROOT, Process, manage
 from ..services import Topics
 from .auditing import Audited, deliveries
@@ -58,7 +59,7 @@ def old_schema(environment: dict[str, str], table: OutboxTable) -> None:
     assert table.execute("SELECT to_regclass('outbox_pauses')") == [(None,)]
 
 
-@pytest.mark.parametrize("mode", ["pipelined", "ledger"])
+@pytest.mark.parametrize("mode", ["pipelined", pytest.param("ledger", marks=nightly)])
 def test_the_former_release_and_this_one_take_turns(
     harvesters: Harvesters,
     table: OutboxTable,
