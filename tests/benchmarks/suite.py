@@ -24,6 +24,7 @@ from . import (
     backlog,
     catching_up,
     consumers,
+    crashes,
     failover,
     floors,
     growth,
@@ -56,12 +57,15 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     growth.NAME: growth.run,
     pinned.NAME: pinned.run,
     packages.NAME: packages.run,
+    crashes.NAME: crashes.run,
     failover.NAME: failover.run,
 }
 """In the order in which they run."""
 
 WITH_PEERS: Final = frozenset({backlog.NAME, latency.NAME, losses.NAME})
-NOT_WARMED_UP: Final = frozenset({floors.NAME, stashing.NAME, failover.NAME})
+NOT_WARMED_UP: Final = frozenset(
+    {floors.NAME, stashing.NAME, crashes.NAME, failover.NAME}
+)
 
 HUGE: Final = 10_000_000
 

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Message
 
 from tests.benchmarks import report, targets
 from tests.benchmarks.arrivals import Arrivals
 from tests.benchmarks.catching_up import caught_up
+from tests.benchmarks.crashes import Outcome, judge
 from tests.benchmarks.readings import Book, percentile
 from tests.benchmarks.suite import BENCHMARKS
 
@@ -169,3 +171,10 @@ def test_what_came_with_the_first_batch_was_there_before_the_clock_started() -> 
     found = Arrivals(messages=1000, records=1000, seconds=0.5, head=200)
 
     assert found.rate == 1600
+
+
+def test_what_a_crash_has_done_is_seen_in_the_topic() -> None:
+    """Of five records one is missing, one came twice, and one behind a later one."""
+    arrived = [(1, b"a"), (2, b"b"), (4, b"a"), (2, b"b"), (3, b"a")]
+    messages = [Message(key=key, headers=[("id", b"%d" % id)]) for id, key in arrived]
+    assert judge(messages, 5) == Outcome(missing=1, repeated=1, out_of_order=1)

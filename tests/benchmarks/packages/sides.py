@@ -50,26 +50,44 @@ class PackageSide:
     """Of the database that has their tables."""
 
     def drain(self, workload: Workload, topic: str) -> Drained:
+        self.fill(workload, topic)
         table, waiting = WAITING[self.name]
+        query = f"SELECT FROM {table} WHERE {waiting} LIMIT 1"
+        opened = psycopg.connect(self.url, autocommit=True)
+        with opened as connection, self.start() as relay:
+            begun = relay.wait_for("begun")
+
+            def is_drained() -> bool:
+                assert relay.is_running, relay.report()
+                return not connection.execute(query).rowcount
+
+            # Each question takes time from what is measured.
+            eventually(is_drained, timeout=PATIENCE, interval=0.02)
+            seconds = (boottime_ns() - begun["boottime_ns"]) / 1e9
+            cpu = relay.cpu_seconds() - begun["cpu_seconds"]
+        return Drained(seconds=seconds, cpu_seconds=cpu)
+
+    def fill(self, workload: Workload, topic: str) -> None:
+        """Put a backlog into an empty table, settled as after some time."""
+        table, _ = WAITING[self.name]
+        numbers = (workload.records, workload.keys, workload.size)
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(f"TRUNCATE {table}")
-            self._fill(workload, topic)
+            self._run("-m", "project", "fill", self.name, topic, *map(str, numbers))
             connection.execute(f"VACUUM ANALYZE {table}")
             connection.execute("CHECKPOINT")
-            command = [str(self.python), "-m", "project", "relay", self.name]
-            with Process(self.name, command, self._environment()) as relay:
-                begun = relay.wait_for("begun")
 
-                def is_drained() -> bool:
-                    assert relay.is_running, relay.report()
-                    query = f"SELECT FROM {table} WHERE {waiting} LIMIT 1"
-                    return not connection.execute(query).rowcount
+    def start(self) -> Process:
+        """Start one process more of its relay; `end()` it."""
+        command = [str(self.python), "-m", "project", "relay", self.name]
+        return Process(self.name, command, self._environment())
 
-                # Each question takes time from what is measured.
-                eventually(is_drained, timeout=PATIENCE, interval=0.02)
-                seconds = (boottime_ns() - begun["boottime_ns"]) / 1e9
-                cpu = relay.cpu_seconds() - begun["cpu_seconds"]
-        return Drained(seconds=seconds, cpu_seconds=cpu)
+    def left(self) -> int:
+        """Rows that have still to be sent."""
+        table, waiting = WAITING[self.name]
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            query = f"SELECT count(*) FROM {table} WHERE {waiting}"
+            return int(connection.execute(query).fetchall()[0][0])
 
     @contextmanager
     def running(self, topic: str) -> Iterator[Running]:
@@ -79,10 +97,6 @@ class PackageSide:
     def migrate(self) -> None:
         """Make the tables of all packages."""
         self._run("-m", "django", "migrate", "--verbosity", "0")
-
-    def _fill(self, workload: Workload, topic: str) -> None:
-        numbers = (workload.records, workload.keys, workload.size)
-        self._run("-m", "project", "fill", self.name, topic, *map(str, numbers))
 
     def _run(self, *arguments: str) -> None:
         command = [str(self.python), *arguments]
