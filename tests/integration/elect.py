@@ -26,9 +26,9 @@ def main(name: str, group: str, bootstrap_servers: str) -> None:
         LEADER_TOPIC=group,
         LEADER_GROUP=group,
         SESSION_TIMEOUT=3.0,
-        HEARTBEAT_TIMEOUT=1.0,
-        HEARTBEAT_INTERVAL=0.5,
-        MAX_POLL_INTERVAL=7.5,
+        HEARTBEAT_TIMEOUT=1.4,
+        HEARTBEAT_INTERVAL=0.2,
+        MAX_POLL_INTERVAL=8.0,
         KAFKA={"bootstrap.servers": bootstrap_servers},
     )
     stopping: list[int] = []

@@ -18,7 +18,7 @@ SECOND: Final = 1_000_000_000
 """In nanoseconds, as all moments are."""
 
 SESSION_TIMEOUT = 3.0
-HEARTBEAT_TIMEOUT = 1.0
+HEARTBEAT_TIMEOUT = 1.4
 HANDOVER = 2 * SECOND
 """What operators may rely on; 0.04 to 0.6 s on a machine that does nothing else."""
 
