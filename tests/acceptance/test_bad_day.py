@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ..machine import nightly
 from ..processes import Process
 from .auditing import Audited
 from .harvesters import HEARTBEAT_TIMEOUT, SESSION_TIMEOUT, Harvesters
@@ -79,7 +80,8 @@ class Fleet:
 HARD = {"crash", "restart_impatiently", "pause", "cut_sessions", "lock_table"}
 
 
-@pytest.mark.parametrize("seed", [1])
+@nightly
+@pytest.mark.parametrize("seed", [1, 2])
 def test_promises_hold_through_a_bad_day(
     harvesters: Harvesters,
     table: OutboxTable,
