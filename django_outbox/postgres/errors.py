@@ -15,6 +15,7 @@ from ..exceptions import (
     DatabaseError,
     DatabaseReadOnly,
     DatabaseUnavailable,
+    OutOfResources,
     RowInvalid,
 )
 
@@ -30,6 +31,13 @@ _LOCKED: Final = frozenset({"40P01", "55P03"})
 _CANCELED: Final = "57014"
 """The statement time-out; with a context, it waited for the lock of a row."""
 
+_NO_MEMORY: Final = (
+    "cannot allocate memory for input buffer",
+    "cannot allocate memory for output buffer",
+    "out of memory for query result",
+)
+"""What libpq says when this process, not the server, gets no more memory."""
+
 _HINTS: Final = {
     "3F000": "Run `manage.py migrate`, or correct the name in TABLE.",
     "42501": "GRANT this role what `manage.py outbox grants --harvester ROLE` prints: "
@@ -42,7 +50,16 @@ _HINTS: Final = {
 
 
 def translated(error: psycopg.Error) -> DatabaseError:
-    """Turn a driver's error into ours, without the values of any row."""
+    """
+    Turn a driver's error into ours, without the values of any row.
+
+    Raises:
+        OutOfResources: this process gets no more memory, so no retry helps.
+    """
+    if error.sqlstate is None and str(error).strip() in _NO_MEMORY:
+        raise OutOfResources(
+            f"The system gives this process no more memory: {str(error).strip()}."
+        )
     waited_for_row = error.sqlstate == _CANCELED and error.diag.context
     if waited_for_row or error.sqlstate in _LOCKED:
         return DatabaseBusy(_text(error))
