@@ -29,7 +29,12 @@ Work: TypeAlias = Callable[[LeaderRun], None]
 
 
 def leader_task(
-    fence: Fence, *, interval: float, name: str | None = None, **options: Any
+    fence: Fence,
+    *,
+    interval: float,
+    name: str | None = None,
+    shard: int = 0,
+    **options: Any,
 ) -> Callable[[Work], Any]:
     """
     Make a function a Celery task that only the leader's process sends.
@@ -41,7 +46,9 @@ def leader_task(
         fence: the manager of your subclass of `Leadership`.
         interval: seconds between two runs; a worker drops a run that it has not
             begun within this time.
-        name: of the task and of its row; the function's dotted path if None.
+        name: of the task and of its row; the function's dotted path if None, and the
+            shard behind it, unless it is 0.
+        shard: whose leader sends it, where there are several.
         options: for `Celery.task`, such as `rate_limit`.
 
     Returns:
@@ -51,7 +58,8 @@ def leader_task(
     def decorate(work: Work) -> Any:
         # Looked up now: there is no current app on the thread of a beat.
         app = app_or_default()
-        task_name = name or app.gen_task_name(work.__name__, work.__module__)
+        path = app.gen_task_name(work.__name__, work.__module__)
+        task_name = name or (f"{path}-{shard}" if shard else path)
 
         def run(leader_id: str) -> None:
             try:
@@ -69,7 +77,10 @@ def leader_task(
         run.__doc__, run.__module__ = work.__doc__, work.__module__
         run.__name__, run.__qualname__ = work.__name__, work.__qualname__
         task = app.task(name=task_name, ignore_result=True, **options)(run)
-        Singleton(fence, send, name=task_name, interval=interval).connect()
+        singleton = Singleton(
+            fence, send, name=task_name, interval=interval, shard=shard
+        )
+        singleton.connect()
         return task
 
     return decorate

@@ -113,7 +113,7 @@ class Beat(threading.Thread):
 
 class Singleton:
     """
-    Reacts to the events of one harvester, for one singleton.
+    Reacts to the events of one harvester about one shard, for one singleton.
 
     Its receivers run on the harvester's thread "notify", one after the other.
     """
@@ -125,9 +125,11 @@ class Singleton:
         *,
         name: str,
         interval: float,
+        shard: int = 0,
     ) -> None:
         self._fence = fence
         self._send = send
+        self._shard = shard
         self._name = name
         self._interval = interval
         self._beat: Beat | None = None
@@ -150,7 +152,7 @@ class Singleton:
     def lead(self, event: Event, **_: object) -> None:
         """Claim the table's row for this leader id and start the beat."""
         leader_id = event.leader_id
-        if leader_id is None or leader_id in self._over or event.shard != 0:
+        if leader_id is None or leader_id in self._over or event.shard != self._shard:
             return
         # The lease was proven less than HEARTBEAT_TIMEOUT before this event, and no
         # other leader is elected within SESSION_TIMEOUT of that proof, which is more
@@ -190,7 +192,7 @@ class Singleton:
         self._end(event)
 
     def _end(self, event: Event) -> bool:
-        if event.leader_id is None or event.shard != 0:
+        if event.leader_id is None or event.shard != self._shard:
             return False
         self._over.append(event.leader_id)
         self._stop()

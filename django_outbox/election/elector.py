@@ -27,15 +27,15 @@ MAX_POLL_TIMEOUT: Final = 0.1
 
 class Elector:
     """
-    One process's part in the election of one shard. Starts no thread.
+    One process's part in the election of each shard. Starts no thread.
 
-    `step` and `stop` belong to one thread. `leadership` may be used by any.
+    `step` and `stop` belong to one thread. `leaderships` may be used by any.
 
     Args:
         settings: the process and its timing.
         membership: the group to join.
         clock: monotonic time (CLOCK_BOOTTIME) in seconds.
-        on_event: called with Ready once, and with all events of `Leadership`.
+        on_event: called with Ready once, and with all events of the leaderships.
         barrier: see `Neli`.
         can_join: whether this process could lead, that is, reaches its
             database; called before each join, and may block for a moment.
@@ -54,20 +54,27 @@ class Elector:
         can_join: Callable[[], bool],
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
-        self.leadership = Leadership(settings.name, settings.shard, on_event=self._tell)
+        self.leaderships = [
+            Leadership(settings.name, shard, on_event=self._tell)
+            for shard in range(settings.shards)
+        ]
+        """That of each shard, in order."""
         self._settings = settings
         self._membership = membership
         self._clock = clock
         self._on_event = on_event
         self._can_join = can_join
         self._wait = wait
-        self._neli = Neli(
-            settings,
-            clock=clock,
-            wire=membership,
-            leadership=self.leadership,
-            barrier=barrier,
-        )
+        self._candidates = [
+            Neli(
+                settings,
+                clock=clock,
+                wire=membership,
+                leadership=leadership,
+                barrier=barrier,
+            )
+            for leadership in self.leaderships
+        ]
         self._has_joined = False
         self._is_ready = False
         self._join_at = clock()
@@ -75,9 +82,9 @@ class Elector:
         self._obstacle: str | None = None
 
     @property
-    def state(self) -> State:
-        """The role of this process in its shard, for status pages."""
-        return self._neli.state
+    def states(self) -> list[State]:
+        """The role of this process in each shard."""
+        return [candidate.state for candidate in self._candidates]
 
     def step(self, timeout: float = MAX_POLL_TIMEOUT) -> None:
         """
@@ -91,8 +98,10 @@ class Elector:
         if not self._has_joined:
             self._try_to_join(timeout)
             return
-        self._membership.poll(min(timeout, MAX_POLL_TIMEOUT, self._neli.idle()))
-        self._neli.tick()
+        idle = min(candidate.idle() for candidate in self._candidates)
+        self._membership.poll(min(timeout, MAX_POLL_TIMEOUT, idle))
+        for candidate in self._candidates:
+            candidate.tick()
 
     def stop(self) -> None:
         """Hand leadership over and leave the group; safe to call twice."""
@@ -101,7 +110,8 @@ class Elector:
             self._membership.leave()
         finally:
             # A group that cannot be reached does not call `revoked` or `lost`.
-            self._neli.lost()
+            for candidate in self._candidates:
+                candidate.lost()
 
     def _try_to_join(self, timeout: float) -> None:
         if (early := self._join_at - self._clock()) > 0:
@@ -127,7 +137,7 @@ class Elector:
         try:
             if not self._can_join():
                 return "the database does not answer"
-            self._membership.join(self._neli)
+            self._membership.join(*self._candidates)
         except (JoinLater, WrongOutbox):
             raise
         except OutboxError as error:
@@ -143,13 +153,15 @@ class Elector:
         """Publish Ready, once and before any other event."""
         if not self._is_ready:
             self._is_ready = True
-            self._on_event(Ready(name=self._settings.name, shard=self._settings.shard))
+            self._on_event(Ready(name=self._settings.name))
 
     def _reason_to_retire(self) -> str | None:
         """A process that owns the partition and cannot lead keeps others from it."""
-        if self._neli.unproven() > self._settings.candidate_timeout:
+        longest = max(candidate.unproven() for candidate in self._candidates)
+        if longest > self._settings.candidate_timeout:
             return "it owns the leader partition and cannot prove it"
-        return self.leadership.resignation or self._membership.reason_to_rejoin
+        resignations = (leadership.resignation for leadership in self.leaderships)
+        return next(filter(None, resignations), self._membership.reason_to_rejoin)
 
     def _retire(self, reason: str) -> None:
         """Let another process lead; join again when this one can."""
@@ -157,14 +169,14 @@ class Elector:
             "%s releases the leader partition: %s",
             self._settings.name,
             reason,
-            extra={"action": "resign", "shard": self._settings.shard},
+            extra={"action": "resign"},
         )
         self.stop()
         self._join_at = self._clock() + self._settings.resign_backoff
 
     def _report(self, obstacle: str | None, *, level: int = logging.WARNING) -> None:
         """Log what keeps this process out of the group, once for each cause."""
-        extra = {"action": "join", "shard": self._settings.shard}
+        extra = {"action": "join"}
         name = self._settings.name
         if obstacle is None:
             logger.info("%s joined the leader group", name, extra=extra)

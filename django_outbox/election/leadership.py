@@ -39,8 +39,8 @@ class Leadership:
         """The current term, or None while another process may lead."""
         self.resignation: str | None = None
         """Why the current term shall end, when the relay has asked for it."""
+        self.shard = shard
         self._name = name
-        self._shard = shard
         self._on_event = on_event
         self._lock = threading.Lock()
 
@@ -54,7 +54,7 @@ class Leadership:
             self._on_event(
                 LeaderRefreshed(
                     name=self._name,
-                    shard=self._shard,
+                    shard=self.shard,
                     leader_id=term.leader_id,
                     previous_leader_id=leader_id,
                     reason=reason,
@@ -71,7 +71,7 @@ class Leadership:
     def grant(self, term: LeaderTerm) -> None:
         """Begin a term that is proven; publish LeaderAcquired."""
         event = LeaderAcquired(
-            name=self._name, shard=self._shard, leader_id=term.leader_id
+            name=self._name, shard=self.shard, leader_id=term.leader_id
         )
         with self._lock:
             self.term = term
@@ -89,7 +89,7 @@ class Leadership:
         if term := self._end():
             self._on_event(
                 LeaderRevoked(
-                    name=self._name, shard=self._shard, leader_id=term.leader_id
+                    name=self._name, shard=self.shard, leader_id=term.leader_id
                 )
             )
 
@@ -99,7 +99,7 @@ class Leadership:
             self._on_event(
                 LeaderFenced(
                     name=self._name,
-                    shard=self._shard,
+                    shard=self.shard,
                     leader_id=term.leader_id,
                     reason=reason,
                 )

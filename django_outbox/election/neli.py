@@ -47,10 +47,10 @@ _STEPS: Final = {
 class Wire(Protocol):
     """The part of `Membership` that Neli calls. Neither method waits."""
 
-    def send(self, heartbeat: Heartbeat) -> None:
-        """Write it to the leader partition."""
+    def send(self, heartbeat: Heartbeat, shard: int) -> None:
+        """Write it to the shard's partition."""
 
-    def confirm(self, offset: int) -> None:
+    def confirm(self, offset: int, shard: int) -> None:
         """Commit the offset of a heartbeat to the group."""
 
 
@@ -82,6 +82,7 @@ class Neli:
         self._clock = clock
         self._wire = wire
         self._leadership = leadership
+        self._shard = leadership.shard
         self._barrier = barrier
         self._nonce: str | None = None
         self._claims: dict[int, float] = {}
@@ -134,7 +135,7 @@ class Neli:
         self._claims = {o: at for o, at in self._claims.items() if at > oldest}
         if heartbeat.sent_at > oldest:
             self._claims.setdefault(offset, heartbeat.sent_at)
-            self._wire.confirm(offset)
+            self._wire.confirm(offset, self._shard)
 
     def confirmed(self, offset: int) -> None:
         """Accept the proof: the lease runs from when that heartbeat was sent."""
@@ -153,7 +154,7 @@ class Neli:
         elif until > now:
             self._become(State.LEADER)
             self._leadership.grant(
-                LeaderTerm.begin(shard=self._settings.shard, now=now, until=until)
+                LeaderTerm.begin(shard=self._shard, now=now, until=until)
             )
 
     # Time passes.
@@ -218,7 +219,8 @@ class Neli:
         self._pulse_at = now + (
             s.heartbeat_interval if is_hopeless else s.retry_interval
         )
-        self._wire.send(Heartbeat(node=s.name, nonce=self._nonce, sent_at=now))
+        heartbeat = Heartbeat(node=s.name, nonce=self._nonce, sent_at=now)
+        self._wire.send(heartbeat, self._shard)
 
     def _become(self, state: State) -> None:
         assert self.state.can_become(state), f"{self.state} to {state}"
@@ -227,6 +229,6 @@ class Neli:
             self._settings.name,
             self.state.value,
             state.value,
-            extra={"action": "elect", "shard": self._settings.shard},
+            extra={"action": "elect", "shard": self._shard},
         )
         self.state = state

@@ -1,4 +1,9 @@
-"""What Fast NELI needs from Kafka: a group membership and the leader topic."""
+"""
+What Fast NELI needs from Kafka: a group membership and the leader topic.
+
+A shard is a partition of that topic. Of shards there are as many as listeners: one,
+unless the setting SHARDS says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +39,13 @@ class Heartbeat:
 
 class Listener(Protocol):
     """
-    The callbacks of a membership; called on the thread that polls.
+    The callbacks of a membership for one shard; called on the thread that polls.
 
     The broker gets its answer when a method returns.
     """
 
     def assigned(self) -> None:
-        """The group assigned the leader partition to this member."""
+        """The group assigned the shard's partition to this member."""
 
     def revoked(self) -> None:
         """The group revokes the partition; it waits for this method to return."""
@@ -63,9 +68,12 @@ class Membership(Protocol):
     retries. A member that does not own the partition also hears its leader.
     """
 
-    def join(self, listener: Listener) -> None:
+    def join(self, *listeners: Listener) -> None:
         """
         Subscribe; join again after `leave`.
+
+        Args:
+            listeners: one for each shard, in order.
 
         Raises:
             TopicMissing: there is no leader topic, and it may not be created.
@@ -86,10 +94,10 @@ class Membership(Protocol):
             WrongOutbox: another outbox leads under these names.
         """
 
-    def send(self, heartbeat: Heartbeat) -> None:
-        """Write it to the leader partition; do not wait."""
+    def send(self, heartbeat: Heartbeat, shard: int = 0) -> None:
+        """Write it to the shard's partition; do not wait."""
 
-    def confirm(self, offset: int) -> None:
+    def confirm(self, offset: int, shard: int = 0) -> None:
         """
         Commit the offset of a heartbeat to the group; do not wait.
 
@@ -99,7 +107,7 @@ class Membership(Protocol):
 
     def leave(self) -> None:
         """
-        Give the partition up (`revoked` or `lost` is called) and leave the group.
+        Give all partitions up (`revoked` or `lost` is called) and leave the group.
 
         Returns within a few seconds, plus the time of the listener, even when no
         broker answers. Safe to call when not joined.

@@ -1,5 +1,5 @@
 """
-The name, the shard and the timing of one process in an election.
+The name, the shards and the timing of one process in an election.
 
 The rules of the outbox's settings keep the durations in proportion.
 """
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionSettings:
-    """One process in the election of one shard. Durations are seconds."""
+    """One process in the election of each shard. Durations are seconds."""
 
     name: str
     """The process, in heartbeats, events and logs."""
-    shard: int = 0
-    """The partition of the leader topic whose owner leads."""
+    shards: int = 1
+    """Partitions of the leader topic; the owner of one leads that shard."""
     heartbeat_timeout: float = 2.5
     """Leadership is proven this long after a heartbeat was sent."""
     heartbeat_interval: float = 0.5

@@ -16,7 +16,7 @@ from .ports import Heartbeat, Listener
 
 class SoloMembership:
     """
-    A `Membership` that always owns the partition and confirms everything.
+    A `Membership` that always owns all partitions and confirms everything.
 
     Two of them do not know each other, and both lead.
     """
@@ -26,44 +26,46 @@ class SoloMembership:
     def __init__(self, *, wait: Callable[[float], object] = time.sleep) -> None:
         self._wait = wait
         self._offsets = count()
-        self._listener: Listener | None = None
+        self._listeners: tuple[Listener, ...] = ()
         self._has_assigned = False
-        self._sent: list[Heartbeat] = []
-        self._to_confirm: list[int] = []
+        self._sent: list[tuple[Heartbeat, int]] = []
+        self._to_confirm: list[tuple[int, int]] = []
 
-    def join(self, listener: Listener) -> None:
+    def join(self, *listeners: Listener) -> None:
         """Become the only member; `assigned` follows from `poll`."""
-        self._listener = listener
+        self._listeners = listeners
         self._has_assigned = False
 
     def poll(self, timeout: float) -> None:
         """Return what was sent and committed, or let `timeout` pass."""
-        listener = self._listener
-        if listener is None:
+        listeners = self._listeners
+        if not listeners:
             self._wait(timeout)
         elif not self._has_assigned:
             self._has_assigned = True
-            listener.assigned()
+            for listener in listeners:
+                listener.assigned()
         elif self._sent or self._to_confirm:
             sent, self._sent = self._sent, []
             offsets, self._to_confirm = self._to_confirm, []
-            for heartbeat in sent:
-                listener.heard(heartbeat, next(self._offsets))
-            for offset in offsets:
-                listener.confirmed(offset)
+            for heartbeat, shard in sent:
+                listeners[shard].heard(heartbeat, next(self._offsets))
+            for offset, shard in offsets:
+                listeners[shard].confirmed(offset)
         else:
             self._wait(timeout)
 
-    def send(self, heartbeat: Heartbeat) -> None:
-        self._sent.append(heartbeat)
+    def send(self, heartbeat: Heartbeat, shard: int = 0) -> None:
+        self._sent.append((heartbeat, shard))
 
-    def confirm(self, offset: int) -> None:
-        self._to_confirm.append(offset)
+    def confirm(self, offset: int, shard: int = 0) -> None:
+        self._to_confirm.append((offset, shard))
 
     def leave(self) -> None:
         """Stop being a member."""
-        listener, self._listener = self._listener, None
+        listeners, self._listeners = self._listeners, ()
         self._sent, self._to_confirm = [], []
-        if listener is not None and self._has_assigned:
+        if self._has_assigned:
             self._has_assigned = False
-            listener.revoked()
+            for listener in listeners:
+                listener.revoked()

@@ -30,6 +30,7 @@ from ..postgres.listening import Listener
 from ..postgres.marked_table import PostgresOutbox
 from ..postgres.outbox_identity import KnownOutbox
 from ..postgres.outbox_table import Table as PostgresTable
+from ..postgres.shard_sql import ShardScope
 from ..postgres.staged_tables import PostgresStaging
 from ..postgres.takeover_sql import Scope
 from ..postgres.unmarked_table import UnmarkedOutbox
@@ -94,14 +95,14 @@ class Adapters:
 
     table: Callable[[str], HarvestedTable]
     """Takes the purpose, for the connection's application name."""
-    reading: Callable[[str, int], ReadHarvest]
-    """The same table with the leader's marks. Takes also the cluster whose rows it
-    reads; of another cluster, only the rows that may be taken over."""
+    reading: Callable[[str, int, int], ReadHarvest]
+    """The same table with the leader's marks. Takes also the cluster and the shard
+    whose rows it reads; of another cluster, only rows that may be taken over."""
     producer: Callable[[str], Producer]
     """Takes the topic of its first record."""
-    transactions: Callable[[Membership, int], Transactions]
+    transactions: Callable[[Membership, int, int], Transactions]
     """The exactly-once relay's producer. Takes the group that elects its leader, and
-    the cluster whose records it relays."""
+    the cluster and the shard whose records it relays."""
     membership: Callable[[], Membership]
     staging: Callable[[], Staging | None] = lambda: None
     """None: nothing is ever staged."""
@@ -151,7 +152,10 @@ class Adapters:
             )
 
         def adapt(
-            adapter: type[AdapterT], concern: str, cluster: int = options.CLUSTER_ID
+            adapter: type[AdapterT],
+            concern: str,
+            cluster: int = options.CLUSTER_ID,
+            shard: int | None = None,
         ) -> AdapterT:
             return adapter(
                 connect(concern),
@@ -159,16 +163,21 @@ class Adapters:
                 # Before the names are known, no record is read.
                 source=known.options.source if known.options.is_named else "",
                 has_archive=options.ARCHIVE,
-                scope=_scope_of(options, cluster),
+                scope=_scope_of(options, cluster, shard),
                 page_bytes=options.page_bytes,
             )
 
-        def make_transactions(membership: Membership, cluster: int) -> Transactions:
+        def make_transactions(
+            membership: Membership, cluster: int, shard: int
+        ) -> Transactions:
             member = membership if isinstance(membership, KafkaMembership) else None
             return KafkaTransactions(
                 known.options,
-                fencing_token=(lambda: member.fencing_token) if member else None,
+                fencing_token=(
+                    (lambda: member.fencing_tokens.get(shard)) if member else None
+                ),
                 name=name,
+                shard=shard,
                 origin=cluster,
             )
 
@@ -189,10 +198,10 @@ class Adapters:
         is_exactly_once = options.is_exactly_once
         has_marks = options.MARKS == "table" and not is_exactly_once
 
-        def make_reading(concern: str, cluster: int) -> ReadHarvest:
+        def make_reading(concern: str, cluster: int, shard: int) -> ReadHarvest:
             if has_marks:
                 return adapt(PostgresOutbox, concern)
-            table = adapt(UnmarkedOutbox, concern, cluster)
+            table = adapt(UnmarkedOutbox, concern, cluster, shard)
             # A ledger names a timeline, whether or not a pooler may change it.
             timeline = table.history if is_exactly_once else table.timeline
             return MemoryMarks(table, clock=boottime, timeline=timeline)
@@ -213,13 +222,13 @@ class Adapters:
 
 
 def _hooked(
-    make: Callable[[str, int], ReadHarvest], options: OutboxSettings
-) -> Callable[[str, int], ReadHarvest]:
+    make: Callable[[str, int, int], ReadHarvest], options: OutboxSettings
+) -> Callable[[str, int, int], ReadHarvest]:
     """Have every record that is read pass MIDDLEWARE."""
     hooks = overriding(load(options.MIDDLEWARE), "produce")
     if not hooks:
         return make
-    return lambda concern, cluster: HookedTable(make(concern, cluster), hooks)
+    return lambda *arguments: HookedTable(make(*arguments), hooks)
 
 
 def _make_producer(
@@ -228,8 +237,12 @@ def _make_producer(
     return KafkaProducer(known.options, name=name, limit=limit).connect(topic)
 
 
-def _scope_of(options: OutboxSettings, cluster: int) -> Scope | None:
-    """Return which rows to read; None: there is only one cluster."""
+def _scope_of(
+    options: OutboxSettings, cluster: int, shard: int | None
+) -> Scope | ShardScope | None:
+    """Return which rows to read; None: all of them."""
+    if options.SHARDS > 1 and shard is not None:
+        return ShardScope(shard=shard, shards=options.SHARDS)
     if options.CLUSTERS_COUNT == 1:
         return None
     return Scope(

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from ..message.record import Identity, Numbering
 from ..relay.meter import Meter
-from ..relay.ports import Gauge, Leadership
+from ..relay.ports import Gauge, Leadership, Term
 from ..relay.releaser import Releaser
 from .workers import Closable, RelayWorker
 
@@ -62,13 +62,20 @@ class Components:
     """The parts of one run, and the connections that belong to them."""
 
     election: Election
-    leadership: Leadership
+    leaderships: Sequence[Leadership]
+    """That of each shard."""
     workers: Sequence[RelayWorker]
-    meter: Meter
+    meters: Sequence[Meter]
+    """That of each shard."""
     metered: Table
-    """The table that the meter reads."""
+    """The table that the meters read."""
     releaser: Releaser
     listener: Listening | None
     """None: new rows are found by polling only."""
     learn: Learn | None = None
     """Gets the identity from the leader's database with each meter reading."""
+
+    def terms(self, now: float) -> list[Term]:
+        """Return the terms in which this process is trusted to lead, by shard."""
+        terms = (leadership.term for leadership in self.leaderships)
+        return [t for t in terms if t is not None and t.remaining(now) > 0]

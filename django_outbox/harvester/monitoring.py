@@ -60,6 +60,7 @@ def monitored(options: OutboxSettings, observers: list[Observer]) -> Monitored:
         ready_age=options.READY_AGE,
         patience=options.DATABASE_DEADLINE + 2 * options.METER_INTERVAL,
         max_in_flight=options.MAX_IN_FLIGHT,
+        shards=options.SHARDS,
         kafka_fault=brokers_of(servers_of(options.KAFKA)).outage,
     )
     observers.append(status)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from ..clock import boottime
@@ -32,7 +33,7 @@ from ..events import (
     TakeoverStarted,
 )
 from ..exceptions import ConfigurationError, DatabaseError
-from ..message.record import ExpiredSeries, Failure
+from ..message.record import Backlog, ExpiredSeries, Failure
 from ..observability.message_times import MessageTimes
 from ..relay.meter import Totals
 from ..relay.ports import Term
@@ -132,7 +133,7 @@ class HarvesterThreads:
     @property
     def purged(self) -> int:
         """Records sent and purged since the start."""
-        return self._parts.meter.purged if self._workers else 0
+        return self.counters.purged
 
     @property
     def counters(self) -> Totals:
@@ -146,7 +147,13 @@ class HarvesterThreads:
 
         None: the database has not told yet which outbox it is.
         """
-        return self._workers[0].deliveries.times if self._workers else None
+        if not self._workers:
+            return None
+        times = MessageTimes()
+        for worker in self._workers:
+            if worker.duty.is_own:
+                times.include(worker.deliveries.times)
+        return times
 
     @property
     def receiver_errors(self) -> int:
@@ -159,7 +166,12 @@ class HarvesterThreads:
         """Settle the records in flight before leadership is given up (elect)."""
         now = boottime()
         timeout = min(self._budget.drain, self._drain_ends_at - now)
-        queues = [worker.queue for worker in self._workers]
+        if not self._stopping.is_set():
+            # Meanwhile this process proves none of the other shards that it leads.
+            others = [t for t in self._parts.terms(now) if t.shard != term.shard]
+            timeout = min([timeout, *(t.remaining(now) / 2 for t in others)])
+        workers = [w for w in self._workers if w.duty.leadership.shard == term.shard]
+        queues = [worker.queue for worker in workers]
         for queue in queues:
             queue.begin_drain(term)
         is_drained = [
@@ -189,9 +201,10 @@ class HarvesterThreads:
             for worker in self._workers:
                 worker.queue.wake()
 
-    def parked(self, leader_id: str, failure: Failure) -> None:
-        """Publish that a record was moved to the parked table (dispatch)."""
-        self.publish(parked_event(self.name, leader_id, failure))
+    def parked(self, shard: int, leader_id: str, failure: Failure) -> None:
+        """Publish that a record was moved to the parked table (settle)."""
+        event = parked_event(self.name, leader_id, failure)
+        self.publish(replace(event, shard=shard))
 
     def expired(self, leader_id: str, series: ExpiredSeries) -> None:
         """Publish that a series was parked or discarded (tend)."""
@@ -206,10 +219,11 @@ class HarvesterThreads:
         )
 
     def _on_commit(self) -> None:
-        """Have the table read at once: this cluster's rows, by the first worker."""
+        """Have the table read at once: this cluster's rows, of each shard it leads."""
         # A process that does not lead reads as soon as it does.
-        if self._parts.leadership.term is not None:
-            self._workers[0].queue.read_now()
+        for worker in self._workers:
+            if worker.duty.is_own and worker.duty.leadership.term is not None:
+                worker.queue.read_now()
 
     def _on_takeover(self, change: TakeoverChange) -> None:
         """Publish that a takeover began or ended (dispatch)."""
@@ -273,15 +287,15 @@ class HarvesterThreads:
         self._threads["notify"].join(self._budget.revoke)
 
     def _tend(self) -> None:
-        meter, releaser = self._parts.meter, self._parts.releaser
+        meters, releaser = self._parts.meters, self._parts.releaser
         try:
             wait = 0.0
             while not self._abandoned.wait(wait):
-                if not meter.wait(boottime()):
-                    self._read_meter()
+                if not meters[0].wait(boottime()):
+                    self._read_meters()
                 if not releaser.wait(boottime()):
                     self._release()
-                wait = min(meter.wait(boottime()), releaser.wait(boottime()))
+                wait = min(meters[0].wait(boottime()), releaser.wait(boottime()))
         finally:
             self._parts.metered.close()
             releaser.close()
@@ -289,34 +303,38 @@ class HarvesterThreads:
     def _release(self) -> None:
         """Release staged records that are due, if this process leads."""
         now = boottime()
-        term = self._parts.leadership.term
-        if term is None or term.remaining(now) <= 0:
-            self._parts.releaser.skip(now)
+        if terms := self._parts.terms(now):
+            self._parts.releaser.step(terms[0].leader_id)
         else:
-            self._parts.releaser.step(term.leader_id)
+            self._parts.releaser.skip(now)
 
-    def _read_meter(self) -> None:
+    def _read_meters(self) -> None:
+        """Publish a reading for each shard that this process leads."""
         now = boottime()
-        term = self._parts.leadership.term
-        if term is None or term.remaining(now) <= 0:
-            self._parts.meter.skip(now)
-            return
+        terms = {term.shard: term for term in self._parts.terms(now)}
         try:
-            backlog = self._parts.metered.backlog()
-            identity = self._parts.metered.identity()
+            backlog = self._read_table() if terms else None
         except DatabaseError:
-            self._parts.meter.skip(now)
-            return
-        if self._parts.learn is not None:
-            self._parts.learn(identity)
-        self.publish(
-            self._parts.meter.read(
+            backlog = None
+        for shard, meter in enumerate(self._parts.meters):
+            if backlog is None or shard not in terms:
+                meter.skip(now)
+                continue
+            reading = meter.read(
                 now,
-                leader_id=term.leader_id,
+                term=terms[shard],
                 backlog=backlog,
                 receiver_errors=self._notifier.errors,
             )
-        )
+            self.publish(reading)
+
+    def _read_table(self) -> Backlog:
+        """Read how much waits, and whether it is still the same outbox."""
+        backlog = self._parts.metered.backlog()
+        identity = self._parts.metered.identity()
+        if self._parts.learn is not None:
+            self._parts.learn(identity)
+        return backlog
 
 
 def parked_event(name: str, leader_id: str, failure: Failure) -> RecordParked:

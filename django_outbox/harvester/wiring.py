@@ -2,12 +2,14 @@
 Builds the components of one run of a harvester, for either delivery mode.
 
 The two relays, MP/R and the ledger relay, have the same kinds of parts: workers,
-each with a dispatcher, a reader or marker, and a settler.
+each with a dispatcher, a reader or marker, and a settler. Each shard has its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ..clock import boottime
@@ -37,7 +39,7 @@ from ..settings.options import OutboxSettings
 from .adapters import Adapters, HarvestedTable, ReadHarvest
 from .components import Components, Learn
 from .threads import HarvesterThreads
-from .workers import RelayWorker
+from .workers import Duty, RelayWorker
 
 
 def assemble(
@@ -48,6 +50,7 @@ def assemble(
     elector = Elector(
         ElectionSettings(
             name=name,
+            shards=o.SHARDS,
             heartbeat_timeout=o.HEARTBEAT_TIMEOUT,
             heartbeat_interval=o.HEARTBEAT_INTERVAL,
         ),
@@ -57,23 +60,23 @@ def assemble(
         barrier=threads.barrier,
         can_join=_Probe(adapters.table("probe"), o, adapters.learn),
     )
-    wiring = _Wiring(o, adapters, threads, elector.leadership)
-    workers = (
-        _ledger_workers(wiring, membership)
-        if o.is_exactly_once
-        else [_pipeline_worker(wiring)]
-    )
-    counters = Totals([worker.counters for worker in workers])
+    workers = [
+        _workers(_Wiring(o, adapters, threads, leadership), membership)
+        for leadership in elector.leaderships
+    ]
     return Components(
         election=elector,
-        leadership=elector.leadership,
-        workers=workers,
-        meter=Meter(
-            counters,
-            name=threads.name,
-            interval=o.METER_INTERVAL,
-            database=adapters.database,
-        ),
+        leaderships=elector.leaderships,
+        workers=[*chain.from_iterable(workers)],
+        meters=[
+            Meter(
+                Totals([worker.counters for worker in of_shard]),
+                name=threads.name,
+                interval=o.METER_INTERVAL,
+                database=adapters.database,
+            )
+            for of_shard in workers
+        ],
         metered=adapters.table("meter"),
         releaser=_releaser(o, adapters, threads),
         listener=adapters.listener(),
@@ -82,19 +85,32 @@ def assemble(
 
 
 class _Wiring(NamedTuple):
-    """What the workers of either relay are connected to."""
+    """What the workers of one shard, of either relay, are connected to."""
 
     options: OutboxSettings
     adapters: Adapters
     threads: HarvesterThreads
     leadership: Leadership
 
+    @property
+    def name(self) -> str:
+        """What follows the names of the shard's threads and connections."""
+        return f"-{self.leadership.shard}" if self.options.SHARDS > 1 else ""
+
+
+def _workers(wiring: _Wiring, membership: Membership) -> Sequence[RelayWorker]:
+    """Build the workers of one shard."""
+    if wiring.options.is_exactly_once:
+        return _ledger_workers(wiring, membership)
+    return [_pipeline_worker(wiring)]
+
 
 def _pipeline_worker(wiring: _Wiring) -> RelayWorker:
     """Build the worker of at-least-once delivery, with marks of either kind."""
-    o, adapters, *_ = wiring
+    o, adapters, _, leadership = wiring
     settings = pipeline_settings(o)
-    reading, settling = adapters.reading("mark", o.CLUSTER_ID), adapters.table("settle")
+    reading = adapters.reading(f"mark{wiring.name}", o.CLUSTER_ID, leadership.shard)
+    settling = adapters.table(f"settle{wiring.name}")
     parts = _Parts(wiring, settings, reading, settling)
 
     def make_sender(_: WorkQueue) -> Sender:
@@ -106,7 +122,7 @@ def _pipeline_worker(wiring: _Wiring) -> RelayWorker:
             clock=boottime,
         )
 
-    return parts.worker(make_sender)
+    return parts.worker(make_sender, Duty(leadership, name=wiring.name))
 
 
 def _ledger_workers(wiring: _Wiring, membership: Membership) -> list[RelayWorker]:
@@ -120,13 +136,13 @@ def _ledger_worker(
     wiring: _Wiring, membership: Membership, cluster: int
 ) -> RelayWorker:
     """Build the worker for the records of one cluster."""
-    o, adapters, *_ = wiring
+    o, adapters, _, leadership = wiring
     is_own = cluster == o.CLUSTER_ID
-    name = "" if is_own else f"-{cluster}"
+    name = wiring.name if is_own else f"-{cluster}"
     settings = _settings(
         o, page_rows=o.TRANSACTION_BATCH, blocks=True, needs_proof=False
     )
-    reading = adapters.reading(f"find{name}", cluster)
+    reading = adapters.reading(f"find{name}", cluster, leadership.shard)
     settling = adapters.table(f"settle{name}")
     parts = _Parts(wiring, settings, reading, settling)
     if not is_own:
@@ -134,7 +150,7 @@ def _ledger_worker(
         parts.outages = (parts.settler.outage,)
 
     def make_sender(queue: WorkQueue) -> Sender:
-        transactions = adapters.transactions(membership, cluster)
+        transactions = adapters.transactions(membership, cluster, leadership.shard)
         sender = LedgerSender(
             settings,
             engine=parts.engine,
@@ -156,7 +172,7 @@ def _ledger_worker(
             clock=boottime,
         )
 
-    return parts.worker(make_sender, name)
+    return parts.worker(make_sender, Duty(leadership, is_own=is_own, name=name))
 
 
 class _Parts:
@@ -176,7 +192,9 @@ class _Parts:
         )
         self.reader = PageReader(reading, is_trusted=self.is_trusted, clock=boottime)
         self.settler = Settler(
-            outbox=settling, on_parked=wiring.threads.parked, clock=boottime
+            outbox=settling,
+            on_parked=partial(wiring.threads.parked, wiring.leadership.shard),
+            clock=boottime,
         )
         self.outages: tuple[Availability, ...] = (
             self.reader.outage,
@@ -189,7 +207,7 @@ class _Parts:
     def worker(
         self,
         make_sender: Callable[[WorkQueue], Sender],
-        name: str = "",
+        duty: Duty,
     ) -> RelayWorker:
         """Join them with a sender."""
 
@@ -210,12 +228,12 @@ class _Parts:
 
         return RelayWorker(
             make_dispatcher,
+            duty=duty,
             reader=self.reader,
             reading=self._reading,
             settler=self.settler,
             settling=self._settling,
             deliveries=Deliveries(is_traced=self._wiring.options.TRACING),
-            name=name,
         )
 
 

@@ -1,11 +1,10 @@
 """
-One relay worker: moves rows from the table to Kafka, on three threads.
+One relay worker: moves the rows of a shard to Kafka, on three threads.
 
 *dispatch* decides and speaks to Kafka, *read* reads pages, *settle* deletes and parks
-rows, the last two over a connection of their own. At-least-once delivery has one
-worker. Exactly-once delivery has one for each cluster whose records this process may
-have to relay, so that none of them waits for another. With NOTIFY, one more thread of
-the first worker listens for commits.
+rows, the last two over a connection of their own. There is one worker for each shard.
+With several clusters, exactly-once delivery also has one for each cluster whose records
+this process may have to relay, so that none of them waits for another.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ..clock import boottime
 from ..observability.deliveries import Deliveries
@@ -21,6 +20,7 @@ from ..relay.dispatcher import Dispatcher
 from ..relay.meter import Counters
 from ..relay.page_reader import PageReader
 from ..relay.page_request import PageRequest
+from ..relay.ports import Leadership
 from ..relay.settlement import Settlement
 from ..relay.settler import Attempt, Settler
 from ..relay.takeovers import TakeoverChange
@@ -62,30 +62,41 @@ class Inbox(Generic[ItemT]):
         return not self._is_closed.wait(max(0.0, at - boottime()))
 
 
+class Duty(NamedTuple):
+    """Whose records a worker relays."""
+
+    leadership: Leadership
+    """Of their shard."""
+    is_own: bool = True
+    """Whether they are this cluster's."""
+    name: str = ""
+    """Distinguishes the threads of several workers."""
+
+
 class RelayWorker:
     """
     The thread bodies of one worker.
 
     Args:
         make_dispatcher: gets the queue between it and the other threads.
+        duty: whose records it relays.
         reader: reads pages, from `reading`.
         settler: settles records, in `settling`.
         deliveries: told what Kafka has acknowledged.
-        name: distinguishes the threads of several workers.
     """
 
     def __init__(
         self,
         make_dispatcher: Callable[[WorkQueue], Dispatcher],
         *,
+        duty: Duty,
         reader: PageReader,
         reading: Closable,
         settler: Settler,
         settling: Closable,
         deliveries: Deliveries,
-        name: str = "",
     ) -> None:
-        self.name = name
+        self.duty = duty
         self.deliveries = deliveries
         self._reader, self._reading = reader, reading
         self._settler, self._settling = settler, settling
@@ -120,9 +131,9 @@ class RelayWorker:
                 "dispatch".
         """
         return {
-            f"dispatch{self.name}": lambda: self._dispatch(is_over, on_takeover),
-            f"read{self.name}": self._read,
-            f"settle{self.name}": self._settle,
+            f"dispatch{self.duty.name}": lambda: self._dispatch(is_over, on_takeover),
+            f"read{self.duty.name}": self._read,
+            f"settle{self.duty.name}": self._settle,
         }
 
     def end(self) -> None:

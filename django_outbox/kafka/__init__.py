@@ -8,8 +8,9 @@ The adapters of the Kafka ports: the only package that imports confluent_kafka.
   log lines, and logs each error once; `brokers.py` does so for brokers, shared by
   all clients; `causes.py` reads the causes from librdkafka's texts.
 - Election: `membership.py` is the member of the leader group. `join_gate.py`
-  delays joins, `topics.py` creates the topic, `heartbeats.py` has the format,
-  `lookout.py` and `watch.py` detect other outboxes.
+  delays joins, `group_members.py` tells who is in the group, `topics.py` creates the
+  topic, `heartbeats.py` has the format, `lookout.py` and `watch.py` detect other
+  outboxes.
 - Relay, at least once: `producer.py`, with `failures.py` for its errors.
 - Relay, exactly once: `transactions.py` sends records with their ledger
   (`ledger_topic.py`) under the leader's `fencing_token.py`; `destinations.py`

@@ -95,11 +95,18 @@ def _producer_config(
 
 
 def transactional_config(
-    options: OutboxSettings, shard: int, origin: int | None = None, *, turn: int = 0
+    options: OutboxSettings,
+    shard: int,
+    origin: int | None = None,
+    *,
+    turn: int = 0,
+    shards: int = 1,
 ) -> KafkaConfig:
     """Return the properties of one of the transactional producers of a shard."""
     origin = options.CLUSTER_ID if origin is None else origin
     name = f"{options.leader_group_of(origin)}.{shard}"
+    if shards > 1:
+        name = f"{name}-of-{shards}"
     # The broker refuses requests while it still ends the last transaction.
     own = {"retry.backoff.ms": 5}
     return {

@@ -11,6 +11,8 @@ bytes of its message id. A header names the timeline in which the ids are unique
 With several clusters, 26 bytes follow for each range of committed ids: first,
 last, latest time of creation, and the id increment; a header has their number.
 
+With several shards, a header has their number, too.
+
 The relay purges the rows that a ledger lists, so a forged record must not count
 as a ledger. The headers have names that rows must not use, a record that an
 outbox relayed is refused by its message id, and invalid records are skipped in
@@ -55,7 +57,8 @@ FORMAT: Final = 1
 _FORMAT: Final = "outbox-ledger-format"
 _TIMELINE: Final = "outbox-ledger-timeline"
 _RANGES: Final = "outbox-ledger-ranges"
-_READ: Final = (_FORMAT, _TIMELINE, _RANGES, MESSAGE_ID)
+_SHARDS: Final = "outbox-ledger-shards"
+_READ: Final = (_FORMAT, _TIMELINE, _RANGES, _SHARDS, MESSAGE_ID)
 
 _DIGITS: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 
@@ -69,13 +72,20 @@ marker, and by the records of aborted transactions."""
 _POLL_TIMEOUT: Final = 0.1
 
 
-def encode(ledger: Ledger) -> tuple[Headers, bytes]:
-    """Return a ledger as the headers and the value of a message."""
+def encode(ledger: Ledger, *, shards: int = 1) -> tuple[Headers, bytes]:
+    """
+    Return a ledger as the headers and the value of a message.
+
+    Args:
+        shards: into how many the writer divides the keys.
+    """
     headers: Headers = [
         (_FORMAT, str(FORMAT)),
         (_TIMELINE, ledger.history),
         (_RANGES, str(len(ledger.relayed))),
     ]
+    if shards > 1:
+        headers.append((_SHARDS, str(shards)))
     ranges = [_RANGE.pack(r.low, r.high, r.newest, r.step) for r in ledger.relayed]
     return headers, _identities(ledger.records) + b"".join(ranges)
 
@@ -119,7 +129,12 @@ def decode(fields: Mapping[str, str], value: bytes | None) -> Ledger:
         Record.identified(id_, str(uuid.UUID(bytes=raw)))
         for id_, raw in _PAIR.iter_unpack(value[:end])
     ]
-    return Ledger(history=fields.get(_TIMELINE, ""), records=records, relayed=relayed)
+    return Ledger(
+        history=fields.get(_TIMELINE, ""),
+        records=records,
+        relayed=relayed,
+        shards=_number(fields.get(_SHARDS, "")) or 1,
+    )
 
 
 def _check_format(text: str) -> None:

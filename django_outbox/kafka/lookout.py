@@ -1,14 +1,14 @@
 """
 Detects other outboxes that use the names of this one.
 
-The owner of the leader partition reads it anyway. A standby is assigned nothing,
-and a process that has not joined is not a member: they read through `Watch`.
+The owner of a leader partition reads it anyway. A standby is assigned nothing, and a
+process that has not joined is not a member: they read through `Watch`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from ..election.ports import Heartbeat
@@ -26,7 +26,6 @@ class Lookout:
 
     Args:
         options: the settings of the outbox.
-        shard: the partition whose owner leads.
         identity: identity of this outbox; None: nothing is signed or checked.
         client_id: the property `client.id`, or nothing.
     """
@@ -35,12 +34,10 @@ class Lookout:
         self,
         options: OutboxSettings,
         *,
-        shard: int,
         identity: Callable[[], Identity | None],
         client_id: Mapping[str, str],
     ) -> None:
         self._options = options
-        self._shard = shard
         self._identity = identity
         self._client_id = client_id
         self._strangers = Strangers(
@@ -50,50 +47,54 @@ class Lookout:
             margin=options.HEARTBEAT_TIMEOUT,
         )
         self._watch: Watch | None = None
-        self._owner_since = 0.0
-        self._nonce = ""
+        self._owner_since: dict[int, float] = {}
+        """When the group assigned each partition to this process."""
+        self._nonces: dict[int, str] = {}
+        """Of this process's heartbeats, by partition."""
 
-    def owns(self) -> None:
-        """Note that the group assigned the partition to this process."""
-        self._owner_since = time.monotonic()
+    def owns(self, shard: int) -> None:
+        """Note that the group assigned a partition to this process."""
+        self._owner_since[shard] = time.monotonic()
 
-    def signed(self, heartbeat: Heartbeat) -> Heartbeat:
+    def signed(self, heartbeat: Heartbeat, shard: int) -> Heartbeat:
         """Add to a heartbeat which outbox is led, and since when."""
-        self._nonce = heartbeat.nonce
+        self._nonces[shard] = heartbeat.nonce
         identity = self._identity()
         if identity is None:
             return heartbeat
-        return replace(heartbeat, **identity._asdict(), age=self._age())
+        return replace(heartbeat, **identity._asdict(), age=self._age(shard))
 
-    def heard(self, heartbeat: Heartbeat) -> None:
+    def heard(self, heartbeat: Heartbeat, shard: int) -> None:
         """
-        Check a heartbeat that this process read as owner of the partition.
+        Check a heartbeat that this process read as owner of a partition.
 
         Raises:
             WrongOutbox: another outbox was there first.
         """
         # This process wrote it itself, perhaps before its database moved.
-        if heartbeat.nonce != self._nonce:
-            self._strangers.check(heartbeat, age=self._age())
+        if heartbeat.nonce != self._nonces.get(shard):
+            self._strangers.check(heartbeat, age=self._age(shard))
 
-    def look(self) -> None:
+    def look(self, shards: Collection[int]) -> None:
         """
-        Check new heartbeats while this process does not own the partition.
+        Check new heartbeats in partitions that this process does not own.
 
         Raises:
             WrongOutbox: another outbox leads.
         """
         if self._identity() is None:
             return
+        if self._watch is not None and self._watch.shards != frozenset(shards):
+            self.close()
         if self._watch is None:
             config = {**watch_config(self._options), **self._client_id}
             topic = self._options.leader_topic
             try:
-                self._watch = Watch(config, topic=topic, shard=self._shard)
+                self._watch = Watch(config, topic=topic, shards=shards)
             except KafkaUnavailable:
                 # The next call retries; the member of the group logs the error.
                 return
-        for heartbeat in self._watch.heard():
+        for heartbeat, _ in self._watch.heard():
             self._strangers.check(heartbeat)
 
     def close(self) -> None:
@@ -102,5 +103,5 @@ class Lookout:
         if watch is not None:
             watch.close()
 
-    def _age(self) -> float:
-        return time.monotonic() - self._owner_since
+    def _age(self, shard: int) -> float:
+        return time.monotonic() - self._owner_since.get(shard, 0.0)

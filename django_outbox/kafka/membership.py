@@ -4,8 +4,8 @@ NELI's membership in a Kafka consumer group: the adapter of `election.ports`.
 It has a consumer and a small producer for heartbeats. The consumer's rebalance
 callbacks are the barrier between two leaders, and its commits are the proofs of
 leadership. Both clients are created at `join` and dropped at `leave`, so that
-nothing exists when a process forks. A process that does not own the partition
-reads it through a third client.
+nothing exists when a process forks. Partitions that a process does not own it reads
+through a third client.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from .client_errors import ClientErrors
 from .clients import make
 from .config import admin_config, consumer_config, heartbeat_config, redacted
 from .fencing_token import FencingToken
+from .group_members import client_id
 from .join_gate import JoinGate
 from .lookout import Lookout
 from .topics import ensure_topic, leader_topic
@@ -44,7 +45,7 @@ MAX_MESSAGES_PER_POLL: Final = 500
 
 MIN_STAY: Final = 1.5
 """
-Seconds that a new member stays at least, unless it owns the partition.
+Seconds that a new member stays at least, unless it owns a partition.
 
 librdkafka joins a rebalance at most once a second. If one followed another
 sooner, the leader would wait for the slowest follower and could not prove itself.
@@ -67,7 +68,6 @@ class KafkaMembership:
     Args:
         options: the settings of the outbox.
         name: the process, as `client.id` shows it to operators.
-        shard: the partition whose owner leads.
         identity: identity of this outbox; None: it has none, and other outboxes that
             use its names are not detected.
     """
@@ -77,31 +77,30 @@ class KafkaMembership:
         options: OutboxSettings,
         *,
         name: str = "",
-        shard: int = 0,
         identity: Callable[[], Identity | None] = lambda: None,
     ) -> None:
         self._options = options
         self._client_id = {"client.id": name} if name else {}
         self._topic = options.leader_topic
-        self._shard = shard
         self._join_gate = JoinGate(
             admin_config(options) | self._client_id,
             group=options.leader_group,
             session_timeout=options.SESSION_TIMEOUT,
+            shards=options.SHARDS,
         )
-        self._lookout = Lookout(
-            options, shard=shard, identity=identity, client_id=self._client_id
-        )
-        self.fencing_token: FencingToken | None = None
-        """Part of transactions; None while this member does not own the partition, or
-        when records are not sent in transactions."""
+        self._lookout = Lookout(options, identity=identity, client_id=self._client_id)
+        self.fencing_tokens: dict[int, FencingToken] = {}
+        """Part of the transactions of each shard that this member owns; none when
+        records are not sent in transactions."""
         self.reason_to_rejoin: str | None = None
-        self._position = 0
         self._member_id: str | None = None
-        self._listener: Listener | None = None
+        self._listeners: tuple[Listener, ...] = ()
+        self._positions: dict[int, int] = {}
+        """The next offset to read of each shard that this member owns; 0: unknown."""
+        self._may_meet_others = False
+        """Whether the topic has room for processes with another setting SHARDS."""
         self._consumer: Consumer | None = None
         self._producer: DriverProducer | None = None
-        self._is_owner = False
         self._is_leaving = False
         self._is_settled = False
         """Whether the group has completed the join."""
@@ -110,24 +109,26 @@ class KafkaMembership:
             "leader group", action="elect", config=admin_config(options)
         )
 
-    def join(self, listener: Listener) -> None:
+    def join(self, *listeners: Listener) -> None:
         """Ensure that the leader topic exists, then subscribe with new clients."""
         self._leave()
         if not self._join_gate.is_waiting:
-            ensure_topic(
+            partitions = ensure_topic(
                 admin_config(self._options) | self._client_id,
-                leader_topic(self._options, self._shard),
+                leader_topic(self._options),
                 may_create=self._options.CREATE_LEADER_TOPIC,
             )
+            self._may_meet_others = partitions > 1
         try:
             self._join_gate.enter()
         except JoinLater:
-            self._lookout.look()
+            self._lookout.look(range(len(listeners)))
             raise
         common = self._client_id | self._errors.callbacks
         config = consumer_config(self._options) | common
+        config["client.id"] = client_id(config["client.id"], len(listeners))
         logger.debug("Joining the leader group with %s", redacted(config))
-        self._listener = listener
+        self._listeners = listeners
         self._is_settled, self.reason_to_rejoin = False, None
         heartbeats = heartbeat_config(self._options) | common
         # A quota of this client id may be used up by records, which are many.
@@ -148,7 +149,7 @@ class KafkaMembership:
         if self._consumer is None or self._producer is None:
             return
         self._producer.poll(0)
-        if not self._is_owner:
+        if not self._positions:
             # Any call makes librdkafka check whether it may rejoin. Otherwise it checks
             # once a second, so a member that joined just before the next rebalance
             # keeps that open for up to two; until it ends, the coordinator processes
@@ -166,21 +167,22 @@ class KafkaMembership:
                 break
             self._on_message(message)
             timeout = 0
-        self._renew_fencing_token()
-        if self._is_owner:
+        self._renew_fencing_tokens()
+        others = {*range(len(self._listeners))} - self._positions.keys()
+        if not others:
             self._lookout.close()
         elif self._is_settled and not self._is_leaving:
-            self._lookout.look()
+            self._lookout.look(others)
 
-    def send(self, heartbeat: Heartbeat) -> None:
-        """Write it to the leader partition; do not wait."""
+    def send(self, heartbeat: Heartbeat, shard: int = 0) -> None:
+        """Write it to the shard's partition; do not wait."""
         if self._producer is None:
             return
         try:
             self._producer.produce(
                 self._topic,
-                partition=self._shard,
-                value=heartbeats.encode(self._lookout.signed(heartbeat)),
+                partition=shard,
+                value=heartbeats.encode(self._lookout.signed(heartbeat, shard)),
                 on_delivery=self._on_delivery,
             )
             self._producer.poll(0)
@@ -189,28 +191,29 @@ class KafkaMembership:
         except KafkaException as error:
             self._errors.note(error.args[0])
 
-    def confirm(self, offset: int) -> None:
+    def confirm(self, offset: int, shard: int = 0) -> None:
         """Commit to the group that this heartbeat was read; do not wait."""
         if self._consumer is None:
             return
-        position = TopicPartition(self._topic, self._shard, offset + 1)
+        position = TopicPartition(self._topic, shard, offset + 1)
         try:
             self._consumer.commit(offsets=[position], asynchronous=True)
         except KafkaException as error:
             self._errors.note(error.args[0])
 
     def leave(self) -> None:
-        """Give up the partition, leave the group, drop the clients."""
+        """Give up all partitions, leave the group, drop the clients."""
         self._lookout.close()
         self._leave()
 
     def _leave(self) -> None:
         self._is_leaving = True
-        self._stay(until=lambda: self._is_owner)
+        self._stay(until=lambda: bool(self._positions))
         try:
             # Not in the callback that close() serves: there librdkafka sends no group
             # heartbeats any more, and the session might expire meanwhile.
-            self._let_go()
+            for shard in [*self._positions]:
+                self._let_go(shard)
         finally:
             consumer, self._consumer = self._consumer, None
             producer, self._producer = self._producer, None
@@ -219,7 +222,8 @@ class KafkaMembership:
             if producer is not None:
                 producer.purge()
                 producer.flush(0)
-            self._listener = None
+            self._listeners = ()
+            self._positions.clear()
             self._is_leaving = False
 
     def _stay(self, *, until: Callable[[], bool]) -> None:
@@ -242,80 +246,86 @@ class KafkaMembership:
             partition.offset = OFFSET_END
         consumer.incremental_assign(partitions)
         self._is_settled = True
-        if self._listener is not None and self._has_shard(partitions):
-            self._is_owner = True
-            self._lookout.owns()
-            self._member_id = consumer.memberid()
-            self._listener.assigned()
+        if self._may_meet_others and (obstacle := self._join_gate.obstacle()):
+            self.reason_to_rejoin = obstacle
+            return
+        self._member_id = consumer.memberid()
+        for shard in self._shards_of(partitions):
+            self._positions[shard] = 0
+            self._lookout.owns(shard)
+            self._listeners[shard].assigned()
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        # The broker assigns the partition to nobody before this method returns.
+        # The broker assigns the partitions to nobody before this method returns.
         try:
-            if self._has_shard(partitions):
-                self._let_go()
+            for shard in self._shards_of(partitions):
+                self._let_go(shard)
         finally:
             consumer.incremental_unassign(partitions)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
-            if self._has_shard(partitions) and self._is_owner:
-                self._is_owner = False
-                self.fencing_token = None
-                if self._listener is not None:
-                    self._listener.lost()
+            for shard in self._shards_of(partitions):
+                if self._positions.pop(shard, None) is not None:
+                    self.fencing_tokens.pop(shard, None)
+                    self._listeners[shard].lost()
         finally:
             consumer.incremental_unassign(partitions)
 
-    def _let_go(self) -> None:
+    def _let_go(self, shard: int) -> None:
         """Let the listener drain, once for each assignment."""
-        if self._is_owner:
+        if shard in self._positions:
             # The rebalance that revokes the partition began a new generation.
-            self._renew_fencing_token()
-            self._is_owner = False
+            self._renew_fencing_tokens()
+            del self._positions[shard]
             try:
-                if self._listener is not None:
-                    self._listener.revoked()
+                self._listeners[shard].revoked()
             finally:
-                self.fencing_token = None
+                self.fencing_tokens.pop(shard, None)
 
-    def _renew_fencing_token(self) -> None:
+    def _renew_fencing_tokens(self) -> None:
         """
-        Follow the group's generations while we own the partition.
+        Follow the group's generations while we own partitions.
 
         A member that the group dropped learns a new generation only after the
-        callback about the loss, and then it is not the owner any more.
+        callback about the loss, and then it owns nothing any more.
         """
-        if not self._options.is_exactly_once:
+        if not self._options.is_exactly_once or self._consumer is None:
             return
-        if self._is_owner and self._consumer is not None and self._position:
-            group = self._consumer.consumer_group_metadata()
-            # A client that was dropped, but has not served the callback yet, has no
-            # member id here, and the broker would not fence its commits.
-            if self._consumer.memberid() == self._member_id:
-                position = TopicPartition(self._topic, self._shard, self._position)
-                self.fencing_token = FencingToken(position, group)
+        known = {shard: at for shard, at in self._positions.items() if at}
+        if not known:
+            return
+        group = self._consumer.consumer_group_metadata()
+        # A client that was dropped, but has not served the callback yet, has no
+        # member id here, and the broker would not fence its commits.
+        if self._consumer.memberid() == self._member_id:
+            for shard, offset in known.items():
+                position = TopicPartition(self._topic, shard, offset)
+                self.fencing_tokens[shard] = FencingToken(position, group)
 
-    def _has_shard(self, partitions: list[TopicPartition]) -> bool:
-        return any(p.partition == self._shard for p in partitions)
+    def _shards_of(self, partitions: list[TopicPartition]) -> list[int]:
+        """Return which of the partitions have a leader."""
+        numbers = (partition.partition for partition in partitions)
+        return [number for number in numbers if number < len(self._listeners)]
 
     def _on_message(self, message: Message) -> None:
         if (error := message.error()) is not None:
             self._errors.note(error)
-            if error.code() == DriverError.UNKNOWN_TOPIC_OR_PART and not self._is_owner:
+            is_gone = error.code() == DriverError.UNKNOWN_TOPIC_OR_PART
+            if is_gone and not self._positions:
                 # The cluster came back without the topic: a join recreates it.
                 self.reason_to_rejoin = "the leader topic does not exist"
             return
         if self._errors.is_failing:
             self._errors.recovered()
         heartbeat = heartbeats.read(message)
-        offset = message.offset()
-        if message.partition() != self._shard or heartbeat is None or offset is None:
+        shard, offset = message.partition(), message.offset()
+        if heartbeat is None or offset is None or shard not in self._positions:
             return
-        self._position = offset + 1
-        if self._is_owner and not self._is_leaving:
-            self._lookout.heard(heartbeat)
-        if self._listener is not None:
-            self._listener.heard(heartbeat, offset)
+        self._positions[shard] = offset + 1
+        if not self._is_leaving:
+            self._lookout.heard(heartbeat, shard)
+        self._listeners[shard].heard(heartbeat, offset)
 
     def _on_commit(
         self, error: DriverError | None, partitions: list[TopicPartition]
@@ -324,10 +334,10 @@ class KafkaMembership:
             if refusal := error or partition.error:
                 if refusal.code() not in _ROUTINE:
                     self._errors.note(refusal)
-            elif partition.partition == self._shard and self._listener is not None:
+            elif partition.partition in self._positions:
                 if self._errors.is_failing:
                     self._errors.recovered()
-                self._listener.confirmed(partition.offset - 1)
+                self._listeners[partition.partition].confirmed(partition.offset - 1)
 
     def _on_delivery(self, error: DriverError | None, _: Message) -> None:
         # Heartbeats that leave() purges fail too; that is not an error.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from ..exceptions import KafkaUnavailable, TopicMissing
 from ..settings.kafka_rules import servers_of
@@ -47,19 +47,17 @@ class OwnTopic(NamedTuple):
     """Replicas of each partition; None: the broker's default."""
 
 
-def leader_topic(options: OutboxSettings, shard: int = 0) -> OwnTopic:
+def leader_topic(options: OutboxSettings) -> OwnTopic:
     """Describe the topic of NELI's heartbeats."""
     settings = {
         "cleanup.policy": "delete",
         "retention.ms": str(milliseconds(HEARTBEAT_RETENTION)),
         "segment.ms": str(milliseconds(HEARTBEAT_RETENTION)),
     }
-    return _own_topic("leader topic", options.leader_topic, settings, options, shard)
+    return _own_topic("leader topic", options.leader_topic, settings, options)
 
 
-def ledger_topic(
-    options: OutboxSettings, shard: int = 0, origin: int | None = None
-) -> OwnTopic:
+def ledger_topic(options: OutboxSettings, origin: int | None = None) -> OwnTopic:
     """Describe the ledger topic of a cluster, by default this one."""
     origin = options.CLUSTER_ID if origin is None else origin
     settings = {
@@ -69,23 +67,18 @@ def ledger_topic(
         "min.cleanable.dirty.ratio": "0.1",
     }
     name = options.ledger_topic_of(origin)
-    return _own_topic("ledger topic", name, settings, options, shard)
+    return _own_topic("ledger topic", name, settings, options)
 
 
 def _own_topic(
-    kind: str,
-    name: str,
-    settings: Mapping[str, str],
-    options: OutboxSettings,
-    shard: int,
+    kind: str, name: str, settings: Mapping[str, str], options: OutboxSettings
 ) -> OwnTopic:
     """Add what is the same for both topics."""
-    partitions = max(options.SHARDS, shard + 1)
     if options.TOPIC_MIN_INSYNC_REPLICAS is not None:
         in_sync = str(options.TOPIC_MIN_INSYNC_REPLICAS)
         settings = {**settings, "min.insync.replicas": in_sync}
     replicas = options.TOPIC_REPLICATION_FACTOR
-    return OwnTopic(kind, name, partitions, settings, replicas)
+    return OwnTopic(kind, name, options.SHARDS, settings, replicas)
 
 
 HEARTBEAT_RETENTION: Final = 3600.0
@@ -111,13 +104,13 @@ def ensure_topic(
     *,
     may_create: bool = True,
     timeout: float = 2.0,
-) -> None:
+) -> int:
     """
-    Return once the topic exists and each needed partition has a leader.
+    Return the topic's partitions once each that is needed has a leader.
 
     Args:
         config: properties of an admin client.
-        may_create: whether to create the topic if it is missing.
+        may_create: whether to create the topic, or partitions that it lacks.
         timeout: seconds after which the cluster counts as unavailable.
 
     Raises:
@@ -128,12 +121,15 @@ def ensure_topic(
     client_config: KafkaConfig = {**config, **errors.callbacks}
     admin = make(AdminClient, client_config)
     try:
-        _ensure(admin, topic, config, may_create=may_create, timeout=timeout)
+        partitions = _ensure(
+            admin, topic, config, may_create=may_create, timeout=timeout
+        )
     except KafkaException as error:
         serve(admin)
         what = f"Cannot look up or create the {topic.kind} {topic.name!r}"
         raise errors.unavailable(what, error) from error
     errors.recovered()
+    return partitions
 
 
 def _ensure(
@@ -143,26 +139,21 @@ def _ensure(
     *,
     may_create: bool,
     timeout: float,
-) -> None:
+) -> int:
     deadline = time.monotonic() + timeout
     has_asked = False
     while True:
         description = _describe(admin, topic, deadline)
-        if description is not None and len(description.partitions) < topic.partitions:
-            raise TopicMissing(
-                f"The {topic.kind} {topic.name!r} has {len(description.partitions)} "
-                f"partitions but needs {topic.partitions}. Add them: "
-                + _command("--alter", topic, config)
-            )
-        if description is not None and _is_up(description, topic.partitions):
+        found = 0 if description is None else len(description.partitions)
+        if found >= topic.partitions and _is_up(description, topic.partitions):
             _warn_of_more(description, topic)
-            return
-        if description is None and not has_asked:
+            return found
+        if found < topic.partitions and not has_asked:
             if not may_create:
-                raise _missing(
-                    topic, config, "creating it is disabled (CREATE_LEADER_TOPIC)"
-                )
-            _create(admin, topic, config, deadline)
+                why = "creating it is disabled (CREATE_LEADER_TOPIC)"
+                raise _missing(topic, config, why, found=found)
+            create = _add_partitions if found else _create
+            create(admin, topic, config, deadline)
             has_asked = True
         if time.monotonic() > deadline:
             raise KafkaUnavailable(
@@ -220,9 +211,8 @@ def _create(
     except KafkaException as error:
         code, text = error.args[0].code(), error.args[0].str()
         if code in _DENIED:
-            raise _missing(
-                topic, config, f"creating it was refused ({text})"
-            ) from error
+            why = f"creating it was refused ({text})"
+            raise _missing(topic, config, why) from error
         if code != DriverError.TOPIC_ALREADY_EXISTS:
             raise
     else:
@@ -234,6 +224,35 @@ def _create(
         )
 
 
+def _add_partitions(
+    admin: AdminClient, topic: OwnTopic, config: KafkaConfig, deadline: float
+) -> None:
+    """Add partitions for more shards, unless another process added them first."""
+    left = max(0.1, deadline - time.monotonic())
+    futures = admin.create_partitions(
+        [NewPartitions(topic.name, topic.partitions)],
+        request_timeout=left,
+        operation_timeout=left,
+    )
+    try:
+        _result(futures[topic.name], left)
+    except KafkaException as error:
+        code, text = error.args[0].code(), error.args[0].str()
+        if code in _DENIED:
+            why = f"adding some was refused ({text})"
+            raise _missing(topic, config, why, found=1) from error
+        if code != DriverError.INVALID_PARTITIONS:
+            raise
+    else:
+        logger.info(
+            "The %s %s has %d partitions now",
+            topic.kind,
+            topic.name,
+            topic.partitions,
+            extra={"action": "create_topic"},
+        )
+
+
 def _result(future: Future[Any], timeout: float) -> Any:
     try:
         return future.result(timeout + 0.5)
@@ -241,9 +260,18 @@ def _result(future: Future[Any], timeout: float) -> Any:
         raise KafkaException(DriverError(DriverError._TIMED_OUT)) from error
 
 
-def _missing(topic: OwnTopic, config: KafkaConfig, why: str) -> TopicMissing:
+def _missing(
+    topic: OwnTopic, config: KafkaConfig, why: str, *, found: int = 0
+) -> TopicMissing:
+    """Say what an administrator must do; `found` partitions exist."""
+    name = f"The {topic.kind} {topic.name!r}"
+    if found:
+        return TopicMissing(
+            f"{name} has fewer partitions than the {topic.partitions} that it needs, "
+            f"and {why}. Add them: {_command('--alter', topic, config)}"
+        )
     return TopicMissing(
-        f"The {topic.kind} {topic.name!r} does not exist, and {why}. "
+        f"{name} does not exist, and {why}. "
         f"Create it: {_command('--create', topic, config)}"
     )
 

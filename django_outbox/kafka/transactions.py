@@ -24,6 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from confluent_kafka import KafkaError as DriverError
@@ -106,17 +107,18 @@ class KafkaTransactions:
         origin: int | None = None,
     ) -> None:
         client_id = {"client.id": name} if name else {}
-        self._configs = [
-            transactional_config(options, shard, origin, turn=turn) | client_id
-            for turn in range(TURNS)
-        ]
+        self._client_id = client_id
+        self._options, self._origin = options, origin
+        self._configs = self._configs_of(shard, options.SHARDS)
         self._admin_config = admin_config(options) | client_id
-        self._ledger_topic = ledger_topic(options, shard, origin)
+        self._ledger_topic = ledger_topic(options, origin)
         self._may_create = options.CREATE_LEADER_TOPIC
         self._reader_config = ledger_consumer_config(options) | client_id
         self._fencing_token = fencing_token
         self._topic = self._ledger_topic.name
         self._shard = shard
+        self._partitions = 1
+        """Of the ledger topic: as many shards as there ever were, at least."""
         self._timeout = options.DELIVERY_TIMEOUT
         self._envelope = Envelope(options)
         self._turns: deque[Turn] = deque()
@@ -134,16 +136,28 @@ class KafkaTransactions:
 
     def open(self) -> Ledger | None:
         self.close()
-        self._ensure_topic()
+        self._partitions = self._ensure_topic()
         for config in self._configs:
             self._turns.append(Turn(self._connect(config)))
         self._destinations = Destinations(self._turns[0].client)
         # After both: a former leader can commit nothing more.
-        return self._read_ledger()
+        last = self._read_ledger(self._shard)
+        return last if last and last.shards == self._options.SHARDS else None
+
+    def former(self) -> Sequence[Ledger]:
+        found: list[Ledger] = []
+        for shard in range(self._partitions) if self._partitions > 1 else ():
+            last = self._read_ledger(shard)
+            if last is None or last.shards == self._options.SHARDS:
+                continue
+            for config in self._configs_of(shard, last.shards):
+                drop(self._connect(config))
+            found.append(self._read_ledger(shard) or last)
+        return found
 
     def read(self) -> Ledger | None:
         self._ensure_topic()
-        return self._read_ledger()
+        return self._read_ledger(self._shard)
 
     def send(
         self,
@@ -228,16 +242,22 @@ class KafkaTransactions:
             ) from error
         return client
 
-    def _ensure_topic(self) -> None:
-        ensure_topic(
+    def _configs_of(self, shard: int, shards: int) -> list[KafkaConfig]:
+        """Return the properties of both clients of a shard's leader."""
+        make = partial(transactional_config, self._options, shard, self._origin)
+        turns = range(TURNS)
+        return [make(turn=turn, shards=shards) | self._client_id for turn in turns]
+
+    def _ensure_topic(self) -> int:
+        return ensure_topic(
             self._admin_config, self._ledger_topic, may_create=self._may_create
         )
 
-    def _read_ledger(self) -> Ledger | None:
+    def _read_ledger(self, shard: int) -> Ledger | None:
         return ledgers.read_last(
             self._reader_config,
             topic=self._topic,
-            shard=self._shard,
+            shard=shard,
             timeout=2 * self._timeout,
         )
 
@@ -326,7 +346,7 @@ class KafkaTransactions:
 
     def _queue_ledger(self, client: Client, ledger: Ledger, until: float) -> bool:
         """Queue the ledger; return whether the client accepted it."""
-        headers, value = ledgers.encode(ledger)
+        headers, value = ledgers.encode(ledger, shards=self._options.SHARDS)
         shard, report = self._shard, self._ledger_report.note
         message = (self._topic, value, str(shard), shard, report)
         try:

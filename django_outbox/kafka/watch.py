@@ -1,5 +1,5 @@
 """
-Reads the leader partition without being a member of the group.
+Reads leader partitions without being a member of the group.
 
 A standby is assigned nothing, and a process that has not joined is not a member.
 With this consumer, which is assigned by hand, both learn who leads.
@@ -7,7 +7,7 @@ With this consumer, which is assigned by hand, both learn who leads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
@@ -29,24 +29,28 @@ class Watch:
     Args:
         config: properties of the consumer.
         topic: the leader topic.
-        shard: its partition.
+        shards: partitions of it.
 
     Raises:
         KafkaUnavailable: the client could not be created now.
     """
 
-    def __init__(self, config: KafkaConfig, *, topic: str, shard: int) -> None:
+    def __init__(
+        self, config: KafkaConfig, *, topic: str, shards: Collection[int]
+    ) -> None:
         # The member of the group logs errors of the cluster.
         quiet: KafkaConfig = {
             "error_cb": lambda _: None,
             "logger": ClientLog(lambda _: None),
         }
+        self.shards = frozenset(shards)
         self._consumer = make(Consumer, config | quiet)
         # Start at the end: older heartbeats may be of outboxes that are gone.
-        self._consumer.assign([TopicPartition(topic, shard, OFFSET_END)])
+        ends = [TopicPartition(topic, shard, OFFSET_END) for shard in self.shards]
+        self._consumer.assign(ends)
 
-    def heard(self) -> Iterator[Heartbeat]:
-        """Yield the heartbeats since the last call."""
+    def heard(self) -> Iterator[tuple[Heartbeat, int]]:
+        """Yield the heartbeats since the last call, each with its partition."""
         for _ in range(MAX_MESSAGES_PER_POLL):
             try:
                 message = self._consumer.poll(0)
@@ -54,8 +58,11 @@ class Watch:
                 return
             if message is None:
                 return
-            if message.error() is None and (heartbeat := heartbeats.read(message)):
-                yield heartbeat
+            shard = message.partition()
+            if message.error() or shard is None:
+                continue
+            if heartbeat := heartbeats.read(message):
+                yield heartbeat, shard
 
     def close(self) -> None:
         """Close the consumer."""

@@ -23,6 +23,12 @@ class MessageTimes:
         self._counts = [0] * (len(bounds) + 1)
         self._seconds = 0.0
 
+    def include(self, other: MessageTimes) -> None:
+        """Add all times of another histogram with the same bounds."""
+        counts = zip(self._counts, other._counts, strict=True)
+        self._counts = [sum(both) for both in counts]
+        self._seconds += other._seconds
+
     def add(self, seconds: float, *, messages: int = 1) -> None:
         """Add a time; for several messages that took it together, their mean."""
         mean = seconds / messages

@@ -40,6 +40,10 @@ HARVESTER_FIGURES: Final[tuple[Figure[ProcessStatus], ...]] = (
     ),
     Figure("leader", "gauge", "1 while this process leads", lambda s: s.leads),
     Figure(
+        "shards_led", "gauge", "Shards that this process leads", lambda s: len(s.led)
+    ),
+    Figure("shards", "gauge", "The setting SHARDS", lambda s: s.shards),
+    Figure(
         "leader_changes",
         "counter",
         "How often this process became the leader",

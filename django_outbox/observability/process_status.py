@@ -89,6 +89,7 @@ class ProcessStatus:
         ready_age: float,
         patience: float,
         max_in_flight: int = 0,
+        shards: int = 1,
         kafka_fault: Callable[[], str] = lambda: "",
         clock: Callable[[], float] = boottime,
     ) -> None:
@@ -100,7 +101,10 @@ class ProcessStatus:
         self.times = MessageTimes()
         """From the creation of rows to Kafka's acknowledgement, in seconds."""
         self.max_in_flight = max_in_flight
-        self.leads = False
+        self.shards = shards
+        """How many there are."""
+        self.led: set[int] = set()
+        """Shards that this process leads."""
         self.leader_changes = 0
         """How often this process became the leader."""
         self.parked = 0
@@ -127,31 +131,41 @@ class ProcessStatus:
         self.events[event.kind] += 1
         if isinstance(event, MeterRead):
             self.read(Backlog(event.backlog, event.is_backlog_capped, event.oldest_age))
-            self.counts = Counts(
-                relayed=event.purged,
-                failed=event.failed,
-                in_flight=event.in_flight,
-                blocked_keys=event.blocked_keys,
-                receiver_errors=event.receiver_errors,
-            )
+            if self.shards == 1:
+                # With several it is that of one.
+                self.counts = Counts(
+                    relayed=event.purged,
+                    failed=event.failed,
+                    in_flight=event.in_flight,
+                    blocked_keys=event.blocked_keys,
+                    receiver_errors=event.receiver_errors,
+                )
         elif isinstance(event, RecordParked):
             self.parked += 1
         elif isinstance(event, TakeoverStarted | TakeoverEnded):
             self.takeovers[event.origin] = isinstance(event, TakeoverStarted)
         else:
-            self._change_state(event.kind)
+            self._change_state(event.kind, event.shard)
 
-    def _change_state(self, kind: str) -> None:
+    def _change_state(self, kind: str, shard: int) -> None:
         if kind == "ready":
             self._is_part_of_group = True
         elif kind in {"leader_acquired", "leader_refreshed"}:
-            self.leader_changes += not self.leads
-            self.leads = True
-        elif kind in {"leader_revoked", "leader_fenced", "stopped"}:
-            self._is_part_of_group &= kind != "stopped"
-            self.leads = False
+            self.leader_changes += shard not in self.led
+            self.led.add(shard)
+        elif kind in {"leader_revoked", "leader_fenced"}:
+            self.led.discard(shard)
+        elif kind == "stopped":
+            self._is_part_of_group = False
+            self.led.clear()
+        if not self.led:
             # They were the leader's; the next one has its own.
             self.counts = self.counts._replace(in_flight=0, blocked_keys=0)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads a shard."""
+        return bool(self.led)
 
     def read(self, backlog: Backlog) -> None:
         """Take a reading of the table."""

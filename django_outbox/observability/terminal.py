@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Final, Self
 
 from rich.console import Console
@@ -110,27 +111,38 @@ class StatusLine(_Line):
 
     def __init__(self, console: Console) -> None:
         self._state = ("starting", "yellow")
-        self._meter: MeterRead | None = None
+        self._meters: dict[int, MeterRead] = {}
+        """The last reading of each shard that is led."""
+        self._led: set[int] = set()
         super().__init__(console)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, MeterRead):
-            self._meter = event
+            self._meters[event.shard] = event
             self._has_read()
         elif event.kind in _STATES:
-            self._state = _STATES[event.kind]
-            if event.kind not in ("leader_acquired", "leader_refreshed"):
+            if event.kind in ("leader_acquired", "leader_refreshed"):
+                self._led.add(event.shard)
+            else:
                 # Only the leader has readings.
-                self._meter = None
+                self._led.discard(event.shard)
+                self._meters.pop(event.shard, None)
+            if event.shard in self._led or not self._led:
+                self._state = _STATES[event.kind]
         self._show()
 
     @property
     def _has_numbers(self) -> bool:
-        return self._meter is not None
+        return bool(self._meters)
 
     def _append_numbers(self, line: Text) -> None:
-        meter = self._meter
-        assert meter is not None, "there was a reading"
+        meters = [*self._meters.values()]
+        meter = replace(
+            meters[-1],
+            rate=sum(one.rate for one in meters),
+            blocked_keys=sum(one.blocked_keys for one in meters),
+            in_flight=sum(one.in_flight for one in meters),
+        )
         backlog = f"{meter.backlog:,}{'+' if meter.is_backlog_capped else ''}"
         line.append(
             f"{meter.rate:>7,.0f} records/s   backlog {backlog:>7}   "

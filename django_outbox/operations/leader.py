@@ -86,10 +86,11 @@ class LeaderWatch:
         self._outbox = identity.outbox if identity else ""
         self._clock = clock
         self._began = clock()
-        self._leader = ""
-        self._heard_at = -1.0
+        self._leaders: dict[int, tuple[str, float]] = {}
+        """By shard: who leads it, and when its last heartbeat was heard."""
+        shards = range(self.options.SHARDS)
         self._watch = Watch(
-            watch_config(self.options), topic=self.options.leader_topic, shard=0
+            watch_config(self.options), topic=self.options.leader_topic, shards=shards
         )
 
     @property
@@ -98,14 +99,26 @@ class LeaderWatch:
         return self._clock() < self._began + self.options.SESSION_TIMEOUT
 
     def look(self) -> str | None:
-        """Return who leads; None: no heartbeat within the session time-out."""
-        for heartbeat in self._watch.heard():
+        """
+        Return who leads: `host-1`, or `host-1 (shards 0, 2), host-3 (shards 1, 3)`.
+
+        None: no heartbeat within the session time-out, of some shard at least.
+        """
+        now = self._clock()
+        for heartbeat, shard in self._watch.heard():
             # Anyone may write to the topic, and other outboxes may share it.
             if heartbeat.outbox == self._outbox:
-                self._leader, self._heard_at = heartbeat.node, self._clock()
-        age = self._clock() - self._heard_at
-        is_fresh = self._heard_at >= 0 and age <= self.options.SESSION_TIMEOUT
-        return self._leader if is_fresh else None
+                self._leaders[shard] = heartbeat.node, now
+        led: dict[str, list[str]] = {}
+        for shard, (node, heard_at) in sorted(self._leaders.items()):
+            if now - heard_at <= self.options.SESSION_TIMEOUT:
+                led.setdefault(node, []).append(str(shard))
+        count = self.options.SHARDS
+        if sum(map(len, led.values())) < count:
+            return None
+        if count == 1:
+            return next(iter(led))
+        return ", ".join(f"{n} (shards {', '.join(led[n])})" for n in sorted(led))
 
     def state(self) -> dict[str, Any]:
         """Return `leader`, or None and the `reason` why it is not known."""

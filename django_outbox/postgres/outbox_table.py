@@ -26,6 +26,7 @@ from ..message.record import (
 )
 from ..settings.options import OutboxSettings
 from .connection import Connection, Database
+from .shard_sql import ShardScope
 from .statements import MARKED, compose, identifier, queries
 from .takeover_sql import Scope
 
@@ -81,7 +82,7 @@ class Table:
         table: its name, perhaps with a schema: `sales.outbox`.
         source: name of this outbox, from which message ids are derived.
         has_archive: purged rows go to the archive table.
-        scope: which rows it reads, where there are several clusters.
+        scope: which rows it reads, of several clusters or shards.
         page_bytes: limit for the values of one page; its last row may exceed it.
     """
 
@@ -95,7 +96,7 @@ class Table:
         table: str = "outbox",
         source: str = "outbox",
         has_archive: bool = False,
-        scope: Scope | None = None,
+        scope: Scope | ShardScope | None = None,
         page_bytes: int = OutboxSettings().page_bytes,
     ) -> None:
         self._database = database

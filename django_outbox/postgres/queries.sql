@@ -156,7 +156,7 @@ FROM (
         UNION ALL
         (
             SELECT * FROM {table} AS o
-            WHERE o.id > %(position)s AND {mine}
+            WHERE o.id > %(position)s AND {seen} AND {mine}
             ORDER BY o.id
             LIMIT %(limit)s
         )
@@ -185,7 +185,7 @@ WHERE
                         SELECT o.id, {bytes_before}
                         FROM (
                             SELECT * FROM {table} AS o
-                            WHERE o.id > %(position)s AND {mine}
+                            WHERE o.id > %(position)s AND {seen} AND {mine}
                             ORDER BY o.id
                             LIMIT %(limit)s
                         ) AS o
@@ -195,13 +195,26 @@ WHERE
             END
         FROM (
             SELECT * FROM {table} AS o
-            WHERE o.id > %(position)s AND {mine}
+            WHERE o.id > %(position)s AND {seen} AND {mine}
             ORDER BY o.id
             LIMIT %(limit)s
         ) AS o
     )
     AND {mine}
 ORDER BY o.id
+
+-- name: others
+-- Look at the next rows: the last id, and the ids that are other shards'.
+SELECT
+    max(next.id),
+    string_agg(next.id::text, ',' ORDER BY next.id) FILTER (WHERE NOT next.is_mine)
+FROM (
+    SELECT o.id, {mine} AS is_mine
+    FROM {table} AS o
+    WHERE o.id > %(position)s
+    ORDER BY o.id
+    LIMIT %(limit)s
+) AS next
 
 -- name: rows
 -- Read some rows of a page again, where one of them has made the page fail.

@@ -16,6 +16,7 @@ from typing import Final, LiteralString
 from psycopg import sql
 
 from ..message.channel import channel_of
+from .shard_sql import ShardScope
 from .takeover_sql import Scope
 
 _NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
@@ -147,7 +148,7 @@ def compose(
     columns: Collection[str],
     *,
     owned: LiteralString = MARKED,
-    scope: Scope | None = None,
+    scope: Scope | ShardScope | None = None,
 ) -> Mapping[str, bytes]:
     """
     Compose each statement for a table, in the form that the driver takes.
@@ -156,7 +157,7 @@ def compose(
         table: its name, perhaps with a schema: `sales.outbox`.
         columns: the columns that it has.
         owned: which rows a leader may write: `MARKED` or `IDENTIFIED`.
-        scope: which rows a leader reads, where there are several clusters.
+        scope: which rows a leader reads, of several clusters or shards.
     """
     parts: dict[str, sql.Composable] = {
         "table": _escaped(table),
@@ -183,6 +184,8 @@ def compose(
     parts["owned"] = sql.SQL(owned).format(**parts)
     parts["these"] = sql.SQL(_LISTED).format(**parts)
     mine = scope.readable if scope else "true"
+    seen = scope.seen if isinstance(scope, ShardScope) else "true"
+    parts["seen"] = sql.SQL(seen)
     parts["mine"] = sql.SQL(mine).format(table=parts["table"])
     left = scope.repairable if scope else "o.id <= %(position)s"
     parts["left"] = sql.SQL(left).format(table=parts["table"])

@@ -103,6 +103,11 @@ class Scope:
     always finds those of unknown clusters."""
 
     @property
+    def id_increment(self) -> int:
+        """How far apart two ids are that are drawn one after the other."""
+        return self.clusters
+
+    @property
     def readable(self) -> LiteralString:
         """Rows that are read in order, by position and gaps."""
         if self.source_cluster is None:

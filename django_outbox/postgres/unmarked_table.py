@@ -13,8 +13,10 @@ from typing import Any, ClassVar, Final, LiteralString
 from uuid import uuid4
 
 from ..message.record import KeyToRead, Record, Sweep
+from ..relay.ports import Others
 from .connection import Connection
 from .outbox_table import Table, array_of
+from .shard_sql import ShardScope
 from .statements import IDENTIFIED, queries
 
 _HIGHEST_ID: Final = 2**63 - 1
@@ -36,7 +38,7 @@ class UnmarkedOutbox(Table):
 
     @property
     def id_increment(self) -> int:
-        return self._scope.clusters if self._scope else 1
+        return self._scope.id_increment if self._scope else 1
 
     def page(
         self,
@@ -45,17 +47,32 @@ class UnmarkedOutbox(Table):
         keys_to_read: Sequence[KeyToRead] = (),
         *,
         limit: int,
+        end: int | None = None,
     ) -> list[Record]:
+        values = {"position": position, "limit": limit}
+        if end is not None:
+            values["end"] = end
         if not gaps and not keys_to_read:
-            return self._read("page_after", position=position, limit=limit)
+            return self._read("page_after", **values)
         return self._read(
             "page",
-            position=position,
+            **values,
             lows=[low for low, _ in gaps],
             highs=[high for _, high in gaps],
             **_key_parameters(keys_to_read),
-            limit=limit,
         )
+
+    @property
+    def shards(self) -> int:
+        return self._scope.shards if isinstance(self._scope, ShardScope) else 1
+
+    def others(self, position: int, *, limit: int) -> Others:
+        values = {"position": position, "limit": limit * self.shards}
+        with self._session("others") as connection:
+            statement = self._statements(connection)["others"]
+            found = connection.execute(statement, values | self._constants)
+            end, ids = found.fetchone() or (None, None)
+        return Others([*map(int, ids.split(","))] if ids else [], end or position)
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         if run := _run_of(records):

@@ -11,6 +11,7 @@ about gaps can (ids set by hand, a sequence moved back, a row restored).
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
@@ -18,7 +19,7 @@ from ..exceptions import DatabaseUnavailable
 from ..message.pauses import Pauses
 from ..message.record import KeyToRead, OrderingKey, Record, Sweep
 from .gaps import Gaps
-from .ports import UnmarkedTable
+from .ports import Others, UnmarkedTable
 
 logger = logging.getLogger(__name__)
 
@@ -57,12 +58,15 @@ class Cursor:
     ) -> list[Record]:
         """Read the next page, and what of these keys lies up to the position."""
         gaps = self._gaps
+        is_shared = self._table.shards > 1
+        others = self._table.others(gaps.position, limit=limit) if is_shared else None
+        end = others.end if others else None
         records = self._table.page(
-            gaps.position, gaps.ranges, keys_to_read, limit=limit
+            gaps.position, gaps.ranges, keys_to_read, limit=limit, end=end
         )
         if self._is_waiting():
-            records = [record for record in records if record.id <= gaps.position]
-        gaps.shown([record.id for record in records])
+            records, others = [r for r in records if r.id <= gaps.position], None
+        gaps.shown(_with_others([record.id for record in records], others))
         now = self._clock()
         if gaps.are_waiting and now >= self._asked_at + WRITERS_INTERVAL:
             self._asked_at = now
@@ -199,6 +203,14 @@ class MemoryMarks:
             return
         for ordering_key, low in self._again.items():
             self._again[ordering_key] = max(low, end + 1)
+
+
+def _with_others(ids: list[int], others: Others | None) -> list[int]:
+    """Add the ids of other shards' rows up to the last one of a page, in order."""
+    if others is None:
+        return ids
+    last = ids[-1] if ids else others.end
+    return sorted({*ids, *others.ids[: bisect_right(others.ids, last)]})
 
 
 def _once_each(records: Iterable[Record]) -> list[Record]:

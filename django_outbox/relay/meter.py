@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ..events import MeterRead
 from ..message.record import Backlog
+from .ports import Term
 
 
 class Counters(Protocol):
@@ -70,11 +71,6 @@ class Meter:
         self._read_at: float | None = None
         self._purged = 0
 
-    @property
-    def purged(self) -> int:
-        """Records purged since this process started."""
-        return self._relay.purged
-
     def wait(self, now: float) -> float:
         """Return the seconds until the next reading is due."""
         if self._read_at is None:
@@ -82,7 +78,7 @@ class Meter:
         return max(0.0, self._read_at + self._interval - now)
 
     def read(
-        self, now: float, *, leader_id: str, backlog: Backlog, receiver_errors: int
+        self, now: float, *, term: Term, backlog: Backlog, receiver_errors: int
     ) -> MeterRead:
         """
         Make a reading of what was done since the last one.
@@ -91,6 +87,7 @@ class Meter:
             now: monotonic seconds at which the leader was proven, before its table was
                 asked for the backlog: the process may have been frozen meanwhile, and
                 who takes a reading for a sign of leadership counts from then.
+            term: one in which this process leads.
         """
         relay = self._relay
         elapsed = now - (self._read_at or now)
@@ -99,7 +96,8 @@ class Meter:
         return MeterRead(
             name=self._name,
             boottime_ns=round(now * 1e9),
-            leader_id=leader_id,
+            shard=term.shard,
+            leader_id=term.leader_id,
             rate=purged / elapsed if elapsed else 0.0,
             purged=relay.purged,
             failed=relay.failed,

@@ -8,7 +8,7 @@ the same scenarios in `tests/contracts`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ..message.pauses import Pauses
 from ..message.record import (
@@ -104,6 +104,15 @@ class Outbox(ReadTable, SettledTable, Protocol):
     """The table with its marks, as MP/R in the reference has it."""
 
 
+class Others(NamedTuple):
+    """Which ids of a part of the table are not this leader's to send."""
+
+    ids: Sequence[int]
+    """Of other shards' rows, in order."""
+    end: int
+    """The last id of the part."""
+
+
 class UnmarkedTable(Protocol):
     """
     The table, as a leader reads it without marking rows.
@@ -111,12 +120,17 @@ class UnmarkedTable(Protocol):
     One object serves one thread. Every method may block up to the statement
     time-out and raises `DatabaseUnavailable` when nothing could be read.
     Where there are several clusters, it sees the rows of one of them; a sweep
-    may find what this cluster takes over of the others.
+    may find what this cluster takes over of the others. Where there are several
+    shards, it sees those of one.
     """
 
     @property
     def id_increment(self) -> int:
         """How far apart two ids are that are drawn one after the other."""
+
+    @property
+    def shards(self) -> int:
+        """Among how many leaders the keys are divided."""
 
     def page(
         self,
@@ -125,6 +139,7 @@ class UnmarkedTable(Protocol):
         keys_to_read: Sequence[KeyToRead] = (),
         *,
         limit: int,
+        end: int | None = None,
     ) -> list[Record]:
         """
         Read, in one snapshot, the first `limit` rows that are to be shown.
@@ -132,7 +147,15 @@ class UnmarkedTable(Protocol):
         Those are the rows of the gaps (first and last id) and all after the
         position, none of which was ever shown; and of the held keys what lies
         up to the position, from the lowest id that is asked for, whatever the
-        key. In id order; a row of a held key in a gap comes twice.
+        key. In id order; a row of a held key in a gap comes twice. Nothing after
+        `end`, where one is given.
+        """
+
+    def others(self, position: int, *, limit: int) -> Others:
+        """
+        Look which of the rows after the position are other shards'.
+
+        It looks at as many rows as should have `limit` of this shard.
         """
 
     def writers(self) -> tuple[frozenset[str], bool]:
@@ -224,6 +247,10 @@ class Term(Protocol):
         """UUID as text, new at each acquire and refresh."""
 
     @property
+    def shard(self) -> int:
+        """Which part of the keys it leads."""
+
+    @property
     def acquired_at(self) -> float:
         """Monotonic seconds of the first proof; a refresh keeps it."""
 
@@ -232,7 +259,15 @@ class Term(Protocol):
 
 
 class Leadership(Protocol):
-    """What the elector knows, as the relay may read and change it; thread-safe."""
+    """
+    What the elector knows of one shard, as its relay may read and change it.
+
+    Thread-safe.
+    """
+
+    @property
+    def shard(self) -> int:
+        """Which part of the keys is led."""
 
     @property
     def term(self) -> Term | None:

@@ -36,6 +36,9 @@ MAX_HEADERS_BYTES: Final = 32_768
 MOST_CLUSTERS: Final = 32
 """Each cluster has a copy of all records, and a replication slot for each other."""
 
+MOST_SHARDS: Final = 32
+"""Each leader looks at the rows of all shards."""
+
 LEAST_RETENTION: Final = 86_400.0
 """Seconds: the database refuses to drop records archived within the last day."""
 
@@ -81,11 +84,11 @@ _CHOICES: Final = {
     "OFFSETS": ("kafka", "database"),
     "POISON_POLICY": ("block-key", "park"),
     "SERIES_ON_TIMEOUT": ("park", "discard"),
-    "SHARDS": (1,),
 }
 """Settings with a fixed set of values in this version."""
 
 _AT_LEAST: Final = {
+    "SHARDS": 1,
     "SESSION_TIMEOUT": 0.5,
     "HEARTBEAT_TIMEOUT": 0.1,
     "HEARTBEAT_INTERVAL": 0.01,
@@ -124,6 +127,7 @@ _AT_MOST: Final = {
     "TRANSACTION_BATCH": (LARGEST_TRANSACTION, "its ledger must fit into one message"),
     "MAX_VALUE_BYTES": (LARGEST_VALUE, "the tables refuse larger values"),
     "CLUSTERS_COUNT": (MOST_CLUSTERS, "each cluster has a copy of all records"),
+    "SHARDS": (MOST_SHARDS, "each leader looks at the rows of all shards"),
 }
 """Settings with a maximum, and the reason."""
 
@@ -160,11 +164,27 @@ def _check_values(settings: OutboxSettings) -> Iterator[Problem]:
             f"{settings.MARKS!r} must be 'memory' with several clusters: "
             "marks in the table would conflict with those of other clusters.",
         )
+    yield from _check_shards(settings)
     yield from _check_replicas(settings)
     yield from _check_names(settings)
     yield from _check_topics("ALLOWED_TOPICS", settings.ALLOWED_TOPICS)
     yield from _check_poison_policies(settings.TOPIC_POISON_POLICY)
     yield from _check_addresses(settings)
+
+
+def _check_shards(settings: OutboxSettings) -> Iterator[Problem]:
+    alone = {
+        "MARKS": (settings.MARKS == "memory", "marks in the table have no shards."),
+        "CLUSTERS_COUNT": (
+            settings.CLUSTERS_COUNT == 1,
+            "several clusters have no shards in this version.",
+        ),
+    }
+    for name, (holds, reason) in alone.items():
+        if settings.SHARDS > 1 and not holds:
+            value = getattr(settings, name)
+            words = f"{value!r} needs SHARDS = 1: {reason}"
+            yield Problem(Rule.VALUE, name, words)
 
 
 def _check_replicas(settings: OutboxSettings) -> Iterator[Problem]:

@@ -387,3 +387,44 @@ def test_after_a_failover_rows_are_back_and_ids_are_given_again() -> None:
     with pytest.raises(DatabaseUnavailable):
         writer.commit()
     assert [table.insert(), table.insert()] == [2, lost]
+
+
+def test_shards_have_each_row_once_and_all_of_a_key(table: Unmarked) -> None:
+    numbers = [table.insert(str(n % 20)) for n in range(80)]
+    pages = [
+        table.open_shard(shard, 3).page(0, (), limit=1000, end=numbers[-1])
+        for shard in range(3)
+    ]
+
+    assert sorted(number for page in pages for number in ids(page)) == numbers
+    keys = [{record.key for record in page} for page in pages]
+    assert all(keys)
+    assert sum(map(len, keys)) == 20
+
+
+def test_a_shard_is_told_which_of_the_next_rows_are_others(table: Unmarked) -> None:
+    numbers = [table.insert(str(n)) for n in range(40)]
+    outbox = table.open_shard(1, 2)
+    mine = ids(outbox.page(0, (), limit=1000, end=numbers[-1]))
+    others = sorted({*numbers} - {*mine})
+
+    assert mine
+    assert outbox.others(0, limit=100) == (others, numbers[-1])
+    half = outbox.others(0, limit=10)
+    assert half == ([n for n in others if n <= numbers[19]], numbers[19])
+    assert outbox.others(numbers[-1], limit=10) == ([], numbers[-1])
+    assert (outbox.shards, table.open().shards) == (2, 1)
+
+
+def test_a_shard_shows_no_row_of_another_in_gaps_keys_or_sweeps(
+    table: Unmarked,
+) -> None:
+    numbers = [table.insert(str(n)) for n in range(40)]
+    outbox, end = table.open_shard(0, 2), numbers[-1]
+    mine = ids(outbox.page(0, (), limit=1000, end=end))
+    keys = [KeyToRead(("t", str(n)), 1) for n in range(40)]
+
+    assert ids(outbox.page(end, [(1, end)], limit=1000, end=end)) == mine
+    assert ids(outbox.page(end, (), keys, limit=1000, end=end)) == mine
+    sweep = Sweep(known=(), passed=(), passed_topics=())
+    assert ids(outbox.sweep(end, sweep, limit=1000)) == mine

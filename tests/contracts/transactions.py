@@ -64,7 +64,7 @@ class MemoryTransactions:
             return InMemoryTransactions(
                 self.log,
                 self._transactor,
-                fencing_token=lambda: member.fencing_token,
+                fencing_token=lambda: member.fencing_tokens.get(0),
                 group=group.coordinator,
             )
 
@@ -109,7 +109,7 @@ class KafkaCluster:
         self._group = group = KafkaGroup(self._servers["bootstrap.servers"])
 
         def transactions(member: Any) -> Transactions:
-            return self._make(group.options, lambda: member.fencing_token)
+            return self._make(group.options, lambda: member.fencing_tokens.get(0))
 
         return group, transactions
 

@@ -14,6 +14,7 @@ import psycopg
 from django_outbox.message.pauses import Pauses
 from django_outbox.message.record import Backlog
 from django_outbox.postgres.connection import Database
+from django_outbox.postgres.shard_sql import ShardScope
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
 from django_outbox.relay.ports import SettledTable, UnmarkedTable
 from tests.fakes.unmarked import InMemoryTransaction, InMemoryUnmarked
@@ -56,6 +57,9 @@ class MemoryUnmarked(MemoryRows[InMemoryUnmarked]):
     def open(self) -> Adapter:
         return self._table
 
+    def open_shard(self, shard: int, shards: int) -> Adapter:
+        return self._table.of_shard(shard, shards)
+
     def begin(self) -> Writer:
         return _MemoryWriter(self._table.begin())
 
@@ -88,11 +92,16 @@ class PostgresUnmarked(PostgresTable):
         super().__init__(url)
         self._writers: list[PostgresWriter] = []
 
-    def open(self) -> Any:
+    def open(self, scope: ShardScope | None = None) -> Any:
         database = Database({"conninfo": self._url}, application_name="contract")
-        adapter: Any = UnmarkedOutbox(database, has_archive=True, page_bytes=PAGE_BYTES)
+        adapter: Any = UnmarkedOutbox(
+            database, has_archive=True, page_bytes=PAGE_BYTES, scope=scope
+        )
         self._opened.append(adapter)
         return adapter
+
+    def open_shard(self, shard: int, shards: int) -> Any:
+        return self.open(ShardScope(shard=shard, shards=shards))
 
     def begin(self) -> Writer:
         self._writers.append(PostgresWriter(self._url))

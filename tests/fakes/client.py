@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 from django_outbox.election.term import new_id
 
@@ -39,6 +40,20 @@ class GroupTiming:
     """A member that does not poll leaves after this long."""
 
 
+class Told(NamedTuple):
+    """A notice about a partition."""
+
+    notice: Notice
+    shard: int
+
+
+class Confirmed(NamedTuple):
+    """An offset of a partition that the coordinator has stored."""
+
+    offset: int
+    shard: int
+
+
 class FakeClient:
     """One life of a consumer, from subscribing to its end."""
 
@@ -49,7 +64,7 @@ class FakeClient:
         timing: GroupTiming,
         latency: Callable[[], float | None],
     ) -> None:
-        self.inbox: deque[Notice | int] = deque()
+        self.inbox: deque[Told | Confirmed] = deque()
         """Notices and confirmed offsets, in order."""
         self.polled_at = time()
         self.is_cut = False
@@ -65,7 +80,7 @@ class FakeClient:
         self._held: list[Callable[[], object]] = []
         """Answers that arrived while the process was frozen."""
         self._arrivals = {"there": 0.0, "back": 0.0}
-        self._is_owner = False
+        self._owned: frozenset[int] = frozenset()
         self._answered_at = time()
         """When the coordinator last answered a heartbeat or a join."""
         self._member_id = new_id()
@@ -83,11 +98,11 @@ class FakeClient:
 
     # Requests of the member.
 
-    def write(self, value: object) -> None:
-        """Append to the partition; this needs no membership."""
-        self._request(lambda: self._coordinator.log.append(value))
+    def write(self, value: object, shard: int) -> None:
+        """Append to a partition; this needs no membership."""
+        self._request(lambda: self._coordinator.logs[shard].append(value))
 
-    def commit(self, offset: int) -> None:
+    def commit(self, offset: int, shard: int) -> None:
         """Commit; the coordinator checks member and generation."""
         if self._is_joining:
             # It would wait for the join and then be of the old generation.
@@ -96,14 +111,14 @@ class FakeClient:
 
         def commit() -> None:
             if self._coordinator.commit(member_id, generation) is Answer.ACCEPTED:
-                self._reply(lambda: self.inbox.append(offset))
+                self._reply(lambda: self.inbox.append(Confirmed(offset, shard)))
 
         self._request(commit)
 
-    def let_go(self) -> None:
-        """Rejoin, now that the listener knows that it owns nothing."""
+    def let_go(self, shard: int) -> None:
+        """Rejoin once the listeners know of all that it does not own any more."""
         self.is_telling = False
-        self._is_owner = False
+        self._owned -= {shard}
         self._join()
 
     def leave(self) -> None:
@@ -176,8 +191,10 @@ class FakeClient:
 
     def _must_tell(self) -> bool:
         """Whether the listener must still let go, which delays a rebalance."""
-        waits = {Notice.REVOKED, Notice.LOST}
-        return self.is_telling or not waits.isdisjoint(self.inbox)
+        return self.is_telling or any(
+            isinstance(item, Told) and item.notice is not Notice.ASSIGNED
+            for item in self.inbox
+        )
 
     def _lose(self) -> None:
         """Start over under another id, once the listener knows."""
@@ -185,8 +202,9 @@ class FakeClient:
         # An answer to a join under the former id comes too late.
         self._attempt += 1
         self._is_joining = True
-        if self._is_owner and Notice.LOST not in self.inbox:
-            self.inbox.append(Notice.LOST)
+        for shard in sorted(self._owned):
+            if Told(Notice.LOST, shard) not in self.inbox:
+                self.inbox.append(Told(Notice.LOST, shard))
 
     def _join(self) -> None:
         if not self.is_closing and not self._must_tell():
@@ -197,31 +215,31 @@ class FakeClient:
     def _ask_to_join(self) -> None:
         if self.is_closing or self._must_tell():
             return
-        member_id, attempt, has_claim = self._member_id, self._attempt, self._is_owner
+        member_id, attempt, claims = self._member_id, self._attempt, self._owned
 
-        def joined(generation: int, *, is_owner: bool) -> None:
-            self._reply(lambda: self._on_joined(attempt, generation, is_owner=is_owner))
+        def joined(generation: int, *, owned: frozenset[int]) -> None:
+            self._reply(lambda: self._on_joined(attempt, generation, owned))
 
         def ask() -> None:
             answer = self._coordinator.join(
-                member_id, attempt=attempt, has_claim=has_claim, joined=joined
+                member_id, attempt=attempt, claims=claims, joined=joined
             )
             if answer is Answer.REFUSED:
                 self._reply(lambda: self._on_refused(member_id))
 
         self._request(ask)
 
-    def _on_joined(self, attempt: int, generation: int, *, is_owner: bool) -> None:
+    def _on_joined(self, attempt: int, generation: int, owned: frozenset[int]) -> None:
         if attempt != self._attempt or not self._is_joining:
             return
         self._generation = generation
         self._is_joining = False
         self._answered_at = self._time()
-        if is_owner and not self._is_owner:
-            self._is_owner = True
-            self.inbox.append(Notice.ASSIGNED)
-        elif self._is_owner and not is_owner:
-            self.inbox.append(Notice.REVOKED)
+        for shard in sorted(self._owned - owned):
+            self.inbox.append(Told(Notice.REVOKED, shard))
+        for shard in sorted(owned - self._owned):
+            self.inbox.append(Told(Notice.ASSIGNED, shard))
+        self._owned |= owned
 
     def _on_refused(self, member_id: str) -> None:
         if member_id == self._member_id:

@@ -1,5 +1,5 @@
 """
-A broker in memory: one leader partition and the coordinator of one group.
+A broker in memory: the leader partitions and the coordinator of one group.
 
 The rules are those of Kafka's classic protocol with cooperative-sticky
 assignment, as far as an election depends on them:
@@ -9,13 +9,15 @@ assignment, as far as an election depends on them:
   have not; the generation counts the rebalances;
 - a heartbeat or a commit is accepted only from a member of the current
   generation, and either restarts its session;
-- reading and writing the partition needs no membership;
-- the partition stays with the member that claims it, and goes to another
-  only after its owner has joined without the claim.
+- reading and writing a partition needs no membership;
+- a partition stays with the member that claims it, and goes to another only
+  after its owner has joined without the claim;
+- members have the same number of partitions, or one more.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import count
@@ -37,7 +39,7 @@ class Answer(Enum):
 class Joined(Protocol):
     """Called when a rebalance has ended for a member."""
 
-    def __call__(self, generation: int, *, is_owner: bool) -> None: ...
+    def __call__(self, generation: int, *, owned: frozenset[int]) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,7 +50,8 @@ class _Member:
     attempt: int = 0
     answered: int = 0
     """The last attempt whose rebalance has ended."""
-    has_claim: bool = False
+    claims: frozenset[int] = frozenset()
+    """Partitions that it owns, as it says."""
     joined: Joined | None = None
     """Set while the member waits for the rebalance to end."""
 
@@ -57,10 +60,15 @@ class Coordinator:
     """Requests take effect at the moment of the call; members add the network."""
 
     def __init__(
-        self, time: Timeline, *, session_timeout: float, rebalance_timeout: float
+        self,
+        time: Timeline,
+        *,
+        session_timeout: float,
+        rebalance_timeout: float,
+        shards: int = 1,
     ) -> None:
-        self.log: list[object] = []
-        """The leader partition; anything but a `Heartbeat` is noise."""
+        self.logs: list[list[object]] = [[] for _ in range(shards)]
+        """The leader partitions; anything but a `Heartbeat` is noise."""
         self.generation = 0
         self._time = time
         self._session_timeout = session_timeout
@@ -69,15 +77,22 @@ class Coordinator:
         self._members: dict[str, _Member] = {}
         self._former: set[str] = set()
         """Ids of members that left or expired; they are refused."""
-        self._owner: str | None = None
+        self._owners: dict[int, str] = {}
+        """The member that has each partition."""
         self._unwanted: str | None = None
+        """Who is to lose its partitions."""
         self._rebalance: int | None = None
         """The number of the current rebalance."""
 
     # Requests.
 
     def join(
-        self, member_id: str, *, attempt: int, has_claim: bool, joined: Joined
+        self,
+        member_id: str,
+        *,
+        attempt: int,
+        claims: frozenset[int],
+        joined: Joined,
     ) -> Answer:
         """
         Take part in a rebalance, and start one if there is none.
@@ -85,7 +100,7 @@ class Coordinator:
         Args:
             member_id: chosen by the member, and of no use once it was removed.
             attempt: counts the member's joins; a repeated one is answered only.
-            has_claim: whether the member owns the partition at present.
+            claims: partitions that the member owns at present.
             joined: called when the rebalance has ended.
         """
         if member_id in self._former:
@@ -96,10 +111,10 @@ class Coordinator:
             self._time.after(self._session_timeout, lambda: self._check(member_id))
         member = self._members[member_id]
         if attempt == member.answered:
-            joined(self.generation, is_owner=member_id == self._owner)
+            joined(self.generation, owned=self._owned_by(member_id))
         else:
             member.attempt = attempt
-            member.has_claim, member.joined = has_claim, joined
+            member.claims, member.joined = claims, joined
             self._start_rebalance()
         return Answer.ACCEPTED
 
@@ -128,8 +143,8 @@ class Coordinator:
     # Operators and faults.
 
     def move(self) -> None:
-        """Move the partition from its owner to another member."""
-        self._unwanted = self._owner
+        """Move the first partition from its owner to another member."""
+        self._unwanted = self._owners.get(0)
         self._start_rebalance()
 
     def fail_over(self) -> None:
@@ -182,20 +197,36 @@ class Coordinator:
     def _end_rebalance(self) -> None:
         self._rebalance = None
         self.generation += 1
-        self._owner = self._choose_owner()
+        self._owners = self._choose_owners()
         for member_id, member in self._members.items():
             joined, member.joined = member.joined, None
             member.generation = self.generation
             self._restart_session(member_id)
             if joined is not None:
                 member.answered = member.attempt
-                joined(self.generation, is_owner=member_id == self._owner)
+                joined(self.generation, owned=self._owned_by(member_id))
 
-    def _choose_owner(self) -> str | None:
-        """Keep the partition where it is claimed; never revoke and assign at once."""
-        claimants = [i for i, m in self._members.items() if m.has_claim]
-        if claimants:
-            return next((i for i in claimants if i != self._unwanted), None)
-        unwanted, self._unwanted = self._unwanted, None
-        others = (i for i in self._members if i != unwanted)
-        return next(others, next(iter(self._members), None))
+    def _owned_by(self, member_id: str) -> frozenset[int]:
+        return frozenset(p for p, owner in self._owners.items() if owner == member_id)
+
+    def _choose_owners(self) -> dict[int, str]:
+        """Keep partitions where they are claimed; never revoke and assign at once."""
+        if not self._members:
+            return {}
+        most = -(-len(self.logs) // len(self._members))
+        kept: dict[int, str] = {}
+        claimed: set[int] = set()
+        for member_id, member in self._members.items():
+            claimed |= member.claims
+            if member_id != self._unwanted:
+                kept = dict.fromkeys(sorted(member.claims)[:most], member_id) | kept
+        free = {*range(len(self.logs))} - claimed
+        unwanted = self._unwanted
+        if 0 in free:
+            self._unwanted = None
+        for partition in sorted(free):
+            load = Counter(kept.values())
+            kept[partition] = min(
+                self._members, key=lambda name: (name == unwanted, load[name])
+            )
+        return kept

@@ -1,5 +1,5 @@
 """
-An in-memory leader group: several members over one fake leader partition.
+An in-memory leader group: several members over fake leader partitions.
 
     time = Timeline()
     group = FakeGroup(time)
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from django_outbox.election.ports import Heartbeat, Listener
 
-from .client import FakeClient, GroupTiming, Notice
+from .client import Confirmed, FakeClient, GroupTiming, Notice, Told
 from .coordinator import Coordinator
 from .timeline import Timeline
 
@@ -37,6 +37,7 @@ class FakeGroup:
             a rebalance waits as long for a member.
         latency: returns, for each request and each answer, seconds, or None if
             it is lost.
+        shards: leader partitions.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class FakeGroup:
         heartbeat_interval: float = 0.5,
         max_poll_interval: float = 6.0,
         latency: Callable[[], float | None] = lambda: 0.001,
+        shards: int = 1,
     ) -> None:
         self.time = time
         self.latency = latency
@@ -56,7 +58,10 @@ class FakeGroup:
             max_poll_interval=max_poll_interval,
         )
         self.coordinator = Coordinator(
-            time, session_timeout=session_timeout, rebalance_timeout=max_poll_interval
+            time,
+            session_timeout=session_timeout,
+            rebalance_timeout=max_poll_interval,
+            shards=shards,
         )
 
     def member(self, name: str) -> FakeMembership:
@@ -68,8 +73,8 @@ class FakeGroup:
         return self.latency()
 
     def write(self, value: object) -> None:
-        """Append to the leader partition, as anyone with the right may."""
-        self.coordinator.log.append(value)
+        """Append to the first leader partition, as anyone with the right may."""
+        self.coordinator.logs[0].append(value)
 
 
 class FakeFencingToken(NamedTuple):
@@ -84,22 +89,22 @@ class FakeMembership:
 
     def __init__(self, group: FakeGroup, name: str) -> None:
         self.name = name
-        self.fencing_token: FakeFencingToken | None = None
-        """Part of transactions; None while this member does not own the partition."""
+        self.fencing_tokens: dict[int, FakeFencingToken] = {}
+        """Part of the transactions of each shard that this member owns."""
         self.reason_to_rejoin: str | None = None
         self._group = group
-        self._listener: Listener | None = None
+        self._listeners: tuple[Listener, ...] = ()
         self._client: FakeClient | None = None
-        self._position: int | None = None
-        """The next offset to read; None while nothing is assigned."""
+        self._positions: dict[int, int] = {}
+        """The next offset to read of each partition that is assigned."""
 
     # The port.
 
-    def join(self, listener: Listener) -> None:
+    def join(self, *listeners: Listener) -> None:
         """Subscribe; `assigned` follows from `poll` when the group says so."""
         self.leave()
         group = self._group
-        self._listener = listener
+        self._listeners = listeners
         self._client = FakeClient(
             group.coordinator, group.time, group.timing, group.travel_time
         )
@@ -111,31 +116,31 @@ class FakeMembership:
         while not self._serve() and (left := end - time()) > 0:
             time.advance(min(STEP, left))
 
-    def send(self, heartbeat: Heartbeat) -> None:
-        """Write to the partition through this process's network."""
+    def send(self, heartbeat: Heartbeat, shard: int = 0) -> None:
+        """Write to a partition through this process's network."""
         if self._client is not None:
-            self._client.write(heartbeat)
+            self._client.write(heartbeat, shard)
 
-    def confirm(self, offset: int) -> None:
+    def confirm(self, offset: int, shard: int = 0) -> None:
         """Commit as the member that this process believes it is."""
         if self._client is not None:
-            self._client.commit(offset)
+            self._client.commit(offset, shard)
 
     def leave(self) -> None:
-        """Serve the revocation, then leave."""
-        listener, client = self._listener, self._client
-        if listener is None or client is None:
+        """Serve the revocations, then leave."""
+        client = self._client
+        if client is None:
             return
         client.is_closing = True
-        if self._position is not None:
-            self._position = None
-            if Notice.LOST in client.inbox:
-                self.fencing_token = None
-                listener.lost()
+        while self._positions:
+            shard, _ = self._positions.popitem()
+            if Told(Notice.LOST, shard) in client.inbox:
+                self.fencing_tokens.pop(shard, None)
+                self._listeners[shard].lost()
             else:
-                listener.revoked()
+                self._listeners[shard].revoked()
         client.leave()
-        self._listener = self._client = self.fencing_token = None
+        self._forget()
 
     # Faults.
 
@@ -153,7 +158,7 @@ class FakeMembership:
         """Kill the process; it does not leave the group."""
         if self._client is not None:
             self._client.die()
-        self._listener = self._client = self._position = self.fencing_token = None
+        self._forget()
 
     def cut(self, *, is_cut: bool = True) -> None:
         """Cut the network, or restore it."""
@@ -164,44 +169,51 @@ class FakeMembership:
 
     def _serve(self) -> bool:
         """Call the listener with what has arrived; return whether anything did."""
-        listener, client = self._listener, self._client
-        if listener is None or client is None:
+        client = self._client
+        if client is None:
             return False
         client.polled_at = self._group.time()
         has_served = bool(client.inbox)
         while client.inbox:
-            self._tell(listener, client, client.inbox.popleft())
-        has_served |= not client.is_cut and self._read(listener)
-        if self._position is not None:
-            self.fencing_token = FakeFencingToken(*client.identity)
+            self._tell(client, client.inbox.popleft())
+        for shard in [*self._positions]:
+            has_served |= not client.is_cut and self._read(shard)
+        for shard in self._positions:
+            self.fencing_tokens[shard] = FakeFencingToken(*client.identity)
         client.polled_at = self._group.time()
         return has_served
 
-    def _tell(self, listener: Listener, client: FakeClient, item: Notice | int) -> None:
-        if isinstance(item, int):
-            listener.confirmed(item)
-        elif item is Notice.ASSIGNED:
-            self._position = len(self._group.coordinator.log)
+    def _tell(self, client: FakeClient, item: Told | Confirmed) -> None:
+        shard, listener = item.shard, self._listeners[item.shard]
+        if isinstance(item, Confirmed):
+            listener.confirmed(item.offset)
+        elif item.notice is Notice.ASSIGNED:
+            self._positions[shard] = len(self._group.coordinator.logs[shard])
             listener.assigned()
         else:
-            self._position = None
+            self._positions.pop(shard, None)
             client.is_telling = True
-            if item is Notice.REVOKED:
+            if item.notice is Notice.REVOKED:
                 # The rebalance that revokes the partition began a new generation.
-                self.fencing_token = FakeFencingToken(*client.identity)
+                self.fencing_tokens[shard] = FakeFencingToken(*client.identity)
                 listener.revoked()
             else:
-                self.fencing_token = None
+                self.fencing_tokens.pop(shard, None)
                 listener.lost()
-            self.fencing_token = None
-            client.let_go()
+            self.fencing_tokens.pop(shard, None)
+            client.let_go(shard)
 
-    def _read(self, listener: Listener) -> bool:
+    def _read(self, shard: int) -> bool:
         has_read = False
-        log = self._group.coordinator.log
-        while self._position is not None and self._position < len(log):
-            offset, self._position = self._position, self._position + 1
+        log = self._group.coordinator.logs[shard]
+        while (offset := self._positions.get(shard, len(log))) < len(log):
+            self._positions[shard] = offset + 1
             if isinstance(heartbeat := log[offset], Heartbeat):
                 has_read = True
-                listener.heard(heartbeat, offset)
+                self._listeners[shard].heard(heartbeat, offset)
         return has_read
+
+    def _forget(self) -> None:
+        self._listeners, self._client = (), None
+        self._positions.clear()
+        self.fencing_tokens.clear()

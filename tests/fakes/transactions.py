@@ -72,6 +72,9 @@ class InMemoryTransactions:
         self._epoch = self._transactor.initialise(self._id)
         return self.read()
 
+    def former(self) -> Sequence[Ledger]:
+        return ()
+
     def read(self) -> Ledger | None:
         if self._log.is_down:
             raise KafkaUnavailable

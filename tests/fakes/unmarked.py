@@ -9,13 +9,17 @@ ids are assigned again. It passes the scenarios that the real table passes
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from typing import Any
+from zlib import crc32
 
 from django_outbox.exceptions import DatabaseUnavailable
 from django_outbox.message.record import Failure, KeyToRead, Record, Sweep
+from django_outbox.relay.ports import Others
 
 from .outbox import InMemoryTable, Row
 
@@ -33,6 +37,9 @@ class InMemoryUnmarked(InMemoryTable):
     """A table that any number of writers, leaders and threads may share."""
 
     id_increment = 1
+    shard = 0
+    shards = 1
+    """How many there are."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -84,6 +91,12 @@ class InMemoryUnmarked(InMemoryTable):
 
     # The leader.
 
+    def of_shard(self, shard: int, shards: int) -> InMemoryUnmarked:
+        """Return the same table as the leader of a shard reads it."""
+        view = copy.copy(self)
+        view.shard, view.shards = shard, shards
+        return view
+
     def page(
         self,
         position: int,
@@ -91,17 +104,27 @@ class InMemoryUnmarked(InMemoryTable):
         keys_to_read: Sequence[KeyToRead] = (),
         *,
         limit: int,
+        end: int | None = None,
     ) -> list[Record]:
         is_of_keys = _of_keys(keys_to_read, position)
+        last = inf if end is None else end
 
         def is_wanted(record: Record) -> bool:
-            return (
-                record.id > position
+            return self.is_mine(record) and (
+                position < record.id <= last
                 or any(low <= record.id <= high for low, high in gaps)
                 or is_of_keys(record)
             )
 
         return self._read(is_wanted, limit)
+
+    def others(self, position: int, *, limit: int) -> Others:
+        with self._reached():
+            rows = (self._rows[number].record for number in sorted(self._rows))
+            after = (record for record in rows if record.id > position)
+            found = list(islice(after, limit * self.shards))
+        ids = [record.id for record in found if not self.is_mine(record)]
+        return Others(ids, found[-1].id if found else position)
 
     def writers(self) -> tuple[frozenset[str], bool]:
         with self._reached():
@@ -110,13 +133,21 @@ class InMemoryUnmarked(InMemoryTable):
     def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
         def is_left(record: Record) -> bool:
             return (
-                record.id <= position
+                self.is_mine(record)
+                and record.id <= position
                 and record.id not in sweep.known
                 and record.ordering_key not in sweep.passed
                 and record.topic not in sweep.passed_topics
             )
 
         return self._read(is_left, limit)
+
+    def is_mine(self, record: Record) -> bool:
+        """Whether the row belongs to this shard."""
+        if self.shards == 1:
+            return True
+        ordering_key = "\n".join(record.ordering_key).encode()
+        return crc32(ordering_key) % self.shards == self.shard
 
     def history(self) -> str:
         with self._reached():

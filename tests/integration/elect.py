@@ -59,7 +59,7 @@ def main(name: str, group: str, bootstrap_servers: str) -> None:
     )
     while not stopping:
         elector.step()
-        if term := elector.leadership.term:
+        if term := elector.leaderships[0].term:
             trusted_until = term.trusted_until
     elector.stop()
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -52,7 +53,7 @@ def name() -> str:
 
 
 def own_topic(name: str, partitions: int = 1) -> OwnTopic:
-    return leader_topic(OutboxSettings(LEADER_TOPIC=name), shard=partitions - 1)
+    return leader_topic(OutboxSettings(LEADER_TOPIC=name, SHARDS=partitions))
 
 
 def test_a_missing_leader_topic_is_created(config: dict[str, Any], name: str) -> None:
@@ -125,7 +126,7 @@ def test_a_topic_with_too_few_partitions_is_named_with_the_cure(
     topic = topics.create(partitions=1)
 
     with pytest.raises(TopicMissing, match=r"--alter --topic .* --partitions 3"):
-        ensure_topic(config, own_topic(topic, 3))
+        ensure_topic(config, own_topic(topic, 3), may_create=False)
 
 
 def test_a_topic_with_too_many_partitions_is_worth_a_warning(
@@ -246,6 +247,87 @@ def test_a_newcomer_enters_as_soon_as_the_last_member_has_left(
     eventually(lambda: may_enter(join_gate), meanwhile=lambda: inhabitant.poll(0.1))
 
 
+def test_a_newcomer_waits_for_members_with_another_number_of_shards(
+    config: dict[str, Any], name: str, inhabitant: Consumer
+) -> None:
+    """However long they stay; the number of this one is 1."""
+    join_gate = JoinGate(config, group=name, session_timeout=0.1, shards=2)
+    for _ in range(20):
+        inhabitant.poll(0.1)
+        with pytest.raises(JoinLater, match="SHARDS is 2 here, and the leader group"):
+            join_gate.enter()
+    inhabitant.unsubscribe()
+    eventually(lambda: may_enter(join_gate), meanwhile=lambda: inhabitant.poll(0.1))
+
+
+def test_of_members_with_different_numbers_of_shards_none_leads(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each looked into the group before the other one was in it."""
+    monkeypatch.setattr(JoinGate, "enter", lambda _: None)
+    options = replace(KafkaGroup(config["bootstrap.servers"]).options, SHARDS=2)
+    first = KafkaMembership(options, name="a")
+    second = KafkaMembership(replace(options, SHARDS=3), name="b")
+    theirs = [Recorder() for _ in range(3)]
+    try:
+        first.join(Recorder(), Recorder())
+        second.join(*theirs)
+
+        def know() -> bool:
+            first.poll(0.05)
+            second.poll(0.05)
+            return bool(first.reason_to_rejoin and second.reason_to_rejoin)
+
+        eventually(know)
+        assert "SHARDS is 3 here" in (second.reason_to_rejoin or "")
+        assert [listener.told for listener in theirs] == [[], [], []]
+    finally:
+        first.leave()
+        second.leave()
+
+
+def test_shards_are_led_each_through_its_partition(config: dict[str, Any]) -> None:
+    options = replace(KafkaGroup(config["bootstrap.servers"]).options, SHARDS=2)
+    member = KafkaMembership(options)
+    listeners = [Recorder(), Recorder()]
+    try:
+        while True:
+            try:
+                member.join(*listeners)
+            except JoinLater:
+                continue
+            break
+        eventually(
+            lambda: all(listener.told == ["assigned"] for listener in listeners),
+            meanwhile=lambda: member.poll(0.05),
+        )
+        heartbeat = Heartbeat(node="n", nonce="second", sent_at=1.0)
+        member.send(heartbeat, 1)
+        eventually(
+            lambda: listeners[1].has_heard("second"),
+            meanwhile=lambda: member.poll(0.05),
+        )
+        (offset,) = listeners[1].heartbeats
+        member.confirm(offset, 1)
+        eventually(
+            lambda: listeners[1].confirmations == [offset],
+            meanwhile=lambda: member.poll(0.05),
+        )
+        assert {*member.fencing_tokens} == {1}
+        assert listeners[0].heartbeats == {}
+    finally:
+        member.leave()
+    assert [listener.told[-1] for listener in listeners] == ["revoked", "revoked"]
+
+
+def test_partitions_are_added_for_more_shards(
+    config: dict[str, Any], topics: Topics
+) -> None:
+    topic = topics.create(partitions=1)
+    assert ensure_topic(config, own_topic(topic, 3)) == 3
+    assert ensure_topic(config, own_topic(topic, 2)) == 3
+
+
 class Prover(Recorder):
     """Has its heartbeats confirmed, and notes when those were sent that are."""
 
@@ -299,12 +381,12 @@ def test_heartbeats_of_the_past_are_not_heard(config: dict[str, Any]) -> None:
     ensure_topic(config, leader_topic(group.options))
     group.write(encode(Heartbeat(node="gone", nonce="n", sent_at=1.0)))
     topic = group.options.leader_topic
-    watch = Watch(watch_config(group.options), topic=topic, shard=0)
+    watch = Watch(watch_config(group.options), topic=topic, shards=[0])
     heard: list[str] = []
 
     def hears_the_next() -> bool:
         group.write(encode(Heartbeat(node="present", nonce="n", sent_at=1.0)))
-        heard.extend(heartbeat.node for heartbeat in watch.heard())
+        heard.extend(heartbeat.node for heartbeat, _ in watch.heard())
         return bool(heard)
 
     try:
@@ -319,14 +401,14 @@ def test_a_row_that_a_harvester_sent_is_no_heartbeat(config: dict[str, Any]) -> 
     group = KafkaGroup(config["bootstrap.servers"])
     ensure_topic(config, leader_topic(group.options))
     topic = group.options.leader_topic
-    watch = Watch(watch_config(group.options), topic=topic, shard=0)
+    watch = Watch(watch_config(group.options), topic=topic, shards=[0])
     heard: list[str] = []
 
     def hears_the_next() -> bool:
         forged = encode(Heartbeat(node="forged", nonce="n", sent_at=1.0))
         group.write(forged, [("outbox-message-id", str(uuid4()))])
         group.write(encode(Heartbeat(node="leader", nonce="n", sent_at=1.0)))
-        heard.extend(heartbeat.node for heartbeat in watch.heard())
+        heard.extend(heartbeat.node for heartbeat, _ in watch.heard())
         return bool(heard)
 
     try:

@@ -130,6 +130,7 @@ class ClusterConnection(RememberedConnection):
         keys_to_read: Sequence[KeyToRead] = (),
         *,
         limit: int,
+        end: int | None = None,
     ) -> list[Record]:
         asked_at = self._world.time()
         records = super().page(position, gaps, keys_to_read, limit=limit)

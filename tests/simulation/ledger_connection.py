@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from django_outbox.message.record import KeyToRead, Record, Sweep
+from django_outbox.relay.ports import Others
 
 from .connection import Connection
 
@@ -13,6 +14,7 @@ class UnmarkedConnection(Connection):
     """One thread's view of the table; it blocks that thread only."""
 
     id_increment = 1
+    shards = 1
 
     def page(
         self,
@@ -21,6 +23,7 @@ class UnmarkedConnection(Connection):
         keys_to_read: Sequence[KeyToRead] = (),
         *,
         limit: int,
+        end: int | None = None,
     ) -> list[Record]:
         records = self._execute(
             "page", lambda: self._table.page(position, gaps, keys_to_read, limit=limit)
@@ -29,6 +32,9 @@ class UnmarkedConnection(Connection):
             # They take their time to arrive, and much goes on meanwhile.
             self._process.sleep(self._world.dice.uniform(0.0, 0.03))
         return records
+
+    def others(self, position: int, *, limit: int) -> Others:
+        raise NotImplementedError
 
     def writers(self) -> tuple[frozenset[str], bool]:
         return self._execute("writers", self._table.writers)

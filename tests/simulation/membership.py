@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from django_outbox.election.ports import Listener
 from django_outbox.exceptions import KafkaUnavailable
-from tests.fakes.client import FakeClient, Notice
+from tests.fakes.client import Confirmed, FakeClient, Told
 from tests.fakes.membership import FakeMembership
 
 from .timing import SESSION_TIMEOUT
@@ -31,11 +31,11 @@ class Membership(FakeMembership):
         super().__init__(process.world.group, process.name)
         self._process = process
 
-    def join(self, listener: Listener) -> None:
+    def join(self, *listeners: Listener) -> None:
         if self._process.node.is_cut_from("group"):
             raise KafkaUnavailable
         self.leave()
-        self._listener = listener
+        self._listeners = listeners
         self._client = _Client(self._process)
 
 
@@ -62,10 +62,10 @@ class _Client(FakeClient):
         super().__init__(group.coordinator, group.time, group.timing, self._latency_of)
         self.inbox = _Inbox(process)
 
-    def write(self, value: object) -> None:
+    def write(self, value: object, shard: int) -> None:
         # It goes to the partition's leader, on another connection.
         self._is_writing = True
-        super()._request(lambda: self._coordinator.log.append(value))
+        super()._request(lambda: self._coordinator.logs[shard].append(value))
         self._is_writing = False
 
     def _latency_of(self) -> float | None:
@@ -114,13 +114,13 @@ class _Client(FakeClient):
         self._arrivals = dict.fromkeys(self._arrivals, 0.0)
 
 
-class _Inbox(deque[Notice | int]):
+class _Inbox(deque[Told | Confirmed]):
     """What a client has noted; ends the wait of the thread that polls."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
         self._process = process
 
-    def append(self, item: Notice | int) -> None:
+    def append(self, item: Told | Confirmed) -> None:
         super().append(item)
         self._process.elect.wake()

@@ -105,12 +105,12 @@ class Process:
             can_join=self._can_join,
             wait=lambda _: None,
         )
-        self.leadership = Preempted(self.elector.leadership, self)
-        self._extend = self.elector.leadership.extend
-        vars(self.elector.leadership)["extend"] = self._preempted_extend
+        self.leadership = Preempted(self.elector.leaderships[0], self)
+        self._extend = self.elector.leaderships[0].extend
+        vars(self.elector.leaderships[0])["extend"] = self._preempted_extend
         self.queue = WorkQueue(read=self._request, settle=self._submit, wake=self._wake)
         # A pause between this look and the act is what a freeze is for.
-        self.is_trusted = Trust(self.elector.leadership, self.clock)
+        self.is_trusted = Trust(self.elector.leaderships[0], self.clock)
         self._assemble_relay()
 
     def _assemble_relay(self) -> None:
@@ -188,7 +188,7 @@ class Process:
     @property
     def term(self) -> LeaderTerm | None:
         """The term that this process could act under at this very moment."""
-        term = self.elector.leadership.term
+        term = self.elector.leaderships[0].term
         if term is None or term.trusted_until <= self.clock():
             return None
         return term
@@ -250,7 +250,7 @@ class Process:
         self.elector.step(0)
         self.world.promises.on_step()
         # What the group says ends the wait; heartbeats are read at this pace.
-        return self.world.dice.uniform(0.004, LONGEST_WAIT[self.elector.state])
+        return self.world.dice.uniform(0.004, LONGEST_WAIT[self.elector.states[0]])
 
     def _dispatch(self) -> float:
         if self._is_abandoned:

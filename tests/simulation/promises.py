@@ -234,7 +234,7 @@ class Promises:
             and other is not former
             and not other.is_stopping
             and other.started_at < now - 0.3
-            and other.elector.state is State.FOLLOWER
+            and other.elector.states[0] is State.FOLLOWER
             for node in world.nodes
         )
         if stands_ready and self._is_prompt and self._is_lone_fault:

@@ -59,6 +59,9 @@ class SimulatedTransactions:
         self._world.count("opened")
         return ledger[0]
 
+    def former(self) -> Sequence[Ledger]:
+        return ()
+
     def read(self) -> Ledger | None:
         return self._call("read the ledger", lambda: (self._world.ledger,))[0]
 
@@ -183,7 +186,7 @@ class SimulatedTransactions:
 
     def _is_member(self) -> bool:
         """Show the credential to the group's coordinator."""
-        fencing_token = self._process.membership.fencing_token
+        fencing_token = self._process.membership.fencing_tokens.get(0)
         if fencing_token is None:
             return False
         knows = self._world.group.coordinator.knows

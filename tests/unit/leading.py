@@ -10,6 +10,7 @@ class Term:
     """A leader id that is proven until a moment of the test's clock."""
 
     leader_id: str = "id-1"
+    shard: int = 0
     acquired_at: float = 0.0
     trusted_until: float = 1e9
 
@@ -19,6 +20,8 @@ class Term:
 
 class Leadership:
     """Leads from the start; each refresh counts its leader id up."""
+
+    shard = 0
 
     def __init__(self) -> None:
         self.term: Term | None = Term()

@@ -77,10 +77,10 @@ class Membership(FakeMembership):
         self.is_mute = False
         self.is_quick = False
 
-    def join(self, listener: Listener) -> None:
+    def join(self, *listeners: Listener) -> None:
         if self.obstacle is not None:
             raise self.obstacle
-        super().join(listener)
+        super().join(*listeners)
         if self.is_quick:
             for _ in range(20):
                 super().poll(0.05)
@@ -89,9 +89,9 @@ class Membership(FakeMembership):
         self.polls.append(timeout)
         super().poll(timeout)
 
-    def send(self, heartbeat: Heartbeat) -> None:
+    def send(self, heartbeat: Heartbeat, shard: int = 0) -> None:
         if not self.is_mute:
-            super().send(heartbeat)
+            super().send(heartbeat, shard)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def run(seconds: float, *processes: Process) -> None:
 def test_it_joins_leads_and_tells_that_it_is_ready_once(process: Process) -> None:
     run(20.0, process)
 
-    assert process.elector.state is State.LEADER
+    assert process.elector.states[0] is State.LEADER
     assert process.kinds == ["ready", "leader_acquired"]
 
 
@@ -220,13 +220,13 @@ def test_stopping_hands_leadership_over_at_once(group: FakeGroup) -> None:
     a, b = Process(group, "a"), Process(group, "b")
     run(5.0, a)
     run(5.0, a, b)
-    term = a.elector.leadership.term
+    term = a.elector.leaderships[0].term
     a.elector.stop()
     run(1.0, b)
 
     assert a.drained == [term]
     assert a.kinds == ["ready", "leader_acquired", "leader_revoked"]
-    assert b.elector.state is State.LEADER
+    assert b.elector.states[0] is State.LEADER
 
 
 def test_stopping_is_safe_before_the_first_step_and_twice(process: Process) -> None:
@@ -245,7 +245,7 @@ def test_a_crash_is_followed_by_another_leader(group: FakeGroup) -> None:
     a.membership.crash()
     run(4.0, b)
 
-    assert b.elector.state is State.LEADER
+    assert b.elector.states[0] is State.LEADER
 
 
 def test_a_cut_fences_within_the_heartbeat_timeout(process: Process) -> None:
@@ -260,21 +260,21 @@ def test_a_leader_that_resigns_drains_leaves_and_comes_back(group: FakeGroup) ->
     a, b = Process(group, "a"), Process(group, "b")
     run(5.0, a)
     run(5.0, a, b)
-    term = a.elector.leadership.term
+    term = a.elector.leaderships[0].term
     assert term is not None
     a.can_join = False
-    a.elector.leadership.resign(term.leader_id, reason="no database")
+    a.elector.leaderships[0].resign(term.leader_id, reason="no database")
     run(2.0, a, b)
 
     assert a.drained == [term]
     assert a.kinds[-1] == "leader_revoked"
-    assert b.elector.state is State.LEADER
+    assert b.elector.states[0] is State.LEADER
 
     a.can_join = True
     run(5.0, a, b)
     b.elector.stop()
     run(1.0, a)
-    assert a.elector.state is State.LEADER
+    assert a.elector.states[0] is State.LEADER
     assert a.kinds.count("ready") == 1
 
 
@@ -282,21 +282,21 @@ def test_a_resignation_leaves_the_field_to_the_others_for_a_while(
     process: Process,
 ) -> None:
     run(5.0, process)
-    term = process.elector.leadership.term
+    term = process.elector.leaderships[0].term
     assert term is not None
     asked = len(process.asked_at)
-    process.elector.leadership.resign(term.leader_id, reason="no database")
+    process.elector.leaderships[0].resign(term.leader_id, reason="no database")
     before = process.time()
     run(3.0, process)
 
     assert process.asked_at[asked] >= before + 1.0
-    assert process.elector.state is State.LEADER
+    assert process.elector.states[0] is State.LEADER
 
 
 def test_a_follower_whose_group_leads_nowhere_joins_again(group: FakeGroup) -> None:
     a, b = Process(group, "a"), Process(group, "b")
     run(5.0, a, b)
-    follower = b if a.elector.state is State.LEADER else a
+    follower = b if a.elector.states[0] is State.LEADER else a
     asked = len(follower.asked_at)
     follower.membership.reason_to_rejoin = "the leader topic does not exist"
     run(0.5, a, b)
@@ -315,8 +315,8 @@ def test_a_candidate_that_proves_nothing_lets_another_one_try(
     run(1.0, a)
     run(12.0, a, b)
 
-    assert b.elector.state is State.LEADER
-    assert a.elector.state is not State.LEADER
+    assert b.elector.states[0] is State.LEADER
+    assert a.elector.states[0] is not State.LEADER
 
 
 def test_a_follower_polls_rarely_and_a_leader_in_time(group: FakeGroup) -> None:
@@ -336,5 +336,5 @@ def test_a_group_that_takes_nothing_back_still_ends_the_term(
     process.membership.crash()
     process.elector.stop()
 
-    assert process.elector.leadership.term is None
+    assert process.elector.leaderships[0].term is None
     assert process.kinds[-1] == "leader_fenced"

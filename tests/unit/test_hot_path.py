@@ -208,7 +208,7 @@ class Harvest:
 def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_producer, "Client", Client)
     monkeypatch.setattr(kafka_transactions, "Client", Client)
-    monkeypatch.setattr(kafka_transactions, "ensure_topic", lambda *_, **__: None)
+    monkeypatch.setattr(kafka_transactions, "ensure_topic", lambda *_, **__: 1)
     monkeypatch.setattr(ledgers, "read_last", lambda *_, **__: None)
     monkeypatch.setattr(kafka_transactions, "drop", lambda _: None)
 

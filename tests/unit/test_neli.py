@@ -40,10 +40,12 @@ class Bench:
             barrier=self.drain,
         )
 
-    def send(self, heartbeat: Heartbeat) -> None:
+    def send(self, heartbeat: Heartbeat, shard: int) -> None:
+        assert shard == self.leadership.shard
         self.sent.append(heartbeat)
 
-    def confirm(self, offset: int) -> None:
+    def confirm(self, offset: int, shard: int) -> None:
+        assert shard == self.leadership.shard
         self.to_confirm.append(offset)
 
     def drain(self, term: LeaderTerm) -> None:

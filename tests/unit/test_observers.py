@@ -31,6 +31,7 @@ from django_outbox.observability.process_status import ProcessStatus, TableStati
 from django_outbox.observability.terminal import StatusLine
 from django_outbox.relay.meter import Meter, Totals
 
+from .leading import Term
 from .samples import READING
 
 PARKED = RecordParked(
@@ -164,5 +165,5 @@ def test_a_reading_is_dated_by_the_proof_behind_it() -> None:
     """Not by its end: the process may have been frozen while the table was asked."""
     meter = Meter(Totals([]), name="a", interval=5.0)
     backlog = Backlog(records=1, is_capped=False, oldest_age=0.5)
-    reading = meter.read(12.5, leader_id="id", backlog=backlog, receiver_errors=0)
+    reading = meter.read(12.5, term=Term("id"), backlog=backlog, receiver_errors=0)
     assert reading.boottime_ns == 12_500_000_000

@@ -53,7 +53,7 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
         ("TABLE", "outbox\n"),
         ("SHARDS", True),
         ("SHARDS", "1"),
-        ("SHARDS", 2),
+        ("SHARDS", 33),
         ("LEADER_HEADER", 1),
         ("SESSION_TIMEOUT", "6"),
         ("SESSION_TIMEOUT", float("nan")),

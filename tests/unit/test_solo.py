@@ -46,7 +46,7 @@ def test_it_leads_at_once_and_goes_on_leading(
 ) -> None:
     run(elector, time, 60.0)
 
-    assert elector.state is State.LEADER
+    assert elector.states[0] is State.LEADER
     assert [event.kind for event in events] == ["ready", "leader_acquired"]
 
 
@@ -57,7 +57,7 @@ def test_it_hands_over_when_it_stops(
     elector.stop()
     elector.stop()
 
-    assert elector.state is State.FOLLOWER
+    assert elector.states[0] is State.FOLLOWER
     assert events[-1].kind == "leader_revoked"
 
 
@@ -65,9 +65,9 @@ def test_it_leads_again_after_it_resigned(
     elector: Elector, time: Timeline, events: list[Event]
 ) -> None:
     run(elector, time, 1.0)
-    assert elector.leadership.term is not None
-    first = elector.leadership.term.leader_id
-    elector.leadership.resign(first, reason="no database")
+    assert elector.leaderships[0].term is not None
+    first = elector.leaderships[0].term.leader_id
+    elector.leaderships[0].resign(first, reason="no database")
     run(elector, time, 3.0)
 
     kinds = [event.kind for event in events]

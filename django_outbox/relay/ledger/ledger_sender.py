@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -91,6 +92,8 @@ class LedgerSender:
         self._is_own = is_own
         self._size = settings.page_rows
         self._last: Ledger | None = None
+        self._former: Sequence[Ledger] = ()
+        """Last ledgers of leaders that divided the keys differently."""
         self._ledger = Ledger(history="", records=[])
         """The last one of this run."""
         self._relayed = CommittedIds()
@@ -184,6 +187,7 @@ class LedgerSender:
         self._open_at = now + OPEN_INTERVAL
         try:
             self._last = self._transactions.open()
+            self._former = self._transactions.former()
         except KafkaError as error:
             self._transactions.close()
             self.report("Nothing can be sent yet: %s", error)
@@ -195,17 +199,18 @@ class LedgerSender:
     def _compare(self, timeline: str) -> None:
         """Go on from the ledger; what it lists has to be purged first."""
         self.stage = Stage.CLEARING
+        believe = partial(believed, clusters=self._settings.clusters)
         if self._is_own:
-            clusters = self._settings.clusters
-            self._ledger = believed(self._last, timeline, clusters=clusters)
+            self._ledger = believe(self._last, timeline)
         else:
             # The timeline is that of the origin's database.
             self._ledger = self._last or Ledger(history="", records=[])
         self._relayed = CommittedIds(self._ledger.relayed)
-        unpurged = {record.message_id for record in self._engine.unpurged}
-        self._engine.in_log(
-            [r for r in self._ledger.records if r.message_id not in unpurged]
-        )
+        ledgers = [self._ledger, *(believe(one, timeline) for one in self._former)]
+        listed = {r.message_id: r for ledger in ledgers for r in ledger.records}
+        for record in self._engine.unpurged:
+            listed.pop(record.message_id, None)
+        self._engine.in_log([*listed.values()])
 
     def seen(self, records: Sequence[Record]) -> None:
         """Take rows that were found, and are in the log already: to be purged."""

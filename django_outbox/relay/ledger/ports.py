@@ -34,6 +34,8 @@ class Ledger:
     relayed: Sequence[IdRange] = ()
     """All that was ever committed under this ledger, as far as it is remembered;
     none where there is only one cluster."""
+    shards: int = 1
+    """Of a ledger that was read: into how many shards its writer divided the keys."""
 
     def followed_by(
         self, batch: Sequence[Record], unpurged: Sequence[Record], *, clusters: int
@@ -58,7 +60,18 @@ class Transactions(Protocol):
 
     def open(self) -> Ledger | None:
         """
-        Fence the former producer, and return the last committed ledger.
+        Fence the former producer of the shard, and return its last committed ledger.
+
+        Raises:
+            KafkaError: not now; close, and open again later.
+        """
+
+    def former(self) -> Sequence[Ledger]:
+        """
+        Return the last ledgers of leaders that divided the keys differently.
+
+        Called after `open`. Their producers are fenced, too: another setting SHARDS
+        was in force, so that they may have sent records of this shard.
 
         Raises:
             KafkaError: not now; close, and open again later.

@@ -1,0 +1,51 @@
+"""
+Who is in the leader group, and into how many shards each member divides the keys.
+
+Two leaders that divide the keys differently may both send records of one key. So a
+process does not lead while the group has a member with another setting SHARDS. That
+member's client id tells: it ends with the number, unless that is one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Final
+
+from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka import KafkaError as DriverError
+from confluent_kafka.admin import AdminClient
+
+DESCRIBE_TIMEOUT: Final = 1.0
+"""Seconds that one description of the group may take."""
+
+_EMPTY: Final = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
+
+_COUNT: Final = re.compile(r".*-shards-([0-9]+)", re.DOTALL)
+
+
+def client_id(name: str, shards: int) -> str:
+    """Return the client id of a member: `host-123`, or `host-123-shards-4`."""
+    return name if shards == 1 else f"{name}-shards-{shards}"
+
+
+def shards_of(client_id: str) -> int:
+    """Return into how many shards the member with this client id divides the keys."""
+    found = _COUNT.fullmatch(client_id)
+    return int(found[1]) if found else 1
+
+
+def members_of(admin: AdminClient, group: str) -> Collection[str] | None:
+    """Return the client ids of a group's members; None: the broker did not tell."""
+    futures = admin.describe_consumer_groups([group], request_timeout=DESCRIBE_TIMEOUT)
+    try:
+        found = futures[group].result(DESCRIBE_TIMEOUT + 0.5)
+    except KafkaException as error:
+        is_unknown = error.args[0].code() == DriverError.GROUP_ID_NOT_FOUND
+        return () if is_unknown else None
+    except FutureTimeout:
+        return None
+    if found.state in _EMPTY:
+        return ()
+    return [member.client_id for member in found.members] or None
