@@ -35,6 +35,7 @@ from . import (
     packages,
     pinned,
     report,
+    sharding,
     stashing,
 )
 from .debezium import LOW_LATENCY, TUNED, DebeziumSide, Worker
@@ -55,6 +56,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     memory.NAME: memory.run,
     idle.NAME: idle.run,
     growth.NAME: growth.run,
+    sharding.NAME: sharding.run,
     pinned.NAME: pinned.run,
     packages.NAME: packages.run,
     crashes.NAME: crashes.run,

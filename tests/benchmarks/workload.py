@@ -39,6 +39,14 @@ class Workload:
 
     def fill(self, topic: str) -> None:
         """Put it into an empty table, settled as after some time."""
+        empty()
+        self.insert(topic)
+        with connect() as connection:
+            connection.execute("VACUUM ANALYZE outbox")
+            connection.execute("CHECKPOINT")
+
+    def insert(self, topic: str) -> None:
+        """Commit it, in one transaction."""
         key = _SKEWED if self.is_skewed else _EVEN
         values = {
             "topic": topic,
@@ -47,10 +55,7 @@ class Workload:
             "records": self.records,
         }
         with connect() as connection:
-            connection.execute("TRUNCATE outbox")
             connection.execute(_FILL.format(key=key), values)  # type: ignore[arg-type]
-            connection.execute("VACUUM ANALYZE outbox")
-            connection.execute("CHECKPOINT")
 
 
 def empty() -> None:
