@@ -301,12 +301,14 @@ class HarvesterThreads:
             releaser.close()
 
     def _release(self) -> None:
-        """Release staged records that are due, if this process leads."""
+        """Release staged records that are due, if this process leads shard 0."""
         now = boottime()
-        if terms := self._parts.terms(now):
-            self._parts.releaser.step(terms[0].leader_id)
-        else:
+        # Two processes could release messages of one key in another order.
+        first = next((t for t in self._parts.terms(now) if t.shard == 0), None)
+        if first is None:
             self._parts.releaser.skip(now)
+        else:
+            self._parts.releaser.step(first.leader_id)
 
     def _read_meters(self) -> None:
         """Publish a reading for each shard that this process leads."""
