@@ -102,8 +102,8 @@ class Harvesters(Processes):
         found = eventually(leaders, timeout=timeout, what="a new leader")
         return min(found, key=lambda pair: int(pair[1]["boottime_ns"]))
 
-    def terms(self) -> list[tuple[int, int, str, str]]:
-        """All terms in order: begin, end (boottime_ns), leader id, name."""
+    def terms(self, shard: int = 0) -> list[tuple[int, int, str, str]]:
+        """All terms of a shard in order: begin, end (boottime_ns), leader id, name."""
         terms = []
         for harvester in self.all:
             begin = 0
@@ -111,6 +111,8 @@ class Harvesters(Processes):
             for event in harvester.all(
                 "leader_acquired", "leader_revoked", "leader_fenced"
             ):
+                if event["shard"] != shard:
+                    continue
                 if event["event"] == "leader_acquired":
                     begin, leader_id = event["boottime_ns"], event["leader_id"]
                 else:

@@ -17,15 +17,15 @@ from django_outbox.devstack.service import Service, free_port
 
 from ...machine import SEEDS
 from ...services import Topics, start_missing
-from ..harvesters import MODES, SESSION_TIMEOUT, Harvesters
+from ..harvesters import SESSION_TIMEOUT, Harvesters
 from ..tables import OutboxTable, Server
 from ..writing import Writers
 from . import proof
 from .fault_matrix import BROKER_FAULTS, FAULTS
 from .impaired_link import ImpairedLink
-from .scene import BACKLOG, WINDOW, Scene, Site
+from .scene import BACKLOG, RELAYS, WINDOW, Scene, Site
 
-CASES: Final = len(FAULTS + BROKER_FAULTS) * len(MODES) * len(SEEDS)
+CASES: Final = len(FAULTS + BROKER_FAULTS) * len(RELAYS) * len(SEEDS)
 
 pytest.register_assert_rewrite(f"{__package__}.trial")
 
@@ -134,7 +134,7 @@ def scene_of(
         )
         leader.wait_for("leader_acquired")
         standby = harvesters.start()
-        standby.wait_for("ready")
+        standby.wait_for("leader_acquired" if "OUTBOX_SHARDS" in variables else "ready")
         with Writers(table, topic, seed=seed) as writers:
             yield Scene(
                 site=site,

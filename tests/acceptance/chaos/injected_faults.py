@@ -114,8 +114,9 @@ def fill_disk(scene: Scene) -> float:
 
 
 def cut_from_database(scene: Scene) -> float:
+    cut_at = boottime_ns()
     scene.site.to_database.hold()
-    scene.standby.wait_for("leader_acquired")
+    scene.standby.wait_for("leader_acquired", after=cut_at)
     scene.site.to_database.heal()
     return 0
 
@@ -190,8 +191,9 @@ def delay_for_a_while(scene: Scene) -> float:
 
 
 def delay_until_another_leads(scene: Scene) -> float:
+    cut_at = boottime_ns()
     scene.site.to_kafka.delay = DELAY
-    scene.standby.wait_for("leader_acquired")
+    scene.standby.wait_for("leader_acquired", after=cut_at)
     scene.site.to_kafka.heal()
     return 0
 
@@ -228,7 +230,7 @@ def _cut_from_kafka(scene: Scene, *, requests: bool = True) -> float:
     scene.site.to_kafka.hold(requests=requests)
     fenced = scene.leader.wait_for("leader_fenced", "leader_revoked", after=cut_at)
     assert (fenced["boottime_ns"] - cut_at) / NS < SESSION_TIMEOUT
-    scene.standby.wait_for("leader_acquired")
+    scene.standby.wait_for("leader_acquired", after=cut_at)
     scene.site.to_kafka.heal()
     return 0
 

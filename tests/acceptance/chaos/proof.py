@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 from ...processes import ROOT
-from ..harvesters import MODES
 from .fault_matrix import BROKER_FAULTS, ELSEWHERE, FAULTS
+from .scene import RELAYS
 
 GIT: Final = shutil.which("git") or "git"
 
@@ -42,8 +42,8 @@ Unless a cell says otherwise, no record was lost, made up, altered, or out of th
 of its key, and no two processes led at once. A cell says how many records came twice,
 and how long nothing came into the topic beyond the time that the fault itself lasted:
 the most of all seeds. W is `MAX_IN_FLIGHT`, {window} here; a session has {session:g} s.
-With exactly-once, nothing may come twice. What is not in this table, and the test that
-proves it: [What it promises](../promises.md).
+With exactly-once, nothing may come twice; each of four shards has its own W. What is
+not in this table, and the test that proves it: [What it promises](../promises.md).
 
 Run on {date}, commit {commit}, seeds: {seeds}.
 
@@ -108,8 +108,8 @@ def _head(proofs: Sequence[Proof], **figures: float) -> str:
         date=datetime.now(UTC).date(),
         commit=commit.stdout.strip() or "unknown",
         seeds=seeds,
-        relays=" | ".join(MODES),
-        columns="|".join("---" for _ in MODES),
+        relays=" | ".join(RELAYS),
+        columns="|".join("---" for _ in RELAYS),
         **figures,
     )
 
@@ -133,7 +133,7 @@ def _rows(proofs: Sequence[Proof]) -> list[str]:
             allowed = f"{fault.windows} × W twice, {allowed}".replace("1 × ", "")
         cells = [
             _cell([proof for proof in of_fault if proof.relay == relay])
-            for relay in MODES
+            for relay in RELAYS
         ]
         rows.append(
             "| " + " | ".join([fault.number, fault.text, allowed, *cells]) + " |"

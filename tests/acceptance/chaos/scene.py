@@ -11,13 +11,19 @@ from django_outbox.devstack import Stack
 
 from ...processes import Process
 from ...services import Topics
-from ..harvesters import Harvesters
+from ..harvesters import MODES, Harvesters
 from ..tables import OutboxTable
 from ..writing import Writers
 from .impaired_link import ImpairedLink
 
 WINDOW: Final = 200
 """W: records sent and not settled."""
+
+RELAYS: Final[Mapping[str, Mapping[str, str]]] = {
+    **MODES,
+    "four shards": {"OUTBOX_SHARDS": "4"},
+}
+"""Variables of each kind of relay that faults befall."""
 
 BACKLOG: Final = 10_000
 """Records, in the middle of which a fault strikes."""

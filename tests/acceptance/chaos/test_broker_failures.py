@@ -12,9 +12,9 @@ from django_outbox.devstack.embedded_postgres import EmbeddedPostgres
 from ...machine import SEEDS, chaos
 from ...services import Topics
 from ..auditing import PARTITIONS
-from ..harvesters import MODES
 from .conftest import SceneOf, running
 from .fault_matrix import BROKER_FAULTS, Fault
+from .scene import RELAYS
 from .three_brokers import ThreeBrokers
 from .trial import tried
 
@@ -52,7 +52,7 @@ def bootstrap(services: Stack) -> str:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("relay", MODES)
+@pytest.mark.parametrize("relay", RELAYS)
 @pytest.mark.parametrize("fault", BROKER_FAULTS, ids=lambda fault: fault.name)
 def test_every_promise_holds_when_one_of_three_brokers_dies(
     scene_of: SceneOf,
@@ -61,5 +61,5 @@ def test_every_promise_holds_when_one_of_three_brokers_dies(
     seed: int,
     request: pytest.FixtureRequest,
 ) -> None:
-    setting = scene_of({**MODES[relay], **DURABLE, **fault.variables}, seed)
+    setting = scene_of({**RELAYS[relay], **DURABLE, **fault.variables}, seed)
     tried(fault, setting, relay=relay, seed=seed, request=request)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ...machine import SEEDS, chaos
-from ..harvesters import MODES
 from .conftest import SceneOf
 from .fault_matrix import FAULTS, Fault
+from .scene import RELAYS
 from .trial import tried
 
 pytestmark = chaos
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("relay", MODES)
+@pytest.mark.parametrize("relay", RELAYS)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_every_promise_holds_through_a_fault(
     scene_of: SceneOf,
@@ -23,5 +23,5 @@ def test_every_promise_holds_through_a_fault(
     seed: int,
     request: pytest.FixtureRequest,
 ) -> None:
-    setting = scene_of({**MODES[relay], **fault.variables}, seed)
+    setting = scene_of({**RELAYS[relay], **fault.variables}, seed)
     tried(fault, setting, relay=relay, seed=seed, request=request)

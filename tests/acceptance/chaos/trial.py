@@ -12,7 +12,7 @@ from ..auditing import audit, deliveries
 from ..lag import Lags
 from .fault_matrix import Fault
 from .proof import PROPERTY
-from .scene import BACKLOG, WINDOW, Scene, overlaps
+from .scene import BACKLOG, RELAYS, WINDOW, Scene, overlaps
 
 NEVER: Final = {"phantoms", "out_of_order", "spoilt"}
 """Promises that hold whatever happens, beside that nothing is lost."""
@@ -27,6 +27,7 @@ def tried(
     request: pytest.FixtureRequest,
 ) -> None:
     """Fail unless every promise is kept, and the bounds of the fault are."""
+    shards = int(RELAYS[relay].get("OUTBOX_SHARDS", "1"))
     with setting as scene:
         scene.writers.wait_for(100)
         scene.writers.burst(BACKLOG)
@@ -42,10 +43,13 @@ def tried(
     figures = {"relay": relay, "seed": seed, "twice": found.duplicates, "stop": stop}
     request.node.user_properties.append((PROPERTY, {"fault": fault.text, **figures}))
 
-    terms = scene.harvesters.terms()
     assert not NEVER & found.broken.keys(), found.broken
-    assert overlaps(terms, scene.still) == []
-    if fault.keeps_leader:
-        assert {name for *_, name in terms} == {scene.leader.name}
-    assert found.duplicates <= (0 if relay == "ledger" else fault.windows * WINDOW)
+    for shard in range(shards):
+        terms = scene.harvesters.terms(shard)
+        assert overlaps(terms, scene.still) == []
+        if fault.keeps_leader and shards == 1:
+            assert {name for *_, name in terms} == {scene.leader.name}
+    # Each shard has its own W.
+    windows = fault.windows * shards
+    assert found.duplicates <= (0 if relay == "ledger" else windows * WINDOW)
     assert stop <= fault.back_within
