@@ -123,6 +123,8 @@ def test_the_number_of_shards_changes_under_load(
                 assert harvester.exit_code() == 0
             wait_until_led(harvesters, shards)
             writers.wait_for(100)
+            if old:
+                assert last_end_of(old) < first_begin_of(new)
             old = new
     table.wait_until_empty()
 
@@ -130,6 +132,18 @@ def test_the_number_of_shards_changes_under_load(
     assert found.broken == {}
     assert found.duplicates == 0
     assert all(h.all("leader_fenced") == [] for h in harvesters.all)
+
+
+def last_end_of(processes: list[Process]) -> int:
+    """When the last of these leaders gave its shard up (boottime_ns)."""
+    ended = [event for one in processes for event in one.all("leader_revoked")]
+    return max(event["boottime_ns"] for event in ended)
+
+
+def first_begin_of(processes: list[Process]) -> int:
+    """When the first of these processes led a shard (boottime_ns)."""
+    begun = [event for one in processes for event in one.all("leader_acquired")]
+    return min(event["boottime_ns"] for event in begun)
 
 
 SLOW_DELETE = """

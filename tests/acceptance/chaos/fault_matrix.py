@@ -272,6 +272,10 @@ ELSEWHERE: Final = {
         "a leader of the past goes on inside a transaction",
         "test_a_zombie_inside_a_transaction",
     ),
+    "F26": (
+        "the number of shards changes: 1, 4, 2",
+        "test_the_number_of_shards_changes_under_load",
+    ),
     "F27": (
         "all harvesters of a cluster are dead",
         "test_the_next_in_rank_takes_over_and_the_last_stays_silent",

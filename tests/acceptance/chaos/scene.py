@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -56,29 +57,30 @@ class Scene:
     leader: Process
     standby: Process
     chance: random.Random
-    still: dict[str, int] = field(default_factory=dict)
+    still: defaultdict[str, list[int]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     """When a process died or stood still by our hand (boottime_ns), by its name."""
 
     def kill(self, process: Process) -> None:
         """End a process as a crash does."""
-        self.still[process.name] = process.kill()
+        self.still[process.name].append(process.kill())
 
     def pause(self, process: Process) -> None:
         """Let a process stand still."""
-        self.still[process.name] = process.pause()
+        self.still[process.name].append(process.pause())
 
 
-def overlaps(terms: Iterable[Term], still: Mapping[str, int]) -> list[str]:
+def overlaps(terms: Iterable[Term], still: Mapping[str, Sequence[int]]) -> list[str]:
     """
     Pairs of terms in which two led at once.
 
     Args:
         terms: In the order of their begins.
-        still: When a process died, or stood still until it fenced itself: from then on
-            it did not lead.
+        still: A process that stands still does not lead until it has fenced itself.
     """
     ends = [
-        (begin, still[name] if begin < still.get(name, 0) < end else end, name)
+        (begin, min([end, *(at for at in still.get(name, ()) if at > begin)]), name)
         for begin, end, _, name in terms
     ]
     return [
