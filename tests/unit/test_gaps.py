@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from django_outbox.message.record import Record
 from django_outbox.relay.gaps import MAX_GAPS, Gaps
 from django_outbox.relay.memory_marks import MemoryMarks
 from tests.fakes.unmarked import InMemoryTransaction, InMemoryUnmarked
@@ -202,38 +203,55 @@ class Reader:
     def __init__(self, table: InMemoryUnmarked) -> None:
         self.now = 0.0
         self.found: list[tuple[str, int]] = []
+        self._table = table
+        self._unpurged: list[Record] = []
         self._marks = MemoryMarks(table, clock=lambda: self.now, timeline=table.history)
 
     def read(self, limit: int) -> list[int]:
         records = self._marks.mark("me", limit=limit)
         self.found += [(record.key, record.id) for record in records]
+        self._unpurged += records
         return [record.id for record in records]
 
+    def purge(self) -> None:
+        """Delete what was read, which other readers then take for gaps."""
+        self._table.purge("me", self._unpurged)
+        self._unpurged = []
 
-def missed(seed: int) -> tuple[set[tuple[str, int]], Sequence[tuple[str, int]]]:
-    """Let an application and a reader live; return what was lost, and repeated."""
+
+def missed(
+    seed: int, *, shards: int = 1
+) -> tuple[set[tuple[str, int]], Sequence[tuple[str, int]]]:
+    """Let an application and readers live; return what was lost, and repeated."""
     dice = Random(seed)
     application = Application(dice)
-    reader = Reader(application.table)
+    table = application.table
+    readers = [Reader(table.of_shard(shard, shards)) for shard in range(shards)]
     for _ in range(300):
         for _ in range(dice.randrange(4)):
             application.do_something()
+        reader = dice.choice(readers)
         reader.now += dice.choice((0.001, 0.06))
         reader.read(dice.choice((1, 3, 50)))
+        if dice.random() < 0.3:
+            dice.choice(readers).purge()
     application.end()
     for _ in range(500):
-        reader.now += 0.06
-        reader.read(3)
-    found, committed = reader.found, application.committed
+        for reader in readers:
+            reader.now += 0.06
+            reader.read(3)
+    found = [row for reader in readers for row in reader.found]
+    committed = application.committed
     for key in "abcdefgh":
         mine = [number for ordering_key, number in found if ordering_key == key]
         assert mine == sorted(mine), f"seed {seed}: {key} is out of order"
     return set(committed) - set(found), found
 
 
+@pytest.mark.parametrize("shards", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(20))
-def test_each_row_is_found_once_in_the_order_of_its_lane(seed: int) -> None:
-    lost, found = missed(seed)
+def test_each_row_is_found_once_in_the_order_of_its_key(seed: int, shards: int) -> None:
+    lost, found = missed(seed, shards=shards)
 
     assert not lost
     assert len(found) == len(set(found))
