@@ -66,8 +66,11 @@ class LogLines:
     def __call__(self, event: WorkerEvent) -> None:
         values = as_json(event)
         kind = values.pop("event")
-        for common in ("name", "shard", "boottime_ns", "time"):
+        for common in ("name", "boottime_ns", "time"):
             values.pop(common, None)
+        if not values.get("shard"):
+            # Mostly it is the only one.
+            values.pop("shard", None)
         details = [f"{k}={_shown(v)}" for k, v in values.items() if v not in {None, ""}]
         level = logging.DEBUG if kind in self._quiet else logging.INFO
         logger.log(level, "%s", " ".join([kind, *details]), extra={"action": kind})

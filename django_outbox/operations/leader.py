@@ -47,6 +47,7 @@ def report(alias: str) -> dict[str, Any]:
             time.sleep(POLL_INTERVAL)
         return {
             "leader": watch.look(),
+            "shards": watch.options.SHARDS,
             "leader_topic": watch.options.leader_topic,
             "servers": servers_of(watch.options.KAFKA),
             "waited": watch.options.SESSION_TIMEOUT,
@@ -55,14 +56,18 @@ def report(alias: str) -> dict[str, Any]:
 
 def describe(found: dict[str, Any]) -> Iterator[str]:
     """Describe the report in lines."""
-    yield "{leader} leads".format(**found)
+    yield ("{leader} leads" if found["shards"] == 1 else "leaders: {leader}").format(
+        **found
+    )
 
 
 def complain(found: dict[str, Any]) -> str:
-    """Say that nobody leads."""
+    """Say that nobody leads, or nobody leads one of several shards."""
+    of_each = "" if found["shards"] == 1 else "of each of {shards} shards "
     return (
-        "No heartbeat came within {waited:g} s in the topic {leader_topic}: nobody "
-        "leads, or Kafka at {servers} cannot be reached from here."
+        f"No heartbeat {of_each}came within {{waited:g}} s in the topic "
+        "{leader_topic}: nobody leads, or Kafka at {servers} cannot be reached from "
+        "here."
     ).format(**found)
 
 

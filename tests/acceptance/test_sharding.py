@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
 
-from ..processes import Process
+from ..processes import Process, manage
 from ..services import Topics
 from ..waiting import eventually
 from .auditing import Audited, deliveries
@@ -15,6 +16,8 @@ from .tables import OutboxTable
 from .writing import Writers
 
 SHARDS = 4
+
+LEADERS = r"leaders: harvester-1 \(shards \d, \d\), harvester-2 \(shards \d, \d\)\n"
 
 
 @pytest.fixture(autouse=True, params=modes("pipelined", "one-per-key", "ledger"))
@@ -64,6 +67,8 @@ def test_processes_share_the_shards_and_keep_every_promise(
         writers.wait_for(100)
         harvesters.start().wait_for("leader_acquired")
         wait_until_led(harvesters, SHARDS, processes=2)
+        said = manage("outbox", "leader", environment=harvesters.environment)
+        assert re.fullmatch(LEADERS, said)
         writers.burst(10_000)
         writers.wait_for(200)
     table.wait_until_empty()
