@@ -121,7 +121,8 @@ class Elector:
             obstacle = self._join()
         except JoinLater as later:
             self._join_at = self._clock() + self._settings.join_interval
-            self._report(str(later), level=logging.INFO)
+            level = logging.INFO if later.is_routine else logging.WARNING
+            self._report(str(later), level=level)
             return
         if obstacle is None:
             self._has_joined = True

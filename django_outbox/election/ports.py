@@ -18,6 +18,11 @@ class JoinLater(OutboxError):
 
     retriable = True
 
+    def __init__(self, obstacle: str = "") -> None:
+        super().__init__(obstacle)
+        self.is_routine = not obstacle
+        """Whether the wait ends by itself, after seconds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:

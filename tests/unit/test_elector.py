@@ -192,6 +192,18 @@ def test_a_group_that_asks_for_patience_is_asked_again_soon(
     assert caplog.records == []
 
 
+def test_a_group_that_it_cannot_join_for_long_is_warned_of_once(
+    process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    process.membership.obstacle = JoinLater("others have four shards")
+    with caplog.at_level(logging.WARNING):
+        run(4.0, process)
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "a cannot join the leader group yet: others have four shards"
+    ]
+
+
 def test_another_outbox_in_the_group_ends_it_before_it_joins(process: Process) -> None:
     process.membership.obstacle = WrongOutbox()
     with pytest.raises(WrongOutbox):
