@@ -27,7 +27,7 @@ OutboxError
 │   ├── DatabaseBusy              ... because another session has a lock (retriable)
 │   ├── RowInvalid                ... because of the data of a row
 │   └── TableMissing              ... because `manage.py migrate` has not run
-├── OutOfResources                the process gets no more threads or memory
+├── OutOfResources                no more threads, memory or files for this process
 └── KafkaError                    a call of Kafka failed
     ├── KafkaUnavailable          no broker answers (retriable)
     ├── TopicMissing              a topic that harvesters need does not exist
@@ -227,7 +227,7 @@ class LedgerRefused(KafkaError):
 
 
 class OutOfResources(OutboxError):
-    """The system gives this process no more threads or memory; it has to end."""
+    """The system gives this process no more threads, memory or files; it has to end."""
 
 
 class ProducerBroken(DeliveryFailed):

@@ -166,6 +166,9 @@ class HarvesterThreads:
         """Settle the records in flight before leadership is given up (elect)."""
         now = boottime()
         timeout = min(self._budget.drain, self._drain_ends_at - now)
+        if self.failure is not None:
+            # The thread that ended was needed to settle them.
+            timeout = 0.0
         if not self._stopping.is_set():
             # Meanwhile this process proves none of the other shards that it leads.
             others = [t for t in self._parts.terms(now) if t.shard != term.shard]

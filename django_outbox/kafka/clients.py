@@ -8,6 +8,8 @@ one of a broker: callers retry, and no process ends.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +30,9 @@ RAISED: Final = (KafkaException, SystemError)
 fatal error there, which Python wraps when more callbacks follow."""
 
 
+NO_FILES: Final = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
+"""How the client says that no socket can be opened."""
+
 INITIAL_WAIT: Final = 0.05
 """Seconds for one attempt at a producer id."""
 
@@ -38,7 +43,7 @@ def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client
 
     Raises:
         KafkaUnavailable: the client could not be created now.
-        OutOfResources: it needs more threads or memory than there are.
+        OutOfResources: it needs more threads, memory or files than there are.
     """
     try:
         return kind(config)
@@ -60,16 +65,18 @@ def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client
 
 def check_resources(error: DriverError) -> None:
     """
-    Raise if an error says that this process gets no more threads or memory.
+    Raise if an error says that this process gets no more threads, memory or files.
 
     A leader must not wait for them: its heartbeats go on, and nobody would take over.
 
     Raises:
         OutOfResources: it does.
     """
-    if error.code() == DriverError._CRIT_SYS_RESOURCE:
+    text = error.str()
+    is_critical = error.code() == DriverError._CRIT_SYS_RESOURCE
+    if is_critical or any(reason in text for reason in NO_FILES):
         raise OutOfResources(
-            f"The system gives this process no more threads or memory: {error.str()}."
+            f"The system gives this process no more threads, memory or files: {text}."
         )
 
 

@@ -6,6 +6,8 @@ No text of an error contains a value of a row.
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Final
 
 import psycopg
@@ -38,6 +40,9 @@ _NO_MEMORY: Final = (
 )
 """What libpq says when this process, not the server, gets no more memory."""
 
+_NO_FILES: Final = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
+"""What its text ends with when no socket can be opened."""
+
 _HINTS: Final = {
     "3F000": "Run `manage.py migrate`, or correct the name in TABLE.",
     "42501": "GRANT this role what `manage.py outbox grants --harvester ROLE` prints: "
@@ -54,11 +59,13 @@ def translated(error: psycopg.Error) -> DatabaseError:
     Turn a driver's error into ours, without the values of any row.
 
     Raises:
-        OutOfResources: this process gets no more memory, so no retry helps.
+        OutOfResources: this process gets no more memory or files.
     """
-    if error.sqlstate is None and str(error).strip() in _NO_MEMORY:
+    text = str(error).strip()
+    is_exhausted = text in _NO_MEMORY or text.endswith(_NO_FILES)
+    if error.sqlstate is None and is_exhausted:
         raise OutOfResources(
-            f"The system gives this process no more memory: {str(error).strip()}."
+            f"The system gives this process no more memory or files: {text}."
         )
     waited_for_row = error.sqlstate == _CANCELED and error.diag.context
     if waited_for_row or error.sqlstate in _LOCKED:

@@ -19,6 +19,9 @@ NO_TOKEN = KafkaError(
 
 
 NO_THREAD = KafkaError(KafkaError._CRIT_SYS_RESOURCE, "Unable to create broker thread")
+NO_SOCKET = KafkaError(
+    KafkaError._TRANSPORT, "b:9092/1: Failed to create socket: Too many open files"
+)
 
 
 def raises_as_documented(config: KafkaConfig) -> object:
@@ -61,15 +64,16 @@ def test_what_is_not_the_drivers_goes_through() -> None:
         make(interrupted, {})
 
 
-def test_without_threads_or_memory_nothing_is_waited_for() -> None:
+def test_without_threads_memory_or_files_nothing_is_waited_for() -> None:
     """A leader that waited would go on to lead, and nothing would be sent."""
 
     def refused(config: KafkaConfig) -> object:
         raise KafkaException(NO_THREAD)
 
-    with pytest.raises(OutOfResources, match="no more threads or memory: Unable to"):
+    with pytest.raises(OutOfResources, match="no more threads, memory or files: Un"):
         make(refused, {})
     config = {"bootstrap.servers": "nowhere:9092"}
     errors = ClientErrors("producer", action="produce", config=config)
-    with pytest.raises(OutOfResources, match="no more threads or memory: Unable to"):
-        errors.note(NO_THREAD)
+    for error in (NO_THREAD, NO_SOCKET):
+        with pytest.raises(OutOfResources, match="no more threads, memory or files: "):
+            errors.note(error)

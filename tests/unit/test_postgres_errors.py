@@ -11,9 +11,13 @@ from django_outbox.postgres.errors import translated
 
 @pytest.mark.parametrize(
     "text",
-    ["cannot allocate memory for input buffer", "out of memory for query result\n"],
+    [
+        "cannot allocate memory for input buffer",
+        "out of memory for query result\n",
+        "connection failed: could not create socket: Too many open files",
+    ],
 )
-def test_a_process_without_memory_ends(text: str) -> None:
+def test_a_process_without_memory_or_files_ends(text: str) -> None:
     with pytest.raises(OutOfResources, match=text.strip()):
         translated(psycopg.OperationalError(text))
 
