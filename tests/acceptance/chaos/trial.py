@@ -49,7 +49,9 @@ def tried(
         assert overlaps(terms, scene.still) == []
         if fault.keeps_leader and shards == 1:
             assert {name for *_, name in terms} == {scene.leader.name}
-    # Each shard has its own W.
+    # Each shard has its own W, and the standby leads some.
     windows = fault.windows * shards
+    if fault.strikes_standby and shards > 1:
+        windows = shards
     assert found.duplicates <= (0 if relay == "ledger" else windows * WINDOW)
     assert stop <= fault.back_within
