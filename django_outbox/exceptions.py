@@ -42,6 +42,8 @@ OutboxError
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import ClassVar, Final
 
 DISTRIBUTION: Final = "django-outbox-kafka"
@@ -228,6 +230,12 @@ class LedgerRefused(KafkaError):
 
 class OutOfResources(OutboxError):
     """The system gives this process no more threads, memory or files; it has to end."""
+
+
+def says_no_files(text: str) -> bool:
+    """Whether a driver's error says that this process may open no more sockets."""
+    reasons = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
+    return any(reason in text for reason in reasons)
 
 
 class ProducerBroken(DeliveryFailed):

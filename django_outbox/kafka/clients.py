@@ -8,8 +8,6 @@ one of a broker: callers retry, and no process ends.
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka.admin import AdminClient
 
-from ..exceptions import KafkaUnavailable, OutOfResources
+from ..exceptions import KafkaUnavailable, OutOfResources, says_no_files
 from .config import KafkaConfig
 
 _Client = TypeVar("_Client")
@@ -29,9 +27,6 @@ RAISED: Final = (KafkaException, SystemError)
 """Raised by calls that serve callbacks once the client is fenced: the driver raises a
 fatal error there, which Python wraps when more callbacks follow."""
 
-
-NO_FILES: Final = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
-"""How the client says that no socket can be opened."""
 
 INITIAL_WAIT: Final = 0.05
 """Seconds for one attempt at a producer id."""
@@ -74,7 +69,7 @@ def check_resources(error: DriverError) -> None:
     """
     text = error.str()
     is_critical = error.code() == DriverError._CRIT_SYS_RESOURCE
-    if is_critical or any(reason in text for reason in NO_FILES):
+    if is_critical or says_no_files(text):
         raise OutOfResources(
             f"The system gives this process no more threads, memory or files: {text}."
         )

@@ -6,8 +6,6 @@ No text of an error contains a value of a row.
 
 from __future__ import annotations
 
-import errno
-import os
 from typing import Final
 
 import psycopg
@@ -19,6 +17,7 @@ from ..exceptions import (
     DatabaseUnavailable,
     OutOfResources,
     RowInvalid,
+    says_no_files,
 )
 
 _READ_ONLY: Final = "25006"
@@ -40,9 +39,6 @@ _NO_MEMORY: Final = (
 )
 """What libpq says when this process, not the server, gets no more memory."""
 
-_NO_FILES: Final = (os.strerror(errno.EMFILE), os.strerror(errno.ENFILE))
-"""What its text ends with when no socket can be opened."""
-
 _HINTS: Final = {
     "3F000": "Run `manage.py migrate`, or correct the name in TABLE.",
     "42501": "GRANT this role what `manage.py outbox grants --harvester ROLE` prints: "
@@ -62,7 +58,7 @@ def translated(error: psycopg.Error) -> DatabaseError:
         OutOfResources: this process gets no more memory or files.
     """
     text = str(error).strip()
-    is_exhausted = text in _NO_MEMORY or text.endswith(_NO_FILES)
+    is_exhausted = text in _NO_MEMORY or says_no_files(text)
     if error.sqlstate is None and is_exhausted:
         raise OutOfResources(
             f"The system gives this process no more memory or files: {text}."
