@@ -78,9 +78,10 @@ def test_contradictions_are_named(
     first: dict[str, Any], second: dict[str, Any], message: str
 ) -> None:
     consumer("orders", group="billing", **first)(handle)
-    topics = second.pop("topics")
+    options = {"group": "billing", **second}
+    topics = options.pop("topics")
     with pytest.raises((ConfigurationError, ValueError), match=message):
-        consumer(*topics, **{"group": "billing", **second})(handle)
+        consumer(*topics, **options)(handle)
 
 
 def test_a_handler_that_is_once_already_is_refused() -> None:
