@@ -179,7 +179,7 @@ def test_a_value_that_was_forgotten_is_no_tombstone() -> None:
         (b"text", "an iterable of Message, not bytes"),
         (None, "an iterable of Message, not NoneType"),
         (
-            (Message("t", key=key, value=1) for key in ("1", "2", "k" * 256)),
+            [Message("t", key=key, value=1) for key in ("1", "2", "k" * 256)],
             r"messages\[2\]: key: 256 characters",
         ),
         (
