@@ -46,5 +46,5 @@ def require_libfaketime() -> None:
     if not libfaketime():
         do_without(
             "libfaketime is not installed, or does not load here: see"
-            " django_outbox/devstack/clock.py for where it is looked for."
+            " django_outbox/devstack/server_clock.py for where it is looked for."
         )
