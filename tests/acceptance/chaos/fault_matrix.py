@@ -40,8 +40,6 @@ class Fault:
     """Multiples of W that may come twice, unless delivery is exactly-once."""
     keeps_leader: bool = False
     """No other process may become the leader."""
-    strikes_standby: bool = False
-    """A process that leads nothing, unless there are several shards."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Of the harvesters."""
 
@@ -71,7 +69,6 @@ FAULTS: Final = (
         act=faults.crash_standby,
         back_within=2,
         keeps_leader=True,
-        strikes_standby=True,
     ),
     Fault(
         number="F4",

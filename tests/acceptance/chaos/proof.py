@@ -42,7 +42,8 @@ Unless a cell says otherwise, no record was lost, made up, altered, or out of th
 of its key, and no two processes led at once. A cell says how many records came twice,
 and how long nothing came into the topic beyond the time that the fault itself lasted:
 the most of all seeds. W is `MAX_IN_FLIGHT`, {window} here; a session has {session:g} s.
-With exactly-once, nothing may come twice; each of four shards has its own W. What is
+With exactly-once, nothing may come twice. Of four shards every process leads some: each
+term that ends has a W of its own, and whatever ends one takes as long as F2. What is
 not in this table, and the test that proves it: [What it promises](../promises.md).
 
 Run on {date}, commit {commit}, seeds: {seeds}.

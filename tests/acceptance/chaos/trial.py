@@ -10,7 +10,7 @@ import pytest
 
 from ..auditing import audit, deliveries
 from ..lag import Lags
-from .fault_matrix import Fault
+from .fault_matrix import TAKEOVER, Fault
 from .proof import PROPERTY
 from .scene import BACKLOG, RELAYS, WINDOW, Scene, overlaps
 
@@ -44,14 +44,17 @@ def tried(
     request.node.user_properties.append((PROPERTY, {"fault": fault.text, **figures}))
 
     assert not NEVER & found.broken.keys(), found.broken
+    ended = 0
     for shard in range(shards):
         terms = scene.harvesters.terms(shard)
+        ended += len(terms) - 1
         assert overlaps(terms, scene.still) == []
         if fault.keeps_leader and shards == 1:
             assert {name for *_, name in terms} == {scene.leader.name}
-    # Each shard has its own W, and the standby leads some.
-    windows = fault.windows * shards
-    if fault.strikes_standby and shards > 1:
-        windows = shards
+    windows, back_within = fault.windows, fault.back_within
+    if shards > 1:
+        # Each term that ends may leave W of its own, and the standby leads some.
+        windows = max(windows * shards, ended)
+        back_within = max(back_within, TAKEOVER)
     assert found.duplicates <= (0 if relay == "ledger" else windows * WINDOW)
-    assert stop <= fault.back_within
+    assert stop <= back_within
