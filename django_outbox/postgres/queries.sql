@@ -204,10 +204,11 @@ WHERE
 ORDER BY o.id
 
 -- name: others
--- Look at the next rows: the last id, and the ids that are other shards'.
+-- Look at the next rows: the last id, the ids that are other shards', how many are own.
 SELECT
     max(next.id),
-    string_agg(next.id::text, ',' ORDER BY next.id) FILTER (WHERE NOT next.is_mine)
+    string_agg(next.id::text, ',' ORDER BY next.id) FILTER (WHERE NOT next.is_mine),
+    count(*) FILTER (WHERE next.is_mine)
 FROM (
     SELECT o.id, {mine} AS is_mine
     FROM {table} AS o

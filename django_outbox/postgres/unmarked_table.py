@@ -70,9 +70,11 @@ class UnmarkedOutbox(Table):
         values = {"position": position, "limit": limit * self.shards}
         with self._session("others") as connection:
             statement = self._statements(connection)["others"]
-            found = connection.execute(statement, values | self._constants)
-            end, ids = found.fetchone() or (None, None)
-        return Others([*map(int, ids.split(","))] if ids else [], end or position)
+            found = connection.execute(
+                statement, values | self._constants, prepare=True
+            )
+            end, ids, own = found.fetchone() or (None, None, 0)
+        return Others([*map(int, ids.split(","))] if ids else [], end or position, own)
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         if run := _run_of(records):

@@ -60,10 +60,16 @@ class Cursor:
         gaps = self._gaps
         is_shared = self._table.shards > 1
         others = self._table.others(gaps.position, limit=limit) if is_shared else None
-        end = others.end if others else None
-        records = self._table.page(
-            gaps.position, gaps.ranges, keys_to_read, limit=limit, end=end
-        )
+        records: list[Record] = []
+        # Of several shards most pages would be empty, and are not asked for.
+        if others is None or others.own or gaps or keys_to_read:
+            records = self._table.page(
+                gaps.position,
+                gaps.ranges,
+                keys_to_read,
+                limit=limit,
+                end=others.end if others else None,
+            )
         if self._is_waiting():
             records, others = [r for r in records if r.id <= gaps.position], None
         gaps.shown(_with_others([record.id for record in records], others))

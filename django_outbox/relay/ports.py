@@ -111,6 +111,8 @@ class Others(NamedTuple):
     """Of other shards' rows, in order."""
     end: int
     """The last id of the part."""
+    own: int
+    """How many rows of the part are this leader's."""
 
 
 class UnmarkedTable(Protocol):

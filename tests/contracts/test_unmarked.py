@@ -409,10 +409,10 @@ def test_a_shard_is_told_which_of_the_next_rows_are_others(table: Unmarked) -> N
     others = sorted({*numbers} - {*mine})
 
     assert mine
-    assert outbox.others(0, limit=100) == (others, numbers[-1])
-    half = outbox.others(0, limit=10)
-    assert half == ([n for n in others if n <= numbers[19]], numbers[19])
-    assert outbox.others(numbers[-1], limit=10) == ([], numbers[-1])
+    assert outbox.others(0, limit=100) == (others, numbers[-1], len(mine))
+    half = [n for n in others if n <= numbers[19]]
+    assert outbox.others(0, limit=10) == (half, numbers[19], 20 - len(half))
+    assert outbox.others(numbers[-1], limit=10) == ([], numbers[-1], 0)
     assert (outbox.shards, table.open().shards) == (2, 1)
 
 

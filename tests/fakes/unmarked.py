@@ -124,7 +124,8 @@ class InMemoryUnmarked(InMemoryTable):
             after = (record for record in rows if record.id > position)
             found = list(islice(after, limit * self.shards))
         ids = [record.id for record in found if not self.is_mine(record)]
-        return Others(ids, found[-1].id if found else position)
+        end = found[-1].id if found else position
+        return Others(ids, end, own=len(found) - len(ids))
 
     def writers(self) -> tuple[frozenset[str], bool]:
         with self._reached():
