@@ -37,6 +37,7 @@ from . import (
     report,
     sharding,
     stashing,
+    swelling,
 )
 from .debezium import LOW_LATENCY, TUNED, DebeziumSide, Worker
 from .readings import Book
@@ -58,6 +59,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     growth.NAME: growth.run,
     sharding.NAME: sharding.run,
     pinned.NAME: pinned.run,
+    swelling.NAME: swelling.run,
     packages.NAME: packages.run,
     crashes.NAME: crashes.run,
     failover.NAME: failover.run,
@@ -66,7 +68,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
 
 WITH_PEERS: Final = frozenset({backlog.NAME, latency.NAME, losses.NAME})
 NOT_WARMED_UP: Final = frozenset(
-    {floors.NAME, stashing.NAME, crashes.NAME, failover.NAME}
+    {floors.NAME, stashing.NAME, swelling.NAME, crashes.NAME, failover.NAME}
 )
 
 HUGE: Final = 10_000_000
