@@ -134,7 +134,8 @@ def scene_of(
         )
         leader.wait_for("leader_acquired")
         standby = harvesters.start()
-        standby.wait_for("leader_acquired" if "OUTBOX_SHARDS" in variables else "ready")
+        shards = int(variables.get("OUTBOX_SHARDS", "1"))
+        standby.wait_for("leader_acquired" if shards > 1 else "ready")
         with Writers(table, topic, seed=seed) as writers:
             yield Scene(
                 site=site,
@@ -145,6 +146,7 @@ def scene_of(
                 writers=writers,
                 leader=leader,
                 standby=standby,
+                shards=shards,
                 chance=random.Random(seed),
             )
         table.wait_until_empty()

@@ -56,6 +56,8 @@ class Scene:
     writers: Writers
     leader: Process
     standby: Process
+    shards: int
+    """Leaders at a time."""
     chance: random.Random
     still: defaultdict[str, list[int]] = field(
         default_factory=lambda: defaultdict(list)

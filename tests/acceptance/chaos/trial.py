@@ -12,7 +12,7 @@ from ..auditing import audit, deliveries
 from ..lag import Lags
 from .fault_matrix import TAKEOVER, Fault
 from .proof import PROPERTY
-from .scene import BACKLOG, RELAYS, WINDOW, Scene, overlaps
+from .scene import BACKLOG, WINDOW, Scene, overlaps
 
 NEVER: Final = {"phantoms", "out_of_order", "spoilt"}
 """Promises that hold whatever happens, beside that nothing is lost."""
@@ -27,7 +27,6 @@ def tried(
     request: pytest.FixtureRequest,
 ) -> None:
     """Fail unless every promise is kept, and the bounds of the fault are."""
-    shards = int(RELAYS[relay].get("OUTBOX_SHARDS", "1"))
     with setting as scene:
         scene.writers.wait_for(100)
         scene.writers.burst(BACKLOG)
@@ -45,16 +44,16 @@ def tried(
 
     assert not NEVER & found.broken.keys(), found.broken
     ended = 0
-    for shard in range(shards):
+    for shard in range(scene.shards):
         terms = scene.harvesters.terms(shard)
         ended += len(terms) - 1
         assert overlaps(terms, scene.still) == []
-        if fault.keeps_leader and shards == 1:
+        if fault.keeps_leader and scene.shards == 1:
             assert {name for *_, name in terms} == {scene.leader.name}
     windows, back_within = fault.windows, fault.back_within
-    if shards > 1:
+    if scene.shards > 1:
         # Each term that ends may leave W of its own, and the standby leads some.
-        windows = max(windows * shards, ended)
+        windows = max(windows * scene.shards, ended)
         back_within = max(back_within, TAKEOVER)
     assert found.duplicates <= (0 if relay == "ledger" else windows * WINDOW)
     assert stop <= back_within
