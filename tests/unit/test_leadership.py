@@ -24,12 +24,12 @@ def events() -> list[Event]:
 
 @pytest.fixture
 def leadership(events: list[Event]) -> Leadership:
-    return Leadership("me", 0, on_event=events.append)
+    return Leadership("me", 3, on_event=events.append)
 
 
 @pytest.fixture
 def term(leadership: Leadership) -> LeaderTerm:
-    term = LeaderTerm.begin(shard=0, now=100.0, until=102.0)
+    term = LeaderTerm.begin(shard=3, now=100.0, until=102.0)
     leadership.grant(term)
     return term
 
@@ -44,7 +44,7 @@ def test_a_granted_term_is_told(
     assert leadership.term is term
     (event,) = events
     assert isinstance(event, LeaderAcquired)
-    assert (event.name, event.shard, event.leader_id) == ("me", 0, term.leader_id)
+    assert (event.name, event.shard, event.leader_id) == ("me", 3, term.leader_id)
 
 
 def test_a_refresh_swaps_the_leader_id_and_tells_both(
@@ -57,7 +57,7 @@ def test_a_refresh_swaps_the_leader_id_and_tells_both(
     assert fresh.trusted_until == 102.0
     event = events[-1]
     assert isinstance(event, LeaderRefreshed)
-    assert event.leader_id == fresh.leader_id
+    assert (event.name, event.shard, event.leader_id) == ("me", 3, fresh.leader_id)
     assert event.previous_leader_id == term.leader_id
     assert event.reason == "a failure"
 
@@ -94,8 +94,9 @@ def test_the_end_is_told_with_the_id_that_ends(
 
     assert fresh is not None
     assert leadership.term is None
-    assert isinstance(events[-1], LeaderRevoked)
-    assert events[-1].leader_id == fresh.leader_id
+    event = events[-1]
+    assert isinstance(event, LeaderRevoked)
+    assert (event.name, event.shard, event.leader_id) == ("me", 3, fresh.leader_id)
 
 
 def test_a_fence_is_told_with_its_reason(
@@ -106,7 +107,8 @@ def test_a_fence_is_told_with_its_reason(
     assert leadership.term is None
     event = events[-1]
     assert isinstance(event, LeaderFenced)
-    assert (event.leader_id, event.reason) == (term.leader_id, "no proof")
+    assert (event.name, event.shard, event.leader_id) == ("me", 3, term.leader_id)
+    assert event.reason == "no proof"
 
 
 def test_an_end_without_a_term_tells_nothing(

@@ -43,7 +43,7 @@ def test_retries_come_later_and_later_up_to_a_bound() -> None:
     outage = Availability()
     pauses = [outage.lost(DatabaseBusy("a lock"), 0.0) for _ in range(9)]
 
-    assert pauses[0] == FIRST_BACKOFF
+    assert pauses[:3] == [FIRST_BACKOFF, 2 * FIRST_BACKOFF, 4 * FIRST_BACKOFF]
     assert pauses == sorted(pauses)
     assert pauses[-1] == LAST_BACKOFF
 
@@ -63,6 +63,32 @@ def test_a_lock_is_logged_once_until_it_is_gone(
         "The outbox table recovered after 3.5 s",
         "The outbox table is unavailable, retrying: page waits for a lock",
     ]
+
+
+def test_each_cause_of_an_outage_is_logged_once_and_tells_locks_apart(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outage = Availability("The archive")
+    causes = (
+        DatabaseUnavailable("refused"),
+        DatabaseUnavailable("refused"),
+        DatabaseUnavailable("too many clients"),
+        DatabaseBusy("page waits"),
+        DatabaseBusy("purge waits"),
+    )
+    for cause in causes:
+        outage.lost(cause, 1.0)
+
+    logged = [
+        (record.getMessage().partition(": ")[2], record.__dict__["action"])
+        for record in caplog.records
+    ]
+    assert logged == [
+        ("refused", "database_lost"),
+        ("too many clients", "database_lost"),
+        ("page waits", "database_locked"),
+    ]
+    assert "The archive is unavailable" in caplog.text
 
 
 class LockedOutbox(InMemoryOutbox):

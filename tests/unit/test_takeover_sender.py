@@ -258,14 +258,18 @@ def test_the_history_is_that_of_the_origin(
 def test_a_ledger_of_others_only_is_believed(
     origin: Site, other: Site, taker: Process
 ) -> None:
-    origin.write(3, to=(other,))
-    taker.run()
+    for number in (3, 6):
+        origin.write(number, to=(other,))
+        taker.run()
     assert origin.last.history == ""
+    assert [record.id for record in origin.last.records] == [6]
+    origin.write(9)
 
     Process(origin).run()
 
+    # The page has a row that only the ranges of the ledger speak for, and a new one.
     assert origin.left == []
-    assert origin.seen == ["3"]
+    assert origin.seen == ["3", "6", "9"]
 
 
 def test_after_a_failover_of_the_origin_what_was_relayed_is_void(
