@@ -13,7 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import ClassVar, Final, TypeAlias
@@ -148,12 +148,14 @@ class Drop(Way):
         self._first = 0
         # DETACH CONCURRENTLY waits for all transactions that use the table.
         self._dropper = ThreadPoolExecutor(1)
+        self._dropped: list[Future[None]] = []
 
     def free(self, connection: psycopg.Connection, ids: list[int]) -> None:
         # Of the partition before, a transaction may still be open.
         first, self._first = self._first, max(max(ids) // PARTITION - 1, 0)
         for number in range(first, self._first):
-            self._dropper.submit(self._drop, f"{self.table}_{number}")
+            part = f"{self.table}_{number}"
+            self._dropped.append(self._dropper.submit(self._drop, part))
 
     def _drop(self, part: str) -> None:
         with connect() as connection:
@@ -164,6 +166,8 @@ class Drop(Way):
 
     def close(self) -> None:
         self._dropper.shutdown()
+        for dropped in self._dropped:
+            dropped.result()
 
 
 WAYS: Final = (Delete, Truncate, Drop)
