@@ -19,6 +19,7 @@ longest and begin first."""
 ALONE: Final = (
     "tests/acceptance/chaos/test_broker_failures.py",
     "tests/acceptance/chaos/test_chaos.py",
+    "tests/acceptance/chaos/test_soak.py",
     "tests/acceptance/test_bad_day.py",
     "tests/acceptance/test_catching_up.py",
     "tests/acceptance/test_crash.py",
