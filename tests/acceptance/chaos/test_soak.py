@@ -17,8 +17,8 @@ from ..auditing import audit, deliveries
 from ..harvesters import BY_DAY
 from . import injected_faults as faults
 from .conftest import SceneOf
-from .scene import RELAYS, Scene, overlaps
-from .trial import NEVER
+from .scene import RELAYS, Scene
+from .trial import check
 
 ROUNDS: Final = 5
 """In each of them, each fault happens once: about seven minutes in all."""
@@ -90,10 +90,7 @@ def test_nothing_grows_through_many_faults(scene_of: SceneOf, relay: str) -> Non
             used.append(_settled(scene))
 
     found = audit(scene.writers.ledger, deliveries(scene.topics.read(scene.topic)))
-    assert not found.lost
-    assert not NEVER & found.broken.keys(), found.broken
-    for shard in range(scene.shards):
-        assert overlaps(scene.harvesters.terms(shard), scene.still) == []
+    check(scene, found)
     if relay == "ledger":
         assert found.duplicates == 0
     warm, last = used[:WARM], used[-1]
