@@ -267,6 +267,7 @@ def _settings(o: OutboxSettings, **own: Any) -> RelaySettings:
         delivery_timeout=o.DELIVERY_TIMEOUT,
         this_cluster=o.CLUSTER_ID,
         clusters=o.CLUSTERS_COUNT,
+        shards=o.SHARDS,
         quiet=o.MAXIMUM_DELAY,
         busy_interval=o.MIN_POLL_INTERVAL,
         idle_interval=o.POLL_INTERVAL,

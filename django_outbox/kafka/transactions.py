@@ -144,16 +144,16 @@ class KafkaTransactions:
         last = self._read_ledger(self._shard)
         return last if last and last.shards == self._options.SHARDS else None
 
-    def former(self) -> Sequence[Ledger]:
-        found: list[Ledger] = []
+    def others(self) -> Sequence[Ledger]:
+        found: list[Ledger | None] = []
         for shard in range(self._partitions) if self._partitions > 1 else ():
             last = self._read_ledger(shard)
-            if last is None or last.shards == self._options.SHARDS:
-                continue
-            for config in self._configs_of(shard, last.shards):
-                drop(self._connect(config))
-            found.append(self._read_ledger(shard) or last)
-        return found
+            if last is not None and last.shards != self._options.SHARDS:
+                for config in self._configs_of(shard, last.shards):
+                    drop(self._connect(config))
+                last = self._read_ledger(shard)
+            found.append(last)
+        return [last for last in found if last is not None]
 
     def read(self) -> Ledger | None:
         self._ensure_topic()

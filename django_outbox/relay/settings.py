@@ -45,6 +45,8 @@ class RelaySettings:
     """This cluster, whose records go first."""
     clusters: int = 1
     """How many there are, and so how far apart the ids of one of them are."""
+    shards: int = 1
+    """Into how many the keys are divided."""
     quiet: float = 0.0
     """A takeover is over when it has found nothing for so long; for so long the ledger
     relay keeps away when the origin is back."""

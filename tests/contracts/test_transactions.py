@@ -237,6 +237,39 @@ def test_clusters_share_what_belongs_to_an_origin(cluster: Cluster) -> None:
     assert cluster.read(topic) == [b"2", b"6"]
 
 
+def test_leaders_of_another_number_of_shards_are_fenced(cluster: Cluster) -> None:
+    topic, former = cluster.create(), opened(cluster)
+    one = record(1, topic=topic)
+    assert sent(former, one) is None
+    leader = cluster.transactions(SHARDS=2, shard=1)
+    assert leader.open() is None
+
+    (ledger,) = leader.others()
+
+    assert ledger.shards == 1
+    assert [r.message_id for r in ledger.records] == [one.message_id]
+    with pytest.raises(ProducerBroken) as caught:
+        sent(former, record(2, topic=topic))
+    assert caught.value.is_fenced
+
+
+def test_the_ledgers_of_other_shards_are_read_and_nobody_is_fenced(
+    cluster: Cluster,
+) -> None:
+    topic, other = cluster.create(), opened(cluster, SHARDS=2)
+    one = record(1, topic=topic)
+    send_at_last(other, one)
+    leader = opened(cluster, SHARDS=2, shard=1)
+
+    # The broker may still write the marker of the commit, which is decided.
+    (ledger,) = eventually(leader.others, what="the ledger")
+
+    assert ledger.shards == 2
+    assert [r.message_id for r in ledger.records] == [one.message_id]
+    send_at_last(other, record(2, topic=topic))
+    send_at_last(leader, record(3, topic=topic))
+
+
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_a_successor_fences_each_client_of_the_former_leader(
     cluster: Cluster, before: int

@@ -43,10 +43,14 @@ class MemoryTransactions:
         return self.log.create(f"topic-{self._count}", topic)
 
     def transactions(
-        self, *, origin: int | None = None, **options: Any
+        self, *, shard: int = 0, origin: int | None = None, **options: Any
     ) -> Transactions:
         return InMemoryTransactions(
-            self.log, self._transactor, OutboxSettings(**options), origin=origin
+            self.log,
+            self._transactor,
+            OutboxSettings(**options),
+            shard=shard,
+            origin=origin,
         )
 
     def forge(self, headers: Fields, value: bytes | None, *, key: str = "0") -> None:
@@ -94,10 +98,10 @@ class KafkaCluster:
         return self._topics.create(config={"max.message.bytes": str(max_message_bytes)})
 
     def transactions(
-        self, *, origin: int | None = None, **options: Any
+        self, *, shard: int = 0, origin: int | None = None, **options: Any
     ) -> Transactions:
-        given = {**self._settings, **options}
-        return self._make(OutboxSettings(**given), None, origin)
+        given = OutboxSettings(**{**self._settings, **options})
+        return self._make(given, None, shard=shard, origin=origin)
 
     def forge(self, headers: Fields, value: bytes | None, *, key: str = "0") -> None:
         producer = Producer(self._servers)
@@ -126,10 +130,10 @@ class KafkaCluster:
         self,
         options: OutboxSettings,
         fencing_token: Callable[[], Any] | None,
-        origin: int | None = None,
+        **of_whom: Any,
     ) -> Transactions:
         transactions = KafkaTransactions(
-            options, fencing_token=fencing_token, origin=origin
+            options, fencing_token=fencing_token, **of_whom
         )
         self._opened.append(transactions)
         return transactions

@@ -60,7 +60,8 @@ class InMemoryTransactions:
         self._shard = shard
         options = named(options or OutboxSettings())
         origin = options.CLUSTER_ID if origin is None else origin
-        self._id = f"{options.leader_group_of(origin)}.{shard}"
+        self._group_id, self._shards = options.leader_group_of(origin), options.SHARDS
+        self._id = self._id_of(shard, self._shards)
         self._topic = options.ledger_topic_of(origin)
         self._envelope = Envelope(options)
         self._epoch: int | None = None
@@ -70,20 +71,36 @@ class InMemoryTransactions:
         if self._log.is_down:
             raise KafkaUnavailable
         self._epoch = self._transactor.initialise(self._id)
-        return self.read()
+        last = self.read()
+        return last if last and last.shards == self._shards else None
 
-    def former(self) -> Sequence[Ledger]:
-        return ()
+    def others(self) -> Sequence[Ledger]:
+        found: list[Ledger] = []
+        used = [message.partition for message in self._log.of(self._topic)]
+        partitions = max(self._shards, 1 + max(used, default=0))
+        for shard in range(partitions) if partitions > 1 else ():
+            if last := self._read(shard):
+                found.append(last)
+                if last.shards != self._shards:
+                    self._transactor.initialise(self._id_of(shard, last.shards))
+        return found
 
     def read(self) -> Ledger | None:
         if self._log.is_down:
             raise KafkaUnavailable
+        return self._read(self._shard)
+
+    def _id_of(self, shard: int, shards: int) -> str:
+        name = f"{self._group_id}.{shard}"
+        return name if shards == 1 else f"{name}-of-{shards}"
+
+    def _read(self, shard: int) -> Ledger | None:
         entries = [
             ledgers.Entry.of(m.offset, m.key, m.headers, m.value)
             for m in self._log.of(self._topic)
-            if m.partition == self._shard
+            if m.partition == shard
         ]
-        return ledgers.last_of(entries, topic=self._topic, shard=self._shard)
+        return ledgers.last_of(entries, topic=self._topic, shard=shard)
 
     def send(
         self,
@@ -173,7 +190,7 @@ class InMemoryTransactions:
         )
 
     def _add_ledger(self, ledger: Ledger) -> None:
-        headers, value = ledgers.encode(ledger)
+        headers, value = ledgers.encode(ledger, shards=self._shards)
         record = Record.identified(0, "")._replace(
             topic=self._topic, key=str(self._shard), value=value
         )

@@ -59,7 +59,7 @@ class SimulatedTransactions:
         self._world.count("opened")
         return ledger[0]
 
-    def former(self) -> Sequence[Ledger]:
+    def others(self) -> Sequence[Ledger]:
         return ()
 
     def read(self) -> Ledger | None:

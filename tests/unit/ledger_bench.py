@@ -45,6 +45,10 @@ class Cluster:
     def transactions(self) -> InMemoryTransactions:
         return InMemoryTransactions(self.log, self.transactor)
 
+    def transactions_of(self, shard: int, shards: int) -> InMemoryTransactions:
+        options = OutboxSettings(SHARDS=shards)
+        return InMemoryTransactions(self.log, self.transactor, options, shard=shard)
+
     def insert(self, *values: str, key: str = "k") -> None:
         for value in values:
             self.table.insert("t", key, value)
@@ -78,24 +82,32 @@ class LedgerBench:
 
     Args:
         is_own: whether the records are this cluster's; else they are taken over.
+        shard: which one it leads, and of how many.
     """
 
     def __init__(
-        self, cluster: Cluster, *, is_own: bool = True, **changes: Any
+        self,
+        cluster: Cluster,
+        *,
+        is_own: bool = True,
+        shard: tuple[int, int] | None = None,
+        **changes: Any,
     ) -> None:
         self.now = 100.0
         self.cluster = cluster
         self.leadership = Leadership()
-        self.transactions = cluster.transactions()
+        table, self.transactions = cluster.table, cluster.transactions()
+        if shard is not None:
+            table = table.of_shard(*shard)
+            self.transactions = cluster.transactions_of(*shard)
+            changes["shards"] = shard[1]
         self.requests: deque[PageRequest] = deque()
         self.settlements: deque[Settlement] = deque()
         self.asked: list[PageRequest] = []
         self.is_settling = True
         self.is_trusted = Trust(self.leadership, self.clock)
         self.schedule = PollSchedule(busy_interval=0.01, idle_interval=0.1)
-        marks = MemoryMarks(
-            cluster.table, clock=self.clock, timeline=cluster.table.history
-        )
+        marks = MemoryMarks(table, clock=self.clock, timeline=table.history)
         self.reader = PageReader(marks, is_trusted=self.is_trusted, clock=self.clock)
         self.settler = Settler(
             outbox=cluster.table, on_parked=lambda *_: None, clock=self.clock

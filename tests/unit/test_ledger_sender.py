@@ -23,6 +23,7 @@ from django_outbox.relay.ledger.ports import Ledger
 
 from .leading import Term
 from .ledger_bench import Cluster, LedgerBench
+from .samples import record
 
 
 @pytest.fixture
@@ -133,6 +134,47 @@ def test_a_successor_purges_what_the_ledger_lists_before_it_reads(
     successor.run()
     assert cluster.seen == ["a", "b", "c"]
     assert cluster.left == []
+
+
+def key_of(shard: int, shards: int, cluster: Cluster) -> str:
+    """Return a key of this shard."""
+    is_mine = cluster.table.of_shard(shard, shards).is_mine
+    return next(k for k in "abcdef" if is_mine(record(1, topic="t", key=k)))
+
+
+def test_a_row_that_leaves_the_table_late_is_no_second_time_its_new_shards(
+    cluster: Cluster, bench: LedgerBench
+) -> None:
+    """Only the ledger of the other shard lists it, when this shard begins."""
+    mine, another = key_of(1, 2, cluster), key_of(0, 2, cluster)
+    cluster.table.locked_ids = {1}
+    cluster.insert("stuck", key=mine)
+    bench.run()
+    other = LedgerBench(cluster, shard=(0, 2))
+    other.run()
+    cluster.insert("a", key=another)
+    other.run()
+    cluster.insert("b", key=mine)
+    LedgerBench(cluster, shard=(1, 2)).run()
+
+    assert cluster.seen == ["stuck", "a", "b"]
+    assert cluster.left == [1]
+    cluster.table.locked_ids.clear()
+    other.run()
+    assert cluster.left == []
+
+
+def test_a_shard_begins_while_another_one_cannot_purge(cluster: Cluster) -> None:
+    other = LedgerBench(cluster, shard=(0, 2))
+    other.is_settling = False
+    cluster.insert("a", key=key_of(0, 2, cluster))
+    other.run()
+    cluster.insert("b", key=key_of(1, 2, cluster))
+    leader = LedgerBench(cluster, shard=(1, 2))
+    leader.run()
+
+    assert cluster.seen == ["a", "b"]
+    assert cluster.left == [1]
 
 
 def test_a_successor_fences_its_predecessor(

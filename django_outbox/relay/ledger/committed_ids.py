@@ -99,9 +99,12 @@ def fault_of(ranges: Sequence[IdRange]) -> str:
 
 
 class CommittedIds:
-    """Tells whether a record that was found is among those of some ranges."""
+    """Tells whether a record that was found is in some ranges, or listed."""
 
-    def __init__(self, ranges: Iterable[IdRange] = ()) -> None:
+    def __init__(
+        self, ranges: Iterable[IdRange] = (), listed: Iterable[Record] = ()
+    ) -> None:
+        self._listed = {record.message_id for record in listed}
         self._series: dict[tuple[int, int], list[IdRange]] = {}
         for one in sorted(ranges):
             self._series.setdefault(one.series, []).append(one)
@@ -112,10 +115,12 @@ class CommittedIds:
         return [record for record in records if record in self]
 
     def __bool__(self) -> bool:
-        return bool(self._series)
+        return bool(self._series or self._listed)
 
     def __contains__(self, record: Record) -> bool:
-        return any(self._is_in(record, step) for step in self._steps)
+        return record.message_id in self._listed or any(
+            self._is_in(record, step) for step in self._steps
+        )
 
     def _is_in(self, record: Record, step: int) -> bool:
         ranges = self._series.get((step, record.id % step), ())

@@ -8,7 +8,7 @@ while a transaction is in progress.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from functools import partial
 from math import inf
@@ -92,12 +92,14 @@ class LedgerSender:
         self._is_own = is_own
         self._size = settings.page_rows
         self._last: Ledger | None = None
-        self._former: Sequence[Ledger] = ()
-        """Last ledgers of leaders that divided the keys differently."""
+        self._others: Sequence[Ledger] = ()
+        """Last ledgers of leaders that divided the keys differently, and of the other
+        shards."""
         self._ledger = Ledger(history="", records=[])
         """The last one of this run."""
         self._relayed = CommittedIds()
-        """What was committed before this run, and may still be in the table."""
+        """What was committed before this run, or is another shard's to purge, and may
+        still be in the table."""
         self._seen: set[int] = set()
         """Ids of rows that were found, and which an earlier ledger speaks for."""
         self._trouble = ""
@@ -187,7 +189,7 @@ class LedgerSender:
         self._open_at = now + OPEN_INTERVAL
         try:
             self._last = self._transactions.open()
-            self._former = self._transactions.former()
+            self._others = self._transactions.others()
         except KafkaError as error:
             self._transactions.close()
             self.report("Nothing can be sent yet: %s", error)
@@ -205,9 +207,12 @@ class LedgerSender:
         else:
             # The timeline is that of the origin's database.
             self._ledger = self._last or Ledger(history="", records=[])
-        self._relayed = CommittedIds(self._ledger.relayed)
-        ledgers = [self._ledger, *(believe(one, timeline) for one in self._former)]
-        listed = {r.message_id: r for ledger in ledgers for r in ledger.records}
+        others = [believe(one, timeline) for one in self._others]
+        # What a leader of another shard lists now, it also purges.
+        of_now = [one for one in others if one.shards == self._settings.shards]
+        former = [one for one in others if one.shards != self._settings.shards]
+        self._relayed = CommittedIds(self._ledger.relayed, _listed_in(of_now))
+        listed = {r.message_id: r for r in _listed_in([self._ledger, *former])}
         for record in self._engine.unpurged:
             listed.pop(record.message_id, None)
         self._engine.in_log([*listed.values()])
@@ -279,6 +284,10 @@ class LedgerSender:
         level = logging.DEBUG if text == self._trouble else logging.WARNING
         self._trouble = text
         logger.log(level, message, text, extra={"action": "transaction"})
+
+
+def _listed_in(ledgers: Iterable[Ledger]) -> list[Record]:
+    return [record for ledger in ledgers for record in ledger.records]
 
 
 def _is_certain(fault: Fault) -> bool:

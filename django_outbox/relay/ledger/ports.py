@@ -66,12 +66,13 @@ class Transactions(Protocol):
             KafkaError: not now; close, and open again later.
         """
 
-    def former(self) -> Sequence[Ledger]:
+    def others(self) -> Sequence[Ledger]:
         """
-        Return the last ledgers of leaders that divided the keys differently.
+        Return the last ledgers of all other leaders, called after `open`.
 
-        Called after `open`. Their producers are fenced, too: another setting SHARDS
-        was in force, so that they may have sent records of this shard.
+        Of leaders that divided the keys differently (another setting SHARDS was in
+        force), which may have sent records of this shard: their producers are fenced.
+        And of the other shards, which list what they found in such a ledger.
 
         Raises:
             KafkaError: not now; close, and open again later.

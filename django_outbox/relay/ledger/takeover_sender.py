@@ -26,7 +26,7 @@ from ..settings import RelaySettings
 from ..work_queue import WorkQueue
 from .committed_ids import CommittedIds
 from .ledger_sender import LedgerSender, Stage
-from .ports import Ledger, Transactions
+from .ports import Transactions
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +153,10 @@ class TakeoverSender:
         except KafkaError as error:
             self._sender.report("Nothing can be taken over yet: %s", error)
             return
-        relayed = _known_to(ledger, page.records)
+        known = (
+            CommittedIds(ledger.relayed, ledger.records) if ledger else CommittedIds()
+        )
+        relayed = known.among(page.records)
         self._sender.seen(relayed)
         ids = {record.id for record in relayed}
         if any(r.id not in ids and not pauses.holds(r) for r in page.records):
@@ -161,12 +164,3 @@ class TakeoverSender:
         else:
             # Behind these there may be more.
             self._schedule.restart()
-
-
-def _known_to(ledger: Ledger | None, records: Sequence[Record]) -> list[Record]:
-    """Return those of the records that a ledger says are in the log."""
-    if ledger is None:
-        return []
-    relayed = CommittedIds(ledger.relayed)
-    listed = {record.message_id for record in ledger.records}
-    return [r for r in records if r.message_id in listed or r in relayed]
