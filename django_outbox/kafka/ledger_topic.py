@@ -11,7 +11,8 @@ bytes of its message id. A header names the timeline in which the ids are unique
 With several clusters, 26 bytes follow for each range of committed ids: first,
 last, latest time of creation, and the id increment; a header has their number.
 
-With several shards, a header has their number, too.
+With several shards, a header has their number, too. A leader whose number is not that
+of the last ledger announces it under a key of its own before it sends anything.
 
 The relay purges the rows that a ledger lists, so a forged record must not count
 as a ledger. The headers have names that rows must not use, a record that an
@@ -25,29 +26,17 @@ import logging
 import re
 import struct
 import sys
-import time
 import uuid
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import (
-    Consumer,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
-from confluent_kafka import KafkaError as DriverError
-
-from ..exceptions import KafkaError, KafkaUnavailable, LedgerInvalid
+from ..exceptions import KafkaError, LedgerInvalid
 from ..message.headers import MESSAGE_ID, Headers, texts
 from ..message.record import Record
 from ..relay.ledger.committed_ids import MAX_RANGES, IdRange, fault_of
 from ..relay.ledger.ports import Ledger
-from .client_errors import ClientErrors
-from .clients import make, serve
-from .config import KafkaConfig
-from .conversion import headers
+from ..settings.rules import MOST_SHARDS
 
 logger = logging.getLogger(__name__)
 
@@ -65,11 +54,7 @@ _DIGITS: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 _PAIR: Final = struct.Struct(">q16s")
 _RANGE: Final = struct.Struct(">qqqH")
 
-_FIRST_STEP: Final = 8
-"""Offsets to go back from the end at first: the last ledger is followed by its commit
-marker, and by the records of aborted transactions."""
-
-_POLL_TIMEOUT: Final = 0.1
+_ANNOUNCEMENT: Final = re.compile(rb"([0-9]{1,3})-of-([0-9]{1,3})")
 
 
 def encode(ledger: Ledger, *, shards: int = 1) -> tuple[Headers, bytes]:
@@ -172,21 +157,53 @@ class Entry(NamedTuple):
         return cls(offset, key, fields, value if is_ours else b"")
 
 
+class Tail(NamedTuple):
+    """What the end of a shard's partition tells."""
+
+    ledger: Ledger | None
+    """The last one."""
+    announced: frozenset[int] = frozenset()
+    """Numbers of shards that leaders have announced since."""
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """Numbers of shards whose leaders may have a transaction open."""
+        last = {self.ledger.shards} if self.ledger else ()
+        return self.announced.union(last)
+
+
+def announcement(shard: int, shards: int) -> tuple[str, Headers]:
+    """Return the key and the headers with which a leader announces its number."""
+    return f"{shard}-of-{shards}", [(_FORMAT, str(FORMAT))]
+
+
+def _announced_in(entry: Entry, shard: int) -> int | None:
+    """Return the number of shards that an entry announces, if it does."""
+    found = _ANNOUNCEMENT.fullmatch(entry.key or b"")
+    if found is None or int(found[1]) != shard or MESSAGE_ID in entry.fields:
+        return None
+    return int(found[2]) if 1 <= int(found[2]) <= MOST_SHARDS else None
+
+
 def _ledger_in(entry: Entry, shard: int) -> Ledger:
     if entry.key != str(shard).encode():
         raise LedgerInvalid("it has another key")
     return decode(entry.fields, entry.value)
 
 
-def last_of(entries: Sequence[Entry], *, topic: str, shard: int) -> Ledger | None:
+def tail_of(entries: Sequence[Entry], *, topic: str, shard: int) -> Tail:
     """
-    Return the last valid ledger of a shard among these records, if there is one.
+    Return the last valid ledger of a shard among these records, and what follows it.
 
     Raises:
         KafkaError: a later version wrote it.
     """
     ledger, fault, skipped = None, "", 0
+    announced: set[int] = set()
     for entry in reversed(entries):
+        if shards := _announced_in(entry, shard):
+            announced.add(shards)
+            continue
         try:
             ledger = _ledger_in(entry, shard)
             break
@@ -201,66 +218,4 @@ def last_of(entries: Sequence[Entry], *, topic: str, shard: int) -> Ledger | Non
             *(skipped, topic, shard, fault),
             extra={"action": "ledger_skipped"},
         )
-    return ledger
-
-
-def read_last(
-    config: KafkaConfig, *, topic: str, shard: int, timeout: float
-) -> Ledger | None:
-    """
-    Read the last committed ledger of a shard; None when there is none.
-
-    Args:
-        config: properties of the consumer.
-        topic: the ledger topic; the shard is its partition.
-        timeout: seconds.
-
-    Raises:
-        KafkaUnavailable: the partition could not be read to its end.
-        KafkaError: a later version wrote it.
-    """
-    errors = ClientErrors("ledger reader", action="read_ledger", config=config)
-    client_config: KafkaConfig = {**config, **errors.callbacks}
-    consumer = make(Consumer, client_config)
-    deadline = time.monotonic() + timeout
-    try:
-        partition = TopicPartition(topic, shard)
-        low, high = consumer.get_watermark_offsets(partition, timeout=timeout)
-        step = _FIRST_STEP
-        while high > low:
-            start = max(low, high - step)
-            consumer.assign([TopicPartition(topic, shard, start)])
-            entries = _to_the_end(consumer, deadline)
-            ledger = last_of(entries, topic=topic, shard=shard)
-            if ledger is not None or start == low:
-                return ledger
-            step *= 8
-    except KafkaException as error:
-        serve(consumer)
-        raise errors.unavailable("Cannot read the ledger", error) from error
-    finally:
-        consumer.close()
-    return None
-
-
-def _to_the_end(consumer: Consumer, deadline: float) -> Sequence[Entry]:
-    """Read committed messages up to the end of the partition."""
-    entries: list[Entry] = []
-    while time.monotonic() < deadline:
-        message = consumer.poll(_POLL_TIMEOUT)
-        if message is None:
-            continue
-        error = message.error()
-        if error is None:
-            entries.append(_entry(message))
-        elif error.code() == DriverError._PARTITION_EOF:
-            return entries
-        elif not error.retriable():
-            raise KafkaException(error)
-    raise KafkaUnavailable("The ledger could not be read to its end in time.")
-
-
-def _entry(message: Message) -> Entry:
-    offset = message.offset()
-    assert offset is not None, "a message that was read has an offset"
-    return Entry.of(offset, message.key(), headers(message), message.value())
+    return Tail(ledger, frozenset(announced))

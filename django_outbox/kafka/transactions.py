@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final, TypeAlias
 
 from confluent_kafka import KafkaError as DriverError
@@ -33,6 +34,7 @@ from confluent_kafka import Producer as Client
 
 from ..exceptions import (
     DeliveryFailed,
+    KafkaUnavailable,
     LedgerRefused,
     ProducerBroken,
 )
@@ -44,18 +46,12 @@ from ..settings.options import OutboxSettings
 from . import ledger_topic as ledgers
 from .client_errors import ClientErrors
 from .clients import RAISED, driver_error, drop, init_transactions, make, serve
-from .config import (
-    KafkaConfig,
-    admin_config,
-    ledger_consumer_config,
-    redacted,
-    transactional_config,
-)
+from .config import KafkaConfig, redacted, transactional_config
 from .delivery_reports import LedgerReport, Reports
 from .destinations import Destinations
 from .failures import failure, never_fits
 from .fencing_token import FencingToken
-from .topics import ensure_topic, ledger_topic
+from .ledger_partitions import LedgerPartitions
 
 logger = logging.getLogger(__name__)
 
@@ -110,15 +106,10 @@ class KafkaTransactions:
         self._client_id = client_id
         self._options, self._origin = options, origin
         self._configs = self._configs_of(shard, options.SHARDS)
-        self._admin_config = admin_config(options) | client_id
-        self._ledger_topic = ledger_topic(options, origin)
-        self._may_create = options.CREATE_LEADER_TOPIC
-        self._reader_config = ledger_consumer_config(options) | client_id
+        self._ledgers = LedgerPartitions(options, origin, client_id)
         self._fencing_token = fencing_token
-        self._topic = self._ledger_topic.name
+        self._topic = self._ledgers.name
         self._shard = shard
-        self._partitions = 1
-        """Of the ledger topic: as many shards as there ever were, at least."""
         self._timeout = options.DELIVERY_TIMEOUT
         self._envelope = Envelope(options)
         self._turns: deque[Turn] = deque()
@@ -136,28 +127,32 @@ class KafkaTransactions:
 
     def open(self) -> Ledger | None:
         self.close()
-        self._partitions = self._ensure_topic()
+        self._ledgers.ensure()
         for config in self._configs:
             self._turns.append(Turn(self._connect(config)))
         self._destinations = Destinations(self._turns[0].client)
         # After both: a former leader can commit nothing more.
-        last = self._read_ledger(self._shard)
-        return last if last and last.shards == self._options.SHARDS else None
+        last = self._ledgers.tail(self._shard).ledger
+        if last is not None and last.shards == self._options.SHARDS:
+            return last
+        self._announce()
+        return None
 
     def others(self) -> Sequence[Ledger]:
         found: list[Ledger | None] = []
-        for shard in range(self._partitions) if self._partitions > 1 else ():
-            last = self._read_ledger(shard)
-            if last is not None and last.shards != self._options.SHARDS:
-                for config in self._configs_of(shard, last.shards):
+        shards = range(self._ledgers.count) if self._ledgers.count > 1 else ()
+        for shard in shards:
+            tail = self._ledgers.tail(shard)
+            if others := tail.numbers - {self._options.SHARDS}:
+                for config in chain(*(self._configs_of(shard, n) for n in others)):
                     drop(self._connect(config))
-                last = self._read_ledger(shard)
-            found.append(last)
-        return [last for last in found if last is not None]
+                tail = self._ledgers.tail(shard)
+            found.append(tail.ledger)
+        return [ledger for ledger in found if ledger is not None]
 
     def read(self) -> Ledger | None:
-        self._ensure_topic()
-        return self._read_ledger(self._shard)
+        self._ledgers.ensure()
+        return self._ledgers.tail(self._shard).ledger
 
     def send(
         self,
@@ -248,18 +243,20 @@ class KafkaTransactions:
         turns = range(TURNS)
         return [make(turn=turn, shards=shards) | self._client_id for turn in turns]
 
-    def _ensure_topic(self) -> int:
-        return ensure_topic(
-            self._admin_config, self._ledger_topic, may_create=self._may_create
-        )
-
-    def _read_ledger(self, shard: int) -> Ledger | None:
-        return ledgers.read_last(
-            self._reader_config,
-            topic=self._topic,
-            shard=shard,
-            timeout=2 * self._timeout,
-        )
+    def _announce(self) -> None:
+        """Let leaders of another number of shards know whom they have to fence."""
+        key, headers = ledgers.announcement(self._shard, self._options.SHARDS)
+        client = self._turns[0].client
+        try:
+            client.begin_transaction()
+            client.produce(self._topic, b"", key, self._shard, headers=headers)
+            client.commit_transaction(self._timeout)
+        except KafkaException as error:
+            what = "Cannot write to the ledger topic"
+            raise self._errors.unavailable(what, error) from error
+        except SystemError as error:
+            raise KafkaUnavailable(_LOST[0]) from error
+        self._turns.rotate()
 
     def _check(
         self, destinations: Destinations, records: Sequence[Record], leader_id: str

@@ -253,6 +253,23 @@ def test_leaders_of_another_number_of_shards_are_fenced(cluster: Cluster) -> Non
     assert caught.value.is_fenced
 
 
+def test_leaders_of_another_number_are_fenced_before_their_first_ledger(
+    cluster: Cluster,
+) -> None:
+    """A transaction that they have begun could be committed much later."""
+    topic, leader = cluster.create(), cluster.transactions(SHARDS=2, shard=1)
+    former = [opened(cluster, SHARDS=shards) for shards in (1, 3)]
+    leader.open()
+
+    assert leader.others() == []
+
+    for one in former:
+        with pytest.raises(ProducerBroken) as caught:
+            sent(one, record(1, topic=topic))
+        assert caught.value.is_fenced
+    assert sent(leader, record(2, topic=topic)) is None
+
+
 def test_the_ledgers_of_other_shards_are_read_and_nobody_is_fenced(
     cluster: Cluster,
 ) -> None:

@@ -84,6 +84,11 @@ class Coordinator:
         self._rebalance: int | None = None
         """The number of the current rebalance."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the group has no members."""
+        return not self._members
+
     # Requests.
 
     def join(

@@ -72,35 +72,41 @@ class InMemoryTransactions:
             raise KafkaUnavailable
         self._epoch = self._transactor.initialise(self._id)
         last = self.read()
-        return last if last and last.shards == self._shards else None
+        if last is not None and last.shards == self._shards:
+            return last
+        key, headers = ledgers.announcement(self._shard, self._shards)
+        self._add_own(key, headers, b"")
+        self._transactor.end(self._id, self._epoch, is_commit=True)
+        return None
 
     def others(self) -> Sequence[Ledger]:
         found: list[Ledger] = []
         used = [message.partition for message in self._log.of(self._topic)]
         partitions = max(self._shards, 1 + max(used, default=0))
         for shard in range(partitions) if partitions > 1 else ():
-            if last := self._read(shard):
-                found.append(last)
-                if last.shards != self._shards:
-                    self._transactor.initialise(self._id_of(shard, last.shards))
+            tail = self._tail(shard)
+            for shards in tail.numbers - {self._shards}:
+                self._transactor.initialise(self._id_of(shard, shards))
+            if tail.ledger is not None:
+                found.append(tail.ledger)
         return found
 
     def read(self) -> Ledger | None:
         if self._log.is_down:
             raise KafkaUnavailable
-        return self._read(self._shard)
+        return self._tail(self._shard).ledger
 
     def _id_of(self, shard: int, shards: int) -> str:
         name = f"{self._group_id}.{shard}"
         return name if shards == 1 else f"{name}-of-{shards}"
 
-    def _read(self, shard: int) -> Ledger | None:
+    def _tail(self, shard: int) -> ledgers.Tail:
         entries = [
             ledgers.Entry.of(m.offset, m.key, m.headers, m.value)
             for m in self._log.of(self._topic)
             if m.partition == shard
         ]
-        return ledgers.last_of(entries, topic=self._topic, shard=shard)
+        return ledgers.tail_of(entries, topic=self._topic, shard=shard)
 
     def send(
         self,
@@ -191,8 +197,11 @@ class InMemoryTransactions:
 
     def _add_ledger(self, ledger: Ledger) -> None:
         headers, value = ledgers.encode(ledger, shards=self._shards)
+        self._add_own(str(self._shard), headers, value)
+
+    def _add_own(self, key: str, headers: Headers, value: bytes) -> None:
         record = Record.identified(0, "")._replace(
-            topic=self._topic, key=str(self._shard), value=value
+            topic=self._topic, key=key, value=value
         )
         self._add(record, headers, self._shard)
 

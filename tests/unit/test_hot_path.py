@@ -19,14 +19,17 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
-from django_outbox.kafka import ledger_topic as ledgers
+from django_outbox.kafka import ledger_partitions
 from django_outbox.kafka import producer as kafka_producer
 from django_outbox.kafka import transactions as kafka_transactions
+from django_outbox.kafka.ledger_partitions import LedgerPartitions
+from django_outbox.kafka.ledger_topic import Tail
 from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.dispatcher import Dispatcher, Sender
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.lease import Lease, Trust
 from django_outbox.relay.ledger.ledger_sender import LedgerSender
+from django_outbox.relay.ledger.ports import Ledger
 from django_outbox.relay.memory_marks import MemoryMarks
 from django_outbox.relay.page_reader import PageReader
 from django_outbox.relay.pipeline import Pipeline
@@ -204,12 +207,15 @@ class Harvest:
         return self._now
 
 
+LAST = Ledger(history=InMemoryUnmarked().history(), records=[])
+
+
 @pytest.fixture(autouse=True)
 def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_producer, "Client", Client)
     monkeypatch.setattr(kafka_transactions, "Client", Client)
-    monkeypatch.setattr(kafka_transactions, "ensure_topic", lambda *_, **__: 1)
-    monkeypatch.setattr(ledgers, "read_last", lambda *_, **__: None)
+    monkeypatch.setattr(ledger_partitions, "ensure_topic", lambda *_, **__: 1)
+    monkeypatch.setattr(LedgerPartitions, "tail", lambda *_: Tail(LAST))
     monkeypatch.setattr(kafka_transactions, "drop", lambda _: None)
 
 

@@ -9,7 +9,13 @@ import uuid
 import pytest
 
 from django_outbox.exceptions import KafkaError, LedgerInvalid
-from django_outbox.kafka.ledger_topic import Entry, decode, encode, last_of
+from django_outbox.kafka.ledger_topic import (
+    Entry,
+    announcement,
+    decode,
+    encode,
+    tail_of,
+)
 from django_outbox.message.record import Record
 from django_outbox.relay.ledger.committed_ids import MAX_RANGES, IdRange
 from django_outbox.relay.ledger.ports import Ledger
@@ -154,7 +160,7 @@ FIRST, SECOND = (Ledger(history=text, records=[]) for text in ("first", "second"
 
 
 def found(*entries: Entry) -> Ledger | None:
-    return last_of(entries, topic="t.ledger", shard=0)
+    return tail_of(entries, topic="t.ledger", shard=0).ledger
 
 
 def test_the_last_ledger_is_found_and_nothing_is_said(
@@ -163,6 +169,36 @@ def test_the_last_ledger_is_found_and_nothing_is_said(
     assert found() is None
     assert found(entry(0, None), entry(1, FIRST), entry(2, SECOND)) == SECOND
     assert caplog.records == []
+
+
+def test_announcements_behind_the_last_ledger_count() -> None:
+    before, behind = (
+        [announced(offset, shards=shards) for offset, shards in of_each]
+        for of_each in ([(0, 2), (1, 3)], [(3, 4), (4, 5)])
+    )
+    tail = tail_of([*before, entry(2, FIRST), *behind], topic="t.ledger", shard=0)
+
+    assert tail.ledger == FIRST
+    assert tail.announced == {4, 5}
+    assert tail.numbers == {1, 4, 5}
+
+
+@pytest.mark.parametrize("key", [b"1-of-4", b"0-of-0", b"0-of-33", b"0-of-4 "])
+def test_an_announcement_that_nobody_could_have_made_is_skipped(
+    key: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = announced(1, shards=4)._replace(key=key)
+
+    tail = tail_of([entry(0, FIRST), made], topic="t.ledger", shard=0)
+
+    assert tail == (FIRST, frozenset())
+    assert "Skipped 1 invalid record" in caplog.text
+
+
+def announced(offset: int, *, shards: int) -> Entry:
+    key, headers = announcement(0, shards)
+    raw = [(name, str(text).encode()) for name, text in headers]
+    return Entry.of(offset, key.encode(), raw, b"")
 
 
 def test_junk_is_skipped_for_the_ledger_before_it(

@@ -51,6 +51,12 @@ which only reads until there is something to take over. Purges of others arrive 
 never, so with several clusters the ledger also lists which ids were ever committed
 under it: rows with these ids are purged, not sent.
 
+*Another number of shards.* Leaders that divide the keys differently have other
+`transactional.id`s. A leader announces its number before its first ledger, so that a
+partition of the ledger topic always tells whose transactions may be open. One that
+opens fences all of another number, takes over what their ledgers list, and passes over
+what the ledgers of its neighbours list.
+
 *A new timeline.* After a failover to a standby that lagged behind, rows are
 back and ids are drawn again. The ledger names the timeline of the database (system
 identifier and timeline) that it belongs to; on another one it is void, and every row
