@@ -19,6 +19,7 @@ from .failovers import FailoverWorld
 from .ledger_world import LedgerWorld
 from .promises import Broken
 from .remembered import RememberedWorld
+from .shards_world import ShardsWorld
 from .world import Outcome, World
 
 WORLDS: Final = {
@@ -30,6 +31,8 @@ WORLDS: Final = {
     "several-clusters": ClustersWorld,
     "paused": RememberedWorld,
     "paused-exactly-once": LedgerWorld,
+    "shards": ShardsWorld,
+    "shards-exactly-once": ShardsWorld,
 }
 """By the relay, as in `plan.DELIVERIES`."""
 

@@ -11,6 +11,7 @@ from . import (
     mutants,
     pause_mutants,
     pipelined_mutants,
+    shard_mutants,
 )
 from .mutant import hunt
 from .world import Outcome
@@ -22,6 +23,7 @@ MUTANTS: Final = {
     **ledger_mutants.MUTANTS,
     **cluster_mutants.MUTANTS,
     **pause_mutants.MUTANTS,
+    **shard_mutants.MUTANTS,
 }
 
 

@@ -81,7 +81,7 @@ def pages_of_a_run_that_has_ended(self: Dispatcher) -> float:
 
 def ledger_read_before_the_fence(self: SimulatedTransactions) -> Ledger | None:
     """Read the ledger, and only then fence the former leader."""
-    former = self._world.ledger
+    former = self._world.ledgers.get(0)
     _open(self)
     return former
 

@@ -18,7 +18,7 @@ class LedgerProcess(Process):
         return FailoverConnection(self)
 
     def _make_sender(self, settings: RelaySettings) -> Sender:
-        self.producer = SimulatedTransactions(self)
+        self.producer = self._make_transactions()
         self.sender = LedgerSender(
             settings,
             engine=self.engine,
@@ -28,3 +28,6 @@ class LedgerProcess(Process):
             clock=self.preempted_clock,
         )
         return self.sender
+
+    def _make_transactions(self) -> SimulatedTransactions:
+        return SimulatedTransactions(self)

@@ -25,8 +25,8 @@ class LedgerWorld(World):
         self.transactor = Transactor()
         self.in_transit = 0
         """Requests to the transactor on their way."""
-        self.ledger: Ledger | None = None
-        """The last one that was committed."""
+        self.ledgers: dict[int, Ledger] = {}
+        """The last one of each shard that was committed."""
 
     def make_process(self, node: Node) -> LedgerProcess:
         return LedgerProcess(node)

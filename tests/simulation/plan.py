@@ -269,6 +269,24 @@ PAUSES_PROFILES: Final = (
 )
 """For an operator who pauses and resumes."""
 
+SHARDS_PROFILES: Final = (
+    Profile("graceful", _GRACEFUL, Weather(**_LATE)),
+    Profile("database", (*_DATABASE, "stop", "move"), replace(_BAD_DATABASE, **_LATE)),
+    Profile("locks", ("crash", "stop", "freeze"), Weather(row_locked=0.1)),
+    Profile("process", (*_PROCESS, "suspend"), _BAD_PROCESS),
+    Profile(
+        "failover",
+        ("promote", "promote", "crash", "freeze", "table_cut"),
+        _BAD_DATABASE,
+    ),
+    Profile(
+        "everything",
+        (*_GRACEFUL, *_DATABASE, *_BROKER, *_PROCESS, *_GROUP, "suspend", "promote"),
+        replace(_BAD, **_LATE, poison=0.0),
+    ),
+)
+"""For several shards, whose number changes."""
+
 DELIVERIES: Final = {
     "at-least-once": MARKING_PROFILES,
     "marks-in-memory": REMEMBERING_PROFILES,
@@ -278,6 +296,8 @@ DELIVERIES: Final = {
     "several-clusters": CLUSTERS_PROFILES,
     "paused": PAUSES_PROFILES,
     "paused-exactly-once": PAUSES_PROFILES,
+    "shards": SHARDS_PROFILES,
+    "shards-exactly-once": SHARDS_PROFILES,
 }
 """By the relay: seed n plays the profile n modulo their number."""
 
@@ -310,7 +330,12 @@ class Plan:
     @property
     def is_pipelined(self) -> bool:
         """Whether any number of records of a key may be in flight."""
-        is_either = self.delivery in ("several-clusters", "failover", "paused")
+        is_either = self.delivery in (
+            "several-clusters",
+            "failover",
+            "paused",
+            "shards",
+        )
         return self.delivery == "pipelined" or (is_either and self.seed % 4 > 1)
 
     @property

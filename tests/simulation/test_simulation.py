@@ -21,6 +21,7 @@ from .plan import (
     DELIVERIES,
     LEDGER_PROFILES,
     MARKING_PROFILES,
+    SHARDS_PROFILES,
     Weather,
 )
 from .tally import explain
@@ -29,6 +30,7 @@ from .tally import explain
 pytestmark = pytest.mark.timeout(0)
 
 MARKING, LEDGER, CLUSTERS = "at-least-once", "exactly-once", "several-clusters"
+SHARDS = "shards-exactly-once"
 PLAYED = {
     "pipelined": HISTORIES // 2,
     "marks-in-memory": HISTORIES // 4,
@@ -38,6 +40,8 @@ PLAYED = {
     CLUSTERS: HISTORIES * 3 // 100,
     "paused": HISTORIES // 20,
     "paused-exactly-once": HISTORIES // 40,
+    "shards": HISTORIES // 20,
+    SHARDS: HISTORIES // 10,
 }
 """How many histories of each relay."""
 BLOCKS = 10
@@ -94,6 +98,13 @@ def test_every_kind_of_trouble_befalls_several_clusters(histories: Histories) ->
 
     assert {kind for kind in CLUSTERS_COUNTED if not tally.faults[kind]} == set()
     assert {what for what in CLUSTERS_TRACES if not tally.figures[what]} == set()
+
+
+def test_every_kind_of_trouble_befalls_several_shards(histories: Histories) -> None:
+    tally = histories.tally(range(25 * len(SHARDS_PROFILES)), SHARDS)
+
+    assert {kind for kind in SHARDS_COUNTED if not tally.faults[kind]} == set()
+    assert {what for what in LEDGER_TRACES if not tally.figures[what]} == set()
 
 
 COUNTED = {
@@ -181,6 +192,20 @@ CLUSTERS_TRACES = {
 }
 
 
+SHARDS_COUNTED = {
+    "another number of shards",
+    "crash",
+    "fenced",
+    "freeze",
+    "id set by hand",
+    "promote",
+    "row locked",
+    "statement unanswered",
+    "suspend",
+    "transaction prepared",
+}
+
+
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("seed", range(len(MARKING_PROFILES)))
 def test_a_seed_plays_the_same_history_in_every_process(
@@ -251,6 +276,17 @@ def test_a_history_of_several_clusters_can_be_replayed(
     output = capsys.readouterr().out
     assert "MAXIMUM_DELAY" in output
     assert "1 to 0  deletes " in output
+
+
+def test_a_history_of_several_shards_can_be_replayed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`python -m tests.simulation --delivery shards-exactly-once --seed 2 --trace`"""
+    assert 0 == main(["--delivery", SHARDS, "--seed", "2", "--trace"])
+
+    output = capsys.readouterr().out
+    assert output.startswith("shards: ")
+    assert " shards\n" in output
 
 
 def test_a_broken_promise_is_shown_and_fails(

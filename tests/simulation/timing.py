@@ -81,14 +81,13 @@ def election_settings(name: str) -> ElectionSettings:
 
 def relay_settings(plan: Plan) -> RelaySettings:
     """Join what the plan chose with the scaled defaults."""
+    keeps_ledger = plan.delivery.endswith("exactly-once")
     return RelaySettings(
         page_rows=plan.mark_batch,
         page_bytes=500_000,
-        max_in_flight=plan.max_in_flight if plan.delivery != "exactly-once" else inf,
-        max_in_flight_per_key=0
-        if plan.is_pipelined or plan.delivery == "exactly-once"
-        else 1,
-        needs_proof=plan.delivery != "exactly-once",
+        max_in_flight=inf if keeps_ledger else plan.max_in_flight,
+        max_in_flight_per_key=0 if plan.is_pipelined or keeps_ledger else 1,
+        needs_proof=not keeps_ledger,
         marks_in_table=plan.delivery == "at-least-once",
         delivery_timeout=DELIVERY_TIMEOUT * (6 if plan.is_patient else 1),
         busy_interval=BUSY_INTERVAL,

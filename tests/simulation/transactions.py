@@ -27,8 +27,6 @@ from .timing import DELIVERY_TIMEOUT
 if TYPE_CHECKING:
     from .ledger_process import LedgerProcess
 
-ID = "shard 0"
-
 Answer = TypeVar("Answer")
 
 
@@ -38,6 +36,7 @@ class SimulatedTransactions:
     def __init__(self, process: LedgerProcess) -> None:
         self._process = process
         self._world = process.world
+        self._id = self.id_of(0)
         self._epoch: int | None = None
         self._is_known_member = False
         self._serial = 0
@@ -49,21 +48,20 @@ class SimulatedTransactions:
 
     def open(self) -> Ledger | None:
         self.close()
-        world = self._world
         try:
             epoch = self._call("init", self._initialise)
-            ledger = self._call("read the ledger", lambda: (world.ledger,))
+            ledger = self._read()
         except ProducerBroken as error:
             raise KafkaUnavailable(str(error)) from error
         self._epoch = epoch
         self._world.count("opened")
-        return ledger[0]
+        return ledger
 
     def others(self) -> Sequence[Ledger]:
         return ()
 
     def read(self) -> Ledger | None:
-        return self._call("read the ledger", lambda: (self._world.ledger,))[0]
+        return self._read()
 
     def send(
         self,
@@ -123,6 +121,20 @@ class SimulatedTransactions:
     def die(self) -> None:
         """End with the process; what is on the wire goes on."""
 
+    # The ledger of each shard.
+
+    @staticmethod
+    def id_of(shard: int, shards: int = 1) -> str:
+        """Name the producer of a shard, of so many."""
+        return f"shard {shard} of {shards}"
+
+    def _read(self, shard: int = 0) -> Ledger | None:
+        ledgers = self._world.ledgers
+        return self._call("read the ledger", lambda: (ledgers.get(shard),))[0]
+
+    def _write(self, ledger: Ledger) -> None:
+        self._world.ledgers[0] = ledger
+
     # The parts of a transaction.
 
     def _check(self, records: Sequence[Record]) -> list[Fault]:
@@ -142,7 +154,7 @@ class SimulatedTransactions:
         """Be the broker: fence whoever was here before."""
         term = self._process.term
         self._world.promises.on_open(term.leader_id if term else None)
-        return self._world.transactor.initialise(ID)
+        return self._world.transactor.initialise(self._id)
 
     def _produce(
         self,
@@ -156,7 +168,7 @@ class SimulatedTransactions:
         world = self._world
         if serial != self._serial:
             return []
-        add = partial(world.transactor.add, ID, epoch)
+        add = partial(world.transactor.add, self._id, epoch)
         add(lambda: world.promises.on_commit(self._process, leader_id))
         faults: list[Fault] = []
         if any(self._poison(record) == "size" for record in records):
@@ -176,7 +188,7 @@ class SimulatedTransactions:
                 faults.append(Fault(record, unplaced))
             else:
                 add(partial(self._show, record))
-        add(partial(setattr, world, "ledger", ledger))
+        add(partial(self._write, ledger))
         return faults
 
     def _show(self, record: Record) -> None:
@@ -203,11 +215,11 @@ class SimulatedTransactions:
             self._call("commit", lambda: self._commit(epoch))
         else:
             end = self._world.transactor.end
-            self._call("abort", lambda: end(ID, epoch, is_commit=False) or True)
+            self._call("abort", lambda: end(self._id, epoch, is_commit=False) or True)
 
     def _commit(self, epoch: int) -> bool:
         """Be the broker."""
-        self._world.transactor.end(ID, epoch, is_commit=True)
+        self._world.transactor.end(self._id, epoch, is_commit=True)
         self.on_commit()
         return True
 
