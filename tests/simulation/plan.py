@@ -272,7 +272,7 @@ PAUSES_PROFILES: Final = (
 SHARDS_PROFILES: Final = (
     Profile("graceful", _GRACEFUL, Weather(**_LATE)),
     Profile("database", (*_DATABASE, "stop", "move"), replace(_BAD_DATABASE, **_LATE)),
-    Profile("locks", ("crash", "stop", "freeze"), Weather(row_locked=0.1)),
+    Profile("locks", ("crash", "stop", "freeze"), Weather(row_locked=0.2)),
     Profile("process", (*_PROCESS, "suspend"), _BAD_PROCESS),
     Profile(
         "failover",
