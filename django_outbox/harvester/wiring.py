@@ -20,7 +20,7 @@ from ..election.settings import ElectionSettings
 from ..exceptions import DatabaseBusy, DatabaseReadOnly, DatabaseUnavailable
 from ..message.retry import RetryPolicy
 from ..observability.deliveries import Deliveries
-from ..relay.availability import Availability
+from ..relay.availability import Availability, Said
 from ..relay.dispatcher import Dispatcher, Sender
 from ..relay.engine import Engine
 from ..relay.lease import Lease, Trust
@@ -46,7 +46,7 @@ def assemble(
     o: OutboxSettings, *, adapters: Adapters, threads: HarvesterThreads, name: str
 ) -> Components:
     """Build the components of one run; they publish through `threads`."""
-    membership = adapters.membership()
+    membership, said = adapters.membership(), Said()
     elector = Elector(
         ElectionSettings(
             name=name,
@@ -58,10 +58,10 @@ def assemble(
         clock=boottime,
         on_event=threads.publish,
         barrier=threads.barrier,
-        can_join=_Probe(adapters.table("probe"), o, adapters.learn),
+        can_join=_Probe(adapters.table("probe"), o, adapters.learn, said),
     )
     workers = [
-        _workers(_Wiring(o, adapters, threads, leadership), membership)
+        _workers(_Wiring(o, adapters, threads, leadership, said), membership)
         for leadership in elector.leaderships
     ]
     return Components(
@@ -78,7 +78,7 @@ def assemble(
             for of_shard in workers
         ],
         metered=adapters.table("meter"),
-        releaser=_releaser(o, adapters, threads),
+        releaser=_releaser(o, adapters, threads, said),
         listener=adapters.listener(),
         learn=adapters.learn,
     )
@@ -91,6 +91,7 @@ class _Wiring(NamedTuple):
     adapters: Adapters
     threads: HarvesterThreads
     leadership: Leadership
+    said: Said
 
     @property
     def name(self) -> str:
@@ -107,7 +108,7 @@ def _workers(wiring: _Wiring, membership: Membership) -> Sequence[RelayWorker]:
 
 def _pipeline_worker(wiring: _Wiring) -> RelayWorker:
     """Build the worker of at-least-once delivery, with marks of either kind."""
-    o, adapters, _, leadership = wiring
+    o, adapters, _, leadership, _ = wiring
     settings = pipeline_settings(o)
     reading = adapters.reading(f"mark{wiring.name}", o.CLUSTER_ID, leadership.shard)
     settling = adapters.table(f"settle{wiring.name}")
@@ -136,7 +137,7 @@ def _ledger_worker(
     wiring: _Wiring, membership: Membership, cluster: int
 ) -> RelayWorker:
     """Build the worker for the records of one cluster."""
-    o, adapters, _, leadership = wiring
+    o, adapters, _, leadership, _ = wiring
     is_own = cluster == o.CLUSTER_ID
     name = wiring.name if is_own else f"-{cluster}"
     settings = _settings(
@@ -190,11 +191,14 @@ class _Parts:
         self.schedule = PollSchedule(
             busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
         )
-        self.reader = PageReader(reading, is_trusted=self.is_trusted, clock=boottime)
+        self.reader = PageReader(
+            reading, is_trusted=self.is_trusted, clock=boottime, said=wiring.said
+        )
         self.settler = Settler(
             outbox=settling,
             on_parked=partial(wiring.threads.parked, wiring.leadership.shard),
             clock=boottime,
+            said=wiring.said,
         )
         self.outages: tuple[Availability, ...] = (
             self.reader.outage,
@@ -238,13 +242,14 @@ class _Parts:
 
 
 def _releaser(
-    o: OutboxSettings, adapters: Adapters, threads: HarvesterThreads
+    o: OutboxSettings, adapters: Adapters, threads: HarvesterThreads, said: Said
 ) -> Releaser:
     return Releaser(
         adapters.staging(),
         interval=o.POLL_INTERVAL,
         on_expired=threads.expired,
         clock=boottime,
+        said=said,
     )
 
 
@@ -292,12 +297,16 @@ class _Probe:
     """
 
     def __init__(
-        self, table: HarvestedTable, options: OutboxSettings, learn: Learn | None
+        self,
+        table: HarvestedTable,
+        options: OutboxSettings,
+        learn: Learn | None,
+        said: Said | None = None,
     ) -> None:
         self._table = table
         self._options = options
         self._learn = learn
-        self._outage = Availability()
+        self._outage = Availability(said=said)
 
     def __call__(self) -> bool:
         try:

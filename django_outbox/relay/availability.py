@@ -22,16 +22,35 @@ LAST_BACKOFF: Final = 1.0
 """Seconds between later tries."""
 
 
+class Said:
+    """
+    What the log has of an outage, which several connections of a process may meet.
+
+    The first one that meets a cause says so, and the first one that is back. They may
+    be of several threads: at worst a line comes twice.
+    """
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        """Monotonic seconds since when one of them fails; None: nothing is to be
+        said of it any more."""
+        self.causes: set[str] = set()
+
+
 class Availability:
     """
     One side's view of the table: reached, or lost since a moment.
 
     Args:
         what: what is out of reach, in the words of the log.
+        said: what the log has of it, if others look at the same.
     """
 
-    def __init__(self, what: str = "The outbox table") -> None:
+    def __init__(
+        self, what: str = "The outbox table", *, said: Said | None = None
+    ) -> None:
         self._what = what
+        self._said = said or Said()
         self.since: float | None = None
         """Monotonic seconds since when nothing answers; None: reached, or locked."""
         self._failed_at: float | None = None
@@ -54,8 +73,12 @@ class Availability:
         message = str(error)
         # One lock makes many statements fail, each with another text.
         told = type(error).__name__ if isinstance(error, DatabaseBusy) else message
-        if told != self._told:
-            self._told = told
+        said, is_new = self._said, told != self._told
+        if said.since is None:
+            said.since = self._failed_at
+        self._told = told
+        if is_new and told not in said.causes:
+            said.causes.add(told)
             logger.warning(
                 "%s is unavailable, retrying: %s",
                 self._what,
@@ -68,13 +91,16 @@ class Availability:
 
     def reached(self, now: float) -> None:
         """Note a success."""
-        if self._failed_at is not None:
+        said = self._said
+        if self._failed_at is not None and said.since is not None:
             logger.info(
                 "%s recovered after %.1f s",
                 self._what,
-                now - self._failed_at,
+                now - said.since,
                 extra={"action": "database_found"},
             )
+            said.since = None
+            said.causes.clear()
         self.since = self._failed_at = None
         self._told = ""
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from ..exceptions import DatabaseBusy, DatabaseError
 from ..message.record import ExpiredSeries, StagingDeadlines
-from .availability import Availability
+from .availability import Availability, Said
 from .ports import Staging
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class Releaser:
         on_expired: told the leader id and each series whose time was up, when
             its messages are gone.
         clock: monotonic seconds.
+        said: what the log has of an outage, if other connections meet the same.
     """
 
     def __init__(
@@ -58,12 +59,13 @@ class Releaser:
         interval: float,
         on_expired: Callable[[str, ExpiredSeries], None],
         clock: Callable[[], float],
+        said: Said | None = None,
     ) -> None:
         self._staging = staging
         self._interval = interval
         self._on_expired = on_expired
         self._clock = clock
-        self._outage = Availability()
+        self._outage = Availability(said=said)
         self._chunk = CHUNK
         self._look_at = 0.0 if staging else float("inf")
 

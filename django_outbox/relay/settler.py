@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from ..exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
 from ..message.record import Failure, Record
-from .availability import Availability
+from .availability import Availability, Said
 from .ports import SettledTable
 from .settlement import Settled, Settlement
 
@@ -88,6 +88,7 @@ class Settler:
     Args:
         on_parked: told of each record that now lies in the parked table.
         clock: monotonic seconds.
+        said: what the log has of an outage, if other connections meet the same.
     """
 
     def __init__(
@@ -96,8 +97,9 @@ class Settler:
         outbox: SettledTable,
         on_parked: Callable[[str, Failure], None],
         clock: Callable[[], float],
+        said: Said | None = None,
     ) -> None:
-        self.outage = Availability()
+        self.outage = Availability(said=said)
         self._outbox = outbox
         self._on_parked = on_parked
         self._clock = clock

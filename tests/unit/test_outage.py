@@ -8,7 +8,12 @@ import pytest
 
 from django_outbox.exceptions import DatabaseBusy, DatabaseUnavailable
 from django_outbox.harvester.wiring import _Probe
-from django_outbox.relay.availability import FIRST_BACKOFF, LAST_BACKOFF, Availability
+from django_outbox.relay.availability import (
+    FIRST_BACKOFF,
+    LAST_BACKOFF,
+    Availability,
+    Said,
+)
 from django_outbox.settings.options import OutboxSettings
 from tests.fakes.outbox import InMemoryOutbox
 
@@ -62,6 +67,49 @@ def test_a_lock_is_logged_once_until_it_is_gone(
         "The outbox table is unavailable, retrying: page waits for a lock",
         "The outbox table recovered after 3.5 s",
         "The outbox table is unavailable, retrying: page waits for a lock",
+    ]
+
+
+def test_connections_that_meet_the_same_outage_say_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    said = Said()
+    reads, settles, probes = (Availability(said=said) for _ in range(3))
+    reads.lost(unavailable(), 10.0)
+    settles.lost(unavailable(), 11.0)
+    settles.lost(DatabaseUnavailable("too many clients"), 12.0)
+    reads.reached(14.0)
+    settles.reached(15.0)
+    probes.lost(unavailable(), 20.0)
+    probes.reached(22.5)
+
+    assert caplog.messages == [
+        "The outbox table is unavailable, retrying: no answer",
+        "The outbox table is unavailable, retrying: too many clients",
+        "The outbox table recovered after 4.0 s",
+        "The outbox table is unavailable, retrying: no answer",
+        "The outbox table recovered after 2.5 s",
+    ]
+
+
+def test_a_connection_that_still_fails_says_when_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    said = Said()
+    reads, settles = (Availability(said=said) for _ in range(2))
+    reads.lost(unavailable(), 10.0)
+    settles.lost(DatabaseBusy("purge waits for a lock"), 10.0)
+    reads.reached(12.0)
+    settles.lost(DatabaseBusy("purge waits for a lock"), 13.0)
+    settles.reached(16.0)
+
+    assert caplog.messages == [
+        "The outbox table is unavailable, retrying: no answer",
+        "The outbox table is unavailable, retrying: purge waits for a lock",
+        "The outbox table recovered after 2.0 s",
+        "The outbox table recovered after 6.0 s",
     ]
 
 

@@ -29,9 +29,9 @@ WARM: Final = 2
 BURST: Final = 2_000
 """Records at the beginning of each fault."""
 
-SAID: Final = 15
+SAID: Final = 10
 """Times that the leader of a shard may warn of the same thing in one fault: some strike
-five times, and each of its three connections says so."""
+five times, and a connection may meet it when another one is back."""
 
 SLACK: Final = 10
 """Threads, descriptors or sessions that come and go with a term and with connections.
