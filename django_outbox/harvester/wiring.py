@@ -108,7 +108,7 @@ def _workers(wiring: _Wiring, membership: Membership) -> Sequence[RelayWorker]:
 
 def _pipeline_worker(wiring: _Wiring) -> RelayWorker:
     """Build the worker of at-least-once delivery, with marks of either kind."""
-    o, adapters, _, leadership, _ = wiring
+    o, adapters, leadership = wiring.options, wiring.adapters, wiring.leadership
     settings = pipeline_settings(o)
     reading = adapters.reading(f"mark{wiring.name}", o.CLUSTER_ID, leadership.shard)
     settling = adapters.table(f"settle{wiring.name}")
@@ -137,7 +137,7 @@ def _ledger_worker(
     wiring: _Wiring, membership: Membership, cluster: int
 ) -> RelayWorker:
     """Build the worker for the records of one cluster."""
-    o, adapters, _, leadership, _ = wiring
+    o, adapters, leadership = wiring.options, wiring.adapters, wiring.leadership
     is_own = cluster == o.CLUSTER_ID
     name = wiring.name if is_own else f"-{cluster}"
     settings = _settings(
