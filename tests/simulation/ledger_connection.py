@@ -26,12 +26,24 @@ class UnmarkedConnection(Connection):
         end: int | None = None,
     ) -> list[Record]:
         records = self._execute(
-            "page", lambda: self._table.page(position, gaps, keys_to_read, limit=limit)
+            "page", lambda: self._found(position, gaps, keys_to_read, limit, end)
         )
         if records and self._world.dice.random() < 0.5:
             # They take their time to arrive, and much goes on meanwhile.
             self._process.sleep(self._world.dice.uniform(0.0, 0.03))
         return records
+
+    def _found(
+        self,
+        position: int,
+        gaps: Sequence[tuple[int, int]],
+        keys_to_read: Sequence[KeyToRead],
+        limit: int,
+        end: int | None,
+    ) -> list[Record]:
+        """Be the server: return a page."""
+        assert end is None, "one leader reads to the end of the table"
+        return self._table.page(position, gaps, keys_to_read, limit=limit)
 
     def others(self, position: int, *, limit: int) -> Others:
         raise NotImplementedError

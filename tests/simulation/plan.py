@@ -272,8 +272,8 @@ PAUSES_PROFILES: Final = (
 SHARDS_PROFILES: Final = (
     Profile("graceful", _GRACEFUL, Weather(**_LATE)),
     Profile("database", (*_DATABASE, "stop", "move"), replace(_BAD_DATABASE, **_LATE)),
-    Profile("locks", ("crash", "stop", "freeze"), Weather(row_locked=0.2)),
-    Profile("process", (*_PROCESS, "suspend"), _BAD_PROCESS),
+    Profile("locks", ("crash", "stop", "freeze"), Weather(row_locked=0.6)),
+    Profile("process", _PROCESS, _BAD_PROCESS),
     Profile(
         "failover",
         ("promote", "promote", "crash", "freeze", "table_cut"),
@@ -281,11 +281,19 @@ SHARDS_PROFILES: Final = (
     ),
     Profile(
         "everything",
-        (*_GRACEFUL, *_DATABASE, *_BROKER, *_PROCESS, *_GROUP, "suspend", "promote"),
+        (*_GRACEFUL, *_DATABASE, *_BROKER, *_PROCESS, *_GROUP, "promote"),
         replace(_BAD, **_LATE, poison=0.0),
     ),
 )
 """For several shards, whose number changes."""
+
+SHARDS_LEDGER_PROFILES: Final = tuple(
+    profile._replace(kinds=(*profile.kinds, "suspend"))
+    if profile.name in {"process", "everything"}
+    else profile
+    for profile in SHARDS_PROFILES
+)
+"""The same with exactly-once."""
 
 DELIVERIES: Final = {
     "at-least-once": MARKING_PROFILES,
@@ -297,7 +305,7 @@ DELIVERIES: Final = {
     "paused": PAUSES_PROFILES,
     "paused-exactly-once": PAUSES_PROFILES,
     "shards": SHARDS_PROFILES,
-    "shards-exactly-once": SHARDS_PROFILES,
+    "shards-exactly-once": SHARDS_LEDGER_PROFILES,
 }
 """By the relay: seed n plays the profile n modulo their number."""
 

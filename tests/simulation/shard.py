@@ -40,19 +40,15 @@ class ShardConnection(FailoverConnection):
     def shards(self) -> int:  # type: ignore[override]
         return self._world.shards
 
-    def page(
+    def _found(
         self,
         position: int,
         gaps: Sequence[tuple[int, int]],
-        keys_to_read: Sequence[KeyToRead] = (),
-        *,
+        keys_to_read: Sequence[KeyToRead],
         limit: int,
-        end: int | None = None,
+        end: int | None,
     ) -> list[Record]:
-        return self._execute(
-            "page",
-            lambda: self._view.page(position, gaps, keys_to_read, limit=limit, end=end),
-        )
+        return self._view.page(position, gaps, keys_to_read, limit=limit, end=end)
 
     def others(self, position: int, *, limit: int) -> Others:
         return self._execute("others", lambda: self._view.others(position, limit=limit))

@@ -40,7 +40,7 @@ def make_shards_plan(seed: int, delivery: str) -> ShardsPlan:
     """Throw the dice of one seed."""
     plan = make_plan(seed, delivery)
     dice = Random(f"{delivery} {seed}")
-    times = sorted(dice.uniform(0.3, plan.trouble) for _ in range(dice.randint(0, 3)))
+    times = sorted(dice.uniform(0.3, plan.trouble) for _ in range(dice.randint(1, 3)))
     numbers = [dice.randint(1, MOST) for _ in (0.0, *times)]
     divisions = [Division(0.0, numbers[0])]
     divisions += [
