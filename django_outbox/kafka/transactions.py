@@ -140,8 +140,7 @@ class KafkaTransactions:
 
     def others(self) -> Sequence[Ledger]:
         found: list[Ledger | None] = []
-        shards = range(self._ledgers.count) if self._ledgers.count > 1 else ()
-        for shard in shards:
+        for shard in range(self._ledgers.count if self._ledgers.count > 1 else 0):
             tail = self._ledgers.tail(shard)
             if others := tail.numbers - {self._options.SHARDS}:
                 for config in chain(*(self._configs_of(shard, n) for n in others)):
@@ -246,16 +245,20 @@ class KafkaTransactions:
     def _announce(self) -> None:
         """Let leaders of another number of shards know whom they have to fence."""
         key, headers = ledgers.announcement(self._shard, self._options.SHARDS)
-        client = self._turns[0].client
+        client, error_count = self._turns[0].client, self._errors.count
         try:
             client.begin_transaction()
             client.produce(self._topic, b"", key, self._shard, headers=headers)
             client.commit_transaction(self._timeout)
+            client.poll(0)
         except KafkaException as error:
             what = "Cannot write to the ledger topic"
             raise self._errors.unavailable(what, error) from error
         except SystemError as error:
             raise KafkaUnavailable(_LOST[0]) from error
+        if error_count != self._errors.count:
+            # As in `send`: a repeated request could end the next transaction.
+            raise KafkaUnavailable("A connection broke during an announcement.")
         self._turns.rotate()
 
     def _check(

@@ -12,7 +12,12 @@ import psutil
 import pytest
 from confluent_kafka import KafkaException
 
-from django_outbox.exceptions import LedgerRefused, ProducerBroken, RecordPoisoned
+from django_outbox.exceptions import (
+    KafkaUnavailable,
+    LedgerRefused,
+    ProducerBroken,
+    RecordPoisoned,
+)
 from django_outbox.kafka.transactions import KafkaTransactions
 from tests.contracts.test_transactions import opened, sent
 from tests.contracts.transactions import KafkaCluster
@@ -139,6 +144,24 @@ def test_a_connection_that_breaks_during_a_commit_breaks_the_client(
     last = transactions.open()
     assert last is not None
     assert len(cluster.read(topic)) == last.records[-1].id
+
+
+def test_a_connection_that_breaks_during_an_announcement_is_replaced(
+    cluster: KafkaCluster, bootstrap_servers: str
+) -> None:
+    topic, others = cluster.create(), connections(bootstrap_servers)
+    transactions = opened(cluster)
+    assert isinstance(transactions, KafkaTransactions)
+    ours = connections(bootstrap_servers) - others
+    assert ours
+    turn = transactions._turns[0]
+    turn.client = Cut(turn.client, ours, bootstrap_servers)  # type: ignore[assignment]
+
+    with pytest.raises(KafkaUnavailable, match="A connection broke"):
+        transactions._announce()
+
+    assert transactions.open() is None
+    assert sent(transactions, record(1, topic=topic)) is None
 
 
 def test_a_ledger_that_its_topic_refuses_is_told(
