@@ -21,20 +21,31 @@ FIRST_BACKOFF: Final = 0.1
 LAST_BACKOFF: Final = 1.0
 """Seconds between later tries."""
 
+LATELY: Final = 2 * LAST_BACKOFF
+"""Seconds for which a cause that was met is not said again."""
+
 
 class Said:
     """
     What the log has of an outage, which several connections of a process may meet.
 
-    The first one that meets a cause says so, and the first one that is back. They may
-    be of several threads: at worst a line comes twice.
+    The first one that meets a cause says so, and the first one that is back. Others
+    may notice it later, when they are used again. They may be of several threads: at
+    worst a line comes twice.
     """
 
     def __init__(self) -> None:
         self.since: float | None = None
         """Monotonic seconds since when one of them fails; None: nothing is to be
         said of it any more."""
-        self.causes: set[str] = set()
+        self._met_at: dict[str, float] = {}
+        """Causes that one of them has met lately, and when it last did."""
+
+    def met(self, cause: str, now: float) -> bool:
+        """Note a cause; return whether none of them has met it lately."""
+        lately = {c: at for c, at in self._met_at.items() if now - at <= LATELY}
+        self._met_at = {**lately, cause: now}
+        return cause not in lately
 
 
 class Availability:
@@ -73,12 +84,12 @@ class Availability:
         message = str(error)
         # One lock makes many statements fail, each with another text.
         told = type(error).__name__ if isinstance(error, DatabaseBusy) else message
-        said, is_new = self._said, told != self._told
+        said = self._said
         if said.since is None:
             said.since = self._failed_at
+        is_news, is_repeated = said.met(told, now), told == self._told
         self._told = told
-        if is_new and told not in said.causes:
-            said.causes.add(told)
+        if is_news and not is_repeated:
             logger.warning(
                 "%s is unavailable, retrying: %s",
                 self._what,
@@ -100,7 +111,6 @@ class Availability:
                 extra={"action": "database_found"},
             )
             said.since = None
-            said.causes.clear()
         self.since = self._failed_at = None
         self._told = ""
 

@@ -93,6 +93,21 @@ def test_connections_that_meet_the_same_outage_say_so_once(
     ]
 
 
+def test_a_connection_that_is_used_later_says_nothing_new(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    said = Said()
+    reads, settles = (Availability(said=said) for _ in range(2))
+    for second in range(5):
+        reads.lost(unavailable(), second)
+        reads.reached(second + 0.1)
+        settles.lost(unavailable(), second + 0.5)
+        settles.reached(second + 0.6)
+    reads.lost(unavailable(), 10.0)
+
+    assert len(caplog.messages) == 2
+
+
 def test_a_connection_that_still_fails_says_when_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
