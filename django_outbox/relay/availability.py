@@ -22,7 +22,7 @@ LAST_BACKOFF: Final = 1.0
 """Seconds between later tries."""
 
 LATELY: Final = 2 * LAST_BACKOFF
-"""Seconds for which a cause that was met is not said again."""
+"""Seconds behind an outage in which a cause of it is not said again."""
 
 
 class Said:
@@ -30,22 +30,27 @@ class Said:
     What the log has of an outage, which several connections of a process may meet.
 
     The first one that meets a cause says so, and the first one that is back. Others
-    may notice it later, when they are used again. They may be of several threads: at
-    worst a line comes twice.
+    may notice it a moment later, when they are used again. They may be of several
+    threads: at worst a line comes twice.
     """
 
     def __init__(self) -> None:
         self.since: float | None = None
-        """Monotonic seconds since when one of them fails; None: nothing is to be
-        said of it any more."""
-        self._met_at: dict[str, float] = {}
-        """Causes that one of them has met lately, and when it last did."""
+        """Monotonic seconds since when one of those who said so fails."""
+        self.causes: set[str] = set()
+        """What was said since then."""
+        self._former: set[str] = set()
+        self._ended_at = 0.0
 
-    def met(self, cause: str, now: float) -> bool:
-        """Note a cause; return whether none of them has met it lately."""
-        lately = {c: at for c, at in self._met_at.items() if now - at <= LATELY}
-        self._met_at = {**lately, cause: now}
-        return cause not in lately
+    def has(self, cause: str, now: float) -> bool:
+        """Return whether a cause was said of this outage, or of one just over."""
+        is_lately = now - self._ended_at <= LATELY
+        return cause in self.causes or (is_lately and cause in self._former)
+
+    def end(self, now: float) -> None:
+        """Note that one of them is back."""
+        self._former, self.causes = self.causes, set()
+        self.since, self._ended_at = None, now
 
 
 class Availability:
@@ -68,7 +73,7 @@ class Availability:
         """Of the first failure in a row, locks included."""
         self._backoff = FIRST_BACKOFF
         self._told = ""
-        """What was logged of this row of failures."""
+        """What it has logged last of this row of failures."""
 
     def lost(self, error: DatabaseError, now: float) -> float:
         """Note a failure, log it when it is new; return when to retry."""
@@ -85,17 +90,18 @@ class Availability:
         # One lock makes many statements fail, each with another text.
         told = type(error).__name__ if isinstance(error, DatabaseBusy) else message
         said = self._said
-        if said.since is None:
-            said.since = self._failed_at
-        is_news, is_repeated = said.met(told, now), told == self._told
-        self._told = told
-        if is_news and not is_repeated:
+        if told != self._told and not said.has(told, now):
+            self._told = told
+            said.causes.add(told)
             logger.warning(
                 "%s is unavailable, retrying: %s",
                 self._what,
                 message,
                 extra={"action": _action(error)},
             )
+        if self._told and said.since is None:
+            said.since = self._failed_at
+            said.causes.add(self._told)
         retry_at = now + self._backoff
         self._backoff = min(self._backoff * 2, LAST_BACKOFF)
         return retry_at
@@ -110,7 +116,7 @@ class Availability:
                 now - said.since,
                 extra={"action": "database_found"},
             )
-            said.since = None
+            said.end(now)
         self.since = self._failed_at = None
         self._told = ""
 

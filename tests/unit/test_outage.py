@@ -11,6 +11,7 @@ from django_outbox.harvester.wiring import _Probe
 from django_outbox.relay.availability import (
     FIRST_BACKOFF,
     LAST_BACKOFF,
+    LATELY,
     Availability,
     Said,
 )
@@ -61,7 +62,7 @@ def test_a_lock_is_logged_once_until_it_is_gone(
     for statement in ("page", "sweep", "page"):
         outage.lost(DatabaseBusy(f"{statement} waits for a lock"), 1.0)
     outage.reached(4.5)
-    outage.lost(DatabaseBusy("page waits for a lock"), 5.0)
+    outage.lost(DatabaseBusy("page waits for a lock"), 4.5 + 2 * LATELY)
 
     assert caplog.messages == [
         "The outbox table is unavailable, retrying: page waits for a lock",
@@ -96,16 +97,36 @@ def test_connections_that_meet_the_same_outage_say_so_once(
 def test_a_connection_that_is_used_later_says_nothing_new(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO)
     said = Said()
     reads, settles = (Availability(said=said) for _ in range(2))
-    for second in range(5):
-        reads.lost(unavailable(), second)
-        reads.reached(second + 0.1)
-        settles.lost(unavailable(), second + 0.5)
-        settles.reached(second + 0.6)
     reads.lost(unavailable(), 10.0)
+    reads.reached(10.1)
+    settles.lost(unavailable(), 10.5)
+    settles.reached(10.6)
 
     assert len(caplog.messages) == 2
+
+
+def test_an_outage_just_behind_another_one_is_said_if_it_lasts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    said = Said()
+    reads, settles = (Availability(said=said) for _ in range(2))
+    settles.lost(unavailable(), 10.0)
+    reads.lost(unavailable(), 10.0)
+    settles.reached(10.1)
+    for second in range(11, 20):
+        reads.lost(unavailable(), second)
+    reads.reached(20.0)
+
+    assert caplog.messages == [
+        "The outbox table is unavailable, retrying: no answer",
+        "The outbox table recovered after 0.1 s",
+        "The outbox table is unavailable, retrying: no answer",
+        "The outbox table recovered after 10.0 s",
+    ]
 
 
 def test_a_connection_that_still_fails_says_when_it_is_back(
