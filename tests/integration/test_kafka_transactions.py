@@ -97,6 +97,16 @@ def cut(descriptor: int, port: int) -> None:
             connection.shutdown(socket.SHUT_RD)
 
 
+def cut_at_commit(
+    transactions: KafkaTransactions, others: set[int], servers: str
+) -> None:
+    """Have the next commit break all connections that were not there before."""
+    ours = connections(servers) - others
+    assert ours
+    turn = transactions._turns[0]
+    turn.client = Cut(turn.client, ours, servers)  # type: ignore[assignment]
+
+
 @pytest.fixture
 def cluster(bootstrap_servers: str) -> Iterator[KafkaCluster]:
     cluster = KafkaCluster(bootstrap_servers)
@@ -132,10 +142,7 @@ def test_a_connection_that_breaks_during_a_commit_breaks_the_client(
     transactions = opened(cluster)
     assert isinstance(transactions, KafkaTransactions)
     assert sent(transactions, record(1, topic=topic)) is None
-    ours = connections(bootstrap_servers) - others
-    assert ours
-    turn = transactions._turns[0]
-    turn.client = Cut(turn.client, ours, bootstrap_servers)  # type: ignore[assignment]
+    cut_at_commit(transactions, others, bootstrap_servers)
 
     with pytest.raises(ProducerBroken, match="a connection broke"):
         sent(transactions, record(2, topic=topic))
@@ -152,10 +159,7 @@ def test_a_connection_that_breaks_during_an_announcement_is_replaced(
     topic, others = cluster.create(), connections(bootstrap_servers)
     transactions = opened(cluster)
     assert isinstance(transactions, KafkaTransactions)
-    ours = connections(bootstrap_servers) - others
-    assert ours
-    turn = transactions._turns[0]
-    turn.client = Cut(turn.client, ours, bootstrap_servers)  # type: ignore[assignment]
+    cut_at_commit(transactions, others, bootstrap_servers)
 
     with pytest.raises(KafkaUnavailable, match="A connection broke"):
         transactions._announce()

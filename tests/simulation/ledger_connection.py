@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 from django_outbox.message.record import KeyToRead, Record, Sweep
 from django_outbox.relay.ports import Others
@@ -16,6 +18,11 @@ class UnmarkedConnection(Connection):
     id_increment = 1
     shards = 1
 
+    @property
+    def _view(self) -> Any:
+        """The rows that this leader may be shown."""
+        return self._table
+
     def page(
         self,
         position: int,
@@ -25,25 +32,14 @@ class UnmarkedConnection(Connection):
         limit: int,
         end: int | None = None,
     ) -> list[Record]:
-        records = self._execute(
-            "page", lambda: self._found(position, gaps, keys_to_read, limit, end)
-        )
+        find = partial(self._view.page, position, gaps, keys_to_read, limit=limit)
+        # Only a leader of several does not read to the end of the table.
+        find = find if end is None else partial(find, end=end)
+        records = self._execute("page", find)
         if records and self._world.dice.random() < 0.5:
             # They take their time to arrive, and much goes on meanwhile.
             self._process.sleep(self._world.dice.uniform(0.0, 0.03))
         return records
-
-    def _found(
-        self,
-        position: int,
-        gaps: Sequence[tuple[int, int]],
-        keys_to_read: Sequence[KeyToRead],
-        limit: int,
-        end: int | None,
-    ) -> list[Record]:
-        """Be the server: return a page."""
-        assert end is None, "one leader reads to the end of the table"
-        return self._table.page(position, gaps, keys_to_read, limit=limit)
 
     def others(self, position: int, *, limit: int) -> Others:
         raise NotImplementedError
@@ -53,7 +49,7 @@ class UnmarkedConnection(Connection):
 
     def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
         return self._execute(
-            "sweep", lambda: self._table.sweep(position, sweep, limit=limit)
+            "sweep", lambda: self._view.sweep(position, sweep, limit=limit)
         )
 
 

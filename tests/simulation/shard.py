@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from django_outbox.exceptions import KafkaUnavailable, ProducerBroken
-from django_outbox.message.record import KeyToRead, Record, Sweep
+from django_outbox.message.record import Record
 from django_outbox.relay.ledger.ports import Ledger
 from django_outbox.relay.ports import Others
 from django_outbox.relay.settings import RelaySettings
@@ -40,23 +40,8 @@ class ShardConnection(FailoverConnection):
     def shards(self) -> int:  # type: ignore[override]
         return self._world.shards
 
-    def _found(
-        self,
-        position: int,
-        gaps: Sequence[tuple[int, int]],
-        keys_to_read: Sequence[KeyToRead],
-        limit: int,
-        end: int | None,
-    ) -> list[Record]:
-        return self._view.page(position, gaps, keys_to_read, limit=limit, end=end)
-
     def others(self, position: int, *, limit: int) -> Others:
         return self._execute("others", lambda: self._view.others(position, limit=limit))
-
-    def sweep(self, position: int, sweep: Sweep, *, limit: int) -> list[Record]:
-        return self._execute(
-            "sweep", lambda: self._view.sweep(position, sweep, limit=limit)
-        )
 
     @property
     def _view(self) -> InMemoryUnmarked:

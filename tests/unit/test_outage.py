@@ -71,12 +71,17 @@ def test_a_lock_is_logged_once_until_it_is_gone(
     ]
 
 
+def of_one_process(count: int) -> list[Availability]:
+    """Connections that share what was said."""
+    said = Said()
+    return [Availability(said=said) for _ in range(count)]
+
+
 def test_connections_that_meet_the_same_outage_say_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    said = Said()
-    reads, settles, probes = (Availability(said=said) for _ in range(3))
+    reads, settles, probes = of_one_process(3)
     reads.lost(unavailable(), 10.0)
     settles.lost(unavailable(), 11.0)
     settles.lost(DatabaseUnavailable("too many clients"), 12.0)
@@ -98,8 +103,7 @@ def test_a_connection_that_is_used_later_says_nothing_new(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    said = Said()
-    reads, settles = (Availability(said=said) for _ in range(2))
+    reads, settles = of_one_process(2)
     reads.lost(unavailable(), 10.0)
     reads.reached(10.1)
     settles.lost(unavailable(), 10.5)
@@ -112,8 +116,7 @@ def test_an_outage_just_behind_another_one_is_said_if_it_lasts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    said = Said()
-    reads, settles = (Availability(said=said) for _ in range(2))
+    reads, settles = of_one_process(2)
     settles.lost(unavailable(), 10.0)
     reads.lost(unavailable(), 10.0)
     settles.reached(10.1)
@@ -133,8 +136,7 @@ def test_a_connection_that_still_fails_says_when_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    said = Said()
-    reads, settles = (Availability(said=said) for _ in range(2))
+    reads, settles = of_one_process(2)
     reads.lost(unavailable(), 10.0)
     settles.lost(DatabaseBusy("purge waits for a lock"), 10.0)
     reads.reached(12.0)
