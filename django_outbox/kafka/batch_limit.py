@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final
 
 from confluent_kafka import KafkaException
@@ -21,7 +20,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from ..exceptions import KafkaUnavailable, RecordPoisoned
 from ..message.record import Record, size_of
 from ..relay.batch import Fault
-from .clients import make
+from .clients import answer_of, make
 from .config import KafkaConfig
 
 logger = logging.getLogger(__name__)
@@ -63,7 +62,7 @@ class BatchLimit:
             return
         try:
             self._limits |= self._read(topics)
-        except (FutureTimeout, KafkaException, KafkaUnavailable) as error:
+        except (KafkaException, KafkaUnavailable) as error:
             logger.debug("Cannot read how large batches may be: %s", error)
             return
         logger.info(
@@ -94,7 +93,7 @@ class BatchLimit:
         # Without a name for it, the client would be gone before the answers are there.
         admin = make(AdminClient, self._config)
         asked = admin.describe_configs(resources, request_timeout=LOOK_UP_TIMEOUT)
-        answers = {r.name: f.result(LOOK_UP_TIMEOUT) for r, f in asked.items()}
+        answers = {r.name: answer_of(f, LOOK_UP_TIMEOUT) for r, f in asked.items()}
         return {
             topic: int(answer["max.message.bytes"].value)
             for topic, answer in answers.items()

@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -22,6 +24,7 @@ from ..exceptions import KafkaUnavailable, OutOfResources, says_no_files
 from .config import KafkaConfig
 
 _Client = TypeVar("_Client")
+_Answer = TypeVar("_Answer")
 
 RAISED: Final = (KafkaException, SystemError)
 """Raised by calls that serve callbacks once the client is fenced: the driver raises a
@@ -30,6 +33,9 @@ fatal error there, which Python wraps when more callbacks follow."""
 
 INITIAL_WAIT: Final = 0.05
 """Seconds for one attempt at a producer id."""
+
+ANSWER_GRACE: Final = 0.5
+"""Seconds beyond its time-out for the driver to say that a request had no answer."""
 
 
 def make(kind: Callable[[KafkaConfig], _Client], config: KafkaConfig) -> _Client:
@@ -106,6 +112,30 @@ def init_transactions(client: Producer, timeout: float) -> None:
                 raise
         else:
             return
+
+
+def answer_of(future: Future[_Answer], timeout: float) -> _Answer:
+    """
+    Wait for the answer to an admin client's request.
+
+    A future keeps the exception of a refusal. Once raised, that keeps its callers'
+    variables, the future among them: a cycle, which holds the client with its threads
+    and connections until the garbage collector runs, as it rarely does in a harvester.
+    So this function raises an exception of its own.
+
+    Args:
+        timeout: seconds that the request itself may take.
+
+    Raises:
+        KafkaException: it was refused, or no answer came.
+    """
+    try:
+        refusal = future.exception(timeout + ANSWER_GRACE)
+    except FutureTimeout:
+        raise KafkaException(DriverError(DriverError._TIMED_OUT)) from None
+    if isinstance(refusal, KafkaException):
+        raise KafkaException(*refusal.args)
+    return future.result()
 
 
 def serve(client: Producer | Consumer | AdminClient) -> None:

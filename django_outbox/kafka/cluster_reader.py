@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import closing
 from typing import Any, Final
 
@@ -30,7 +28,7 @@ from ..settings.kafka_rules import servers_of
 from ..settings.options import OutboxSettings
 from . import heartbeats
 from .client_errors import ClientErrors
-from .clients import make, serve
+from .clients import answer_of, make, serve
 from .config import KafkaConfig, admin_config, watch_config
 from .topic_facts import BROKER, ClusterFacts, PartitionFacts, TopicFacts
 
@@ -120,7 +118,9 @@ class ClusterReader:
         self, admin: AdminClient, topics: Sequence[str], measured: Collection[str]
     ) -> ClusterFacts:
         unseen: dict[str, str] = {}
-        cluster = _result(admin.describe_cluster(request_timeout=REQUEST_TIMEOUT))
+        cluster = answer_of(
+            admin.describe_cluster(request_timeout=REQUEST_TIMEOUT), REQUEST_TIMEOUT
+        )
         brokers = [node.id for node in cluster.nodes]
         described = self._described(admin, topics, unseen)
         there = [name for name in topics if described.get(name) is not None]
@@ -156,7 +156,7 @@ class ClusterReader:
         )
         for name, future in asked.items():
             try:
-                found[name] = _result(future)
+                found[name] = answer_of(future, REQUEST_TIMEOUT)
             except KafkaException as error:
                 if error.args[0].name() in _MISSING:
                     found[name] = None
@@ -187,7 +187,7 @@ class ClusterReader:
         for resource, future in asked.items():
             name, what = wanted[resource]
             try:
-                entries = _result(future)
+                entries = answer_of(future, REQUEST_TIMEOUT)
             except KafkaException as error:
                 _note(unseen, what, error)
             else:
@@ -209,7 +209,10 @@ class ClusterReader:
                 asked = admin.list_offsets(
                     dict.fromkeys(places, spec), request_timeout=REQUEST_TIMEOUT
                 )
-                found = {at.partition: _result(f) for at, f in asked.items()}
+                found = {
+                    at.partition: answer_of(future, REQUEST_TIMEOUT)
+                    for at, future in asked.items()
+                }
                 answers.append([found[place.partition] for place in places])
         except KafkaException as error:
             _note(unseen, f"offsets of topic {topic}", error)
@@ -239,13 +242,6 @@ def _note(unseen: dict[str, str], what: str, error: KafkaException) -> None:
     if cause.name() not in _DENIED:
         raise error
     unseen[what] = f"{cause.str()} ({cause.name()})"
-
-
-def _result(future: Future[Any]) -> Any:
-    try:
-        return future.result(REQUEST_TIMEOUT + 0.5)
-    except FutureTimeout as error:
-        raise KafkaException(DriverError(DriverError._TIMED_OUT)) from error
 
 
 def _tail(consumer: Consumer, topic: str, *, since: float) -> Iterator[Heartbeat]:

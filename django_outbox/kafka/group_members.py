@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final
 
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka.admin import AdminClient
+
+from .clients import answer_of
 
 DESCRIBE_TIMEOUT: Final = 1.0
 """Seconds that one description of the group may take."""
@@ -40,12 +41,10 @@ def members_of(admin: AdminClient, group: str) -> Collection[str] | None:
     """Return the client ids of a group's members; None: the broker did not tell."""
     futures = admin.describe_consumer_groups([group], request_timeout=DESCRIBE_TIMEOUT)
     try:
-        found = futures[group].result(DESCRIBE_TIMEOUT + 0.5)
+        found = answer_of(futures[group], DESCRIBE_TIMEOUT)
     except KafkaException as error:
         is_unknown = error.args[0].code() == DriverError.GROUP_ID_NOT_FOUND
         return () if is_unknown else None
-    except FutureTimeout:
-        return None
     if found.state in _EMPTY:
         return ()
     return [member.client_id for member in found.members] or None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from datetime import datetime
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from ..exceptions import KafkaUnavailable
 from ..message.incoming import PartitionState, TopicPartition
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
-from .clients import make
+from .clients import answer_of, make
 from .config import KafkaConfig, admin_config
 
 REQUEST_TIMEOUT: Final = 5.0
@@ -108,9 +107,7 @@ class KafkaPartitions:
         """Yield the results; leave out unknown topics and partitions."""
         for asked, future in answers:
             try:
-                yield asked, future.result(REQUEST_TIMEOUT + 0.5)
-            except FutureTimeout as error:
-                raise KafkaUnavailable from error
+                yield asked, answer_of(future, REQUEST_TIMEOUT)
             except KafkaException as error:
                 if error.args[0].name() not in _UNKNOWN:
                     raise self._errors.unavailable(

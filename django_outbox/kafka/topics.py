@@ -10,8 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError as DriverError
@@ -23,7 +21,7 @@ from ..exceptions import KafkaUnavailable, TopicMissing
 from ..settings.kafka_rules import servers_of
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
-from .clients import make, serve
+from .clients import answer_of, make, serve
 from .config import KafkaConfig, milliseconds
 from .topic_facts import LEDGER_SEGMENT_BYTES
 
@@ -167,7 +165,7 @@ def _describe(admin: AdminClient, topic: OwnTopic, deadline: float) -> Any:
     left = max(0.1, deadline - time.monotonic())
     futures = admin.describe_topics(TopicCollection([topic.name]), request_timeout=left)
     try:
-        return _result(futures[topic.name], left)
+        return answer_of(futures[topic.name], left)
     except KafkaException as error:
         if error.args[0].code() == DriverError.UNKNOWN_TOPIC_OR_PART:
             return None
@@ -207,7 +205,7 @@ def _create(
     left = max(0.1, deadline - time.monotonic())
     futures = admin.create_topics([new], request_timeout=left, operation_timeout=left)
     try:
-        _result(futures[topic.name], left)
+        answer_of(futures[topic.name], left)
     except KafkaException as error:
         code, text = error.args[0].code(), error.args[0].str()
         if code in _DENIED:
@@ -235,7 +233,7 @@ def _add_partitions(
         operation_timeout=left,
     )
     try:
-        _result(futures[topic.name], left)
+        answer_of(futures[topic.name], left)
     except KafkaException as error:
         code, text = error.args[0].code(), error.args[0].str()
         if code in _DENIED:
@@ -251,13 +249,6 @@ def _add_partitions(
             topic.partitions,
             extra={"action": "create_topic"},
         )
-
-
-def _result(future: Future[Any], timeout: float) -> Any:
-    try:
-        return future.result(timeout + 0.5)
-    except FutureTimeout as error:
-        raise KafkaException(DriverError(DriverError._TIMED_OUT)) from error
 
 
 def _missing(
