@@ -4,6 +4,12 @@ Creates clients of the driver, and translates its exceptions.
 With a callback for tokens (`oauth_cb`) the driver waits for the first token while
 it creates a client. An outage of the identity provider is therefore treated like
 one of a broker: callers retry, and no process ends.
+
+The driver keeps some exceptions for good: one that is being handled when it raises one
+of its own, and, before Python 3.12, one that a callback has raised. With its traceback
+such an exception would hold the variables of its frames, among them clients with their
+threads and connections. So no handler calls the driver but through `serve` and `drop`,
+and `driver_error` takes the traceback away.
 """
 
 from __future__ import annotations
@@ -13,7 +19,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
 from typing import Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -30,6 +35,12 @@ RAISED: Final = (KafkaException, SystemError)
 """Raised by calls that serve callbacks once the client is fenced: the driver raises a
 fatal error there, which Python wraps when more callbacks follow."""
 
+
+LOST: Final = DriverError(
+    DriverError._FAIL,  # noqa: SLF001
+    "The Kafka client lost the error.",
+)
+"""In place of an error that the driver lost."""
 
 INITIAL_WAIT: Final = 0.05
 """Seconds for one attempt at a producer id."""
@@ -86,8 +97,9 @@ def driver_error(error: Exception) -> DriverError | None:
     Return the driver's error from an exception or its cause.
 
     None if the driver lost it, as it does when a fatal error and a delivery
-    report coincide; the next call raises it again.
+    report coincide; the next call raises it again. The exception's traceback goes.
     """
+    error.__traceback__ = None
     cause = error if isinstance(error, KafkaException) else error.__cause__
     return cause.args[0] if isinstance(cause, KafkaException) else None
 
@@ -140,8 +152,14 @@ def answer_of(future: Future[_Answer], timeout: float) -> _Answer:
 
 def serve(client: Producer | Consumer | AdminClient) -> None:
     """Serve callbacks, so that a failed client reports the cause."""
-    with suppress(*RAISED):
+    handled = sys.exception()
+    try:
         client.poll(0)
+    except RAISED as error:
+        error.__traceback__ = None
+        while handled is not None:
+            handled.__traceback__ = None
+            handled = handled.__context__
 
 
 def drop(client: Producer) -> None:

@@ -11,7 +11,8 @@ producer. A new one with the same transactional id ends open transactions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Final, Protocol
 
 from confluent_kafka import KafkaError as DriverError
@@ -23,10 +24,11 @@ from ..exceptions import KafkaUnavailable
 from ..message.incoming import OutgoingMessage, TopicPartition
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
-from .clients import drop, init_transactions, make, serve
+from .clients import driver_error, drop, init_transactions, make, serve
 from .config import KafkaConfig, producer_config, transform_config
 from .destinations import Destinations
 from .failures import failure, no_offset
+from .queueing import queue
 
 STEP_TIMEOUT: Final = 10.0
 """Seconds for one step of a transaction."""
@@ -132,6 +134,7 @@ class KafkaTransforms:
             drop(client)
             raise self._errors.unavailable("Transaction failed", error) from error
         except SystemError as error:
+            driver_error(error)
             drop(client)
             raise KafkaUnavailable("The Kafka client had a fatal error.") from error
         except BaseException:
@@ -178,33 +181,11 @@ def _deliver(
             errors.append(no_offset())
 
     for message in messages:
-        try:
-            _produce(client, message, report)
-        except KafkaException as error:
-            raise failure(error.args[0], is_alone=True) from error
+        partition = -1 if message.partition is None else message.partition
+        queued = (message.topic, message.value, message.key, partition, report)
+        queue(client, queued, message.headers, until=inf)
     if client.flush(timeout):
         raise KafkaUnavailable("Kafka did not acknowledge every message in time.")
     if errors:
-        raise errors[0]
-
-
-def _produce(
-    client: Client,
-    message: OutgoingMessage,
-    report: Callable[[DriverError | None, Message], None],
-) -> None:
-    partition = -1 if message.partition is None else message.partition
-    while True:
-        try:
-            client.produce(
-                message.topic,
-                message.value,
-                message.key,
-                partition,
-                report,
-                headers=message.headers,
-            )
-        except BufferError:
-            client.poll(0.1)
-        else:
-            return
+        # Its own frame must not keep it, and with it the client.
+        raise errors.pop(0)

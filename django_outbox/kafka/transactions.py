@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Final, TypeAlias
+from typing import Final
 
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import KafkaException
@@ -45,27 +45,19 @@ from ..relay.ledger.ports import Ledger
 from ..settings.options import OutboxSettings
 from . import ledger_topic as ledgers
 from .client_errors import ClientErrors
-from .clients import RAISED, driver_error, drop, init_transactions, make, serve
+from .clients import LOST, RAISED, driver_error, drop, init_transactions, make, serve
 from .config import KafkaConfig, redacted, transactional_config
 from .delivery_reports import LedgerReport, Reports
 from .destinations import Destinations
-from .failures import failure, never_fits
+from .failures import failure
 from .fencing_token import FencingToken
 from .ledger_partitions import LedgerPartitions
+from .queueing import queue
 
 logger = logging.getLogger(__name__)
 
 TURNS: Final = 2
 """Clients that take turns."""
-
-QUEUE_WAIT: Final = 0.05
-"""Seconds to wait for room in the producer's queue."""
-
-Message: TypeAlias = tuple[str, str | bytes | None, str, int, Callable[..., None]]
-"""Topic, value, key, partition and the callback of the delivery report."""
-
-_LOST: Final = ("The Kafka client lost the error.", "_FAIL")
-"""Text and code of an error that the driver lost."""
 
 
 @dataclass(slots=True)
@@ -173,7 +165,7 @@ class KafkaTransactions:
         self._reports, self._ledger_report = Reports(len(records)), LedgerReport()
         self._rejected, self._is_late = [], False
         error_count = self._errors.count
-        is_committed = False
+        is_committed, failed = False, None
         try:
             client.begin_transaction()
             is_complete = self._carry(turn, records, headers, ledger, patience)
@@ -185,7 +177,9 @@ class KafkaTransactions:
             # Serve the callbacks of errors during the transaction.
             client.poll(0)
         except RAISED as error:
-            self._give_up(client, driver_error(error), is_committed=is_committed)
+            failed = driver_error(error) or LOST
+        if failed is not None:
+            self._give_up(client, failed, is_committed=is_committed)
             is_committed = False
         if error_count != self._errors.count:
             # librdkafka may have repeated the request, which could end the next
@@ -212,7 +206,7 @@ class KafkaTransactions:
                 turn.client.poll(0)
             except RAISED as error:
                 # The next transaction fails and has the clients replaced.
-                logger.debug("Client unusable: %s", error)
+                logger.debug("Client unusable: %s", driver_error(error) or error)
 
     def close(self) -> None:
         self._destinations = None
@@ -255,7 +249,7 @@ class KafkaTransactions:
             what = "Cannot write to the ledger topic"
             raise self._errors.unavailable(what, error) from error
         except SystemError as error:
-            raise KafkaUnavailable(_LOST[0]) from error
+            raise KafkaUnavailable(LOST.str()) from error
         if error_count != self._errors.count:
             # As in `send`: a repeated request could end the next transaction.
             raise KafkaUnavailable("A connection broke during an announcement.")
@@ -332,15 +326,19 @@ class KafkaTransactions:
             try:
                 produce(*message, headers=own)
             except BufferError:
-                try:
-                    if not self._queue_later(client, message, own, until):
-                        return False
-                except DeliveryFailed as error:
-                    self._rejected.append(Fault(record, error))
-                    return False
+                pass
             except KafkaException as error:
                 failed = failure(error.args[0], is_alone=True)
                 self._rejected.append(Fault(record, failed))
+                return False
+            else:
+                continue
+            try:
+                self._is_late = not queue(client, message, own, until=until)
+            except DeliveryFailed as error:
+                self._rejected.append(Fault(record, error))
+                return False
+            if self._is_late:
                 return False
         return True
 
@@ -350,51 +348,26 @@ class KafkaTransactions:
         shard, report = self._shard, self._ledger_report.note
         message = (self._topic, value, str(shard), shard, report)
         try:
-            return self._queue_later(client, message, headers, until)
+            self._is_late = not queue(client, message, headers, until=until)
         except DeliveryFailed as error:
             self._ledger_report.refusal = error
-        return False
-
-    def _queue_later(
-        self, client: Client, message: Message, headers: Headers, until: float
-    ) -> bool:
-        """
-        Queue a message as soon as there is room for it; False: not in time.
-
-        Raises:
-            DeliveryFailed: the client does not accept it.
-        """
-        while True:
-            try:
-                client.produce(*message, headers=headers)
-            except BufferError:
-                if not len(client):
-                    raise never_fits() from None
-                self._is_late = time.monotonic() >= until
-                if self._is_late:
-                    return False
-                client.poll(QUEUE_WAIT)
-            except KafkaException as error:
-                raise failure(error.args[0], is_alone=True) from error
-            else:
-                return True
+            return False
+        return not self._is_late
 
     def _give_up(
-        self, client: Client, error: DriverError | None, *, is_committed: bool
+        self, client: Client, error: DriverError, *, is_committed: bool
     ) -> None:
         """Abort after an error, if the outcome is certain then."""
-        if error is not None:
-            is_open = is_committed and not error.txn_requires_abort()
-            if error.fatal() or is_open:
-                raise ProducerBroken(error.str(), code=error.name()) from None
-            logger.debug("Aborting the transaction: %s", error.str())
+        is_open = is_committed and not error.txn_requires_abort()
+        if error.fatal() or (is_open and error is not LOST):
+            raise ProducerBroken(error.str(), code=error.name())
+        logger.debug("Aborting the transaction: %s", error.str())
         try:
             client.abort_transaction(self._timeout)
             # Serve the reports of the records that it dropped.
             client.poll(0)
         except RAISED as failed:
-            error = driver_error(failed)
-            text, name = (error.str(), error.name()) if error else _LOST
-            raise ProducerBroken(text, code=name) from None
-        if error is None:
-            raise ProducerBroken(_LOST[0], code=_LOST[1])
+            error = driver_error(failed) or LOST
+            raise ProducerBroken(error.str(), code=error.name()) from None
+        if error is LOST:
+            raise ProducerBroken(error.str(), code=error.name())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from django_outbox.exceptions import (
     KafkaUnavailable,
@@ -56,6 +57,19 @@ class Cut:
         for descriptor in self._connections & connections(self._servers):
             cut(descriptor, port_of(self._servers))
         self._client.commit_transaction(timeout)
+
+
+class Hurried:
+    """A client that has no time to abort a transaction."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def abort_transaction(self, timeout: float) -> None:
+        self._client.abort_transaction(0.0)
 
 
 class Full:
@@ -107,6 +121,12 @@ def cut_at_commit(
     turn.client = Cut(turn.client, ours, servers)  # type: ignore[assignment]
 
 
+def clients() -> int:
+    """Return how many producers this process has."""
+    gc.collect()
+    return sum(isinstance(one, Producer) for one in gc.get_objects())
+
+
 @pytest.fixture
 def cluster(bootstrap_servers: str) -> Iterator[KafkaCluster]:
     cluster = KafkaCluster(bootstrap_servers)
@@ -132,6 +152,44 @@ def test_a_fence_is_told_when_the_driver_has_lost_the_error(
         sent(transactions, record(1, topic=topic))
 
     assert caught.value.is_fenced
+
+
+def test_a_leader_that_was_fenced_leaves_no_client(cluster: KafkaCluster) -> None:
+    """The driver keeps the exceptions of a callback, and they kept the client."""
+    topic, before = cluster.create(), clients()
+    transactions = opened(cluster)
+    assert sent(transactions, record(1, topic=topic)) is None
+    successor = opened(cluster)
+
+    code = ""
+    try:
+        sent(transactions, record(2, topic=topic))
+    except ProducerBroken as error:
+        code = error.code
+        # As the relay does it: while it handles the error.
+        transactions.close()
+
+    assert code == "_FENCED"
+    successor.close()
+    assert clients() == before
+
+
+def test_a_transaction_that_cannot_be_aborted_leaves_no_client(
+    cluster: KafkaCluster,
+) -> None:
+    """The driver keeps the first error if it raises another one in its handler."""
+    topic, before = cluster.create(), clients()
+    transactions = opened(cluster)
+    assert isinstance(transactions, KafkaTransactions)
+    turn = transactions._turns[0]
+    turn.client = Hurried(turn.client)  # type: ignore[assignment]
+
+    with contextlib.suppress(ProducerBroken):
+        sent(transactions, record(1, topic=topic), may_commit=lambda: False)
+    transactions.close()
+
+    del turn
+    assert clients() == before
 
 
 def test_a_connection_that_breaks_during_a_commit_breaks_the_client(
