@@ -108,8 +108,8 @@ def test_what_has_just_come_into_the_lake_is_open(
 ) -> None:
     """The database was asked before that bucket began."""
     tables.create(spark, settings)
-    now = int(time.time() - START) // WIDTH
-    keep(spark, settings, (0, "a"), (now, "b"))
+    coming = int(time.time() - START) // WIDTH + 1
+    keep(spark, settings, (0, "a"), (coming, "b"))
     write(postgres, settings.topics[0], "outbox_archive", (0, "a"))
     # Written by an earlier version, with a time that Python cannot show.
     silver = tables.read(spark, settings, "silver").limit(1)
