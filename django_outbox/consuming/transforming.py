@@ -192,8 +192,11 @@ class TransformWorker:
                 error,
                 extra={"action": "transaction_failed"},
             )
-            return self._has_committed(chunk, token)
-        return True
+        else:
+            return True
+        # Not while the error is handled: it holds the failed client, and this takes as
+        # long as Kafka is away.
+        return self._has_committed(chunk, token)
 
     def _has_committed(self, chunk: Sequence[ConsumedMessage], token: str) -> bool:
         tries = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -120,6 +121,8 @@ class FakeTransactions:
             raise failure
 
     def renew(self) -> None:
+        # It would hold the client that has failed.
+        assert sys.exception() is None
         self.renewals += 1
 
     def close(self) -> None:
