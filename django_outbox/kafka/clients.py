@@ -35,7 +35,6 @@ RAISED: Final = (KafkaException, SystemError)
 """Raised by calls that serve callbacks once the client is fenced: the driver raises a
 fatal error there, which Python wraps when more callbacks follow."""
 
-
 LOST: Final = DriverError(
     DriverError._FAIL,  # noqa: SLF001
     "The Kafka client lost the error.",

@@ -134,6 +134,7 @@ class KafkaTransforms:
             drop(client)
             raise self._errors.unavailable("Transaction failed", error) from error
         except SystemError as error:
+            # The driver keeps it, but not its traceback.
             driver_error(error)
             drop(client)
             raise KafkaUnavailable("The Kafka client had a fatal error.") from error

@@ -27,14 +27,18 @@ from tests.unit.samples import record
 from tests.waiting import eventually
 
 
-class Forgetful:
-    """A client whose flush loses the error that the driver has raised."""
+class Wrapped:
+    """A client that does what a real one does, but for one thing."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
+
+
+class Forgetful(Wrapped):
+    """A client whose flush loses the error that the driver has raised."""
 
     def flush(self, timeout: float) -> int:
         with contextlib.suppress(KafkaException, SystemError):
@@ -42,16 +46,13 @@ class Forgetful:
         raise SystemError("returned NULL without setting an exception")
 
 
-class Cut:
+class Cut(Wrapped):
     """A client whose connections break when it commits."""
 
     def __init__(self, client: Any, ours: set[int], servers: str) -> None:
-        self._client = client
+        super().__init__(client)
         self._connections = ours
         self._servers = servers
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
 
     def commit_transaction(self, timeout: float) -> None:
         for descriptor in self._connections & connections(self._servers):
@@ -59,27 +60,15 @@ class Cut:
         self._client.commit_transaction(timeout)
 
 
-class Hurried:
+class Hurried(Wrapped):
     """A client that has no time to abort a transaction."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
 
     def abort_transaction(self, timeout: float) -> None:
         self._client.abort_transaction(0.0)
 
 
-class Full:
+class Full(Wrapped):
     """A client whose queue stays full."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
 
     def __len__(self) -> int:
         return 1
