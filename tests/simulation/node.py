@@ -19,12 +19,14 @@ WAYS: Final = ("group", "table", "writes", "broker")
 
 
 class Node:
-    """One machine or container."""
+    """One machine or container; with several shards, its part for one of them."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
         self.process: Process | None = None
+        self.machine = [self]
+        """Itself; with several shards, the node of each: one process has them all."""
         self._cut_until = dict.fromkeys(WAYS, 0.0)
 
     # Life and death.
@@ -33,21 +35,23 @@ class Node:
         """Start a process unless there is one; wait while nothing may live here."""
         if (wait := self.world.dead_until - self.world.time()) > 0:
             self.world.time.after(wait, self.start)
-        elif self.process is None:
-            self.world.trace(self.name, "starts")
-            self.process = self.world.make_process(self)
+        elif not self._living:
+            for node in self.machine:
+                node.world.trace(node.name, "starts")
+                node.process = node.world.make_process(node)
 
     def stop(self, seconds: float) -> None:
         """Stop the process in good order and start the next one later."""
-        if self.process is not None:
-            self.process.stop()
+        for process in self._living[:1]:
+            process.stop()
             self._start_after(seconds)
 
     def crash(self, seconds: float) -> None:
         """Kill the process and start the next one later."""
-        if self.process is not None:
-            self.process.kill()
-            self.process = None
+        for process in self._living[:1]:
+            process.kill()
+            for node in self.machine:
+                node.process = None
             self._start_after(seconds)
 
     def ended(self) -> None:
@@ -57,19 +61,25 @@ class Node:
 
     def _start_after(self, seconds: float) -> None:
         def start() -> None:
-            if self.process is not None and self.process.is_stopping:
+            if any(process.is_stopping for process in self._living):
                 self.world.time.after(0.05, start)
             else:
                 self.start()
 
         self.world.time.after(seconds, start)
 
+    @property
+    def _living(self) -> list[Process]:
+        """The parts of the process that have not ended."""
+        return [node.process for node in self.machine if node.process is not None]
+
     # The network.
 
     def cut(self, way: str, seconds: float) -> None:
         """Cut one of the ways."""
         end = self.world.time() + seconds
-        self._cut_until[way] = max(end, self._cut_until[way])
+        for node in self.machine:
+            node._cut_until[way] = max(end, node._cut_until[way])
         if way == "group":
             self._tell_client()
             self.world.time.after(seconds + 0.001, self._tell_client)
@@ -85,5 +95,5 @@ class Node:
         return now < self._cut_until[way] or now < self.world.away_until[way]
 
     def _tell_client(self) -> None:
-        if self.process is not None:
-            self.process.membership.cut(is_cut=self.is_cut_from("group"))
+        for process in self._living[:1]:
+            process.membership.cut(is_cut=self.is_cut_from("group"))

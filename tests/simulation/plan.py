@@ -274,6 +274,7 @@ SHARDS_PROFILES: Final = (
     Profile("database", (*_DATABASE, "stop", "move"), replace(_BAD_DATABASE, **_LATE)),
     Profile("locks", ("crash", "stop", "freeze"), Weather(row_locked=0.6)),
     Profile("process", _PROCESS, _BAD_PROCESS),
+    Profile("single", ("crash", "stop", "move"), Weather()),
     Profile(
         "failover",
         ("promote", "promote", "crash", "freeze", "table_cut"),

@@ -64,6 +64,9 @@ class Preempted:
 class Process:
     """One life; `Node` starts the next."""
 
+    shard = 0
+    """Which leader partition makes it the leader."""
+
     def __init__(self, node: Node) -> None:
         self.node = node
         self.name = node.name
@@ -80,37 +83,44 @@ class Process:
         self.joined_at = 0.0
         """When it last found that it could lead."""
         self.producer: SimulatedProducer | None = None
+        self.parts: list[Process] = [self]
+        """Itself; of a process that may lead several shards, the part for each."""
         self._stop_by = inf
         self._is_abandoned = False
         self._requests: deque[PageRequest] = deque()
         self._inbox: deque[Settlement] = deque()
+        self._assemble_election()
         self._assemble()
-        self.elect = Loop(self, self._elect)
         self.read = Loop(self, self._read)
         self.dispatch = Loop(self, self._dispatch)
         self.settle = Loop(self, self._settle)
         for loop in (self.settle, self.dispatch, self.elect):
             loop.wake()
 
-    def _assemble(self) -> None:
-        """Build the parts, as `Harvester` does."""
+    def _assemble_election(self) -> None:
+        """Build the part in the election, as `Harvester` does."""
         self.probe = Connection(self)
         self.membership = Membership(self)
         self.elector = Elector(
-            timing.election_settings(self.name),
+            timing.election_settings(self.name, shards=len(self.node.machine)),
             self.membership,
             clock=self.preempted_clock,
-            on_event=self._publish,
-            barrier=self._barrier,
+            on_event=lambda event: self.parts[event.shard]._publish(event),
+            barrier=lambda term: self.parts[term.shard]._barrier(term),
             can_join=self._can_join,
             wait=lambda _: None,
         )
-        self.leadership = Preempted(self.elector.leaderships[0], self)
-        self._extend = self.elector.leaderships[0].extend
-        vars(self.elector.leaderships[0])["extend"] = self._preempted_extend
+        self.elect = Loop(self, self._elect)
+
+    def _assemble(self) -> None:
+        """Build the other parts, as `Harvester` does."""
+        leadership = self.elector.leaderships[self.shard]
+        self.leadership = Preempted(leadership, self)
+        self._extend = leadership.extend
+        vars(leadership)["extend"] = self._preempted_extend
         self.queue = WorkQueue(read=self._request, settle=self._submit, wake=self._wake)
         # A pause between this look and the act is what a freeze is for.
-        self.is_trusted = Trust(self.elector.leaderships[0], self.clock)
+        self.is_trusted = Trust(leadership, self.clock)
         self._assemble_relay()
 
     def _assemble_relay(self) -> None:
@@ -188,47 +198,58 @@ class Process:
     @property
     def term(self) -> LeaderTerm | None:
         """The term that this process could act under at this very moment."""
-        term = self.elector.leaderships[0].term
+        term = self.elector.leaderships[self.shard].term
         if term is None or term.trusted_until <= self.clock():
             return None
         return term
 
-    # What befalls it.
+    @property
+    def state(self) -> State:
+        """Its role in the election."""
+        return self.elector.states[self.shard]
+
+    # What befalls it, with all its parts.
 
     def stop(self) -> None:
         """Begin an orderly end: SIGTERM."""
-        if self._stop_by == inf:
-            self._stop_by = self.world.time() + timing.DRAIN_TIMEOUT
+        for part in self.parts:
+            if part._stop_by == inf:
+                part._stop_by = self.world.time() + timing.DRAIN_TIMEOUT
 
     @property
     def is_stopping(self) -> bool:
         return self._stop_by < inf
 
     def freeze(self, seconds: float) -> None:
-        self.thaw_at = max(self.thaw_at, self.world.time() + seconds)
+        thaw_at = max(self.thaw_at, self.world.time() + seconds)
         self.membership.freeze()
-        if self.producer is not None:
-            self.producer.freeze()
+        for part in self.parts:
+            part.thaw_at = thaw_at
+            if part.producer is not None:
+                part.producer.freeze()
         self.world.time.after(seconds, self._thaw)
 
     def suspend(self, seconds: float) -> None:
         """Freeze with the machine around it, whose clock stands still meanwhile."""
         now = self.world.time()
-        self.behind += max(0.0, now + seconds - max(now, self.thaw_at))
+        behind = self.behind + max(0.0, now + seconds - max(now, self.thaw_at))
         self.freeze(seconds)
         until = self.thaw_at + timing.LEASE
-        self.doubtful_until = max(until, self.doubtful_until)
+        for part in self.parts:
+            part.behind = behind
+            part.doubtful_until = max(until, part.doubtful_until)
 
     def _thaw(self) -> None:
-        if not self.is_dead and not self.is_frozen:
+        if not self.is_frozen:
             self.membership.thaw()
 
     def kill(self) -> None:
         """End at once, as by SIGKILL."""
-        self.is_dead = True
         self.membership.crash()
-        if self.producer is not None:
-            self.producer.die()
+        for part in self.parts:
+            part.is_dead = True
+            if part.producer is not None:
+                part.producer.die()
 
     def sleep(self, seconds: float) -> None:
         """Hold the calling thread up; while frozen it stays where it is."""
@@ -242,15 +263,21 @@ class Process:
     # The bodies of the threads; each returns when it wants to be called again.
 
     def _elect(self) -> float:
-        if self.is_stopping:
+        is_last = self.is_stopping
+        if is_last:
             self.elector.stop()
-            self._is_abandoned = True
-            self.dispatch.wake()
+        else:
+            self.elector.step(0)
+        for part in self.parts:
+            part.world.promises.on_step(part)
+        if is_last:
+            for part in self.parts:
+                part._is_abandoned = True
+                part.dispatch.wake()
             return inf
-        self.elector.step(0)
-        self.world.promises.on_step()
         # What the group says ends the wait; heartbeats are read at this pace.
-        return self.world.dice.uniform(0.004, LONGEST_WAIT[self.elector.states[0]])
+        longest = min(LONGEST_WAIT[state] for state in self.elector.states)
+        return self.world.dice.uniform(0.004, longest)
 
     def _dispatch(self) -> float:
         if self._is_abandoned:
@@ -293,7 +320,13 @@ class Process:
 
     def _barrier(self, term: Term) -> None:
         time = self.world.time
-        deadline = time() + min(timing.DRAIN_TIMEOUT, self._stop_by - time())
+        timeout = min(timing.DRAIN_TIMEOUT, self._stop_by - time())
+        if not self.is_stopping:
+            # Meanwhile this process proves none of the other shards that it leads.
+            others = [part.term for part in self.parts if part is not self]
+            lasts = [other.remaining(self.clock()) for other in others if other]
+            timeout = min([timeout, *(seconds / 2 for seconds in lasts)])
+        deadline = time() + timeout
         self.queue.begin_drain(term)
         while not self.queue.is_drained and time() < deadline:
             self.sleep(0.004)
@@ -313,5 +346,6 @@ class Process:
             self.probe.ping()
         except DatabaseError:
             return False
-        self.joined_at = self.world.time()
+        for part in self.parts:
+            part.joined_at = self.world.time()
         return True

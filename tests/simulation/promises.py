@@ -50,6 +50,8 @@ class Promises:
         self._reigns = 0
         """Changes from one leading process to another."""
         self._drained: Process | None = None
+        self._handed_over: Process | None = None
+        """Who has drained, and perhaps not let go yet: it may lead other shards."""
         self._vacant_by = ""
         self._vacant_since = 0.0
         self._vacant_until: float | None = None
@@ -62,8 +64,11 @@ class Promises:
 
     # At the moment.
 
-    def on_step(self) -> None:
+    def on_step(self, process: Process) -> None:
         """P-LEAD: two terms are never trusted at once; frozen ones count."""
+        if self._handed_over is process:
+            self._handed_over = None
+            self._expect_leader(process, "handover", timing.GRACEFUL_TTR)
         processes = (node.process for node in self._world.nodes)
         now = self._world.time()
         trusted = [
@@ -203,7 +208,7 @@ class Promises:
         elif isinstance(event, LeaderRevoked):
             self._figure("revoked")
             if self._drained is process and event.leader_id is not None:
-                self._expect_leader(process, "handover", timing.GRACEFUL_TTR)
+                self._handed_over = process
                 if event.leader_id not in world.table.robbed:
                     self._orderly.add(event.leader_id)
 
@@ -234,7 +239,7 @@ class Promises:
             and other is not former
             and not other.is_stopping
             and other.started_at < now - 0.3
-            and other.elector.states[0] is State.FOLLOWER
+            and other.state is State.FOLLOWER
             for node in world.nodes
         )
         if stands_ready and self._is_prompt and self._is_lone_fault:

@@ -1,8 +1,9 @@
 """
 One of several shards: a world of its own, but for database, Kafka and the time.
 
-It has its nodes and its election: where a real process may lead several shards,
-each of them has processes of its own here. `shards_world.py` has what all share.
+Its nodes and processes are parts of those that all shards have: the processes are
+members of one group, and each may lead several shards. `shards_world.py` has what all
+share.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from django_outbox.message.record import Record
 from django_outbox.relay.ledger.ports import Ledger
 from django_outbox.relay.ports import Others
 from django_outbox.relay.settings import RelaySettings
+from tests.fakes.membership import FakeGroup
 from tests.fakes.unmarked import InMemoryUnmarked
 
 from .failovers import FailoverConnection, FailoverPromises
 from .ledger_process import LedgerProcess
 from .process import Process
-from .timing import SESSION_TIMEOUT
+from .promises import Promises
 from .transactions import SimulatedTransactions
 from .world import World
 
 if TYPE_CHECKING:
     from .node import Node
+    from .plan import Fault
     from .shards_world import ShardsWorld
 
 
@@ -114,7 +117,21 @@ class ShardTransactions(SimulatedTransactions):
 
 
 class ShardProcess(Process):
-    """One life of a harvester process that marks in memory."""
+    """The part for one shard of a harvester process that marks in memory."""
+
+    @property
+    def shard(self) -> int:
+        return self.world.number
+
+    def _assemble_election(self) -> None:
+        """Be in the election together with the parts for other shards."""
+        if (first := self.node.machine[0].process) is None:
+            super()._assemble_election()
+            return
+        self.parts = first.parts
+        self.parts.append(self)
+        self.membership = first.membership
+        self.elector, self.elect = first.elector, first.elect
 
     def connect(self) -> ShardConnection:
         return ShardConnection(self)
@@ -128,7 +145,7 @@ class ShardProcess(Process):
 
 
 class ShardLedgerProcess(ShardProcess, LedgerProcess):
-    """One life of a harvester process with exactly-once delivery."""
+    """The same of a harvester process with exactly-once delivery."""
 
     def _make_transactions(self) -> ShardTransactions:
         return ShardTransactions(self)
@@ -139,9 +156,14 @@ class ShardPromises(FailoverPromises):
 
     _world: Shard
 
-    def on_step(self) -> None:
+    def on_fault(self, fault: Fault, node: Node) -> None:
+        """It befalls the part for each shard."""
+        for part in node.machine:
+            Promises.on_fault(part.world.promises, fault, part)
+
+    def on_step(self, process: Process) -> None:
         """P-LEAD: of two numbers of shards only one has leaders."""
-        super().on_step()
+        super().on_step(process)
         trusted = self._world.ring.trusted()
         if len({shards for _, shards in trusted}) > 1:
             names = " and ".join(name for name, _ in trusted)
@@ -163,6 +185,8 @@ class Shard(World):
     def __init__(self, ring: ShardsWorld, number: int, shards: int) -> None:
         self.ring = ring
         self.number, self.shards = number, shards
+        self._first = next(iter(ring.shards), self)
+        """The shard whose group and machines are those of all."""
         self.is_over = False
         """The keys are divided among another number of shards."""
         super().__init__(ring.plan, is_tracing=ring.is_tracing, within=ring)
@@ -170,6 +194,15 @@ class Shard(World):
         self.away_until, self.paused = ring.away_until, ring.paused
         self.weather, self.is_cured = ring.weather, ring.is_cured
         self.read_only_since = ring.read_only_since
+        for node, first in zip(self.nodes, self._first.nodes, strict=True):
+            if node is not first:
+                node.machine = first.machine
+                node.machine.append(node)
+
+    def make_group(self, *, shards: int = 1) -> FakeGroup:
+        if self._first is self:
+            return super().make_group(shards=self.shards)
+        return self._first.group
 
     def _furnish(self) -> None:
         ring = self.ring
@@ -187,24 +220,7 @@ class Shard(World):
     def name_of(self, node: int) -> str:
         return f"{self.number}/{self.shards}-{node}"
 
-    def begin(self) -> None:
-        for node in self.nodes:
-            self.time.after(self.dice.uniform(0.0, 0.2), node.start)
-
     def retire(self) -> None:
-        """End all processes, some of them badly; none follows."""
+        """Start no process any more."""
         self.is_over, self.dead_until = True, inf
         self.promises.retire()
-        for node in self.nodes:
-            luck = self.dice.random()
-            if luck < 0.2:
-                node.crash(0.0)
-            elif node.process is not None:
-                if luck < 0.4:
-                    node.process.freeze(self.dice.uniform(0.2, 4.0) * SESSION_TIMEOUT)
-                node.stop(0.0)
-
-    @property
-    def has_members(self) -> bool:
-        """Whether the leader group waits for one of its processes."""
-        return not self.group.coordinator.is_empty

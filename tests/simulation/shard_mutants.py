@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from django_outbox.election.neli import Neli
+from django_outbox.election.ports import Heartbeat
 from django_outbox.relay import memory_marks
 from django_outbox.relay.ledger.ledger_sender import LedgerSender
 from django_outbox.relay.ledger.ports import Ledger
@@ -14,6 +16,7 @@ from .mutant import Mutant, named
 from .shard import ShardTransactions
 
 _compare = LedgerSender._compare
+_heard = Neli.heard
 
 
 def ledgers_of_other_numbers_ignored(self: ShardTransactions) -> Sequence[Ledger]:
@@ -44,8 +47,16 @@ def a_look_at_other_shards_closes_gaps(
     return [*range(min(found, default=others.end + 1), others.end + 1)]
 
 
+def proofs_go_to_the_first_shard(self: Neli, heartbeat: Heartbeat, offset: int) -> None:
+    """Commit the offset of each heartbeat to the first leader partition."""
+    shard, self._shard = self._shard, 0
+    _heard(self, heartbeat, offset)
+    self._shard = shard
+
+
 MUTANTS: Final = named(
     (
+        Mutant(Neli, "heard", proofs_go_to_the_first_shard, "graceful", "shards"),
         Mutant(
             ShardTransactions,
             "others",

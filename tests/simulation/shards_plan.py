@@ -26,7 +26,7 @@ class Division(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardsPlan(Plan):
-    """The course of one history of several shards; nodes are those of each."""
+    """The course of one history of several shards."""
 
     divisions: tuple[Division, ...]
     """In the order of their times; the first one is there from the start."""
@@ -48,7 +48,9 @@ def make_shards_plan(seed: int, delivery: str) -> ShardsPlan:
         for at, (before, after) in zip(times, pairwise(numbers), strict=True)
         if after != before
     ]
-    nodes = dice.choice((1, 2, 2))
+    nodes = dice.choice((1, 2, 2, 3))
+    if plan.profile == "single":
+        nodes = max(nodes, 2)
     values = {f.name: getattr(plan, f.name) for f in fields(plan)} | {
         "faults": tuple(f._replace(node=min(f.node, nodes - 1)) for f in plan.faults),
         "nodes": nodes,

@@ -1,9 +1,9 @@
 """
 One history of several shards over one table, whose number changes meanwhile.
 
-Processes with a new number wait until the leader group has none with another one,
-as `kafka/membership.py` has them wait. Some of the old ones are killed, or stand
-still and go on when others lead.
+A process may lead several of them. Processes with a new number wait until the leader
+group has none with another one, as `kafka/membership.py` has them wait. Some of the old
+ones are killed, or stand still and go on when others lead.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .ledger_writers import LedgerWriters
 from .plan import Fault
 from .shard import Shard
 from .shards_plan import ShardsPlan, make_shards_plan
+from .timing import SESSION_TIMEOUT
 from .world import World
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class ShardsWorld(World):
             self.count("another number of shards")
         for shard in self.shards:
             shard.retire()
+        for node in self.shards[0].nodes if self.shards else ():
+            self._retire(node)
         self.former += self.shards
         self.shards = []
         is_waiting, self._wanted = bool(self._wanted), shards
@@ -85,14 +88,25 @@ class ShardsWorld(World):
             self._begin_shards()
 
     def _begin_shards(self) -> None:
-        if any(shard.has_members for shard in self.former):
+        if not all(shard.group.coordinator.is_empty for shard in self.former):
             self.time.after(LOOK, self._begin_shards)
             return
         shards, self._wanted = self._wanted, 0
         self.partitions = max(self.partitions, shards)
-        self.shards = [Shard(self, number, shards) for number in range(shards)]
-        for shard in self.shards:
-            shard.begin()
+        for number in range(shards):
+            self.shards.append(Shard(self, number, shards))
+        for node in self.shards[0].nodes:
+            self.time.after(self.dice.uniform(0.0, 0.2), node.start)
+
+    def _retire(self, node: Node) -> None:
+        """End the process of a machine, perhaps badly; none follows."""
+        luck = self.dice.random()
+        if luck < 0.2:
+            node.crash(0.0)
+        elif node.process is not None:
+            if luck < 0.4:
+                node.process.freeze(self.dice.uniform(0.2, 4.0) * SESSION_TIMEOUT)
+            node.stop(0.0)
 
     def trusted(self) -> list[tuple[str, int]]:
         """Name the processes that may act, each with its number of shards."""

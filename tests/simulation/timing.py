@@ -64,10 +64,11 @@ covers what is frozen yet, a session, a rebalance, the longest back-offs, and th
 pause after a sweep that took as long as a statement may."""
 
 
-def election_settings(name: str) -> ElectionSettings:
+def election_settings(name: str, *, shards: int = 1) -> ElectionSettings:
     """Scale what the election of a real harvester is given."""
     settings = ElectionSettings(
         name=name,
+        shards=shards,
         heartbeat_timeout=_DEFAULTS.HEARTBEAT_TIMEOUT,
         heartbeat_interval=_DEFAULTS.HEARTBEAT_INTERVAL,
     )

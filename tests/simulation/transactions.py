@@ -198,7 +198,7 @@ class SimulatedTransactions:
 
     def _is_member(self) -> bool:
         """Show the credential to the group's coordinator."""
-        fencing_token = self._process.membership.fencing_tokens.get(0)
+        fencing_token = self._process.membership.fencing_tokens.get(self._process.shard)
         if fencing_token is None:
             return False
         knows = self._world.group.coordinator.knows

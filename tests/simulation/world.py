@@ -72,16 +72,21 @@ class World:
         self.patience = timing.RECOVERY
         """With nothing broken any more, some row leaves the table at least so often."""
         self.away_until = dict.fromkeys(WAYS, 0.0)
-        self.group: FakeGroup = FakeGroup(
+        self.group = self.make_group()
+        self.row_trouble = RowTrouble(self)
+        self._furnish()
+        self.nodes = [Node(self, self.name_of(n)) for n in range(plan.nodes)]
+
+    def make_group(self, *, shards: int = 1) -> FakeGroup:
+        """Make a leader group without members."""
+        return FakeGroup(
             self.time,
             session_timeout=timing.SESSION_TIMEOUT,
             heartbeat_interval=timing.HEARTBEAT_INTERVAL,
             max_poll_interval=timing.MAX_POLL_INTERVAL,
             latency=self._group_latency,
+            shards=shards,
         )
-        self.row_trouble = RowTrouble(self)
-        self._furnish()
-        self.nodes = [Node(self, self.name_of(n)) for n in range(plan.nodes)]
 
     def _furnish(self) -> None:
         """Set up what depends on the delivery mode."""
