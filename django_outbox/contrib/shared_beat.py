@@ -14,7 +14,6 @@ from __future__ import annotations
 import copy
 import logging
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -33,6 +32,11 @@ CONSUMER: Final = "celery-beat"
 
 CATCH_UP: Final = timedelta(minutes=5)
 """How late a task is still sent, after nobody could send it."""
+
+HOURS: Final = 24
+"""Of a crontab that is due in each hour."""
+
+_MINUTE: Final = timedelta(minutes=1)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMESPACE: Final = uuid.UUID("0f0b5d1c-3c0e-4d53-8d8c-0d2a5f0c6a3e")
@@ -77,13 +81,13 @@ class SharedScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
         now = self.now()
         wait = float(self.max_interval)
         for entry in [*self.schedule.values()]:
-            last, following = due_times(entry.schedule, now)
+            last, look_at = due_times(entry.schedule, now)
             if last is not None and self._done.get(entry.name) != last:
                 if self._send(entry, last):
                     self._done[entry.name] = last
                 else:
                     wait = min(wait, 1.0)
-            wait = min(wait, (following - now).total_seconds())
+            wait = min(wait, (look_at - now).total_seconds())
         return wait
 
     def _send(self, entry: ScheduleEntry, due: datetime) -> bool:
@@ -113,27 +117,44 @@ class SharedScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
 
 def due_times(when: BaseSchedule, now: datetime) -> tuple[datetime | None, datetime]:
     """
-    Return the last due time of a schedule, and the one after now, both in UTC.
+    Return the last due time of a schedule, and when to look again, both in UTC.
 
     The last one is None if it is longer ago than CATCH_UP.
     """
-    last: datetime | None = None
-    for due in _due_after(when, now - CATCH_UP):
-        if due > now:
-            return last, due
-        last = due
-    raise AssertionError("a schedule has no end")
-
-
-def _due_after(when: BaseSchedule, moment: datetime) -> Iterator[datetime]:
-    """Yield the due times after a moment."""
     if isinstance(when, crontab):
-        while True:
-            start, step, _ = when.remaining_delta(moment)
-            moment = (start + step).astimezone(UTC)
-            yield moment
-    interval = when.run_every
-    count = (moment - _EPOCH) // interval
-    while True:
-        count += 1
-        yield _EPOCH + count * interval
+        minute = now.replace(second=0, microsecond=0)
+        looked_at = (minute - n * _MINUTE for n in range(CATCH_UP // _MINUTE))
+        found = (one for one in looked_at if _is_due(when, one))
+        return next(found, None), minute + _MINUTE
+    last = _EPOCH + (now - _EPOCH) // when.run_every * when.run_every
+    return last if now - last < CATCH_UP else None, last + when.run_every
+
+
+def _is_due(when: crontab, minute: datetime) -> bool:
+    """
+    Whether a crontab is due at a minute.
+
+    Where clocks are put back and show an hour twice, what is due at certain hours is
+    due in the first one. Where they are put forward and pass an hour over, it is due
+    when clocks that stayed as they were would show it.
+    """
+    zone = when.tz
+    shown = minute.astimezone(zone)
+    is_first = not shown.fold or len(when.hour) == HOURS
+    if is_first and _matches(when, shown):
+        return True
+    before = (minute - timedelta(hours=2)).astimezone(zone).utcoffset()
+    passed_over = minute.replace(tzinfo=zone) + (before or timedelta())
+    exists = passed_over == passed_over.astimezone(UTC).astimezone(zone)
+    return not exists and _matches(when, passed_over)
+
+
+def _matches(when: crontab, shown: datetime) -> bool:
+    """Whether a crontab names what clocks show."""
+    return (
+        shown.minute in when.minute
+        and shown.hour in when.hour
+        and shown.isoweekday() % 7 in when.day_of_week
+        and shown.day in when.day_of_month
+        and shown.month in when.month_of_year
+    )

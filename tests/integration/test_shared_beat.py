@@ -159,7 +159,7 @@ def test_what_was_due_long_ago_is_not_sent(
 
 
 @pytest.mark.parametrize(
-    ("when", "last", "following"),
+    ("when", "last", "look_at"),
     [
         (schedule(30), NOON.replace(second=0), NOON.replace(second=30)),
         (schedule(0.5), NOON, NOON.replace(microsecond=500_000)),
@@ -168,16 +168,27 @@ def test_what_was_due_long_ago_is_not_sent(
         (
             crontab(minute="*/2"),
             NOON.replace(second=0),
-            NOON.replace(minute=2, second=0),
+            NOON.replace(minute=1, second=0),
         ),
-        (crontab(minute=30, hour=6), None, datetime(2026, 3, 2, 6, 30, tzinfo=UTC)),
+        (crontab(minute=30, hour=6), None, NOON.replace(minute=1, second=0)),
+        (
+            crontab(minute=56, hour=11, day_of_week="sun", day_of_month=1),
+            NOON.replace(hour=11, minute=56, second=0),
+            NOON.replace(minute=1, second=0),
+        ),
+        (
+            crontab(day_of_week="mon-sat"),
+            None,
+            NOON.replace(minute=1, second=0),
+        ),
+        (crontab(month_of_year=4), None, NOON.replace(minute=1, second=0)),
     ],
 )
 def test_due_times_do_not_depend_on_the_process(
-    celery: Celery, when: Any, last: datetime | None, following: datetime
+    celery: Celery, when: Any, last: datetime | None, look_at: datetime
 ) -> None:
     when.app = celery
-    assert due_times(when, NOON) == (last, following)
+    assert due_times(when, NOON) == (last, look_at)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +204,39 @@ def test_a_crontab_is_in_the_time_zone_of_the_app(
     celery.conf.timezone = zone
     when = crontab(minute=0, hour=6, app=celery)
     assert due_times(when, now)[0] == now.replace(hour=last, minute=0)
+
+
+PUT_BACK, PUT_FORWARD = "2026-10-25", "2026-03-29"
+"""In Berlin, both at 01:00 UTC: 02:00 to 03:00 comes twice, or not at all."""
+
+
+@pytest.mark.parametrize(
+    ("day", "when", "due"),
+    [
+        (PUT_BACK, {"minute": "*/20"}, "00:00 00:20 00:40 01:00 01:20 01:40"),
+        (PUT_BACK, {"minute": 30}, "00:30 01:30"),
+        (PUT_BACK, {"minute": 30, "hour": 2}, "00:30"),
+        (PUT_BACK, {"minute": 30, "hour": "*/2"}, "00:30"),
+        (PUT_FORWARD, {"minute": 30}, "00:30 01:30"),
+        (PUT_FORWARD, {"minute": 30, "hour": 1}, "00:30"),
+        (PUT_FORWARD, {"minute": "*/20", "hour": 2}, "01:00 01:20 01:40"),
+        (PUT_FORWARD, {"minute": 30, "hour": 3}, "01:30"),
+        (PUT_FORWARD, {"minute": 30, "hour": "2,3"}, "01:30"),
+        ("2026-10-26", {"minute": 30, "hour": 2}, "01:30"),
+        ("2026-03-30", {"minute": 30, "hour": 2}, "00:30"),
+    ],
+)
+def test_nothing_is_left_out_or_sent_twice_where_clocks_are_changed(
+    celery: Celery, day: str, when: dict[str, Any], due: str
+) -> None:
+    celery.conf.timezone = "Europe/Berlin"
+    midnight = datetime.fromisoformat(f"{day}T00:00:00+00:00")
+    looks = (midnight + timedelta(minutes=n, seconds=5) for n in range(120))
+
+    found = [due_times(crontab(**when, app=celery), look)[0] for look in looks]
+
+    times = [f"{one:%H:%M}" for one in found if one and one >= midnight]
+    assert [*dict.fromkeys(times)] == due.split()
 
 
 @pytest.mark.parametrize("when", [Dusk(30), schedule(0)])
