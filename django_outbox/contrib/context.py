@@ -23,7 +23,8 @@ from types import MappingProxyType
 from typing import Final, TypeGuard, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from ..exceptions import InvalidMessage
 from ..message.incoming import ConsumedMessage
@@ -159,23 +160,29 @@ class RequestContext:
 
     def __init__(
         self,
-        get_response: Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]],
+        get_response: Callable[
+            [HttpRequest], HttpResponseBase | Awaitable[HttpResponseBase]
+        ],
     ) -> None:
         self.get_response = get_response
         self.is_async = iscoroutinefunction(get_response)
         if self.is_async:
             markcoroutinefunction(self)
 
-    def __call__(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
+    def __call__(
+        self, request: HttpRequest
+    ) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         correlation_id = _id_of(request)
         if self.is_async:
             return self._acall(request, correlation_id)
         with bound(**{CORRELATION_ID: correlation_id}):
             response = self.get_response(request)
-        assert isinstance(response, HttpResponse)
+        assert isinstance(response, HttpResponseBase)
         return _marked(response, correlation_id)
 
-    async def _acall(self, request: HttpRequest, correlation_id: str) -> HttpResponse:
+    async def _acall(
+        self, request: HttpRequest, correlation_id: str
+    ) -> HttpResponseBase:
         with bound(**{CORRELATION_ID: correlation_id}):
             response = await self.get_response(request)  # type: ignore[misc]
         return _marked(response, correlation_id)
@@ -186,7 +193,7 @@ def _id_of(request: HttpRequest) -> str:
     return given if _ID.fullmatch(given) else str(uuid.uuid4())
 
 
-def _marked(response: HttpResponse, correlation_id: str) -> HttpResponse:
+def _marked(response: HttpResponseBase, correlation_id: str) -> HttpResponseBase:
     response.headers.setdefault(REQUEST_HEADER, correlation_id)
     return response
 

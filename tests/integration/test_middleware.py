@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import io
 import logging
 import re
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse
 from django.test import RequestFactory
 from pytest_django import Settings
 
@@ -233,6 +234,13 @@ def test_a_request_has_an_id_that_its_answer_tells(given: str, is_kept: bool) ->
     assert context.current() == {}
 
 
+def test_a_file_is_an_answer_too() -> None:
+    served = context.RequestContext(lambda _: FileResponse(io.BytesIO(b"a,b")))
+    response = served(RequestFactory().get("/", headers={"X-Request-ID": "r-1"}))
+    assert isinstance(response, FileResponse)
+    assert response.headers["X-Request-ID"] == "r-1"
+
+
 def test_requests_that_are_served_at_the_same_time_have_contexts_of_their_own() -> None:
     async def view(request: HttpRequest) -> HttpResponse:
         await asyncio.sleep(0)  # the subject: other requests run meanwhile
@@ -240,7 +248,7 @@ def test_requests_that_are_served_at_the_same_time_have_contexts_of_their_own() 
 
     served = context.RequestContext(view)
 
-    async def serve() -> list[HttpResponse]:
+    async def serve() -> list[Any]:
         requests = [
             RequestFactory().get("/", headers={"X-Request-ID": f"r-{n}"})
             for n in range(3)
