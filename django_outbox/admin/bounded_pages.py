@@ -32,6 +32,8 @@ MAX_CHOICES: Final = 50
 PREVIEW_LENGTH: Final = 2_000
 """Most characters of a value that a page shows."""
 _BIGINT_MAX: Final = 2**63 - 1
+_DIGITS: Final = 20
+"""Python itself refuses to read a number of thousands of digits."""
 
 if TYPE_CHECKING:
     _ModelAdmin: TypeAlias = admin.ModelAdmin[Any]
@@ -130,6 +132,10 @@ class MessageAdmin(ViewAdmin):
     search_fields = ("kafka_topic",)
     search_help_text = _("An exact id, message id or topic; where keys show, or a key.")
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Leave values in the database, where a list or an action needs none."""
+        return super().get_queryset(request).defer("kafka_value", "kafka_value_bytes")
+
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return self.get_readonly_fields(request, obj)
 
@@ -161,7 +167,8 @@ class MessageAdmin(ViewAdmin):
         return queryset.filter(condition), False
 
     def _comparisons(self, term: str, *, by_key: bool) -> Iterator[tuple[str, Any]]:
-        if term.isascii() and term.isdigit() and int(term) <= _BIGINT_MAX:
+        is_number = term.isascii() and term.isdigit() and len(term) < _DIGITS
+        if is_number and int(term) <= _BIGINT_MAX:
             yield from ((column, int(term)) for column in self.ids)
         try:
             yield "message_id", uuid.UUID(term)
