@@ -2,12 +2,13 @@
 The leader prunes keys of processed messages by age (PROCESSED_RETENTION).
 
 A receiver of `meter_read`, which only a leader sends: it runs on the thread for
-receivers, next to the harvest, and deletes one chunk each time.
+receivers, next to the harvest, and deletes chunks for a moment each time.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from datetime import timedelta
 from typing import Any, Final
 
@@ -19,8 +20,11 @@ from ..signals import meter_read
 
 logger = logging.getLogger(__name__)
 
-MAX_KEYS_PER_EVENT: Final = 5_000
-"""Keys to delete per event: a fraction of a second, since other events wait."""
+CHUNK: Final = 5_000
+"""Keys of one transaction."""
+
+LONGEST: Final = 0.5
+"""Seconds of one event after which no further chunk begins, since other events wait."""
 
 
 def connect() -> None:
@@ -34,13 +38,17 @@ def prune_harvested(event: MeterRead, **_: Any) -> None:
 
 
 def prune(using: str = "") -> int:
-    """Delete one chunk of the keys that are too old; return how many."""
+    """Delete keys that are too old, for half a second; return how many."""
     retention: float = settings.PROCESSED_RETENTION
     if not retention:
         return 0
     rows = ProcessedMessage.objects.using(alias_for(using))
     old = rows.older_than(timedelta(seconds=retention))
-    pruned = next(old.prune(chunk=MAX_KEYS_PER_EVENT), 0)
+    until, pruned = time.monotonic() + LONGEST, 0
+    for deleted in old.prune(chunk=CHUNK):
+        pruned += deleted
+        if time.monotonic() >= until:
+            break
     if pruned:
         logger.debug("Pruned %d processed keys", pruned, extra={"action": "prune"})
     return pruned

@@ -358,6 +358,22 @@ def test_the_leader_prunes_what_is_older_than_the_retention(
     assert [row.key for row in ProcessedMessage.objects.all()] == ["2"]
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(("longest", "left"), [(60.0, 0), (0.0, 2)])
+def test_the_leader_prunes_chunks_for_a_moment(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, longest: float, left: int
+) -> None:
+    settings.DJANGO_OUTBOX = {"PROCESSED_RETENTION": 86_400.0}
+    monkeypatch.setattr(pruning, "CHUNK", 1)
+    monkeypatch.setattr(pruning, "LONGEST", longest)
+    for number in range(3):
+        ProcessedMessage.objects.create(
+            consumer="c", key=str(number), processed_at=Now() - timedelta(days=2)
+        )
+    assert pruning.prune() == 3 - left
+    assert ProcessedMessage.objects.count() == left
+
+
 @pytest.mark.django_db(databases=["default", "other"])
 def test_the_leader_prunes_the_database_that_it_harvests(settings: Settings) -> None:
     settings.DJANGO_OUTBOX = {"PROCESSED_RETENTION": 86_400.0}
