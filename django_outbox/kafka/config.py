@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
+from confluent_kafka import libversion
+
 from ..settings.options import OutboxSettings
 
 KafkaConfig: TypeAlias = dict[str, Any]
@@ -38,6 +40,13 @@ DEFAULTS: Final[KafkaConfig] = {
     "socket.timeout.ms": 10_000,
 }
 """Of every client; a project may override them."""
+
+_KEEPS_BROKERS: Final[KafkaConfig] = (
+    {"metadata.recovery.strategy": "none"} if libversion()[1] >= 0x020B00FF else {}
+)
+"""After the loss of all connections a client returns to the brokers that it knows. By
+default, since version 2.11, librdkafka starts over with `bootstrap.servers`, and sends
+nothing for one to three seconds. For clients that are made anew when they fail."""
 
 _SHOWN: Final = frozenset({"sasl.mechanism", "sasl.mechanisms"})
 """The only `sasl.` properties that logs may show."""
@@ -146,6 +155,8 @@ def heartbeat_config(options: OutboxSettings) -> KafkaConfig:
     """Return the properties of the producer of NELI's heartbeats."""
     return {
         **DEFAULTS,
+        # Candidates without a proof leave the group, and join it with new clients.
+        **_KEEPS_BROKERS,
         **options.KAFKA,
         "acks": "all",
         "linger.ms": 0,

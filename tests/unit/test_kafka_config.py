@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, libversion
 from confluent_kafka.admin import AdminClient
 
 from django_outbox.exceptions import ConfigurationError
@@ -73,6 +73,15 @@ def test_a_stale_heartbeat_is_dropped_unsent() -> None:
 
     assert config["message.timeout.ms"] == 1000
     assert config["linger.ms"] == 0
+
+
+@pytest.mark.skipif(libversion()[1] < 0x020B00FF, reason="has no such property")
+def test_heartbeats_return_to_the_brokers_that_they_know() -> None:
+    """They would wait for a second or two until librdkafka has started over."""
+    name = "metadata.recovery.strategy"
+    assert heartbeat_config(named())[name] == "none"
+    assert heartbeat_config(named(KAFKA={name: "rebootstrap"}))[name] == "rebootstrap"
+    assert name not in consumer_config(named())
 
 
 def test_the_projects_properties_reach_every_client() -> None:
