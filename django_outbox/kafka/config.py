@@ -46,7 +46,7 @@ _KEEPS_BROKERS: Final[KafkaConfig] = (
 )
 """After the loss of all connections a client returns to the brokers that it knows. By
 default, since version 2.11, librdkafka starts over with `bootstrap.servers`, and sends
-nothing for one to three seconds. For clients that are made anew when they fail."""
+nothing for one to three seconds. For clients that are made again when they fail."""
 
 _SHOWN: Final = frozenset({"sasl.mechanism", "sasl.mechanisms"})
 """The only `sasl.` properties that logs may show."""
