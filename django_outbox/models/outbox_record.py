@@ -60,13 +60,19 @@ def _moved(alias: str, *, forgotten: Collection[str]) -> dict[str, str]:
     }
 
 
+def _has_time() -> models.Q:
+    """Whether a time is finite: plain SQL can write others, which have no age."""
+    return models.Q(
+        models.Func(
+            F("create_time"), function="isfinite", output_field=models.BooleanField()
+        )
+    )
+
+
 def _oldest_age() -> Any:
     """Aggregate the age of the oldest row with a finite time, by the database."""
-    is_finite = models.Func(
-        F("create_time"), function="isfinite", output_field=models.BooleanField()
-    )
     return models.ExpressionWrapper(
-        Now() - models.Min("create_time", filter=models.Q(is_finite)),
+        Now() - models.Min("create_time", filter=_has_time()),
         output_field=models.DurationField(),
     )
 
@@ -81,15 +87,15 @@ class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
     def backlog(self, *, cap: int = 100_000) -> Backlog:
         """Count these rows up to a cap; the oldest age is by the database's clock."""
         records = self.order_by()[:cap].count()
-        age = models.ExpressionWrapper(
-            Now() - F("create_time"), output_field=models.DurationField()
+        age = models.Case(
+            models.When(_has_time(), then=Now() - F("create_time")),
+            output_field=models.DurationField(),
         )
-        oldest = self.order_by("id").values_list(age)[:1]
-        ages: list[timedelta] = [row[0] for row in oldest]
+        oldest = self.order_by("id").values_list(age, flat=True)[:1]
         return Backlog(
             records=records,
             is_capped=records >= cap,
-            oldest_age=ages[0].total_seconds() if ages else 0.0,
+            oldest_age=_seconds(next(iter(oldest), None)) or 0.0,
         )
 
     def waiting(self) -> list[Waiting]:
