@@ -33,8 +33,9 @@ def connect() -> None:
 
 
 def prune_harvested(event: MeterRead, **_: Any) -> None:
-    """Prune the keys in the database of the harvested outbox."""
-    prune(event.database)
+    """Prune the keys in the database of the harvested outbox, once for all shards."""
+    if event.shard == 0:
+        prune(event.database)
 
 
 def prune(using: str = "") -> int:

@@ -381,6 +381,8 @@ def test_the_leader_prunes_the_database_that_it_harvests(settings: Settings) -> 
         ProcessedMessage.objects.using(alias).create(
             consumer="c", key="k", processed_at=Now() - timedelta(days=2)
         )
+    pruning.prune_harvested(event=replace(READING, database="other", shard=1))
+    assert ProcessedMessage.objects.using("other").exists()
     pruning.prune_harvested(event=replace(READING, database="other"))
     assert ProcessedMessage.objects.using("default").exists()
     assert not ProcessedMessage.objects.using("other").exists()
