@@ -32,8 +32,6 @@ MAX_CHOICES: Final = 50
 PREVIEW_LENGTH: Final = 2_000
 """Most characters of a value that a page shows."""
 _BIGINT_MAX: Final = 2**63 - 1
-_DIGITS: Final = 20
-"""Python itself refuses to read a number of thousands of digits."""
 
 if TYPE_CHECKING:
     _ModelAdmin: TypeAlias = admin.ModelAdmin[Any]
@@ -167,9 +165,8 @@ class MessageAdmin(ViewAdmin):
         return queryset.filter(condition), False
 
     def _comparisons(self, term: str, *, by_key: bool) -> Iterator[tuple[str, Any]]:
-        is_number = term.isascii() and term.isdigit() and len(term) < _DIGITS
-        if is_number and int(term) <= _BIGINT_MAX:
-            yield from ((column, int(term)) for column in self.ids)
+        if (number := id_in(term)) is not None:
+            yield from ((column, number) for column in self.ids)
         try:
             yield "message_id", uuid.UUID(term)
         except ValueError:
@@ -189,6 +186,13 @@ class MessageAdmin(ViewAdmin):
         if obj.kafka_value is None:
             return gettext("(tombstone)")
         return str(obj.kafka_value[:PREVIEW_LENGTH])
+
+
+def id_in(text: str) -> int | None:
+    """Return the id that a text is; None: no row has such an id."""
+    # Python itself refuses to read thousands of digits.
+    is_number = text.isascii() and text.isdigit() and len(text) < 20
+    return int(text) if is_number and int(text) <= _BIGINT_MAX else None
 
 
 def may_see_payload(request: HttpRequest) -> bool:

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ..models import OutboxRecord, ParkedRecord, StagedRecord
 from . import live_page, replay_page
-from .bounded_pages import MessageAdmin, TopicFilter
+from .bounded_pages import MessageAdmin, TopicFilter, id_in
 from .record_actions import park, release, skip, skip_parked
 
 
@@ -90,7 +90,7 @@ class OutboxRecordAdmin(MessageAdmin):
     def _parked(self, request: HttpRequest, object_id: str) -> str | None:
         """Return the page of the parked record of this id, if it does not wait."""
         may_see = request.user.has_perm("django_outbox.view_parkedrecord")
-        is_id = object_id.isascii() and object_id.isdigit() and len(object_id) < 19
+        is_id = id_in(object_id) is not None
         if not (may_see and is_id and self.has_view_permission(request)):
             return None
         if self.get_queryset(request).filter(pk=object_id).exists():
