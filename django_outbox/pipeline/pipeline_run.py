@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import exceptions
@@ -61,6 +62,20 @@ NO_TOPIC: Final = "UnknownTopicOrPartitionException"
 """Spark's error for a missing topic; it does not name the topic."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """What a run calls."""
+
+    report: Callable[[str], None] = lambda _: None
+    """Gets a line for each outage, for a new checkpoint of ingest, and for each slice
+    of a rebuild."""
+    check: Callable[[], None] = lambda: None
+    """Must raise if this process may no longer be the only writer; for a rebuild."""
+
+
+NO_HOOKS: Final = Hooks()
+
+
 def run_once(
     spark: SparkSession,
     settings: PipelineSettings,
@@ -68,8 +83,7 @@ def run_once(
     stop: threading.Event,
     observers: Sequence[Observer] = (),
     steps: Sequence[str] = STEPS,
-    reached: Callable[[str], None] = lambda _: None,
-    report: Callable[[str], None] = lambda _: None,
+    hooks: Hooks = NO_HOOKS,
 ) -> None:
     """
     Load all records that the topics hold now into the tables.
@@ -77,8 +91,6 @@ def run_once(
     Args:
         stop: When set, the run ends after the current batch.
         steps: Steps to run.
-        reached: Called with the name of each table that refine has written.
-        report: Called with one line when ingest begins a new checkpoint.
 
     Raises:
         TopicRecreated: a topic was deleted and created again.
@@ -90,9 +102,7 @@ def run_once(
     for step in steps:
         if not stop.is_set():
             trigger, counts = {"availableNow": True}, dict[int, BatchCounts]()
-            query = start_step(
-                step, spark, settings, trigger, counts, report=report, reached=reached
-            )
+            query = start_step(step, spark, settings, trigger, counts, hooks=hooks)
             with _recreated_topics_named(spark, settings):
                 supervise([query], stop=stop, observers=observers, counts=counts)
 
@@ -105,16 +115,12 @@ def run_every(
     stop: threading.Event,
     observers: Sequence[Observer] = (),
     steps: Sequence[str] = STEPS,
-    report: Callable[[str], None] = lambda _: None,
+    hooks: Hooks = NO_HOOKS,
 ) -> None:
     """
     Load new records at an interval until `stop` is set.
 
     Restarts the queries after outages of Kafka or of the schema registry.
-
-    Args:
-        report: Called with one line for each outage, and when ingest begins a new
-            checkpoint.
 
     Raises:
         TopicRecreated: a topic was deleted and created again.
@@ -129,7 +135,7 @@ def run_every(
         counts = dict[int, BatchCounts]()
         try:
             queries.extend(
-                start_step(step, spark, settings, trigger, counts, report=report)
+                start_step(step, spark, settings, trigger, counts, hooks=hooks)
                 for step in steps
             )
             watching = [*observers, *_topic_watch(spark, settings, steps)]
@@ -141,7 +147,7 @@ def run_every(
                 finish(query)
             if not error.retriable:
                 raise
-            report(f"{error} Retrying in {RETRY_INTERVAL:.0f} s.")
+            hooks.report(f"{error} Retrying in {RETRY_INTERVAL:.0f} s.")
             stop.wait(RETRY_INTERVAL)
         else:
             return
@@ -154,8 +160,7 @@ def start_step(
     trigger: Mapping[str, Any],
     counts: dict[int, BatchCounts],
     *,
-    report: Callable[[str], None] = lambda _: None,
-    reached: Callable[[str], None] = lambda _: None,
+    hooks: Hooks = NO_HOOKS,
 ) -> StreamingQuery:
     """
     Start ingest or refine; refine rebuilds the tables first if it has to.
@@ -164,18 +169,14 @@ def start_step(
         counts: Where refine puts the counts of its batches.
     """
     if step == "ingest":
-        return start_ingest(spark, settings, trigger=trigger, report=report)
+        return start_ingest(spark, settings, trigger=trigger, report=hooks.report)
     if needs_rebuild(spark, settings):
-        report("Refine starts over on compacted rows, so it rebuilds the tables first.")
-        for done in rebuild(spark, settings):
-            report(str(done))
-    return start_refine(
-        spark,
-        settings,
-        trigger=trigger,
-        reached=reached,
-        counted=counts.__setitem__,
-    )
+        hooks.report(
+            "Refine starts over on compacted rows, so it rebuilds the tables first."
+        )
+        for done in rebuild(spark, settings, check=hooks.check):
+            hooks.report(str(done))
+    return start_refine(spark, settings, trigger=trigger, counted=counts.__setitem__)
 
 
 def _topic_watch(

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from django_outbox.pipeline.audit import jdbc
-from django_outbox.pipeline.audit.comparison import _read_kafka, audit
+from django_outbox.pipeline.audit.comparison import _reached, _read_kafka, audit
 from django_outbox.pipeline.audit.latest_rows import latest_problems
 from django_outbox.pipeline.audit.past_audits import next_start, remember
 from django_outbox.pipeline.audit.printout import as_json, as_text
@@ -44,7 +44,7 @@ def archive(
     *ids: int,
     table: str = "outbox_archive",
     cluster: int = 0,
-    created: datetime | None = None,
+    created: datetime | str | None = None,
 ) -> None:
     """Say that these messages of key `k` were sent; or, in `outbox`, wait."""
     for id in ids:
@@ -253,6 +253,7 @@ def test_the_audit_of_several_clusters_asks_each(
 
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
+EPOCH = datetime.fromtimestamp(0, UTC)
 OLD, NEW = SINCE - timedelta(seconds=1), SINCE + timedelta(days=1)
 
 
@@ -262,14 +263,20 @@ def test_only_what_was_created_since_a_time_is_judged(
     settings: PipelineSettings,
     postgres: psycopg.Connection,
 ) -> None:
-    """1 to 3 are older: 1 came before that time, 2 after it, 3 never."""
+    """
+    1 to 3 are older: 1 came before that time, 2 after it, 3 never. 10 and 11 have
+    times that a lake cannot have: it takes the one for older, the other for undated.
+    """
     (topic,) = settings.topics
     for id, created in ((1, OLD), (2, OLD), (3, OLD), (4, SINCE), (5, NEW)):
         archive(postgres, topic, id, created=created)
     archive(postgres, topic, 8, table="outbox", created=NEW)
     archive(postgres, topic, 9, table="outbox", created=OLD)
+    archive(postgres, topic, 10, created="infinity")
+    archive(postgres, topic, 11, created="1969-12-31")
     producer = Sender(topics.servers).producer()
     sent = [(1, OLD, OLD), (2, OLD, None), (4, SINCE, None), (6, NEW, None)]
+    sent += [(10, EPOCH, None), (11, EPOCH - timedelta(days=1), None)]
     for id, created, delivered in sent:
         micros = int(created.timestamp()) * 1_000_000
         headers = dict(outbox_headers(id, message_id=message_id(id)))
@@ -305,9 +312,9 @@ def test_only_what_was_created_since_a_time_is_judged(
         frame.write.format("delta").mode("append").save(path)
 
     new = audit(spark, settings, since=SINCE + timedelta(microseconds=5))
-    assert counts(new) == {"lost": 1, "unexpected": 1, "pending": 1, "behind": 1}
+    assert counts(new) == {"lost": 1, "unexpected": 1, "pending": 1, "behind": 2}
     assert new.examples == {"lost": [5], "unexpected": [6]}
-    assert new.total("messages") == 2
+    assert new.total("messages") == 3
     assert (new.oldest, new.newest) == (SINCE, NEW)
     assert new.oldest_in_transit == NEW
     everything = audit(spark, settings)
@@ -326,6 +333,19 @@ def test_only_what_was_created_since_a_time_is_judged(
     kept = tables.read(spark, settings, "audits").orderBy("at").collect()
     assert [row["verdict"] for row in kept] == ["broken", "broken"]
     assert json.loads(kept[0]["summary"])["total"]["lost"] == 1
+
+
+def test_a_topic_that_was_made_again_is_due_as_far_as_its_own_rows_go(
+    spark: SparkSession,
+) -> None:
+    """The lake has five rows of the former topic, and two of this one."""
+    columns = "topic STRING, partition INT, offset BIGINT, delivered_at TIMESTAMP"
+    former, now = OLD, NEW
+    kafka = [("orders", 0, n, now + timedelta(seconds=n)) for n in range(4)]
+    lake = [("orders", 0, n, former) for n in range(5)] + kafka[:2]
+    frames = [spark.createDataFrame(rows, columns) for rows in (kafka, lake)]
+    (row,) = _reached(*frames).collect()
+    assert row["reached"] == 1
 
 
 def test_a_large_archive_is_read_in_slices(

@@ -30,7 +30,7 @@ from django_outbox.pipeline.resend.business_table import (
     preview,
     uuid5,
 )
-from django_outbox.pipeline.resend.snapshot import Snapshot
+from django_outbox.pipeline.resend.snapshot import Snapshot, examine, read
 
 from ..services import Topics, text_of
 from .lakes import Contents, Sender
@@ -235,6 +235,19 @@ def test_rows_columns_and_keys_are_chosen_and_counted(
     nobody = replace(settings, database_url="postgres://nobody@127.0.0.1:1/none")
     with pytest.raises(DatabaseUnavailable, match="cannot be reached"):
         preview(spark, nobody, chosen)
+
+
+def test_columns_that_an_index_only_carries_are_no_part_of_the_key(
+    spark: SparkSession, settings: PipelineSettings, orders: psycopg.Connection
+) -> None:
+    orders.execute(
+        "CREATE TABLE backfill.carried (id bigint, status text,"
+        " PRIMARY KEY (id) INCLUDE (status));"
+        "INSERT INTO backfill.carried VALUES (17, 'open')"
+    )
+    carried = Snapshot(table="backfill.carried", to=settings.topics[0])
+    (row,) = read(spark, settings, examine(spark, settings, carried)).collect()
+    assert row["key"] == "17"
 
 
 def test_message_ids_are_uuids_of_version_5(spark: SparkSession) -> None:

@@ -120,6 +120,28 @@ def test_what_has_just_come_into_the_lake_is_open(
     assert [r["state"] for r in found] == ["equal", "open"]
 
 
+def test_times_that_the_lake_cannot_have_are_not_counted(
+    spark: SparkSession, settings: PipelineSettings, postgres: psycopg.Connection
+) -> None:
+    (topic,) = settings.topics
+    tables.create(spark, settings)
+    write(postgres, topic, "outbox_archive", *[(0, name) for name in "abcd"])
+    write(postgres, topic, "outbox", (0, "e"))
+    for name, created in (
+        *(("b", "infinity"), ("c", "12000-01-01"), ("d", "1969-12-31")),
+        ("e", "-infinity"),
+    ):
+        for table in ("outbox_archive", "outbox"):
+            postgres.execute(
+                f"UPDATE {table} SET create_time = %s WHERE id = %s",
+                [created, ord(name)],
+            )
+    keep(spark, settings, (0, "a"))
+
+    (row,) = count(spark, settings, SPAN).collect()
+    assert (row["state"], row["in_database"], row["pending"]) == ("equal", 1, 0)
+
+
 def test_a_record_that_waits_since_long_does_not_make_the_archive_older(
     spark: SparkSession, settings: PipelineSettings, postgres: psycopg.Connection
 ) -> None:

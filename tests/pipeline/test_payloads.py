@@ -21,7 +21,12 @@ from django_outbox.pipeline import pipeline_run
 from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.lake.records import INVALID, typed
 from django_outbox.pipeline.payloads import registry as module
-from django_outbox.pipeline.pipeline_run import run_every, run_once, translate
+from django_outbox.pipeline.pipeline_run import (
+    Hooks,
+    run_every,
+    run_once,
+    translate,
+)
 from django_outbox.pipeline.pipeline_settings import PipelineSettings, build
 from django_outbox.pipeline.query_progress import Reading
 
@@ -247,7 +252,12 @@ def test_a_registry_that_comes_back_is_waited_for(
             server.has_avro(1, PAYMENT)
 
         run_every(
-            spark, settings, seconds=0, stop=stop, observers=[observe], report=report
+            spark,
+            settings,
+            seconds=0,
+            stop=stop,
+            observers=[observe],
+            hooks=Hooks(report=report),
         )
     assert len(heard) == 1
     assert "503 Service Unavailable" in heard[0]

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_outbox.exceptions import BronzeIncomplete
+from django_outbox.exceptions import BronzeIncomplete, LakeInUse
 from django_outbox.pipeline.lake import rebuilding, tables
 from django_outbox.pipeline.lake.rebuilding import Slice
+from django_outbox.pipeline.pipeline_run import Hooks, start_step
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from ..machine import nightly
-from .lakes import Contents, FilledLake
+from .lakes import NOW, Contents, FilledLake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,3 +66,38 @@ def test_a_rebuild_makes_the_same_tables_and_refine_goes_on_behind_it(
         list(rebuilding.rebuild(spark, lake.settings))
     silver = tables.read(spark, lake.settings, "silver")
     assert silver.count() == before.count("silver")
+
+
+def test_a_refine_without_checkpoint_behind_rewritten_files_rebuilds_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """And a process that loses the lake meanwhile changes no table any more."""
+    lake = FilledLake(spark, PipelineSettings(lake=str(tmp_path / "lake")))
+    lake.put(1)
+    assert len(list(rebuilding.rebuild(spark, lake.settings))) == 1
+    lake.put(2)
+    lake.refine()
+    lake.maintain("bronze")
+    lake.lose_checkpoint("refine")
+    before = Contents(spark, lake.settings)
+    looks = 0
+
+    def check() -> None:
+        nonlocal looks
+        looks += 1
+        # Before the slice, which is the only one, and before each table.
+        if looks > 2:
+            raise LakeInUse("taken")
+
+    with pytest.raises(LakeInUse):
+        start_step("refine", spark, lake.settings, NOW, {}, hooks=Hooks(check=check))
+    for table in rebuilding.REBUILT:
+        assert Contents(spark, lake.settings).rows(table) == before.rows(table)
+
+    # The rebuild has read all; refine reads its last commit again.
+    lake.refine()
+    assert lake.ids("silver") == [1, 2]
+    lake.put(3)
+    lake.refine()
+    assert lake.ids("silver") == [1, 2, 3]
+    assert lake.ids("late") == []

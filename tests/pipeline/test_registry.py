@@ -47,6 +47,13 @@ def test_an_id_that_is_unknown_may_be_known_later(
     assert registry.schema(7) is not None
 
 
+def test_an_id_that_no_registry_can_have_is_not_asked_for(
+    server: RegistryServer, registry: Registry
+) -> None:
+    assert registry.schema(2**31) is None
+    assert server.asked == []
+
+
 def test_what_a_schema_refers_to_comes_along_the_innermost_first(
     server: RegistryServer, registry: Registry
 ) -> None:

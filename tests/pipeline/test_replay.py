@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,13 +19,15 @@ from django_outbox.pipeline.__main__ import main, parser
 from django_outbox.pipeline.commands.replay import ids
 from django_outbox.pipeline.commands.shared_options import moment
 from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.lake.epochs import ranked
 from django_outbox.pipeline.pipeline_run import run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
+from django_outbox.pipeline.resend import history
 from django_outbox.pipeline.resend.history import Destination, Part, outgoing, replay
 from django_outbox.pipeline.resend.selection import Selection, select
 
 from ..services import Topics, text_of
-from .lakes import Contents, Sender
+from .lakes import Contents, FilledLake, Sender
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -234,9 +237,32 @@ def test_a_record_is_meant_if_all_of_the_selection_is_true(
 
 
 def test_a_record_without_headers_gets_one(silver: DataFrame) -> None:
-    row = outgoing(silver.limit(1), Destination(to="x-{topic}"), run="r").collect()[0]
+    records = ranked(silver.limit(1), PipelineSettings(lake="none"))
+    row = outgoing(records, Destination(to="x-{topic}"), run="r").collect()[0]
     assert (row["topic"], row["partition"], row["key"]) == ("x-orders", None, b"a")
     assert [(h["key"], h["value"]) for h in row["headers"]] == [("outbox-replay", b"r")]
+
+
+def test_ids_that_began_again_are_sent_behind_those_of_the_former_epoch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = PipelineSettings(
+        lake=str(tmp_path),
+        kafka={"bootstrap.servers": "nowhere:9092"},
+        epochs={"shop": (CREATED.isoformat(),)},
+    )
+    lake = FilledLake(spark, settings)
+    lake.put(150, created_at="1600000000000000")
+    lake.put(20)
+    lake.refine()
+    sent: list[list[str]] = []
+
+    def note(records: DataFrame, _: PipelineSettings) -> None:
+        sent.append([dict(row["headers"])["outbox-id"] for row in records.collect()])
+
+    monkeypatch.setattr(history, "send", note)
+    replay(spark, settings, Selection(), Destination(), run="r")
+    assert sent == [[b"150", b"20"]]
 
 
 def test_times_and_ids_are_read_as_people_write_them() -> None:

@@ -26,7 +26,7 @@ from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.lake.topic_repair import repair
 from django_outbox.pipeline.lake.topic_reset import reset
-from django_outbox.pipeline.pipeline_run import run_every, run_once
+from django_outbox.pipeline.pipeline_run import Hooks, run_every, run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from ..services import Topics
@@ -131,7 +131,7 @@ class History:
             replace(self.settings, topic_ids=topic_ids),
             stop=threading.Event(),
             steps=("ingest",),
-            report=lines.append,
+            hooks=Hooks(report=lines.append),
         )
         return lines
 

@@ -118,6 +118,20 @@ def test_a_killed_process_of_this_machine_has_lost_the_lake(
         pass
 
 
+def test_who_asks_before_a_step_hears_of_the_loss_at_once(
+    spark: SparkSession, settings: PipelineSettings, register: Register
+) -> None:
+    with (
+        pytest.raises(LakeInUse, match="has lost the lake"),
+        lease(spark, settings, purpose="rebuild") as held,
+    ):
+        held.check()
+        assert register.swap(register.read(), ELSEWHERE)
+        held.check()
+        pytest.fail("it went on")
+    assert register.swap(ELSEWHERE, None)
+
+
 def test_a_run_whose_lake_was_taken_stops(
     spark: SparkSession,
     settings: PipelineSettings,

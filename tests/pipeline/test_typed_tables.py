@@ -66,6 +66,9 @@ def test_values_are_columns_and_come_once(spark: SparkSession, tmp_path: Path) -
         (5, False, {"status": "no key", "total": None}),
     ]
     assert contents(lake) == first
+    # The log would keep values otherwise.
+    properties = tables.detail(spark, settings, TABLE)["properties"]
+    assert properties[tables.INDEXED] == str(tables.RECORD_INDEXED)
     assert tables.read(spark, settings, "silver").isEmpty()
     lake.refine()
     assert contents(lake) == first

@@ -236,8 +236,7 @@ def audit(
         if not sent.join(kafka, list(MESSAGE), "left_anti").isEmpty():
             kafka = _with_arrived(kafka, promises, _read_kafka(spark, settings, since))
     lake = _read_lake(spark, settings, since).persist()
-    reached = lake.groupBy("topic", "partition").agg(F.max("offset").alias("reached"))
-    due = kafka.join(reached, ["topic", "partition"], "left").withColumn(
+    due = kafka.join(_reached(kafka, lake), ["topic", "partition"], "left").withColumn(
         "is_due",
         F.coalesce(F.col("offset") <= F.col("reached"), F.lit(False)),  # noqa: FBT003
     )
@@ -261,6 +260,20 @@ def audit(
             if frame is not None:
                 frame.unpersist()
     return report
+
+
+def _reached(kafka: DataFrame, lake: DataFrame) -> DataFrame:
+    """
+    Return the last offset of each partition that refine has read.
+
+    Rows that are older than all that is in the topic are of another one that was
+    deleted: its offsets say nothing.
+    """
+    place = ("topic", "partition")
+    oldest = kafka.groupBy(*place).agg(F.min("delivered_at").alias("oldest"))
+    is_older = F.coalesce(F.col("delivered_at") < F.col("oldest"), F.lit(False))  # noqa: FBT003
+    of_topic = lake.join(F.broadcast(oldest), [*place]).where(~is_older)
+    return of_topic.groupBy(*place).agg(F.max("offset").alias("reached"))
 
 
 def _compared(settings: PipelineSettings, since: datetime | None) -> Compared:

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pyspark.sql import functions as F
 
@@ -35,15 +35,28 @@ if TYPE_CHECKING:
 SENT, PENDING = "sent", "pending"
 """Values of `state`: archived (sent), or in the outbox or parked (pending)."""
 
+_CREATED: Final = (
+    "CASE WHEN create_time < '0001-01-01 00:00+00' THEN to_timestamp(0)"
+    " WHEN create_time < to_timestamp(0) THEN NULL"
+    " WHEN create_time < '10000-01-01 00:00+00' THEN create_time"
+    " ELSE to_timestamp(0) END"
+)
+"""
+The creation time that a record has in the lake: the relay says 1970 for one that is
+infinite or has no four-digit year, and the lake knows none before 1970.
+"""
+
 _SELECT: Final = (
     "SELECT '{state}' AS state, message_id::text AS message_id, id,"
     " kafka_topic AS topic,"
     " md5(convert_to(kafka_key, 'UTF8')) AS key_digest,"
     " md5(coalesce(kafka_value_bytes, convert_to(kafka_value, 'UTF8')))"
     " AS value_digest,"
-    " create_time AS created_at, cluster_id,"
+    " {created} AS created_at, cluster_id,"
     " {archived_at} AS archived_at FROM {table} WHERE {condition}"
+    " AND coalesce({created}, {archived_at}, now()) >= {since}"
 )
+"""A message without a creation time counts from its way to Kafka."""
 
 PARALLEL_BYTES: Final = 256 * 2**20
 """Size of an archive, about a million rows, above which it is read in slices."""
@@ -78,18 +91,19 @@ SELECT kafka_topic AS topic, bucket,
         AND max(archived_at) < now() - make_interval(secs => {settle})
         AS is_settled
 FROM (
-    SELECT *, floor(extract(epoch FROM create_time) / {width})::bigint
+    SELECT *, floor(extract(epoch FROM created_at) / {width})::bigint
         * {width} AS bucket
     FROM (
-        SELECT kafka_topic, create_time, message_id, archived_at, true AS is_sent
+        SELECT kafka_topic, {created} AS created_at, message_id, archived_at,
+            true AS is_sent
         FROM {table}_archive WHERE archived_at >= to_timestamp({since})
         UNION ALL
-        SELECT kafka_topic, create_time, message_id, NULL, false FROM {table}
+        SELECT kafka_topic, {created}, message_id, NULL, false FROM {table}
         WHERE {is_own}
         UNION ALL
-        SELECT kafka_topic, create_time, message_id, NULL, false FROM {table}_parked
+        SELECT kafka_topic, {created}, message_id, NULL, false FROM {table}_parked
     ) AS messages
-    WHERE create_time >= to_timestamp({since})
+    WHERE created_at >= to_timestamp({since})
 ) AS messages
 GROUP BY kafka_topic, bucket
 """
@@ -98,18 +112,34 @@ filter on `archived_at` loses none of them."""
 
 
 def options(url: str) -> dict[str, str]:
-    """Turn a database URL into options of Spark's source; its URL has no secret."""
+    """
+    Turn a database URL into options of Spark's source; its URL has no secret.
+
+    Raises:
+        ConfigurationError: the URL has no host, but a socket or a service.
+    """
     parts = urlsplit(url)
-    server = f"{parts.hostname}:{parts.port or 5432}"
+    if unquote(parts.hostname or "/").startswith(("/", "@")):
+        raise ConfigurationError(
+            "database_url: PostgreSQL's driver for Java needs a host, and knows neither"
+            " socket directories nor services. Set DATABASE_URL, or the URL in"
+            " `clusters`."
+        )
     query = f"?{parts.query}" if parts.query else ""
     return {
-        "url": f"jdbc:postgresql://{server}{parts.path}{query}",
+        "url": f"jdbc:postgresql://{_server(parts)}{parts.path}{query}",
         "user": unquote(parts.username or ""),
         "password": unquote(parts.password or ""),
         "driver": "org.postgresql.Driver",
         # By default the driver fetches all rows at once.
         "fetchsize": "10000",
     }
+
+
+def _server(parts: SplitResult) -> str:
+    """Return host and port of a URL."""
+    host = parts.hostname or ""
+    return f"{f'[{host}]' if ':' in host else host}:{parts.port or 5432}"
 
 
 def query(spark: SparkSession, url: str, text: str, **more: str) -> DataFrame:
@@ -160,9 +190,10 @@ def promises(
             database URL of a cluster is missing.
     """
     archive, *others = table_names(settings)
-    is_recent, is_archived_since = "true", "true"
+    is_archived_since = "true"
+    values = {"created": _CREATED, "since": "'-infinity'"}
     if since is not None:
-        is_recent = f"create_time >= {_time(since)}"
+        values["since"] = _time(since)
         # Rows are archived after their creation: this skips whole days.
         is_archived_since = f"archived_at >= {_time(since - MAX_DATABASE_SKEW)}"
     text = " UNION ALL ".join(
@@ -171,14 +202,16 @@ def promises(
                 state=SENT,
                 table=archive,
                 archived_at="archived_at",
-                condition=f"{is_archived_since} AND {is_recent}",
+                condition=is_archived_since,
+                **values,
             ),
             *(
                 _SELECT.format(
                     state=PENDING,
                     table=name,
                     archived_at="NULL::timestamptz",
-                    condition=is_recent,
+                    condition="true",
+                    **values,
                 )
                 for name in others
             ),
@@ -274,7 +307,7 @@ def counts(
         ConfigurationError: the table's name is not a plain SQL name, or the
             database URL of a cluster is missing.
     """
-    values = {"since": since, "width": width, "settle": settle}
+    values = {"since": since, "width": width, "settle": settle, "created": _CREATED}
     table = outbox_table(settings)
     of_each = []
     for source, url in settings.outboxes().items():
@@ -300,7 +333,7 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 def database_names(settings: PipelineSettings) -> tuple[str, ...]:
     """Return host, port and name of each database: what a report may show."""
     parts = [urlsplit(url) for url in settings.outboxes().values()]
-    return tuple(f"{part.hostname}:{part.port or 5432}{part.path}" for part in parts)
+    return tuple(f"{_server(part)}{part.path}" for part in parts)
 
 
 def is_of_topics(settings: PipelineSettings) -> Column:

@@ -44,7 +44,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         from ..lake.forgetting import erase, find
         from ..lake.rebuilding import discard
         from ..lake.run_lease import MAINTENANCE, lease
-        from ..pipeline_run import run_once
+        from ..pipeline_run import Hooks, run_once
 
         if chosen.dry_run:
             tables.create(spark, settings)
@@ -61,7 +61,13 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                 run.check()
                 maintenance.check()
 
-            run_once(spark, settings, stop=stop, steps=("refine",))
+            run_once(
+                spark,
+                settings,
+                stop=stop,
+                steps=("refine",),
+                hooks=Hooks(check=check),
+            )
             check()
             discard(spark, settings)
             for erased in erase(spark, settings, **selection, check=check):

@@ -60,7 +60,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         # Spark has replaced the handler for Ctrl-C.
         signals.listen()
         from ..lake.run_lease import lease
-        from ..pipeline_run import STEPS, run_every, run_once
+        from ..pipeline_run import STEPS, Hooks, run_every, run_once
 
         def abandon() -> None:
             """End the queries in the middle of their batches."""
@@ -71,7 +71,8 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         steps = STEPS if chosen.command == "run" else (chosen.command,)
         with lease(
             spark, settings, purpose=chosen.command, on_loss=abandon, waiting=say
-        ):
+        ) as held:
+            hooks = Hooks(report=say, check=held.check)
             if chosen.every is None:
                 run_once(
                     spark,
@@ -79,7 +80,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                     stop=signals.stop,
                     observers=observers,
                     steps=steps,
-                    report=say,
+                    hooks=hooks,
                 )
             else:
                 run_every(
@@ -89,7 +90,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                     stop=signals.stop,
                     observers=observers,
                     steps=steps,
-                    report=say,
+                    hooks=hooks,
                 )
     return 0
 

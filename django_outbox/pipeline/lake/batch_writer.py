@@ -326,11 +326,14 @@ class BatchWriter:
         write = (
             rows.write.format("delta")
             .mode("append")
-            # Only a typed table may get further columns.
-            .option("mergeSchema", str(table not in tables.SCHEMAS).lower())
             .option("txnAppId", f"{batch_id.run}-{table}")
             .option("txnVersion", batch_id.number)
         )
+        if table not in tables.SCHEMAS:
+            # A typed table is made by its first rows, and may get further columns.
+            write = write.option("mergeSchema", "true").option(
+                tables.INDEXED, tables.RECORD_INDEXED
+            )
         retry_conflicts(lambda: write.save(self._settings.table_path(table)))
 
     def _append_typed(self, arrived: DataFrame, batch_id: BatchId) -> None:

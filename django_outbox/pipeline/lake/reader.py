@@ -122,13 +122,18 @@ def rebuilt_from(spark: SparkSession, settings: PipelineSettings) -> int | None:
     """
     Return the version of bronze from which a rebuild has made the other tables.
 
-    None if there was no rebuild, or Delta's log no longer has that version.
+    None if there was no rebuild, if Delta's log no longer has that version, or if
+    files were rewritten since: those that refine would begin with may be gone.
     """
     properties = tables.detail(spark, settings, "silver")["properties"]
     if (version := properties.get(tables.REBUILT_FROM)) is None:
         return None
-    is_there = _history(spark, settings).where(F.col("version") == int(version))
-    return None if is_there.isEmpty() else int(version)
+    since = _history(spark, settings).where(F.col("version") >= int(version)).collect()
+    is_there = any(row["version"] == int(version) for row in since)
+    are_appends = all(
+        row["operation"] in APPENDS or row["version"] == int(version) for row in since
+    )
+    return int(version) if is_there and are_appends else None
 
 
 def _is_as_written(spark: SparkSession, settings: PipelineSettings) -> bool:

@@ -84,8 +84,8 @@ def rebuild(
     Neither ingest nor refine may run meanwhile.
 
     Args:
-        check: Called before the tables are replaced; must raise if this process may
-            no longer be the only writer.
+        check: Called before each write; must raise if this process may no longer be
+            the only writer.
 
     Raises:
         BronzeIncomplete: the old tables have messages that bronze no longer has;
@@ -99,12 +99,14 @@ def rebuild(
     bronze = spark.read.format("delta").option("versionAsOf", version)
     rows = bronze.load(settings.table_path("bronze"))
     _check_bronze(spark, settings, rows)
+    check()
     discard(spark, settings)
     tables.create(spark, beside)
     if slices > 1:
         rows = _split(rows, beside.table_path(_SLICES), slices)
     writer, run = BatchWriter(beside), f"rebuild-{uuid4()}"
     for number in range(slices):
+        check()
         began = time.monotonic()
         batch = rows if slices == 1 else rows.where(F.col("slice") == number)
         counts = writer.write(batch, BatchId(run, number))
@@ -114,9 +116,9 @@ def rebuild(
             counts=counts,
             seconds=time.monotonic() - began,
         )
-    check()
     typed = {*typed_tables.find(spark, beside)} & {*typed_tables.names(settings)}
     for table in (*sorted(typed), *REBUILT):
+        check()
         _overwrite(tables.read(spark, beside, table), settings.table_path(table))
     retry_conflicts(
         lambda: spark.sql(
@@ -124,6 +126,7 @@ def rebuild(
             f" SET TBLPROPERTIES ('{tables.REBUILT_FROM}' = '{version}')"
         )
     )
+    check()
     discard(spark, settings)
 
 

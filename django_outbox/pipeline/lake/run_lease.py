@@ -193,6 +193,11 @@ class Keeper(threading.Thread):
         self._register, self._holder, self._on_loss = register, holder, on_loss
 
     def check(self) -> None:
+        """Look at the lease; raise `LakeInUse` if it is lost."""
+        self.error = self.error or self._look()
+        self.raise_loss()
+
+    def raise_loss(self) -> None:
         """Raise `LakeInUse` if the lease is known to be lost."""
         if self.error:
             raise self.error
@@ -269,12 +274,12 @@ def lease(
         yield keeper
     except BaseException:
         keeper.end()
-        keeper.check()
+        keeper.raise_loss()
         with suppress(Exception):
             _release(register, holder)
         raise
     keeper.end()
-    keeper.check()
+    keeper.raise_loss()
     _release(register, holder)
 
 

@@ -49,11 +49,17 @@ RECORD_COLUMNS: Final = (
 )
 """The columns of `silver`, in order."""
 
+INDEXED: Final = "delta.dataSkippingNumIndexedCols"
+"""Property with the number of leading columns that have statistics."""
+
+RECORD_INDEXED: Final = 9
+"""That number for a table with `RECORD_COLUMNS`."""
+
 _INDEXED: Final = {
     "bronze": 4,
-    "silver": 9,
-    "late": 9,
-    "latest": 9,
+    "silver": RECORD_INDEXED,
+    "late": RECORD_INDEXED,
+    "latest": RECORD_INDEXED,
     "quarantine": 5,
 }
 """
@@ -71,7 +77,7 @@ REBUILT_FROM: Final = "django_outbox.bronze_version"
 def create(spark: SparkSession, settings: PipelineSettings) -> None:
     """Create missing tables."""
     for table, columns in SCHEMAS.items():
-        properties = {"delta.dataSkippingNumIndexedCols": str(_INDEXED[table])}
+        properties = {INDEXED: str(_INDEXED[table])}
         if table == "latest" and settings.deletion_vectors:
             # It is updated in place: rows are marked as deleted, files not rewritten.
             properties["delta.enableDeletionVectors"] = "true"

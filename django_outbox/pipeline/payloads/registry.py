@@ -24,6 +24,9 @@ from ...exceptions import RegistryUnavailable
 TIMEOUT: Final = 10.0
 """Seconds to wait for one response."""
 
+MAX_ID: Final = 2**31 - 1
+"""Registries count in Java's int, and take a larger number for a wrong URL."""
+
 RETRY_DELAYS: Final = (0.2, 1.0)
 """Seconds before each retry."""
 
@@ -67,6 +70,8 @@ class Registry:
         Raises:
             RegistryUnavailable: no usable response after all retries.
         """
+        if id > MAX_ID:
+            return None
         try:
             return _schema(self, id)
         except _UnknownError:

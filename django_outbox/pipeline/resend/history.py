@@ -1,5 +1,5 @@
 """
-Replay: sends records of the lake to Kafka again, ordered by id for each key.
+Replay: sends records of the lake to Kafka again, in order for each key.
 
 It reads one version of `silver`, so that the records that were counted are the
 records that are sent. A record keeps its key, its value and its headers,
@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError
 from ..lake import tables
+from ..lake.epochs import ranked
 from .selection import Selection, fits, select
 from .sending import producer_options, send
 
@@ -74,12 +75,12 @@ class Part:
 
 def outgoing(records: DataFrame, destination: Destination, *, run: str) -> DataFrame:
     """
-    Turn rows of silver into Kafka records, ordered by id for each key.
+    Turn ranked rows of silver into Kafka records, in order for each key.
 
-    All records of a key are in one task, sorted by id: the order in which they
+    All records of a key are in one task, sorted by rank: the order in which they
     were written, and the same whenever a task is retried.
     """
-    order = ("source", "topic", "id", "message_id")
+    order = ("source", "topic", "rank", "message_id")
     # Records without a key have no order and need not share a task.
     ordering_key = (
         F.coalesce(F.col("key"), F.col("message_id").cast("binary")),
@@ -135,7 +136,7 @@ def replay(
     if not destination.is_forced:
         _refuse_topics_in_use(parts, silver, settings)
     if parts and not is_dry:
-        send(outgoing(records, destination, run=run), settings)
+        send(outgoing(ranked(records, settings), destination, run=run), settings)
     return parts
 
 

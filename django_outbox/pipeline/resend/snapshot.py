@@ -26,7 +26,7 @@ _PRIMARY_KEY: Final = """\
 SELECT attname::text AS name, nth
 FROM pg_index CROSS JOIN LATERAL unnest(indkey) WITH ORDINALITY AS part (number, nth)
 JOIN pg_attribute ON attrelid = indrelid AND attnum = number
-WHERE indrelid = '{table}'::regclass AND indisprimary"""
+WHERE indrelid = '{table}'::regclass AND indisprimary AND nth <= indnkeyatts"""
 
 # The asterisk selects the row even if a column is named `t`.
 _ALL: Final = "to_json(t.*)"
