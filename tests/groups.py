@@ -12,9 +12,8 @@ from typing import Final
 
 import pytest
 
-TOGETHER: Final = ("simulation", "install", "pipeline")
-"""Folders with a pool of workers, built wheels and a Spark session. They take
-longest and begin first."""
+TOGETHER: Final = ("pipeline", "install", "simulation")
+"""Folders with a Spark session, built wheels and a pool of workers."""
 
 ALONE: Final = (
     "tests/acceptance/chaos/test_broker_failures.py",
@@ -46,7 +45,7 @@ ALONE: Final = (
 until the others' tests have ended. In tests/acceptance they have the shortest
 time-outs of which the promises hold, and all others patient ones."""
 
-ORDER: Final = (*TOGETHER, "acceptance", "clusters", "integration")
+FIRST: Final = ("pipeline", "install", "acceptance", "clusters", "integration")
 """From the longest to the shortest, so that no process is left with a long one."""
 
 
@@ -63,7 +62,12 @@ def group(nodeid: str) -> str:
 
 
 def sort(items: list[pytest.Item]) -> None:
-    """Put the longest groups first; random order stays within groups."""
+    """
+    Put the longest groups first; random order stays within groups.
+
+    The simulator's workers give way to everything. They take what the tests that
+    run alone leave of the processors, which is more than half.
+    """
     items.sort(key=_rank)
 
 
@@ -79,9 +83,11 @@ def only_waits(item: pytest.Item) -> bool:
 
 def _rank(item: pytest.Item) -> int:
     if is_alone(item.nodeid):
-        return len(ORDER) + 1
+        return len(FIRST) + 2
+    if only_waits(item):
+        return len(FIRST) + 1
     folder = _folder(item.nodeid)
-    return ORDER.index(folder) if folder in ORDER else len(ORDER)
+    return FIRST.index(folder) if folder in FIRST else len(FIRST)
 
 
 def _folder(nodeid: str) -> str:

@@ -20,7 +20,7 @@ NIGHTLY: Final = bool(os.environ.get("TESTS_NIGHTLY"))
 """Whether this run may take hours."""
 
 nightly = pytest.mark.skipif(not NIGHTLY, reason="takes long: only with --nightly")
-"""Marks a test that takes a minute or more, of something that others use, too."""
+"""Marks what takes long, and whose subject another test tries by day."""
 
 SEEDS: Final = range(1, int(os.environ.pop("OUTBOX_TEST_SEEDS", "1")) + 1)
 """Of the transactions around each fault of the matrix."""

@@ -9,7 +9,7 @@ kept to be shown when a test fails.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import pytest
@@ -51,10 +51,10 @@ BY_DAY: Final = ("pipelined", "ledger")
 with real servers in tests/integration and tests/contracts."""
 
 
-def modes(*names: str) -> list[object]:
+def modes(*names: str, by_day: Collection[str] = BY_DAY) -> list[object]:
     """Return these kinds of relay, or all, as parameters of a test."""
     return [
-        pytest.param(name, marks=() if name in BY_DAY else nightly)
+        pytest.param(name, marks=() if name in by_day else nightly)
         for name in names or MODES
     ]
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from ..machine import nightly
 from ..services import Topics
 from .auditing import audit, deliveries
 from .harvesters import Harvesters
@@ -51,7 +52,9 @@ def stream(writers: Writers) -> Iterator[None]:
         writing.result()
 
 
-@pytest.mark.parametrize("stop", ["late start", "crash", "pause"])
+@pytest.mark.parametrize(
+    "stop", ["late start", "crash", pytest.param("pause", marks=nightly)]
+)
 def test_a_backlog_is_gone_a_moment_after_the_stop(
     harvesters: Harvesters,
     table: OutboxTable,

@@ -10,6 +10,7 @@ import pytest
 
 from django_outbox.clock import boottime_ns
 
+from ..machine import nightly
 from ..processes import Process
 from ..services import Topics
 from ..waiting import eventually
@@ -118,7 +119,9 @@ def test_text_is_the_default_format(harvesters: Harvesters) -> None:
     assert harvester.events == harvester.output == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=nightly)]
+)
 def test_a_standby_ends_at_once_and_in_order(
     harvesters: Harvesters, groups: Groups, number: signal.Signals
 ) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ..machine import nightly
 from ..waiting import eventually
 from .auditing import Audited
 from .groups import Groups
-from .harvesters import MODES, SESSION_TIMEOUT, Harvesters, modes
+from .harvesters import MODES, SESSION_TIMEOUT, Harvesters
 from .tables import OutboxTable
 from .writing import Writers
 
@@ -43,7 +44,8 @@ def test_a_crashed_leader_loses_nothing_and_repeats_little(
     assert acquired["boottime_ns"] - crashed_at <= TAKEOVER_NS
 
 
-@pytest.mark.parametrize("mode", modes("pipelined", "one-per-key", "table"))
+@nightly
+@pytest.mark.parametrize("mode", ["pipelined", "one-per-key", "table"])
 def test_a_crash_of_each_leader_in_turn(
     harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str, mode: str
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 from django_outbox.clock import boottime_ns
 from django_outbox.devstack import Stack
 
-from ..machine import SOAK
+from ..machine import SOAK, nightly
 from ..processes import Process
 from ..services import Topics
 from ..waiting import eventually
@@ -99,6 +99,7 @@ def test_a_steady_stream_in_either_mode_of_reading(
     assert sorted(deliveries(uncommitted), key=place) == sorted(committed, key=place)
 
 
+@nightly
 def test_a_rolling_restart(
     harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:

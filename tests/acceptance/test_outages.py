@@ -90,7 +90,7 @@ def test_sessions_that_are_ended_every_second(
     assert {event["event"] for event in leader.events} <= NOTHING_NEW
 
 
-@pytest.mark.parametrize("way", ["stop", "kill"])
+@pytest.mark.parametrize("way", [pytest.param("stop", marks=nightly), "kill"])
 def test_a_database_that_restarts(
     harvesters: Harvesters,
     table: OutboxTable,
@@ -278,7 +278,9 @@ def test_a_broker_that_is_away_for_a_while(
 
 
 @pytest.mark.parametrize("pause", [pytest.param(1.0, marks=nightly), 5.0])
-@pytest.mark.parametrize("mode", modes("pipelined", "one-per-key", "ledger"))
+@pytest.mark.parametrize(
+    "mode", modes("pipelined", "one-per-key", "ledger", by_day=["pipelined"])
+)
 def test_a_broker_that_stands_still(  # each argument is a fixture or a case
     harvesters: Harvesters,
     table: OutboxTable,

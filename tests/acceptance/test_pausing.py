@@ -12,7 +12,7 @@ from .tables import OutboxTable
 from .test_on_call import ask
 
 
-@pytest.fixture(params=modes())
+@pytest.fixture(params=modes(by_day=["pipelined"]))
 def environment(
     environment: dict[str, str], request: pytest.FixtureRequest
 ) -> dict[str, str]:

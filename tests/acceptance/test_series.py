@@ -16,6 +16,7 @@ from pytest_django import DjangoDbBlocker
 from django_outbox import open_series, stash, stash_delayed
 from django_outbox.models import ParkedRecord, StagedRecord
 
+from ..machine import nightly
 from ..services import Topics
 from ..waiting import eventually
 from .auditing import read
@@ -79,7 +80,9 @@ def lateness(messages: list[Message], key: str, due: datetime) -> float:
     return (milliseconds - int(due.timestamp() * 1000)) / 1000
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+@pytest.mark.parametrize(
+    "delivery", [pytest.param("at-least-once", marks=nightly), "exactly-once"]
+)
 def test_what_is_staged_arrives_in_its_time_also_after_a_crash(
     harvesters: Harvesters, topics: Topics, delivery: str
 ) -> None:

@@ -20,7 +20,10 @@ SHARDS = 4
 LEADERS = r"leaders: harvester-1 \(shards \d, \d\), harvester-2 \(shards \d, \d\)\n"
 
 
-@pytest.fixture(autouse=True, params=modes("pipelined", "one-per-key", "ledger"))
+@pytest.fixture(
+    autouse=True,
+    params=modes("pipelined", "one-per-key", "ledger", by_day=["ledger"]),
+)
 def relay(harvesters: Harvesters, request: pytest.FixtureRequest) -> str:
     """Each relay that can have shards."""
     name = str(request.param)

@@ -19,6 +19,7 @@ from django_outbox.devstack import Stack
 from tests.acceptance.auditing import PARTITIONS
 from tests.acceptance.writing import Writers
 from tests.clusters.federation import SETTLED, Federation, federation, latencies
+from tests.machine import nightly
 from tests.services import Topics
 from tests.waiting import eventually
 
@@ -146,6 +147,7 @@ def test_the_next_in_rank_takes_over_and_the_last_stays_silent(
     assert not clusters.said(2, "takeover_started", after=killed)
 
 
+@nightly
 def test_when_two_are_dead_the_third_takes_over_after_two_delays(
     clusters: Federation, topics: Topics, topic: str, writers: list[Writers]
 ) -> None:

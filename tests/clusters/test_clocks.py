@@ -11,7 +11,7 @@ from django_outbox.devstack import Stack
 from tests.acceptance.auditing import PARTITIONS
 from tests.acceptance.harvesters import PATIENT
 from tests.clusters.federation import Federation, federation, latencies
-from tests.machine import require_libfaketime
+from tests.machine import nightly, require_libfaketime
 from tests.services import Topics
 
 APART = 300.0
@@ -63,6 +63,7 @@ def test_a_delay_above_the_difference_keeps_every_promise(
     assert not clusters.said(0, "takeover_started", after=began)
 
 
+@nightly
 def test_a_delay_below_the_difference_repeats_and_still_loses_nothing(
     clusters: Federation, topics: Topics
 ) -> None:

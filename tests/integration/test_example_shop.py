@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from django_outbox.devstack import Stack
 from tests.acceptance.harvesters import Harvesters
+from tests.machine import nightly
 from tests.processes import manage
 from tests.services import Topics
 from tests.waiting import eventually
@@ -127,7 +128,9 @@ def test_an_order_arrives_in_both_topics(example: Example, topics: Topics) -> No
     }
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGTERM, marks=nightly), signal.SIGKILL]
+)
 def test_invoices_are_written_by_one_leader_after_the_other(
     example: Example, how: signal.Signals
 ) -> None:

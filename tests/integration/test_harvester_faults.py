@@ -22,6 +22,7 @@ from django_outbox.relay.ports import Producer
 from django_outbox.testing.faults import FaultyProducer
 from tests.waiting import eventually
 
+from ..machine import nightly
 from ..services import Topics, text_of
 from .harvesting import Witness, fast_options
 
@@ -47,7 +48,9 @@ def faulty(real: Adapters, made: list[FaultyProducer]) -> Adapters:
     return replace(real, producer=make)
 
 
-@pytest.mark.parametrize(("nodes", "per_key"), [(1, 0), (1, 1), (4, 0), (8, 1)])
+@pytest.mark.parametrize(
+    ("nodes", "per_key"), [(1, 0), (1, 1), pytest.param(4, 0, marks=nightly), (8, 1)]
+)
 def test_all_is_delivered_in_order_by_so_many_nodes(
     postgres: psycopg.Connection,
     bootstrap_servers: str,

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from django_outbox.clock import boottime_ns
+from tests.machine import nightly
 from tests.processes import ROOT, Process, Processes
 
 SECOND: Final = 1_000_000_000
@@ -56,6 +57,7 @@ def nodes(bootstrap_servers: str) -> Iterator[Nodes]:
         yield nodes
 
 
+@nightly
 def test_processes_that_come_and_go_leave_the_leader_alone(nodes: Nodes) -> None:
     """Even one that crashed and is back before its session has expired."""
     nodes.start_leader()
@@ -86,6 +88,7 @@ def test_a_crash_is_followed_by_another_leader(nodes: Nodes) -> None:
     assert HEARTBEAT_TIMEOUT < vacancy < SESSION_TIMEOUT + 1.5
 
 
+@nightly
 def test_a_paused_leader_fences_itself_and_does_not_come_back(nodes: Nodes) -> None:
     leader, follower = nodes.start_leader(), nodes.start()
     paused = leader.pause()

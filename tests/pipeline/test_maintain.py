@@ -92,6 +92,7 @@ def test_a_refine_that_begins_anew_takes_compacted_files_in_order(
     assert lake.ids("late") == []
 
 
+@nightly
 def test_a_running_pipeline_and_maintenance_do_not_disturb_each_other(
     lake: FilledLake,
 ) -> None:

@@ -8,6 +8,7 @@ at the lowest priority, and the tests of this folder come last.
 
 from __future__ import annotations
 
+import multiprocessing
 from concurrent.futures import Future
 from itertools import chain
 from typing import TypeVar
@@ -89,5 +90,8 @@ class Histories:
 
     def close(self) -> None:
         """End what nobody has waited for."""
-        self._pool.shutdown(cancel_futures=True)
-        self._traces.shutdown(cancel_futures=True)
+        for pool in (self._pool, self._traces):
+            pool.shutdown(wait=False, cancel_futures=True)
+        # Ctrl-C does not reach workers that have a session of their own.
+        for worker in multiprocessing.active_children():
+            worker.terminate()

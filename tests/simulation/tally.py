@@ -12,8 +12,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
+from pathlib import Path
 from typing import Final
 
 from .history import play
@@ -101,8 +103,12 @@ def workers(
 
 
 def _step_back() -> None:
-    """Leave the processors to others."""
+    """Leave the processors to others, also to those of other sessions."""
     os.nice(19)
+    os.setsid()
+    # Where Linux shares processors out by sessions, a priority counts within one only.
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text("19", "ascii")
 
 
 def in_parallel(

@@ -17,10 +17,11 @@ def test_each_test_that_runs_alone_is_there(name: str) -> None:
 
 
 def test_those_that_run_alone_are_the_last_of_one_process() -> None:
-    others = ["tests/unit/test_x.py::test", "tests/pipeline/test_x.py::test"]
+    folders = ("simulation", "unit", "pipeline")
+    others = [f"tests/{folder}/test_x.py::test" for folder in folders]
     ids = [*groups.ALONE, *others]
     assert len({groups.group(test) for test in groups.ALONE}) == 1
-    assert len({groups.group(test) for test in ids}) == 3
+    assert len({groups.group(test) for test in ids}) == 4
 
     items = [SimpleNamespace(nodeid=test) for test in ids]
     groups.sort(items)  # type: ignore[arg-type]
