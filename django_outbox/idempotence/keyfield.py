@@ -9,19 +9,21 @@ and written anyway.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, overload
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models, router, transaction
 from django.db.models.functions import Now
+from django.utils.timezone import get_default_timezone, is_naive, make_aware
 from django.utils.translation import gettext_lazy as _
 
 from .claims import Keyed, Run, checked_key
 
 Entry: TypeAlias = list[Any]
-"""[key, date] or [key, date, response]; the date in ISO format."""
+"""[key, date] or [key, date, response]; the date in ISO format, and in UTC
+unless an older version wrote it."""
 
 MAX_COUNT: Final = 100
 """Keys that an entity remembers by default."""
@@ -79,8 +81,8 @@ class IdempotencyKeysField(models.JSONField):
         """Return the remembered entries with this one added."""
         kept = list(entries)
         if self.max_age is not None:
-            horizon = now - self.max_age
-            kept = [e for e in kept if datetime.fromisoformat(e[1]) >= horizon]
+            horizon = _in_utc(now) - self.max_age
+            kept = [e for e in kept if _in_utc(datetime.fromisoformat(e[1])) >= horizon]
         if self.max_count is not None:
             kept = kept[max(0, len(kept) + 1 - self.max_count) :]
         return [*kept, entry]
@@ -203,7 +205,7 @@ class Application:
         # The clocks of processes differ; the database has one.
         mine = self._rows().filter(pk=self._entity.pk)
         now: datetime = mine.values_list(Now(), flat=True).get()
-        entry = [self._key, now.isoformat(), *self._answer]
+        entry = [self._key, _in_utc(now).isoformat(), *self._answer]
         self._entity.idempotency_keys = self._field.with_entry(
             self._entity.idempotency_keys, entry, now
         )
@@ -211,3 +213,10 @@ class Application:
 
     def _rows(self) -> models.QuerySet[Any]:
         return type(self._entity)._base_manager.using(self._alias)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Convert to UTC; without USE_TZ, Django's dates are naive, and of TIME_ZONE."""
+    if is_naive(moment):
+        moment = make_aware(moment, get_default_timezone())
+    return moment.astimezone(UTC)

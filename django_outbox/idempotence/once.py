@@ -113,14 +113,14 @@ class Once:
         self._end_span(exc)
 
     async def __aenter__(self) -> Run:
+        alias = alias_for(self._using)
+        self._announce(alias)
+        self._span.__enter__()
         # Its own thread and connections: tasks that shared them would run in each
         # other's transactions.
         self._thread = OwnThread()
         self._unopened: set[str] = set()
         self._thread.enter()
-        alias = alias_for(self._using)
-        self._announce(alias)
-        self._span.__enter__()
         try:
             return await sync_to_async(self._begin_apart)(alias)
         except BaseException as error:

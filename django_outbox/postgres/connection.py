@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
@@ -37,6 +38,8 @@ class Connection(psycopg.Connection[TupleRow]):
     answer_timeout = math.inf
     """Seconds without a byte after which the connection is closed: the time-outs of
     the server and of TCP do not cover a pooler whose server does not answer."""
+    role: str | None = None
+    """The role to assume; None: that of the login."""
 
     def wait(self, gen: PQGen[RV], *arguments: Any, **options: Any) -> RV:
         socket = self.pgconn.socket
@@ -122,10 +125,13 @@ class Database:
     Args:
         params: libpq's keywords, as in Django's `get_connection_params()`;
             `conninfo` may hold some of them as one string, `assume_role` the
-            role to assume.
+            role to assume. Those of a function are checked when it connects.
         application_name: shown in `pg_stat_activity`.
         is_durable: whether a commit waits for the disk. Changes that a crash of
             the server may lose without harm need not.
+
+    Raises:
+        ConfigurationError: libpq does not accept the parameters.
     """
 
     def __init__(
@@ -138,7 +144,8 @@ class Database:
     ) -> None:
         limits = limits or Limits()
         self._given = params if callable(params) else lambda: params
-        given = self._given()
+        if not callable(params):
+            _libpq(params)
         self._defaults: Mapping[str, Any] = {
             "client_encoding": "UTF8",
             "connect_timeout": max(2, math.ceil(limits.connect)),
@@ -149,13 +156,11 @@ class Database:
             "tcp_user_timeout": round(limits.peer * 1000),
         }
         self._application_name = application_name
-        _libpq(given)
         self._limits = {
             "statement_timeout": f"{round(limits.statement * 1000)}ms",
             "lock_timeout": f"{round(limits.lock * 1000)}ms",
             # None: as the server or the role has it.
             "synchronous_commit": None if is_durable else "off",
-            "role": given.get(_ROLE),
         }
         self._reach = limits.reach
         self._answer_timeout = limits.statement + limits.peer
@@ -174,6 +179,7 @@ class Database:
                 makes a new connection.
             DatabaseBusy: another session holds a lock; nothing was done.
             DatabaseError: a retry does not help; its text says what does.
+            ConfigurationError: libpq does not accept the parameters.
         """
         began = boottime()
         try:
@@ -212,9 +218,13 @@ class Database:
     def _connected(self) -> Connection:
         if self._connection is None or self._pid != os.getpid():
             self.close()
-            self._connection = self._connect()
-            self._pid = os.getpid()
-            self._prepare(self._connection)
+            connection = self._connect()
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection, self._pid = connection, os.getpid()
         return self._connection
 
     def _connect(self) -> Connection:
@@ -230,15 +240,25 @@ class Database:
 
     def _connect_now(self) -> Connection:
         try:
-            given = _libpq(self._given())
+            given = self._given()
+        except ConfigurationError:
+            raise
         except Exception as error:
             # The function may ask a service for a token, which may be unavailable.
             raise psycopg.OperationalError(
                 "the connection parameters are not available: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        params = {**self._defaults, **given, "application_name": self._application_name}
-        return Connection.connect(**params, autocommit=True, prepare_threshold=None)
+        params = {
+            **self._defaults,
+            **_libpq(given),
+            "application_name": self._application_name,
+        }
+        connection = Connection.connect(
+            **params, autocommit=True, prepare_threshold=None
+        )
+        connection.role = given.get(_ROLE)
+        return connection
 
     def _prepare(self, connection: Connection) -> None:
         connection.answer_timeout = self._answer_timeout
@@ -250,7 +270,12 @@ class Database:
             connection.prepare_threshold = NEVER_PREPARE_BY_COUNT
 
     def _limit(self, connection: Connection, *, is_local: bool) -> None:
-        connection.execute(queries()["session"], {**self._limits, "is_local": is_local})
+        values = {**self._limits, "role": connection.role, "is_local": is_local}
+        try:
+            connection.execute(queries()["session"], values)
+        except psycopg.DataError as error:
+            # A role that does not exist may have been dropped, and may come back.
+            raise psycopg.OperationalError(str(error)) from error
 
 
 def params_of(connection: BaseDatabaseWrapper) -> Params:
@@ -258,7 +283,10 @@ def params_of(connection: BaseDatabaseWrapper) -> Params:
 
     def params() -> Mapping[str, Any]:
         role = connection.settings_dict["OPTIONS"].get(_ROLE)
-        return {**connection.get_connection_params(), _ROLE: role}
+        try:
+            return {**connection.get_connection_params(), _ROLE: role}
+        except ImproperlyConfigured as error:
+            raise ConfigurationError(str(error)) from error
 
     return params
 

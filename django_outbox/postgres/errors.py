@@ -58,7 +58,9 @@ def translated(error: psycopg.Error) -> DatabaseError:
         OutOfResources: this process gets no more memory or files.
     """
     text = str(error).strip()
-    is_exhausted = text in _NO_MEMORY or says_no_files(text)
+    # With FATAL, the server reports that it has no more files itself.
+    has_no_files = says_no_files(text) and "FATAL:" not in text
+    is_exhausted = text in _NO_MEMORY or has_no_files
     if error.sqlstate is None and is_exhausted:
         raise OutOfResources(
             f"The system gives this process no more memory or files: {text}."

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from ..exceptions import SeriesClosed, SeriesError
@@ -48,7 +48,9 @@ INSERT INTO {staged} ({columns}, series_id, not_before)
 VALUES """
 _STAGED: Final = """\
 ({values}, %s::bigint, coalesce(
-    %s::timestamptz, statement_timestamp() + %s::interval))"""
+    %s::timestamptz, statement_timestamp() + make_interval(secs => %s::float8)))"""
+"""A delay is in seconds: a day of an interval lasts 23 or 25 hours where the session's
+time zone changes its clocks."""
 
 _RELEASE: Final = """\
 -- outbox: release series
@@ -80,7 +82,9 @@ def delay(
     writer: Writer, connection: BaseDatabaseWrapper, rows: Sequence[Row], until: Delay
 ) -> list[uuid.UUID]:
     """Write messages that are sent later; return their ids."""
-    return _write(writer, connection, rows, (None, until.moment, until.interval))
+    interval = until.interval
+    seconds = None if interval is None else interval.total_seconds()
+    return _write(writer, connection, rows, (None, until.moment, seconds))
 
 
 def join(
@@ -154,9 +158,9 @@ def _write(
     writer: Writer,
     connection: BaseDatabaseWrapper,
     rows: Sequence[Row],
-    wait: tuple[int | None, datetime | None, timedelta | None],
+    wait: tuple[int | None, datetime | None, float | None],
 ) -> list[uuid.UUID]:
-    """Insert rows that wait for a series (its id), a moment, or an interval."""
+    """Insert rows that wait for a series (its id), a moment, or some seconds."""
     message_ids: list[uuid.UUID] = []
     insert, row = writer.statement(_STAGE), writer.statement(_STAGED)
     with OutboxCursor(connection) as cursor:

@@ -8,7 +8,8 @@ from threading import Barrier
 
 import pytest
 from django.core.exceptions import ObjectDoesNotExist
-from django.db import connections
+from django.db import connection, connections
+from pytest_django import Settings
 
 from django_outbox.exceptions import RepeatUnnoticed
 from tests.testapp.models import Account, ForgetfulAccount, SavingsAccount
@@ -91,6 +92,21 @@ def test_old_keys_go_when_one_is_added() -> None:
     for key in ("a", "b", "c"):
         account.apply_once(key, deposit)
     assert [e[0] for e in account.idempotency_keys] == ["b", "c"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_keys_outlive_a_change_of_use_tz(settings: Settings) -> None:
+    account = ForgetfulAccount.objects.create()
+    try:
+        for uses_time_zones in (False, True):
+            settings.USE_TZ = uses_time_zones
+            # A connection keeps the setting with which it was opened.
+            connection.close()
+            account.apply_once(f"USE_TZ={uses_time_zones}", deposit)
+    finally:
+        connection.close()
+    assert [e[0] for e in account.idempotency_keys] == ["USE_TZ=False", "USE_TZ=True"]
+    assert all(e[1].endswith("+00:00") for e in account.idempotency_keys)
 
 
 @pytest.mark.django_db

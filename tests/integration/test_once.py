@@ -344,6 +344,25 @@ def test_an_async_block_commits_or_rolls_back() -> None:
     assert Effect.objects.count() == 1
 
 
+@pytest.mark.django_db(transaction=True)
+def test_an_async_block_survives_that_the_same_again_inside_is_refused() -> None:
+    async def block() -> None:
+        async with once(MESSAGE, consumer="billing") as run:
+            assert run.is_first
+            # A transaction that is left open must not block the tests that follow.
+            limit = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
+            await sync_to_async(_execute)(limit)
+            await Effect.objects.acreate(text="before")
+            with pytest.raises(AlreadyOpen):
+                async with once(MESSAGE, consumer="billing"):
+                    raise AssertionError("it was refused before")
+            await Effect.objects.acreate(text="after")
+
+    asyncio.run(block())
+    assert sorted(effect.text for effect in Effect.objects.all()) == ["after", "before"]
+    assert ProcessedMessage.objects.count() == 1
+
+
 @pytest.mark.django_db
 def test_the_leader_prunes_what_is_older_than_the_retention(
     settings: Settings,

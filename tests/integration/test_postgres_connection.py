@@ -17,7 +17,7 @@ from django_outbox.exceptions import ConfigurationError, DatabaseUnavailable
 from django_outbox.message.record import Sweep
 from django_outbox.postgres import connection as connection_module
 from django_outbox.postgres import unmarked_table as unmarked_table_module
-from django_outbox.postgres.connection import Database, Limits
+from django_outbox.postgres.connection import Database, Limits, params_of
 from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.postgres.statements import queries
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
@@ -125,6 +125,55 @@ def test_how_to_connect_is_asked_each_time(database_url: str) -> None:
     database.close()
 
 
+def test_a_token_service_that_is_away_at_start_is_waited_for(
+    database_url: str,
+) -> None:
+    told: list[Any] = [LookupError("no token")]
+
+    def params() -> Mapping[str, Any]:
+        if isinstance(told[-1], Exception):
+            raise told[-1]
+        return dict(told[-1])
+
+    database = Database(params)
+    with pytest.raises(DatabaseUnavailable, match="LookupError: no token"):
+        database.ping()
+    told.append({"conninfo": database_url, "assume_role": "pg_monitor"})
+    with database.session() as connection:
+        row = connection.execute("SELECT current_user").fetchone()
+    database.close()
+
+    assert row == ("pg_monitor",)
+
+
+@pytest.mark.parametrize("is_pooled", [False, True])
+def test_a_role_that_is_missing_is_waited_for(
+    database_url: str,
+    postgres: psycopg.Connection,
+    request: pytest.FixtureRequest,
+    *,
+    is_pooled: bool,
+) -> None:
+    """A connection without its role and its limits is never used."""
+    if is_pooled:
+        request.getfixturevalue("pooler")
+    role = f"assumed_{uuid4().hex}"
+    database = Database(
+        {"conninfo": database_url, "assume_role": role}, application_name="no role"
+    )
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailable, match=f'role "{role}" does not exist'):
+            database.ping()
+        end_of(postgres, "no role")
+
+    postgres.execute(f"CREATE ROLE {role}")  # type: ignore[call-overload]
+    with database.session() as connection:
+        assert connection.execute("SELECT current_user").fetchone() == (role,)
+        assert connection.execute("SHOW statement_timeout").fetchone() == ("5s",)
+    database.close()
+    postgres.execute(f"DROP ROLE {role}")  # type: ignore[call-overload]
+
+
 @pytest.mark.parametrize("is_pooled", [False, True])
 def test_acts_as_the_role_of_djangos_connection(
     database_url: str, request: pytest.FixtureRequest, *, is_pooled: bool
@@ -191,6 +240,22 @@ def test_parameters_that_libpq_does_not_know_are_named_without_values() -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_wrong_parameters_of_a_django_connection_are_refused_when_it_connects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from django.db import connection as django_connection
+
+    database = Database(params_of(django_connection))
+    options = {"sslmodus": "verify-full"}
+    with monkeypatch.context() as patch:
+        patch.setitem(django_connection.settings_dict, "OPTIONS", options)
+        with pytest.raises(ConfigurationError, match="sslmodus"):
+            database.ping()
+    monkeypatch.setitem(django_connection.settings_dict, "NAME", "")
+    with pytest.raises(ConfigurationError, match="supply the NAME"):
+        database.ping()
+
+
 def test_a_database_without_a_server_is_unavailable() -> None:
     with pytest.raises(DatabaseUnavailable, match="port 1"):
         Database({"host": "127.0.0.1", "port": 1}).ping()
@@ -243,8 +308,7 @@ def test_nobody_waits_forever_for_a_connection(
     may_go_on = threading.Event()
 
     def params() -> Mapping[str, Any]:
-        if threading.current_thread() is not threading.main_thread():
-            assert may_go_on.wait(30.0)
+        assert may_go_on.wait(30.0)
         return {"conninfo": database_url}
 
     def ask() -> None:

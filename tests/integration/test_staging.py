@@ -207,6 +207,31 @@ class TestOneAfterTheOther:
         assert b.not_before - b.create_time == timedelta(hours=2)
         assert sent() == []
 
+    def test_a_delay_is_as_long_where_the_clocks_change(self) -> None:
+        # On any date, one of the two delays crosses exactly one change.
+        days = [120, 240]
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL TIME ZONE 'Europe/Berlin'")
+            for number in days:
+                delay = timedelta(days=number)
+                stash_delayed("t", key="a", value=None, not_before=delay)
+            cursor.execute(
+                "SELECT extract(epoch FROM not_before - create_time)::float8 / 86400"
+                " FROM outbox_staged ORDER BY staged_id"
+            )
+            assert [row[0] for row in cursor.fetchall()] == days
+
+    def test_no_delay_and_the_longest_are_exact(self) -> None:
+        delays = [
+            timedelta(0),
+            timedelta(microseconds=-1),
+            timedelta(days=36_499, hours=23, minutes=59, seconds=59, microseconds=1),
+        ]
+        for delay in delays:
+            stash_delayed("t", key="a", value=None, not_before=delay)
+        rows = StagedRecord.objects.order_by("staged_id")
+        assert [row.not_before - row.create_time for row in rows] == delays  # type: ignore[operator]
+
     def test_delayed_messages_have_no_order(self) -> None:
         with pytest.raises(InvalidMessage, match="ordered: a delayed message gets its"):
             stash_many([], ordered=True, not_before=timedelta(hours=2))

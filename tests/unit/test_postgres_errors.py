@@ -22,6 +22,14 @@ def test_a_process_without_memory_or_files_ends(text: str) -> None:
         translated(psycopg.OperationalError(text))
 
 
+def test_a_server_without_files_is_waited_for() -> None:
+    text = (
+        'connection to server at "db" failed: FATAL:  could not open file '
+        '"global/pg_filenode.map": Too many open files in system'
+    )
+    assert isinstance(translated(psycopg.OperationalError(text)), DatabaseUnavailable)
+
+
 def test_a_server_without_memory_is_waited_for() -> None:
     text = 'connection to server at "db" failed: FATAL: out of memory'
     assert isinstance(translated(psycopg.OperationalError(text)), DatabaseUnavailable)
