@@ -56,7 +56,10 @@ def top(alias: str, options: dict[str, Any], answer: Answer) -> None:
     with _until_interrupted(), ExitStack() as stack:
         who = stack.enter_context(closing(_Leader(alias)))
         show = stack.enter_context(_display(answer))
-        for reading in _every(options["interval"], lambda: live_reading.read(alias)):
+        readings = _every(
+            options["interval"], lambda: live_reading.read(alias), meanwhile=who.state
+        )
+        for reading in readings:
             rates = window.rates(reading)
             reading |= {
                 "leader": who.state(),
@@ -89,7 +92,9 @@ def tail(alias: str, options: dict[str, Any], answer: Answer) -> None:
 def _line_of_record(row: dict[str, Any]) -> str:
     partition = row["kafka_partition"]
     where = row["kafka_topic"] + ("" if partition is None else f"/{partition}")
-    return f"{local_time(row['create_time'])}  record {row['id']} to {where}"
+    created = row["create_time"]
+    when = local_time(created) if created else "-"
+    return f"{when}  record {row['id']} to {where}"
 
 
 class _Leader:
@@ -161,12 +166,23 @@ def _display(answer: Answer) -> Any:
     return _Lines(answer)
 
 
-def _every(interval: float, read: Callable[[], Any]) -> Iterator[Any]:
-    """Yield readings at intervals, the first at once."""
+def _every(
+    interval: float,
+    read: Callable[[], Any],
+    *,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Iterator[Any]:
+    """
+    Yield readings at intervals, the first at once.
+
+    Calls `meanwhile` every WATCH_INTERVAL until the next one.
+    """
     while True:
         began = time.monotonic()
         yield read()
-        time.sleep(max(0.0, began + interval - time.monotonic()))
+        while (left := began + interval - time.monotonic()) > 0:
+            meanwhile()
+            time.sleep(min(left, leader.WATCH_INTERVAL))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ Health and metrics over HTTP, without payloads or keys.
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,10 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
 
+class _ServerOfIPv6(_Server):
+    address_family = socket.AF_INET6
+
+
 class _QuietHandler(WSGIRequestHandler):
     def log_request(self, *args: object) -> None:
         """Requests are not logged."""
@@ -57,7 +62,7 @@ def served(
 
     Args:
         setting: the name of the setting that has the address.
-        address: host:port.
+        address: host:port, or [host]:port for IPv6.
         is_alive: whether every thread works.
         reasons: why the process is not ready.
         metrics: None: Prometheus's client is not installed.
@@ -75,8 +80,10 @@ def served(
         return ["".join(f"{line}\n" for line in lines).encode()]
 
     host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    server_class = _ServerOfIPv6 if ":" in host else _Server
     try:
-        server = make_server(host, int(port), app, _Server, _QuietHandler)
+        server = make_server(host, int(port), app, server_class, _QuietHandler)
     except OSError as error:
         raise ConfigurationError(
             f"{setting}: {address!r} cannot be bound: {error.strerror}."

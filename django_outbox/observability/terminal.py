@@ -118,8 +118,11 @@ class StatusLine(_Line):
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, MeterRead):
-            self._meters[event.shard] = event
-            self._has_read()
+            # Readings come from another thread than events of the election, so that
+            # one may arrive after its term has ended.
+            if event.shard in self._led:
+                self._meters[event.shard] = event
+                self._has_read()
         elif event.kind in _STATES:
             if event.kind in ("leader_acquired", "leader_refreshed"):
                 self._led.add(event.shard)

@@ -27,7 +27,7 @@ from ..settings.options import OutboxSettings
 POLL_INTERVAL: Final = 0.05
 """Seconds between two looks at the leader topic."""
 WATCH_INTERVAL: Final = 0.25
-"""Seconds between two looks of a watch in the background."""
+"""Seconds between two looks of a watch that stays at the topic."""
 IDLE_LIMIT: Final = 60.0
 """Seconds after which a watch ends that nobody asks."""
 
@@ -108,6 +108,9 @@ class LeaderWatch:
         Return who leads: `host-1`, or `host-1 (shards 0, 2), host-3 (shards 1, 3)`.
 
         None: no heartbeat within the session time-out, of some shard at least.
+
+        Call it every WATCH_INTERVAL: it reads a limited number of heartbeats, and
+        takes each for as recent as the call.
         """
         now = self._clock()
         for heartbeat, shard in self._watch.heard():

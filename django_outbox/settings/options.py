@@ -144,7 +144,8 @@ class OutboxSettings:
     METER_INTERVAL: float = 5.0
     """Time between two meter_read events."""
     METRICS_ADDRESS: str = ""
-    """host:port of a harvester's metrics and health; empty = off."""
+    """host:port of a harvester's metrics and health, for IPv6 `[::]:9187`; empty =
+    off."""
     CONSUMER_METRICS_ADDRESS: str = ""
     """The same of `runconsumer`: it may run on the same host."""
     READY_AGE: float = 60.0

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from django.db.models import F
+from django.utils.timezone import get_default_timezone, is_naive, make_aware
 
 from ..message.pauses import Pauses
 from ..message.record import Failure, KeyToRead, Record, Sweep
@@ -93,7 +94,10 @@ class VisibleTable:
 
 
 def _record(row: OutboxRecord) -> Record:
-    raw = row.kafka_value_bytes
+    raw, created = row.kafka_value_bytes, row.create_time or _EPOCH
+    if is_naive(created):
+        # USE_TZ = False: then Django's connections have the project's time zone.
+        created = make_aware(created, get_default_timezone())
     return Record(
         id=row.pk,
         topic=row.kafka_topic,
@@ -103,7 +107,7 @@ def _record(row: OutboxRecord) -> Record:
         header_values=row.kafka_header_values,
         partition=row.kafka_partition,
         message_id=str(row.message_id),
-        created_at=str((row.create_time - _EPOCH) // timedelta(microseconds=1)),
+        created_at=str((created - _EPOCH) // timedelta(microseconds=1)),
         cluster_id=row.cluster_id,
         attempts=row.attempts,
     )

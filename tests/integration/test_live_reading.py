@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_outbox.models import ArchivedRecord, OutboxRecord, ParkedRecord, Series
-from django_outbox.operations import live_reading
+from django_outbox.operations import leader, live_reading
 from django_outbox.operations.live_reading import MAX_EVENTS, Rates, RateWindow, read
 
 from ..waiting import eventually
@@ -190,6 +190,37 @@ def test_top_for_machines_has_a_reading_a_line() -> None:
     assert (first["rates"], first["table"]) == (None, "outbox")
     assert set(second["rates"]) == {"written", "sent"}
     assert set(second["leader"]) == {"leader", "reason"}
+
+
+@pytest.mark.django_db
+def test_top_looks_for_heartbeats_between_two_readings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look reads a limited number, and takes each for as recent as the look."""
+    looks = 0
+
+    class FakeWatch:
+        """A `LeaderWatch` that needs no broker."""
+
+        def __init__(self, alias: str) -> None:
+            pass
+
+        def state(self) -> dict[str, Any]:
+            nonlocal looks
+            looks += 1
+            return {"leader": f"looks-{looks}", "reason": ""}
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(leader, "LeaderWatch", FakeWatch)
+    monkeypatch.setattr(leader, "WATCH_INTERVAL", 0.01)
+    out = StringIO()
+    call_command("outbox", "top", "--count", "2", "--interval", "0.5", stdout=out)
+    first, second = out.getvalue().splitlines()
+    assert first.startswith("leader looks-1 ")
+    assert second.startswith(f"leader looks-{looks} ")
+    assert looks >= 5
 
 
 @pytest.mark.django_db

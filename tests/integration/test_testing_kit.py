@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -211,6 +211,31 @@ def test_a_message_has_what_consumers_see(outbox: OutboxFixture) -> None:
     names = [name for name, _ in message.headers]
     ours = ["message-id", "id", "source", "created-at"]
     assert names == ["h", *(f"outbox-{name}" for name in ours)]
+
+
+@pytest.mark.parametrize("is_aware", [True, False])
+@pytest.mark.parametrize("hour", [0, 1])
+def test_a_drained_message_has_the_creation_time_of_its_row(
+    outbox: OutboxFixture, settings: Settings, hour: int, is_aware: bool
+) -> None:
+    """Also in the hour that a clock shows twice, where Django's times are naive."""
+    settings.TIME_ZONE, settings.USE_TZ = "Europe/Berlin", is_aware
+    stash("orders", key="1", value={})
+    with connection.cursor() as cursor:
+        moment = f"2026-10-25 {hour:02d}:30:00.123457+00"
+        cursor.execute("UPDATE outbox SET create_time = %s", [moment])
+    (message,) = outbox.drain()
+    assert message.created_at == datetime(2026, 10, 25, hour, 30, 0, 123457, tzinfo=UTC)
+
+
+def test_a_row_without_a_finite_time_is_sent_as_by_the_harvester(
+    outbox: OutboxFixture,
+) -> None:
+    stash("orders", key="1", value={})
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE outbox SET create_time = 'infinity'")
+    (message,) = outbox.drain()
+    assert dict(message.headers)["outbox-created-at"] == b"0"
 
 
 def test_several_pages_are_sent(outbox: OutboxFixture, settings: Settings) -> None:

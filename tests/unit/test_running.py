@@ -28,13 +28,14 @@ from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.harvester.process import rare_garbage_collection, run
 from django_outbox.message.record import Backlog, Identity, Numbering
+from django_outbox.observability.endpoints import served
 from django_outbox.relay.availability import Availability
 from django_outbox.relay.memory_marks import MemoryMarks
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.shutdown import StopSignals
 from tests.fakes.producer import InMemoryLog, InMemoryProducer
 from tests.fakes.unmarked import InMemoryUnmarked
-from tests.machine import IN_BACKGROUND
+from tests.machine import IN_BACKGROUND, do_without
 from tests.services import fetch
 
 
@@ -485,6 +486,23 @@ def test_an_address_in_use_is_named(worker: Worker) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigurationError, match=f"METRICS_ADDRESS.*{address}"):
             worker.run(METRICS_ADDRESS=address)
+
+
+@pytest.mark.parametrize("host", ["[::1]", "[::]"])
+def test_health_is_served_over_ipv6(host: str) -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6) as free:
+            port = free.getsockname()[1]
+    except OSError as error:
+        do_without(f"no IPv6: {error}")
+    with served(
+        "METRICS_ADDRESS",
+        f"{host}:{port}",
+        is_alive=lambda: True,
+        reasons=list,
+        metrics=None,
+    ):
+        assert fetch(f"[::1]:{port}", "/readyz") == (200, "ok\n")
 
 
 def test_health_is_served_without_the_package_of_metrics(

@@ -98,10 +98,26 @@ def test_numbers_that_are_old_are_not_shown(pass_time: Clock) -> None:
     assert line._render().plain == "● standing by "
 
 
+def test_a_reading_after_the_end_of_its_term_is_not_shown(pass_time: Clock) -> None:
+    """The backlog was counted when the term ended."""
+    line = StatusLine(console())
+    line(LeaderAcquired(name="n", leader_id="a"))
+    line(LeaderRevoked(name="n", leader_id="a"))
+    line(METER)
+    assert line._render().plain == "● standing by "
+    pass_time(720)
+    assert line._render().plain == "● standing by "
+    line(LeaderAcquired(name="n", leader_id="b"))
+    assert line._render().plain == "● leading     "
+    line(replace(METER, leader_id="b"))
+    assert "12,346 records/s" in line._render().plain
+
+
 @pytest.mark.parametrize("width", [10, 40, 60, 80])
 def test_the_line_has_room_for_an_echo(width: int, pass_time: Clock) -> None:
     """^C behind a full row would move the line to the next one, and leave it there."""
     line = StatusLine(console(width))
+    line(LeaderAcquired(name="n", leader_id="a"))
     line(replace(METER, blocked_keys=3))
     assert line._render().cell_len == width - 5
 
