@@ -73,7 +73,8 @@ class LeaderRevoked(Event):
 
     If settling took longer than `DRAIN_TIMEOUT`, the log says so. `leader_id` is the
     one that ends. No successor is elected before the receivers return or
-    `REVOKE_TIMEOUT` is over.
+    `REVOKE_TIMEOUT` is over; they have less time if this process goes on to lead other
+    shards.
     """
 
     kind: ClassVar[str] = "leader_revoked"

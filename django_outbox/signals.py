@@ -65,15 +65,17 @@ leader_refreshed = EventSignal()
 """
 `LeaderRefreshed`: the same process leads under a new leader id.
 
-It happens after a failed delivery; no message was lost. For logs and counters.
+It happens when the relay cannot say which rows are its own; `reason` says why. No
+message was lost. For logs and counters.
 """
 
 leader_revoked = EventSignal()
 """
 `LeaderRevoked`: the broker revokes leadership and waits for this process.
 
-All records in flight are settled. Stop leader-only work here. No successor is
-elected before the receivers return or `REVOKE_TIMEOUT` is over; after that, a
+Nothing is in flight, unless that took longer than `DRAIN_TIMEOUT`. Stop leader-only
+work here. No successor is elected before the receivers return or `REVOKE_TIMEOUT` is
+over, or half of the lease if this process goes on to lead other shards; after that, a
 successor may lead while a receiver still runs.
 """
 

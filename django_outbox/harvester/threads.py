@@ -165,14 +165,14 @@ class HarvesterThreads:
     def barrier(self, term: Term) -> None:
         """Settle the records in flight before leadership is given up (elect)."""
         now = boottime()
-        timeout = min(self._budget.drain, self._drain_ends_at - now)
+        timeout = min(
+            self._budget.drain,
+            self._drain_ends_at - now,
+            self._longest_wait(term.shard, now),
+        )
         if self.failure is not None:
             # The thread that ended was needed to settle them.
             timeout = 0.0
-        if not self._stopping.is_set():
-            # Meanwhile this process proves none of the other shards that it leads.
-            others = [t for t in self._parts.terms(now) if t.shard != term.shard]
-            timeout = min([timeout, *(t.remaining(now) / 2 for t in others)])
         workers = [w for w in self._workers if w.duty.leadership.shard == term.shard]
         queues = [worker.queue for worker in workers]
         for queue in queues:
@@ -196,8 +196,13 @@ class HarvesterThreads:
             except Exception:
                 logger.exception("Observer raised on event %s", event.kind)
         if isinstance(event, LeaderRevoked):
-            left = self._drain_ends_at + RECEIVER_GRACE - boottime()
-            self._notifier.put_and_wait(event, max(0.0, min(self._budget.revoke, left)))
+            now = boottime()
+            timeout = min(
+                self._budget.revoke,
+                self._drain_ends_at + RECEIVER_GRACE - now,
+                self._longest_wait(event.shard, now),
+            )
+            self._notifier.put_and_wait(event, max(0.0, timeout))
             return
         self._notifier.put(event)
         if isinstance(event, LeaderAcquired):
@@ -220,6 +225,18 @@ class HarvesterThreads:
                 action=series.action,
             )
         )
+
+    def _longest_wait(self, shard: int, now: float) -> float:
+        """
+        Return for how long the elector may wait for one shard (elect).
+
+        Meanwhile this process proves none of the other shards that it leads. When it
+        stops, it gives them up too.
+        """
+        if self._stopping.is_set():
+            return float("inf")
+        others = [t for t in self._parts.terms(now) if t.shard != shard]
+        return min([t.remaining(now) / 2 for t in others], default=float("inf"))
 
     def _on_commit(self) -> None:
         """Have the table read at once: this cluster's rows, of each shard it leads."""
@@ -282,7 +299,8 @@ class HarvesterThreads:
             worker.end()
         until = boottime() + self._budget.revoke
         for concern, thread in self._threads.items():
-            if concern not in {"notify", "elect"}:
+            # One that could not be started cannot be joined.
+            if concern not in {"notify", "elect"} and thread.is_alive():
                 # One that waits for a silent server ends by that wait's time-out.
                 thread.join(max(0.0, until - boottime()))
         self.publish(Stopped(name=self.name))

@@ -11,7 +11,9 @@ most take more than a batch has.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import Final
 
 from confluent_kafka import KafkaException
@@ -28,6 +30,9 @@ logger = logging.getLogger(__name__)
 LOOK_UP_TIMEOUT: Final = 1.0
 """Seconds for one request."""
 
+RETRY_INTERVAL: Final = 10.0
+"""Seconds before a topic without an answer is looked up again: records wait for it."""
+
 _DEFAULT: Final = 1_000_000
 """Bytes of a batch, if a project has not set `batch.size`."""
 
@@ -40,31 +45,34 @@ class BatchLimit:
         config: properties of an admin client.
     """
 
-    def __init__(self, config: KafkaConfig) -> None:
+    def __init__(
+        self, config: KafkaConfig, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._config = config
-        self._refusing: set[str] = set()
-        self._looked_up: set[str] = set()
+        self._clock = clock
+        self._look_up_at: dict[str, float] = {}
+        """By topic that has refused a batch; infinity: its limit is known."""
         self._limits: dict[str, int] = {}
 
     def refused(self, faults: Iterable[Fault]) -> None:
         """Note whose batches were refused for one of their records, or their size."""
-        self._refusing |= {
-            fault.record.topic
-            for fault in faults
-            if isinstance(fault.error, RecordPoisoned) and not fault.error.is_certain
-        }
+        for record, error in faults:
+            if isinstance(error, RecordPoisoned) and not error.is_certain:
+                self._look_up_at.setdefault(record.topic, -inf)
 
     def look_up(self) -> None:
-        """Read the limits of these topics, where this is allowed; once for each."""
-        topics = self._refusing - self._looked_up
-        self._looked_up |= topics
+        """Read the limits of these topics, where this is allowed and not yet done."""
+        now = self._clock()
+        # Producers of other shards, on their threads, share this object.
+        topics = [topic for topic, at in [*self._look_up_at.items()] if at <= now]
         if not topics:
             return
-        try:
-            self._limits |= self._read(topics)
-        except (KafkaException, KafkaUnavailable) as error:
-            logger.debug("Cannot read how large batches may be: %s", error)
+        self._look_up_at |= dict.fromkeys(topics, now + RETRY_INTERVAL)
+        found = self._read(topics)
+        if not found:
             return
+        self._limits |= found
+        self._look_up_at |= dict.fromkeys(found, inf)
         logger.info(
             "Batches have at most %d bytes from now on, max.message.bytes of a topic"
             " that has refused one",
@@ -89,12 +97,25 @@ class BatchLimit:
         return records
 
     def _read(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the limits of the topics for which there is an answer."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        # Without a name for it, the client would be gone before the answers are there.
-        admin = make(AdminClient, self._config)
-        asked = admin.describe_configs(resources, request_timeout=LOOK_UP_TIMEOUT)
-        answers = {r.name: answer_of(f, LOOK_UP_TIMEOUT) for r, f in asked.items()}
-        return {
-            topic: int(answer["max.message.bytes"].value)
-            for topic, answer in answers.items()
-        }
+        limits: dict[str, int] = {}
+        try:
+            # Without a name for it, the client would be gone before the answers come.
+            admin = make(AdminClient, self._config)
+            asked = admin.describe_configs(resources, request_timeout=LOOK_UP_TIMEOUT)
+        except (KafkaException, KafkaUnavailable) as error:
+            logger.debug("Cannot read how large batches may be: %s", error)
+            return limits
+        for resource, future in asked.items():
+            try:
+                answer = answer_of(future, LOOK_UP_TIMEOUT)
+            except KafkaException as error:
+                logger.debug(
+                    "Cannot read how large batches for %s may be: %s",
+                    resource.name,
+                    error,
+                )
+            else:
+                limits[resource.name] = int(answer["max.message.bytes"].value)
+        return limits

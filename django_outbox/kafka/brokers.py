@@ -73,7 +73,7 @@ class Brokers:
         self._failing: dict[tuple[str, str], _Failing] = {}
         """By broker and cause, the latest last."""
         self._over: dict[tuple[str, str], _Failing] = {}
-        """Those that were over when they last were looked at."""
+        """Those that were over at the last answer, and occurred shortly before."""
         self.are_all_down = False
         """Whether no broker could be reached since the last success."""
         self.is_failing = False
@@ -134,6 +134,11 @@ class Brokers:
                 known.returns += 1
                 if known.returns <= RETURNS:
                     known.log_at = now
+            self._over = {
+                key: known
+                for key, known in self._over.items()
+                if now - known.last <= RECOVERED_AFTER
+            }
             self.are_all_down = False
             self.is_failing = bool(self._failing)
         for broker in dict.fromkeys(logged):

@@ -115,8 +115,10 @@ def _foreign(size: int) -> str:
 
 
 def _short(reason: str) -> str:
-    """Remove librdkafka's details: OpenSSL error codes and the host name."""
+    """Remove details: OpenSSL error codes, ids of requests and the host name."""
     reason = re.sub(r"error:[0-9A-F]+:[^:]*::?", "", reason)
+    # MSK's access control gives each refusal an id: the cause is the same.
+    reason = re.sub(r"\[[0-9a-f-]{36}\]:?\s*", "", reason)
     reason = reason.removeprefix("SASL authentication error: ")
     if named := re.fullmatch(r"Failed to resolve '[^']*': (.*)", reason):
         reason = named[1]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException
@@ -26,7 +25,11 @@ from .config import KafkaConfig
 logger = logging.getLogger(__name__)
 
 PROBE_TIMEOUT: Final = 0.1
-"""Seconds that one probe may take."""
+"""Seconds that the first probe may take; doubles until Kafka answers. A consumer that
+is not polled just after it has joined its group delays a rebalance."""
+
+MAX_PROBE_TIMEOUT: Final = 1.0
+"""Seconds that one probe may take, at most."""
 
 PROBE_INTERVAL: Final = 0.5
 """Seconds between two probes."""
@@ -60,6 +63,7 @@ class ClientErrors:
         self.count = 0
         """Number of errors so far, with connections that were closed."""
         self._probe_at = 0.0
+        self._probe_timeout = PROBE_TIMEOUT
         self.callbacks: KafkaConfig = {
             "error_cb": self.note,
             "logger": ClientLog(self._note_line),
@@ -106,6 +110,7 @@ class ClientErrors:
     def recovered(self) -> None:
         """Note that a client got an answer; log the recovery."""
         self._brokers.answered()
+        self._probe_timeout = PROBE_TIMEOUT
         if self.reported:
             self.reported.clear()
             extra = {"action": self._action}
@@ -115,8 +120,12 @@ class ClientErrors:
         """Check now and then for recovery: a consumer may get no messages."""
         if not self.is_failing or time.monotonic() < self._probe_at:
             return
-        with suppress(*RAISED):
-            client.list_topics(topic, timeout=PROBE_TIMEOUT)
+        try:
+            client.list_topics(topic, timeout=self._probe_timeout)
+        except RAISED:
+            # The broker may just be far away.
+            self._probe_timeout = min(2 * self._probe_timeout, MAX_PROBE_TIMEOUT)
+        else:
             self.recovered()
         self._probe_at = time.monotonic() + PROBE_INTERVAL
 

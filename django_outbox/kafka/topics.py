@@ -43,6 +43,8 @@ class OwnTopic(NamedTuple):
     """The topic's configuration, by Kafka's names."""
     replicas: int | None = None
     """Replicas of each partition; None: the broker's default."""
+    is_balanced: bool = False
+    """Whether a consumer group assigns its partitions, so that more of them matter."""
 
 
 def leader_topic(options: OutboxSettings) -> OwnTopic:
@@ -52,7 +54,8 @@ def leader_topic(options: OutboxSettings) -> OwnTopic:
         "retention.ms": str(milliseconds(HEARTBEAT_RETENTION)),
         "segment.ms": str(milliseconds(HEARTBEAT_RETENTION)),
     }
-    return _own_topic("leader topic", options.leader_topic, settings, options)
+    topic = _own_topic("leader topic", options.leader_topic, settings, options)
+    return topic._replace(is_balanced=True)
 
 
 def ledger_topic(options: OutboxSettings, origin: int | None = None) -> OwnTopic:
@@ -144,7 +147,8 @@ def _ensure(
         description = _describe(admin, topic, deadline)
         found = 0 if description is None else len(description.partitions)
         if found >= topic.partitions and _is_up(description, topic.partitions):
-            _warn_of_more(description, topic)
+            if topic.is_balanced and found > topic.partitions:
+                _warn_of_more(topic, found)
             return found
         if found < topic.partitions and not has_asked:
             if not may_create:
@@ -172,17 +176,15 @@ def _describe(admin: AdminClient, topic: OwnTopic, deadline: float) -> Any:
         raise
 
 
-def _warn_of_more(description: TopicDescription, topic: OwnTopic) -> None:
-    if len(description.partitions) > topic.partitions:
-        logger.warning(
-            "The %s %s has %d partitions but needs only %d: the group balances them, "
-            "so leadership may move when a process joins",
-            topic.kind,
-            topic.name,
-            len(description.partitions),
-            topic.partitions,
-            extra={"action": "check_topic"},
-        )
+def _warn_of_more(topic: OwnTopic, found: int) -> None:
+    logger.warning(
+        "The leader topic %s has %d partitions but needs only %d: the group balances "
+        "them, so leadership may move when a process joins",
+        topic.name,
+        found,
+        topic.partitions,
+        extra={"action": "check_topic"},
+    )
 
 
 def _is_up(description: TopicDescription, partitions: int) -> bool:

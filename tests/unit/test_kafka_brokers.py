@@ -120,6 +120,20 @@ def test_a_broker_that_comes_and_goes_does_not_fill_the_log(
     assert len(log.records) == len(told) + 1
 
 
+def test_causes_that_do_not_come_back_are_forgotten(
+    brokers: Brokers, clock: Timeline
+) -> None:
+    for number in range(100):
+        fail(brokers, Failure("kafka-1:9092", f"request {number} was denied"))
+        brokers.all_failed(reporter="error_cb")
+        brokers.answered()
+    clock.advance(RECOVERED_AFTER + 1)
+    fail(brokers, UNTRUSTED)
+    brokers.all_failed(reporter="error_cb")
+    brokers.answered()
+    assert [cause for _, cause in brokers._over] == [UNTRUSTED.cause]
+
+
 def test_while_others_answer_a_broker_that_is_away_is_still_away(
     brokers: Brokers, clock: Timeline, log: pytest.LogCaptureFixture
 ) -> None:

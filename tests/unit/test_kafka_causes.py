@@ -111,6 +111,13 @@ def cause(reason: str, state: str = "CONNECT", after: int = 1) -> str:
             "AUTH_HANDSHAKE",
             "supported mechanisms: SCRAM-SHA-512",
         ),
+        (
+            # As MSK answers, with another id each time.
+            "SASL authentication error: [6ad8e7d6-3c1d-4f6e-8c1e-2f2f2f2f2f2f]:"
+            " Access denied",
+            "AUTH_REQ",
+            "authentication: Access denied",
+        ),
         (CLOSED, "APIVERSION_QUERY", "the listener requires TLS"),
         (CLOSED, "UP", "the listener requires authentication"),
     ],

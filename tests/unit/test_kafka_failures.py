@@ -7,9 +7,11 @@ from collections import deque
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
+from django_outbox.kafka import client_errors
+from django_outbox.kafka.client_errors import MAX_PROBE_TIMEOUT, ClientErrors
 from django_outbox.kafka.failures import failure
 from django_outbox.kafka.producer import KafkaProducer
 from django_outbox.relay.batch import Batch
@@ -196,3 +198,44 @@ def test_an_outage_is_logged_once_for_all_clients(
         "service not known; retrying",
         "Kafka at kafka-9:1 recovered",
     ]
+
+
+class FarAway:
+    """A consumer whose broker needs some time for an answer."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.waits: list[float] = []
+
+    def list_topics(self, topic: str, *, timeout: float) -> None:
+        self.waits.append(timeout)
+        if timeout < self.seconds:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 0.9])
+def test_a_consumer_without_messages_finds_kafka_back_however_far_away_it_is(
+    seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_errors, "PROBE_INTERVAL", 0.0)
+    config = {"bootstrap.servers": f"far-{seconds}:1"}
+    errors = ClientErrors("leader group", action="elect", config=config)
+    refused = "Connect to ipv4#1.2.3.4:1 failed: Connection refused"
+    for _ in range(2):
+        errors.note(
+            KafkaError(KafkaError._TRANSPORT, f"far-{seconds}:1/bootstrap: {refused}")
+        )
+    errors.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    consumer: Any = FarAway(seconds)
+
+    with caplog.at_level(logging.INFO):
+        for _ in range(20):
+            errors.probe(consumer, "leaders")
+
+    assert f"Kafka at far-{seconds}:1 recovered" in caplog.text
+    assert not errors.is_failing
+    # The first one is short, whatever the last outage needed.
+    errors.note(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    errors.probe(consumer, "leaders")
+    assert consumer.waits[0] == consumer.waits[-1] == 0.1
+    assert max(consumer.waits) <= MAX_PROBE_TIMEOUT

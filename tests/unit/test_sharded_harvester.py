@@ -11,7 +11,7 @@ import pytest
 from django_outbox.clock import boottime
 from django_outbox.election.ports import Listener
 from django_outbox.election.solo import SoloMembership
-from django_outbox.events import Event, MeterRead
+from django_outbox.events import Event, LeaderRevoked, MeterRead
 from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.message.record import StagingDeadlines
@@ -30,9 +30,17 @@ class Owner(SoloMembership):
     def __init__(self, owned: set[int]) -> None:
         super().__init__()
         self._owned = owned
+        self.to_give_up: tuple[int, ...] = ()
+        """Shards that the next poll gives to another member."""
 
     def join(self, *listeners: Listener) -> None:
         super().join(*(self._only(n, one) for n, one in enumerate(listeners)))
+
+    def poll(self, timeout: float) -> None:
+        super().poll(timeout)
+        shards, self.to_give_up = self.to_give_up, ()
+        for shard in shards:
+            self._listeners[shard].revoked()
 
     def _only(self, shard: int, listener: Listener) -> Listener:
         return listener if shard in self._owned else Nobody()
@@ -77,26 +85,43 @@ class Bench:
         self.table = InMemoryUnmarked()
         self.log = InMemoryLog()
         self.staging = Staging()
-        self.readings: list[MeterRead] = []
+        self.events: list[Event] = []
+        self.receive: Callable[[Event], object] = lambda _: None
         self._news = threading.Condition()
         self._made: list[Harvester] = []
 
-    def start(self, *owned: int) -> None:
+    def start(self, *owned: int, **options: float) -> tuple[Harvester, Owner]:
+        owner = Owner({*owned})
         harvester = Harvester(
-            options=OutboxSettings(SHARDS=SHARDS, METER_INTERVAL=0.1),
+            options=OutboxSettings(
+                SHARDS=SHARDS,
+                METER_INTERVAL=0.1,
+                **options,  # type: ignore[arg-type]
+            ),
             adapters=Adapters(
                 table=lambda _: self.table,
                 reading=lambda _, __, shard: self._reading(shard),
                 producer=lambda _: InMemoryProducer(self.log),
                 transactions=_not_in_use,
-                membership=lambda: Owner({*owned}),
+                membership=lambda: owner,
                 staging=lambda: self.staging,
             ),
             observers=[self._observe],
-            send=lambda _: 0,
+            send=self._send,
         )
         self._made.append(harvester)
         harvester.start()
+        return harvester, owner
+
+    @property
+    def readings(self) -> list[MeterRead]:
+        return [event for event in self.events if isinstance(event, MeterRead)]
+
+    @property
+    def ended(self) -> list[tuple[str, int]]:
+        """How terms have ended, and of which shards."""
+        kinds = {"leader_revoked", "leader_fenced"}
+        return [(e.kind, e.shard) for e in self.events if e.kind in kinds]
 
     @property
     def seconds(self) -> float:
@@ -105,7 +130,7 @@ class Bench:
         return (times[-1] - times[0]) / 1e9 if times else 0.0
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Return when a reading makes this true."""
+        """Return when an event makes this true."""
         with self._news:
             assert self._news.wait_for(condition, 60)
 
@@ -120,9 +145,12 @@ class Bench:
 
     def _observe(self, event: Event) -> None:
         with self._news:
-            if isinstance(event, MeterRead):
-                self.readings.append(event)
+            self.events.append(event)
             self._news.notify_all()
+
+    def _send(self, event: Event) -> int:
+        self.receive(event)
+        return 0
 
 
 def _not_in_use(*_: object) -> NoReturn:
@@ -172,3 +200,45 @@ def test_only_the_leader_of_the_first_shard_releases_what_is_due(bench: Bench) -
 
     bench.start(0)
     assert bench.staging.asked.wait(60)
+
+
+def test_a_receiver_that_takes_long_fences_none_of_the_other_shards(
+    bench: Bench,
+) -> None:
+    """It delays the next leader of its shard, for a part of the others' leases."""
+    may_return = threading.Event()
+
+    def receive(event: Event) -> None:
+        if isinstance(event, LeaderRevoked) and event.shard == 0:
+            may_return.wait(60)
+
+    bench.receive = receive
+    _, owner = bench.start(0, 1, 2, HEARTBEAT_TIMEOUT=4.0, REVOKE_TIMEOUT=20.0)
+    bench.wait_for(lambda: {reading.shard for reading in bench.readings} == {0, 1, 2})
+    owner.to_give_up = (0, 1)
+    bench.wait_for(lambda: len(bench.ended) >= 2)
+    may_return.set()
+    seen = len(bench.readings)
+    bench.wait_for(lambda: len(bench.readings) > seen)
+
+    assert bench.ended == [("leader_revoked", 0), ("leader_revoked", 1)]
+    first, second = (e for e in bench.events if isinstance(e, LeaderRevoked))
+    assert second.boottime_ns - first.boottime_ns > 0.5e9, "it is waited for"
+
+
+def test_threads_that_cannot_be_started_end_it_in_order(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, start = {*threading.enumerate()}, threading.Thread.start
+
+    def start_some(thread: threading.Thread) -> None:
+        if thread.name == "outbox-read-1":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    harvester, _ = bench.start(0, 1, 2)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        harvester.join(60)
+    assert [event.kind for event in bench.events] == ["stopped"]
+    assert {*threading.enumerate()} <= before
