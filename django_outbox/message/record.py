@@ -59,14 +59,21 @@ class Record(NamedTuple):
         id: int,  # noqa: A002
         ordering_key: OrderingKey,
         message_id: str,
+        created_at: str = "0",
+        cluster_id: int = 0,
+        attempts: int = 0,
         *,
-        attempts: int,
         reason: str,
     ) -> Record:
         """Make a record whose row cannot be read: poison, and its header says why."""
-        headers = [UNREADABLE, reason]
-        return cls(
-            id, *ordering_key, None, headers, [], None, message_id, "", 0, attempts
+        topic, key = ordering_key
+        return cls.identified(id, message_id)._replace(
+            topic=topic,
+            key=key,
+            header_keys=[UNREADABLE, reason],
+            created_at=created_at,
+            cluster_id=cluster_id,
+            attempts=attempts,
         )
 
     @property
@@ -119,7 +126,7 @@ class KeyToRead(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """What a repair scan skips, because the relay has it already."""
+    """What a repair scan skips, because the relay has it already, and its end."""
 
     known: Collection[int]
     """Ids that were read and are not settled."""
@@ -127,6 +134,8 @@ class Sweep(NamedTuple):
     """Keys that wait for a retry, or are paused."""
     passed_topics: Collection[str] = frozenset()
     """Topics that are paused."""
+    is_whole: bool = False
+    """Whether it reads the whole table, and not only up to the position."""
 
 
 class Backlog(NamedTuple):

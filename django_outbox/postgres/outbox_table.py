@@ -311,15 +311,14 @@ class Table:
                 continue
             if row is None:
                 return []
-            topic, key, message_id, attempts = row
-            return [
-                Record.unreadable(
-                    row_id, (topic, key), message_id, attempts=attempts, reason=reason
-                )
-            ]
+            topic, key, *known = row
+            return [Record.unreadable(row_id, (topic, key), *known, reason=reason)]
         ordering_key = ("", f"row {row_id}")
+        this_cluster = self._scope.this_cluster if isinstance(self._scope, Scope) else 0
         return [
-            Record.unreadable(row_id, ordering_key, _NIL, attempts=0, reason=reason)
+            Record.unreadable(
+                row_id, ordering_key, _NIL, cluster_id=this_cluster, reason=reason
+            )
         ]
 
     def _fetch(self, name: str, **values: Any) -> list[Record]:

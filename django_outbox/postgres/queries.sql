@@ -225,8 +225,14 @@ WHERE o.id = ANY(%(ids)s::bigint[])
 ORDER BY o.id
 
 -- name: row_key
--- Read only what tells which message a row is, and of which key.
-SELECT o.kafka_topic, o.kafka_key, {message_id}::text, {attempts}
+-- Read only what tells which message a row is, and whose: of which key and cluster.
+SELECT
+    o.kafka_topic,
+    o.kafka_key,
+    {message_id}::text,
+    {created_at}::text,
+    {cluster_id},
+    {attempts}
 FROM {table} AS o
 WHERE o.id = %(id)s
 
@@ -236,6 +242,8 @@ SELECT
     encode(convert_to(o.kafka_topic, 'SQL_ASCII'), 'escape'),
     encode(convert_to(o.kafka_key, 'SQL_ASCII'), 'escape'),
     {message_id}::text,
+    {created_at}::text,
+    {cluster_id},
     {attempts}
 FROM {table} AS o
 WHERE o.id = %(id)s
@@ -702,6 +710,7 @@ ORDER BY c.relname
 
 -- name: old_transactions
 -- Sessions whose transaction keeps dead rows of this database from being removed.
+-- A vacuum and its parallel workers keep none, although they have snapshots.
 SELECT
     pid,
     coalesce(application_name, ''),
@@ -712,6 +721,9 @@ WHERE
     datname = current_database()
     AND pid <> pg_backend_pid()
     AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)
+    AND coalesce(leader_pid, pid) NOT IN (
+        SELECT running.pid FROM pg_stat_progress_vacuum AS running
+    )
     AND xact_start < now() - make_interval(secs => %(age)s::float8)
 ORDER BY xact_start
 LIMIT 5

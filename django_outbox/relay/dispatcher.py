@@ -192,8 +192,8 @@ class Dispatcher:
         sweep = None
         if schedule.begins(now) and limit and not self._settings.marks_in_table:
             # Half of what may be in flight is for this cluster's own records.
-            room = self._settings.max_in_flight / 2 - engine.waiting.of_others
-            if room > 0:
+            most = max(1, self._settings.max_in_flight / 2)
+            if (room := most - engine.waiting.of_others) >= 1:
                 limit, sweep = int(min(limit, room)), engine.sweep()
         self._request(
             PageRequest(

@@ -23,6 +23,8 @@ from .ports import Others, UnmarkedTable
 
 logger = logging.getLogger(__name__)
 
+_HIGHEST_ID: Final = 2**63 - 1
+
 WRITERS_INTERVAL: Final = 0.05
 """Seconds between two questions who writes, which are asked only while there are
 gaps."""
@@ -94,8 +96,9 @@ class Cursor:
         return is_full
 
     def swept(self, sweep: Sweep, *, limit: int) -> list[Record]:
-        """Read what lies up to the position and is not looked after."""
-        records = self._table.sweep(self.position, sweep, limit=limit)
+        """Read what is not looked after, up to the position or in the whole table."""
+        position = _HIGHEST_ID if sweep.is_whole else self.position
+        records = self._table.sweep(position, sweep, limit=limit)
         self._gaps.found([record.id for record in records])
         return records
 

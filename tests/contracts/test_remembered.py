@@ -162,6 +162,15 @@ def test_a_sweep_finds_what_was_passed_and_not_what_is_known(table: Unmarked) ->
     assert marks.ids(sweep=Sweep({a, -3}, ())) == [b]
 
 
+def test_a_sweep_of_the_whole_table_leaves_the_position(table: Unmarked) -> None:
+    a, b, c = (table.insert(key) for key in "xyz")
+    marks = Marks(table)
+    assert marks.ids(limit=1) == [a]
+
+    assert marks.ids(sweep=Sweep({b}, (), is_whole=True)) == [a, c]
+    assert marks.ids() == [b, c]
+
+
 def test_what_a_sweep_has_found_is_not_found_again(table: Unmarked) -> None:
     writer = table.begin()
     late = writer.insert()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from typing import Any
 from uuid import uuid4
@@ -269,6 +270,48 @@ def test_an_old_transaction_is_found(
         pid = postgres.info.backend_pid
         found = seen("old-transaction")[f"session {pid}"]
         assert found.startswith("sleepy, idle in transaction, open for ")
+
+
+def test_a_vacuum_is_not_an_old_transaction(
+    postgres: psycopg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a snapshot, but keeps no dead rows, however long it takes."""
+    monkeypatch.setattr(health_reader, "OLD", 0.0)
+    reader = health_reader.HealthReader(
+        Database({"conninfo": database_url}), table="outbox"
+    )
+    postgres.execute(
+        "CREATE TABLE vast WITH (autovacuum_enabled = off)"
+        " AS SELECT generate_series(1, 100000)"
+    )
+    with (
+        psycopg.connect(database_url, autocommit=True) as session,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        session.execute("SET vacuum_cost_delay = 100; SET vacuum_cost_limit = 1")
+        job = pool.submit(session.execute, "VACUUM vast")
+        pid = session.info.backend_pid
+
+        def is_vacuuming() -> bool:
+            found = postgres.execute(
+                "SELECT FROM pg_stat_activity JOIN pg_stat_progress_vacuum USING (pid)"
+                " WHERE pid = %s AND backend_xmin IS NOT NULL AND xact_start < now()",
+                [pid],
+            )
+            return found.rowcount == 1
+
+        try:
+            eventually(is_vacuuming, what="a vacuum")
+            old = [one.pid for one in reader.read([]).transactions]
+            lasted = is_vacuuming()
+        finally:
+            session.cancel()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            job.result(15)
+    postgres.execute("DROP TABLE vast")
+    reader.close()
+    assert lasted
+    assert pid not in old
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Final
 
 import psycopg
@@ -19,11 +19,14 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import ConnectionHandler
 from psycopg.conninfo import make_conninfo
 
+from django_outbox.exceptions import RowInvalid
 from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.message.record import KeyToRead
-from django_outbox.postgres.connection import Database
+from django_outbox.postgres.connection import Connection, Database
+from django_outbox.postgres.takeover_sql import Scope
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
+from django_outbox.relay.ledger.committed_ids import CommittedIds, extended
 
 from ..services import Topics, text_of
 from ..waiting import eventually
@@ -309,6 +312,54 @@ def test_a_row_that_cannot_be_read_does_not_delay_others(
     assert [number for number, _ in parked] == ([row] if policy == "park" else [])
     assert any(f"record {row} to {topic}: ROW_UNREADABLE" in m for m in caplog.messages)
     assert_led_once(witness)
+
+
+def test_a_row_that_cannot_be_read_has_its_cluster_and_its_time(ascii_url: str) -> None:
+    """A ledger of several clusters has the times of the records that it lists."""
+    scope = Scope(this_cluster=1, clusters=3, maximum_delay=10.0)
+    table = UnmarkedOutbox(Database({"conninfo": ascii_url}), scope=scope)
+    with psycopg.connect(ascii_url, autocommit=True) as postgres:
+        ids = insert(postgres, "t")
+        postgres.execute("SET client_encoding = 'SQL_ASCII'")
+        postgres.execute("UPDATE outbox SET cluster_id = 1")
+        bad = r"UPDATE outbox SET kafka_value = E'\xff', kafka_key = {} WHERE id = %s"
+        postgres.execute(bad.format("kafka_key"), [ids[0]])
+        postgres.execute(bad.format(r"E'\xfe'"), [ids[1]])
+
+    records = table.page(0, (), limit=1000)
+    table.close()
+
+    assert [record.id for record in records if record.header_keys] == ids[:2]
+    assert {record.cluster_id for record in records} == {1}
+    assert {record.created_at for record in records} == {records[-1].created_at}
+    (committed,) = extended((), records, step=ids[1] - ids[0])
+    assert records[0] in CommittedIds([committed])
+
+
+def test_a_row_of_which_nothing_can_be_read_is_this_clusters(
+    ascii_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scope = Scope(this_cluster=1, clusters=3, maximum_delay=10.0)
+    table = UnmarkedOutbox(Database({"conninfo": ascii_url}), scope=scope)
+    session = table._session
+
+    def fail(name: str) -> AbstractContextManager[Connection]:
+        if name.startswith("row"):
+            raise RowInvalid
+        return session(name)
+
+    monkeypatch.setattr(table, "_session", fail)
+    with psycopg.connect(ascii_url, autocommit=True) as postgres:
+        (row, *_) = insert(postgres, "t")
+        postgres.execute("SET client_encoding = 'SQL_ASCII'")
+        bad = r"UPDATE outbox SET cluster_id = 1, kafka_value = E'\xff' WHERE id = %s"
+        postgres.execute(bad, [row])
+
+    (record,) = table.page(0, (), limit=1000)
+    table.close()
+
+    assert (record.id, record.key) == (row, f"row {row}")
+    assert (record.cluster_id, record.created_at) == (1, "0")
 
 
 def test_a_key_that_cannot_be_read_is_shown_with_escapes(ascii_url: str) -> None:

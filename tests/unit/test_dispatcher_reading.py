@@ -138,6 +138,29 @@ def test_a_sweep_passes_over_what_waits_for_a_retry() -> None:
     assert bench.table.sweeps[-1] == Sweep({1}, (("t", "a"),))
 
 
+def test_a_sweep_reads_a_row_where_only_one_may_be_in_flight() -> None:
+    bench = Bench(marks_in_table=False, max_in_flight=1)
+    bench.dispatcher.step()
+    (request,) = bench.requests
+
+    assert request.sweep is not None
+    assert request.limit == 1
+
+
+def test_a_sweep_waits_for_room_and_pages_go_on() -> None:
+    """One and a half of three that may be in flight are for other clusters."""
+    bench = Bench(marks_in_table=False, max_in_flight=3, clusters=2)
+    bench.step()
+    bench.engine.waiting.limited = {("t", "k")}
+    bench.engine.found([record(1)._replace(cluster_id=1)])
+    bench.now += SWEEP_INTERVAL
+    bench.dispatcher.step()
+    (request,) = bench.requests
+
+    assert request.sweep is None
+    assert request.limit == 10
+
+
 def test_marks_in_the_table_are_not_swept(bench: Bench) -> None:
     bench.step()
     bench.step(after=SWEEP_INTERVAL)

@@ -159,7 +159,7 @@ def test_a_record_that_cannot_be_produced_is_poison_and_keeps_its_place(
 
 
 def test_a_row_that_cannot_be_read_passes_nothing() -> None:
-    row = Record.unreadable(1, ("t", "k"), "", attempts=0, reason="bytes")
+    row = Record.unreadable(1, ("t", "k"), "", reason="bytes")
     assert produced(BOTH, row) is row
 
 

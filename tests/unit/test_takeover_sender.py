@@ -7,6 +7,7 @@ import pytest
 from django_outbox.exceptions import KafkaUnavailable
 from django_outbox.kafka import ledger_topic as ledgers
 from django_outbox.message.headers import texts
+from django_outbox.message.record import Record
 from django_outbox.relay.ledger.ledger_sender import Stage
 from django_outbox.relay.ledger.ports import Ledger
 from django_outbox.relay.takeovers import TakeoverChange
@@ -343,6 +344,99 @@ def test_a_drain_waits_for_what_was_relayed(
 
     assert taker.queue.is_drained
     assert other.left == []
+
+
+def test_a_row_that_cannot_be_read_blocks_its_key_only(origin: Site) -> None:
+    """The ledger has the time of the newest record, and a takeover compares it."""
+    written = origin.table.make("t", "k", record_id=6)
+    unreadable = Record.unreadable(
+        written.id, written.ordering_key, written.message_id, reason="bytes"
+    )
+    origin.write(3)
+    origin.table.put([unreadable])
+    origin.table.insert("t", "other", "9", record_id=9)
+    process = Process(origin)
+    process.run()
+
+    assert sorted(origin.seen) == ["3", "9"]
+    assert origin.left == [6]
+    assert ("t", "k") in process.engine.blocked
+
+
+# Rows that stay.
+
+
+def test_paused_rows_are_passed_over(origin: Site, other: Site, taker: Process) -> None:
+    """They neither hide rows behind them nor disturb the origin."""
+    paused = [origin.table.make("paused", "k", "p", record_id=n) for n in range(3, 99)]
+    other.table.put(paused)
+    other.table.paused = [("paused", None)]
+    taker.run(100)
+    assert len(taker.asked) <= 11
+    assert origin.opened == 0
+
+    origin.write(100, to=(other,))
+    taker.run()
+
+    assert origin.seen == ["100"]
+    assert other.left == [row.id for row in paused]
+    other.table.paused = []
+    taker.run(60)
+    assert other.left == []
+
+
+def test_a_key_that_is_paused_hides_no_other(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    paused = [origin.table.make("t", "paused", "p", record_id=n) for n in range(3, 99)]
+    other.table.put(paused)
+    other.table.paused = [("t", "paused")]
+    origin.write(100, to=(other,))
+    taker.run(60)
+
+    assert origin.seen == ["100"]
+
+
+def test_a_row_that_does_not_leave_the_table_is_read_once(
+    origin: Site, other: Site, taker: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin.write(3, to=(other,))
+    Process(origin).run()
+    reads = _counted(monkeypatch, taker)
+    other.table.locked_ids = {3}
+    taker.run(60)
+    assert other.left == [3]
+    assert len(reads) == 1
+
+    other.table.locked_ids = set()
+    taker.run(60)
+    assert other.left == []
+    assert taker.told == []
+
+
+def test_rows_that_were_purged_are_forgotten(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    for id in range(3, 30, 3):
+        origin.write(id, to=(other,))
+        Process(origin).run()
+        taker.run()
+    assert other.left == []
+
+    assert taker.sender._seen == {27}
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch, process: Process) -> list[Ledger | None]:
+    """Return what a process reads of the ledger, as it does."""
+    found: list[Ledger | None] = []
+    read = process.transactions.read
+
+    def counted() -> Ledger | None:
+        found.append(read())
+        return found[-1]
+
+    monkeypatch.setattr(process.transactions, "read", counted)
+    return found
 
 
 def _unavailable() -> Ledger | None:

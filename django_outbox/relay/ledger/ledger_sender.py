@@ -221,7 +221,7 @@ class LedgerSender:
         """Take rows that were found, and are in the log already: to be purged."""
         known = self._engine.waiting.known
         fresh = [record for record in records if record.id not in known]
-        self._seen.update([record.id for record in fresh])
+        self._seen = (self._seen & known).union([record.id for record in fresh])
         self._engine.in_log(fresh)
 
     def _unpurged(self) -> list[Record]:

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from ...exceptions import KafkaError
-from ...message.record import Record
+from ...message.pauses import NOTHING_PAUSED
+from ...message.record import Record, Sweep
 from ..engine import Engine
 from ..page_request import Page, PageRequest
 from ..polling import PollSchedule
@@ -69,6 +70,8 @@ class TakeoverSender:
         self._found_at = 0.0
         self._away_until = 0.0
         """Somebody else relays these records: do not read before."""
+        self._pauses = NOTHING_PAUSED
+        """What was paused when it last looked."""
 
     def prepare(self, leader_id: str, now: float) -> bool:
         if not self._is_on:
@@ -135,13 +138,20 @@ class TakeoverSender:
                 run=self._engine.run,
                 leader_id=leader_id,
                 limit=self._settings.page_rows,
+                # A page full of paused or stuck rows would hide those behind it.
+                sweep=Sweep(
+                    known=frozenset(self._engine.waiting.known),
+                    passed=self._pauses.keys,
+                    passed_topics=self._pauses.topics,
+                    is_whole=True,
+                ),
             )
         )
 
     def _judge(self, page: Page, now: float) -> None:
         """Purge what was found and is in the log; take over if there is more."""
-        pauses = self._engine.blocked.pauses
-        # The next one begins at the head again.
+        self._pauses = pauses = self._engine.blocked.pauses
+        # The next one reads the pauses again.
         self._engine.begin(page.request.leader_id)
         if page.retry_at is not None:
             return
@@ -161,6 +171,6 @@ class TakeoverSender:
         ids = {record.id for record in relayed}
         if any(r.id not in ids and not pauses.holds(r) for r in page.records):
             self._is_on, self._found_at = True, now
-        else:
+        elif relayed:
             # Behind these there may be more.
             self._schedule.restart()
