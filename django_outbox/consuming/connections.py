@@ -19,6 +19,19 @@ def close_unusable_connections() -> None:
         connection.close_if_unusable_or_obsolete()
 
 
+def close_idle_connections() -> None:
+    """
+    Close connections that no message needs now.
+
+    These are the same as at the end of a request: those with a CONN_MAX_AGE above zero
+    stay open until they are that old.
+    """
+    for connection in connections.all(initialized_only=True):
+        if connection.settings_dict["CONN_MAX_AGE"] == 0:
+            connection.close_at = 0.0
+        connection.close_if_unusable_or_obsolete()
+
+
 def close_connections() -> None:
     """
     Close all connections, after an outage.

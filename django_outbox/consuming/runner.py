@@ -17,6 +17,7 @@ from django.db import Error, close_old_connections
 from ..exceptions import KafkaError, TableMissing
 from ..message.incoming import BEGINNING, ConsumedMessage, TopicPartition
 from ..message.retry import RetryPolicy
+from .connections import close_idle_connections
 from .consumer_progress import Progress
 from .ports import MessageSource
 
@@ -160,7 +161,7 @@ def consume(
             if messages:
                 worker.work(messages)
             else:
-                close_old_connections()
+                close_idle_connections()
             start_offsets.begun(
                 [message for message in messages if source.owns(message)]
             )

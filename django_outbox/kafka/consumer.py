@@ -94,7 +94,7 @@ class KafkaSource:
         self._owned: set[TopicPartition] = set()
         self._member_id = ""
         self._taken: set[TopicPartition] = set()
-        """Partitions that were revoked or lost since the last poll."""
+        """Partitions that were revoked or lost since the last poll ended."""
         self._at_end: dict[TopicPartition, int] = {}
         """Ends of the partitions that have been read to their ends."""
         self._at_work: dict[TopicPartition, int] = {}
@@ -123,9 +123,11 @@ class KafkaSource:
         return self._owned <= self._at_end.keys()
 
     def poll(self, limit: int, timeout: float) -> list[ConsumedMessage]:
-        self._taken.clear()
         self._resume_due()
         self._collect(limit, timeout)
+        # What is in the buffer now belongs to the present assignment, also where a
+        # partition was lost and assigned again meanwhile.
+        self._taken.clear()
         taken, self._buffer = self._buffer[:limit], self._buffer[limit:]
         self._at_work.update(
             {message.topic_partition: message.offset for message in taken}

@@ -20,6 +20,7 @@ from django.db import DatabaseError, connections
 from django_outbox import ConsumedMessage, ConsumingError
 from django_outbox.consuming.effects import TransactionalHandler, _Passed
 from django_outbox.consuming.handlers import Group, Subscription
+from django_outbox.consuming.runner import StartOffsets, consume
 from django_outbox.consuming.working import EffectsWorker
 from django_outbox.exceptions import KafkaUnavailable, StaleOffset
 from django_outbox.message.incoming import BEGINNING, PartitionState, TopicPartition
@@ -155,6 +156,35 @@ def test_messages_share_a_connection(batch: int) -> None:
     assert len(set(backends[:4])) == 1
     assert backends[-1] != backends[0], "one that has failed is used again"
     assert stored() == [6]
+
+
+@pytest.mark.parametrize("age", [0, 600])
+def test_an_idle_consumer_keeps_a_connection_as_long_as_a_site_does(
+    age: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, source = connections["default"], FakeSource()
+    connection.close()
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", age)
+    source.to_come = [at(1), at(2)]
+    effects = effects_of(keeps_offsets=False)
+    context = context_of(group_of(note, transforms=False), source, Watch())
+    monkeypatch.setattr(context.progress, "tick", lambda _: False)
+    worker = EffectsWorker(
+        context, effects=effects, offsets=source, dead_letters=FakeDeadLetters()
+    )
+    start_offsets = StartOffsets(effects, retry=context.retry, stop=context.stop)
+    consume(
+        source,
+        worker,
+        context.progress,
+        start_offsets=start_offsets,
+        stop=context.stop,
+        until_end=True,
+    )
+
+    assert (connection.connection is None) == (age == 0)
+    assert done() == ["1", "2"]
+    connection.close()
 
 
 def test_a_batch_commits_together() -> None:

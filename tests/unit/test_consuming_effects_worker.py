@@ -467,4 +467,5 @@ def test_a_partition_starts_at_its_beginning_until_a_message_of_it_is_done() -> 
 def _no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     from django_outbox.consuming import runner
 
-    monkeypatch.setattr(runner, "close_old_connections", lambda: None)
+    for name in ("close_old_connections", "close_idle_connections"):
+        monkeypatch.setattr(runner, name, lambda: None)
