@@ -58,6 +58,11 @@ def test_pods_have_the_time_to_end_in_order(path: Path) -> None:
     assert pod(path)["terminationGracePeriodSeconds"] >= NEEDED + 5
 
 
+def test_a_new_harvester_stands_by_before_an_old_one_ends() -> None:
+    spec = documents(FOLDER / "kubernetes/harvester.yaml")["Deployment"]["spec"]
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
 @pytest.mark.parametrize("name", ["harvester", "consumer"])
 def test_probes_ask_what_is_served(name: str) -> None:
     (container,) = pod(FOLDER / f"kubernetes/{name}.yaml")["containers"]
@@ -69,6 +74,8 @@ def test_probes_ask_what_is_served(name: str) -> None:
     assert setting in {field.name for field in fields(OutboxSettings)}
     (port,) = container["ports"]
     assert variables[f"OUTBOX_{setting}"] == f"0.0.0.0:{port['containerPort']}"
+    page = (FOLDER / "deploying.md").read_text("utf-8")
+    assert f'"{setting}": os.environ.get("OUTBOX_{setting}", "")' in page
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
         asked = container[probe]["httpGet"]
         assert asked["port"] == port["name"]
