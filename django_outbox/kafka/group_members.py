@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from concurrent.futures import Future
 from typing import Final
 
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka import KafkaError as DriverError
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from .clients import answer_of
 
@@ -37,11 +38,20 @@ def shards_of(client_id: str) -> int:
     return int(found[1]) if found else 1
 
 
-def members_of(admin: AdminClient, group: str) -> Collection[str] | None:
-    """Return the client ids of a group's members; None: the broker did not tell."""
+def ask_for_members(admin: AdminClient, group: str) -> Future[ConsumerGroupDescription]:
+    """Ask who is in a group; `members_in` reads the answer. Does not wait."""
     futures = admin.describe_consumer_groups([group], request_timeout=DESCRIBE_TIMEOUT)
+    return futures[group]
+
+
+def members_in(answer: Future[ConsumerGroupDescription]) -> Collection[str] | None:
+    """
+    Return the client ids of a group's members; None: the broker did not tell.
+
+    Waits until the answer is there.
+    """
     try:
-        found = answer_of(futures[group], DESCRIBE_TIMEOUT)
+        found = answer_of(answer, DESCRIBE_TIMEOUT)
     except KafkaException as error:
         is_unknown = error.args[0].code() == DriverError.GROUP_ID_NOT_FOUND
         return () if is_unknown else None

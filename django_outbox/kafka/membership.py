@@ -51,6 +51,10 @@ librdkafka joins a rebalance at most once a second. If one followed another
 sooner, the leader would wait for the slowest follower and could not prove itself.
 """
 
+_OTHER_DATABASE: Final = (
+    "another process harvests this outbox in another database: it may have moved"
+)
+
 _ROUTINE: Final = frozenset(
     {
         DriverError.ILLEGAL_GENERATION,
@@ -95,6 +99,9 @@ class KafkaMembership:
         self.reason_to_rejoin: str | None = None
         self._member_id: str | None = None
         self._listeners: tuple[Listener, ...] = ()
+        self._assigned: set[int] = set()
+        """Shards that it owns as soon as the broker has told that all members divide
+        the keys in the same way."""
         self._positions: dict[int, int] = {}
         """The next offset to read of each shard that this member owns; 0: unknown."""
         self._may_meet_others = False
@@ -112,6 +119,10 @@ class KafkaMembership:
     def join(self, *listeners: Listener) -> None:
         """Ensure that the leader topic exists, then subscribe with new clients."""
         self._leave()
+        shards = range(len(listeners))
+        if self._lookout.is_in_doubt:
+            self._lookout.look(shards)
+            raise JoinLater
         if not self._join_gate.is_waiting:
             partitions = ensure_topic(
                 admin_config(self._options) | self._client_id,
@@ -122,8 +133,13 @@ class KafkaMembership:
         try:
             self._join_gate.enter()
         except JoinLater:
-            self._lookout.look(range(len(listeners)))
+            self._lookout.look(shards)
             raise
+        if self._may_meet_others:
+            # Making this client may take seconds, which a leader does not have.
+            self._lookout.look(shards)
+        else:
+            self._join_gate.close()
         common = self._client_id | self._errors.callbacks
         config = consumer_config(self._options) | common
         config["client.id"] = client_id(config["client.id"], len(listeners))
@@ -142,10 +158,17 @@ class KafkaMembership:
             on_lost=self._on_lost,
         )
         self._joined_at = time.monotonic()
+        self._lookout.joined()
         self._stay(until=lambda: self._is_settled)
 
     def poll(self, timeout: float) -> None:
         """Serve callbacks and read heartbeats for up to `timeout` seconds."""
+        try:
+            self._poll(timeout)
+        except JoinLater:
+            self.reason_to_rejoin = _OTHER_DATABASE
+
+    def _poll(self, timeout: float) -> None:
         if self._consumer is None or self._producer is None:
             return
         self._producer.poll(0)
@@ -167,12 +190,11 @@ class KafkaMembership:
                 break
             self._on_message(message)
             timeout = 0
+        self._own()
         self._renew_fencing_tokens()
-        others = {*range(len(self._listeners))} - self._positions.keys()
-        if not others:
-            self._lookout.close()
-        elif self._is_settled and not self._is_leaving:
-            self._lookout.look(others)
+        if self._is_settled and not self._is_leaving:
+            shards = {*range(len(self._listeners))}
+            self._lookout.look(shards - self._positions.keys())
 
     def send(self, heartbeat: Heartbeat, shard: int = 0) -> None:
         """Write it to the shard's partition; do not wait."""
@@ -204,12 +226,15 @@ class KafkaMembership:
     def leave(self) -> None:
         """Give up all partitions, leave the group, drop the clients."""
         self._lookout.close()
-        self._leave()
+        try:
+            self._leave()
+        finally:
+            self._join_gate.close()
 
     def _leave(self) -> None:
         self._is_leaving = True
-        self._stay(until=lambda: bool(self._positions))
         try:
+            self._stay(until=lambda: bool(self._positions))
             # Not in the callback that close() serves: there librdkafka sends no group
             # heartbeats any more, and the session might expire meanwhile.
             for shard in [*self._positions]:
@@ -223,6 +248,7 @@ class KafkaMembership:
                 producer.purge()
                 producer.flush(0)
             self._listeners = ()
+            self._assigned.clear()
             self._positions.clear()
             self._is_leaving = False
 
@@ -246,11 +272,21 @@ class KafkaMembership:
             partition.offset = OFFSET_END
         consumer.incremental_assign(partitions)
         self._is_settled = True
-        if self._may_meet_others and (obstacle := self._join_gate.obstacle()):
-            self.reason_to_rejoin = obstacle
-            return
         self._member_id = consumer.memberid()
-        for shard in self._shards_of(partitions):
+        if self._may_meet_others:
+            self._join_gate.ask()
+        self._assigned.update(self._shards_of(partitions))
+        self._own()
+
+    def _own(self) -> None:
+        """Own what was assigned, unless a member divides the keys differently."""
+        obstacle = self._join_gate.obstacle()
+        if obstacle:
+            self.reason_to_rejoin = obstacle
+        if obstacle != "":
+            return
+        for shard in sorted(self._assigned):
+            self._assigned.remove(shard)
             self._positions[shard] = 0
             self._lookout.owns(shard)
             self._listeners[shard].assigned()
@@ -266,6 +302,7 @@ class KafkaMembership:
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         try:
             for shard in self._shards_of(partitions):
+                self._assigned.discard(shard)
                 if self._positions.pop(shard, None) is not None:
                     self.fencing_tokens.pop(shard, None)
                     self._listeners[shard].lost()
@@ -274,6 +311,7 @@ class KafkaMembership:
 
     def _let_go(self, shard: int) -> None:
         """Let the listener drain, once for each assignment."""
+        self._assigned.discard(shard)
         if shard in self._positions:
             # The rebalance that revokes the partition began a new generation.
             self._renew_fencing_tokens()

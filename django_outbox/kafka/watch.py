@@ -43,10 +43,18 @@ class Watch:
             "error_cb": lambda _: None,
             "logger": ClientLog(lambda _: None),
         }
-        self.shards = frozenset(shards)
+        self._topic = topic
+        self._shards: Collection[int] = ()
         self._consumer = make(Consumer, config | quiet)
+        self.turn_to(shards)
+
+    def turn_to(self, shards: Collection[int]) -> None:
+        """Read these partitions from now on, and no others."""
+        if {*shards} == {*self._shards}:
+            return
+        self._shards = shards
         # Start at the end: older heartbeats may be of outboxes that are gone.
-        ends = [TopicPartition(topic, shard, OFFSET_END) for shard in self.shards]
+        ends = [TopicPartition(self._topic, shard, OFFSET_END) for shard in shards]
         self._consumer.assign(ends)
 
     def heard(self) -> Iterator[tuple[Heartbeat, int]]:

@@ -31,6 +31,17 @@ class MockBroker:
         self._cluster = pointer(self._library.rd_kafka_handle_mock_cluster(handle))
         servers = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster)
         self.servers: str = servers.decode()
+        # Let the first member of a group have its partitions at once.
+        self._library.rd_kafka_mock_group_initial_rebalance_delay_ms(
+            self._cluster, ctypes.c_int32(0)
+        )
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Create a topic; the admin client of the driver cannot."""
+        error = self._library.rd_kafka_mock_topic_create(
+            self._cluster, topic.encode(), partitions, 1
+        )
+        assert error == 0
 
     def refuse(self, request: int, code: int) -> None:
         """Answer the next request of this kind with an error of Kafka's protocol."""

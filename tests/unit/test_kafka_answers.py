@@ -15,8 +15,15 @@ from typing import Final
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from django_outbox.election.ports import JoinLater
 from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned
-from django_outbox.kafka import batch_limit, cluster_reader, group_members, partitions
+from django_outbox.kafka import (
+    batch_limit,
+    cluster_reader,
+    group_members,
+    join_gate,
+    partitions,
+)
 from django_outbox.kafka.batch_limit import BatchLimit
 from django_outbox.kafka.cluster_reader import ClusterReader
 from django_outbox.kafka.config import admin_config
@@ -25,6 +32,7 @@ from django_outbox.kafka.partitions import KafkaPartitions
 from django_outbox.kafka.topics import ensure_topic, leader_topic
 from django_outbox.relay.batch import Fault
 from django_outbox.settings.options import OutboxSettings
+from tests.waiting import eventually
 
 from .samples import record
 
@@ -37,6 +45,7 @@ TIMEOUTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (batch_limit, "LOOK_UP_TIMEOUT"),
     (cluster_reader, "REQUEST_TIMEOUT"),
     (group_members, "DESCRIBE_TIMEOUT"),
+    (join_gate, "ANSWER_TIMEOUT"),
     (partitions, "REQUEST_TIMEOUT"),
 )
 
@@ -60,7 +69,10 @@ def _ensure_topic() -> None:
 
 def _ask_for_members() -> None:
     gate = JoinGate(CONFIG, group="g", session_timeout=6.0)
-    assert "does not tell" in gate.obstacle()
+    with pytest.raises(JoinLater):
+        gate.enter()
+    gate.ask()
+    assert "does not tell" in eventually(gate.obstacle)
 
 
 def _look_at_partitions() -> None:

@@ -1,4 +1,4 @@
-"""Who has to go when two outboxes meet under one name."""
+"""Who has to go when two outboxes, or two databases of one, meet under one name."""
 
 from __future__ import annotations
 
@@ -7,20 +7,42 @@ from dataclasses import replace
 
 import pytest
 
-from django_outbox.election.ports import Heartbeat
+from django_outbox.election.ports import Heartbeat, JoinLater
 from django_outbox.election.strangers import Strangers
 from django_outbox.exceptions import WrongOutbox
 from django_outbox.message.record import Identity
+from tests.fakes.timeline import Timeline
 
 HERE = Identity("3f2a9c1b-7d4e-4f00-8000-000000000001", "7711455915790997796/16385")
 OTHER = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 OWN = Heartbeat(
     node="x", nonce="n", sent_at=1.0, outbox=HERE.outbox, system=HERE.system, age=9.0
 )
+ELSEWHERE = replace(OWN, system="7711455915790997796/20000")
+MARGIN, SESSION_TIMEOUT, PATIENCE = 2.5, 6.0, 15.0
 
 
-def strangers(identity: Identity | None = HERE) -> Strangers:
-    return Strangers(lambda: identity, topic="leaders", group="group", margin=2.5)
+def strangers(
+    identity: Identity | None = HERE, clock: Timeline | None = None
+) -> Strangers:
+    return Strangers(
+        lambda: identity,
+        topic="leaders",
+        group="group",
+        margin=MARGIN,
+        session_timeout=SESSION_TIMEOUT,
+        patience=PATIENCE,
+        clock=clock or Timeline(),
+    )
+
+
+def hear_for(seconds: float, here: Strangers, clock: Timeline) -> None:
+    """Let a process that has not joined hear another database for so long."""
+    end = clock() + seconds
+    while clock() <= end:
+        with pytest.raises(JoinLater):
+            here.check(ELSEWHERE)
+        clock.advance(0.5)
 
 
 def test_another_member_of_the_same_outbox_is_no_stranger() -> None:
@@ -38,9 +60,12 @@ def test_another_outbox_is_named_with_what_to_set() -> None:
     )
 
 
-def test_a_copy_is_named_with_the_command() -> None:
+def test_a_copy_is_named_with_the_command(clock: Timeline) -> None:
+    """Once all that could learn of a moved database have learned of it."""
+    here = strangers(clock=clock)
+    hear_for(PATIENCE, here, clock)
     with pytest.raises(WrongOutbox) as caught:
-        strangers().check(replace(OWN, system="7711455915790997796/20000"))
+        here.check(ELSEWHERE)
     text = str(caught.value)
     assert (
         "outbox 3f2a9c1b7d4e has a leader in the database 7711455915790997796/20000"
@@ -49,6 +74,59 @@ def test_a_copy_is_named_with_the_command() -> None:
     assert HERE.system in text
     assert "manage.py outbox identity --new" in text
     assert "\n" not in text
+
+
+def test_a_leader_that_learns_of_the_move_ends_nobody(clock: Timeline) -> None:
+    here = strangers(clock=clock)
+    hear_for(5.0, here, clock)
+    assert here.are_in_doubt
+
+    here.check(OWN)
+    clock.advance(SESSION_TIMEOUT)
+    assert not here.are_in_doubt
+
+    clock.advance(PATIENCE)
+    hear_for(5.0, here, clock)
+
+
+def test_a_member_reads_its_identity_again_before_it_ends() -> None:
+    identity = HERE
+    here = Strangers(
+        lambda: identity,
+        topic="leaders",
+        group="group",
+        margin=MARGIN,
+        session_timeout=SESSION_TIMEOUT,
+        patience=PATIENCE,
+        clock=Timeline(),
+    )
+    for age in (None, 60.0):
+        with pytest.raises(JoinLater):
+            here.check(replace(ELSEWHERE, age=60.0), age=age, joined_for=60.0)
+
+    identity = Identity(HERE.outbox, ELSEWHERE.system)
+    here.check(ELSEWHERE)
+
+
+def test_of_two_copies_that_joined_at_once_neither_goes_on() -> None:
+    for age in (None, 1.0):
+        with pytest.raises(WrongOutbox):
+            strangers().check(replace(ELSEWHERE, age=1.0), age=age, joined_for=1.0)
+
+
+def test_two_copies_that_join_again_and_again_end(clock: Timeline) -> None:
+    here = strangers(clock=clock)
+    for _ in range(3):
+        with pytest.raises(JoinLater):
+            here.check(ELSEWHERE, joined_for=3.0)
+        clock.advance(6.0)
+    with pytest.raises(WrongOutbox):
+        here.check(ELSEWHERE, joined_for=3.0)
+
+
+def test_a_member_hears_another_outbox_once() -> None:
+    with pytest.raises(WrongOutbox):
+        strangers().check(replace(OWN, outbox=OTHER), joined_for=60.0)
 
 
 @pytest.mark.parametrize("outbox", ["", OTHER])
