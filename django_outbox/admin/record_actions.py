@@ -109,10 +109,10 @@ def carry_out(
 ) -> None:
     """Do it to the chosen records; say and log what was done, and by whom."""
     chosen = list(queryset)
-    outcome = act(alias_of_outbox(), [record.pk for record in chosen])
-    left = by_hand.still_there(
-        page.get_queryset(request), [record.pk for record in chosen]
-    )
+    alias, pks = alias_of_outbox(), [record.pk for record in chosen]
+    outcome = act(alias, pks)
+    # Not in the database of the list: routers may read from a replica, which lags.
+    left = by_hand.still_there(page.model._default_manager.using(alias), pks)
     note(request, [record for record in chosen if record.pk not in left], flag, done)
     text = ngettext(
         "%(what)s: %(done)d of %(chosen)d record.",

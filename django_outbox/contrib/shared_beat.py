@@ -78,19 +78,22 @@ class SharedScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
 
     def tick(self, **_: Any) -> float:
         """Send what is due; return the seconds until the next look."""
+        # At the start this waits for Celery's broker, perhaps for minutes: before a
+        # claim, whose transaction PostgreSQL would end, and before the clock is read.
+        producer = self.producer
         now = self.now()
         wait = float(self.max_interval)
         for entry in [*self.schedule.values()]:
             last, look_at = due_times(entry.schedule, now)
             if last is not None and self._done.get(entry.name) != last:
-                if self._send(entry, last):
+                if self._send(entry, last, producer):
                     self._done[entry.name] = last
                 else:
                     wait = min(wait, 1.0)
             wait = min(wait, (look_at - now).total_seconds())
         return wait
 
-    def _send(self, entry: ScheduleEntry, due: datetime) -> bool:
+    def _send(self, entry: ScheduleEntry, due: datetime, producer: Any) -> bool:
         """Send the task of a due time, or find that it was sent; False: try again."""
         key = f"{entry.name}@{due.isoformat()}"
         sent = copy.copy(entry)
@@ -101,7 +104,7 @@ class SharedScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
                 key, consumer=CONSUMER, idle_timeout=settings.CONSUMER_IDLE_TIMEOUT
             ) as run:
                 if run.is_first:
-                    self.apply_async(sent, producer=self.producer, advance=False)
+                    self.apply_async(sent, producer=producer, advance=False)
                     logger.info("Sent %s, due at %s", entry.name, due)
         except (Error, OutboxError, SchedulingError) as error:
             logger.warning(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
@@ -27,10 +27,30 @@ LAST_DATE: Final = datetime.max.replace(tzinfo=UTC)
 """The range of dates that Python can hold, and PostgreSQL can compute with."""
 
 
+class CreationTimeField(models.DateTimeField):  # type: ignore[type-arg]  # generic in the stubs only
+    """
+    A time that plain SQL may have written: None is one that Python cannot hold.
+
+    PostgreSQL has infinite times and years before 1 and after 9999, and the driver
+    raises an error for them. Filters and orders see the column as it is. A row that
+    was read with None cannot be saved with it: the column is not null.
+    """
+
+    def deconstruct(self) -> Any:
+        """Be Django's own field in migrations, since the column is the same."""
+        name, _path, args, options = super().deconstruct()
+        return name, "django.db.models.DateTimeField", args, options
+
+    def select_format(self, compiler: Any, sql: str, params: Any) -> Any:
+        """Leave out the first and the last day, so that all time zones can show it."""
+        held = f"{sql} BETWEEN '0001-01-02 00:00+00' AND '9999-12-31 00:00+00'"
+        return f"CASE WHEN {held} THEN {sql} END", (*params, *params)
+
+
 class MessageColumns(models.Model):
     """The columns of every table of messages."""
 
-    create_time = models.DateTimeField(
+    create_time = CreationTimeField(
         _("created at"),
         db_default=Now(),
         db_comment="When the row was inserted (statement time).",

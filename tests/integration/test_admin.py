@@ -122,6 +122,32 @@ def test_every_kind_of_value_can_be_shown(values: dict[str, Any], shown: str) ->
     assert "x" * 2001 not in content
 
 
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
+@pytest.mark.parametrize(
+    ("moment", "shown"),
+    [
+        *(("infinity", ""), ("-infinity", ""), ("0044-03-15 12:00+00 BC", "")),
+        *(("0001-01-01 00:00+00", ""), ("0001-01-02 00:00+00", "Jan. ")),
+        *(("9999-12-31 00:00+00", "Dec. 3"), ("9999-12-31 23:59+00", "")),
+        ("10000-01-01 00:00+00", ""),
+    ],
+)
+def test_a_time_that_python_cannot_hold_is_shown_as_none(
+    moment: str, shown: str, zone: str, settings: Settings
+) -> None:
+    settings.TIME_ZONE = zone
+    client, urls = staff(*VIEW), pages()
+    with connection.cursor() as cursor:
+        for table in ("outbox", "outbox_parked", "outbox_staged"):
+            cursor.execute(f"UPDATE {table} SET create_time = %s", [moment])
+    for url in urls:
+        response = client.get(url)
+        assert response.status_code == 200
+        if url == CHANGELISTS[0]:
+            cell = f'class="field-create_time nowrap">{shown or "-</td>"}'
+            assert cell in response.content.decode()
+
+
 def _urls_of(field: str) -> list[str]:
     return [field, *(f"{field}__{lookup}" for lookup in LOOKUPS)]
 

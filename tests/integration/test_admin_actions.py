@@ -14,6 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from pytest_django import Settings
 
 from django_outbox.admin import record_actions
 from django_outbox.models import ArchivedRecord, OutboxRecord, ParkedRecord
@@ -102,6 +103,60 @@ def test_each_action_has_a_permission_of_its_own(
     assert type(record).objects.filter(pk=record.pk).exists()
     act(staff(*VIEW, permission), url, action, record, confirmed="yes")
     assert not type(record).objects.filter(pk=record.pk).exists()
+
+
+class ReadsFromReplica:
+    """Reads the outbox from a replica that lags, which is another database here."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str | None:
+        return "other" if model._meta.app_label == "django_outbox" else None
+
+    def db_for_write(self, model: Any, **hints: Any) -> None:
+        """Leave writes where they are."""
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+@pytest.mark.parametrize(
+    ("url", "action", "make", "note"),
+    [
+        (WAITING, "park", waiting, (CHANGE, "Parked")),
+        (PARKED, "skip_parked", parked, (DELETION, "Dropped")),
+    ],
+)
+def test_a_note_does_not_wait_for_a_replica(
+    url: str, action: str, make: Any, note: Any, settings: Settings
+) -> None:
+    client = staff(*VIEW, "park_outboxrecord", "skip_parkedrecord")
+    record = make(1)
+    record.save(using="other", force_insert=True)
+    settings.DATABASE_ROUTERS = [ReadsFromReplica()]
+    page = act(client, url, action, record, confirmed="yes")
+    assert ": 1 of 1 record." in page
+    assert notes() == [(str(record.pk), *note)]
+
+
+@pytest.mark.parametrize("moment", ["infinity", "-infinity"])
+def test_records_without_a_finite_time_can_be_dealt_with(moment: str) -> None:
+    rights = ("park_outboxrecord", "skip_outboxrecord", "release_parkedrecord")
+    client = staff(*VIEW, *rights)
+    records = [waiting(1), waiting(2)]
+
+    def count(table: str) -> int:
+        with connection.cursor() as cursor:
+            found = f"SELECT count(*) FROM {table} WHERE create_time = %s"
+            cursor.execute(found, [moment])
+            return int(cursor.fetchone()[0])
+
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE outbox SET create_time = %s", [moment])
+    assert "Parked: 1 of 1" in act(client, WAITING, "park", records[0])
+    assert count("outbox_parked") == count("outbox") == 1
+    assert "it is lost" in act(client, WAITING, "skip", records[1])
+    assert "Dropped" in act(client, WAITING, "skip", records[1], confirmed="yes")
+    act(client, PARKED, "release", ParkedRecord.objects.get())
+    # It starts again, with an age.
+    assert OutboxRecord.objects.get().create_time is not None
+    assert len(notes()) == 3
 
 
 def test_one_answer_drops_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from celery import Celery, current_app
 from celery.beat import SchedulingError
 from celery.schedules import crontab, schedule
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 
 from django_outbox.contrib import shared_beat
 from django_outbox.contrib.shared_beat import SharedScheduler, due_times
@@ -143,6 +143,24 @@ def test_it_waits_for_the_database(
     assert sent() == []
     one.tick()
     assert len(sent()) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_waits_for_the_broker_before_it_claims(
+    celery: Celery, sent: Callable[[], list[str]]
+) -> None:
+    """A claim would not outlive CONSUMER_IDLE_TIMEOUT."""
+
+    class Early(Beat):
+        @property
+        def producer(self) -> Any:
+            assert not connection.in_atomic_block
+            self.moment = NOON + timedelta(minutes=10)
+            return super().producer
+
+    Early(celery).tick()
+    assert len(sent()) == 1
+    assert ProcessedMessage.objects.get().key == "sync@2026-03-01T12:10:00+00:00"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -15,6 +15,7 @@ from django.db import connection, connections
 from pytest_django import Settings
 
 from django_outbox import stash
+from django_outbox.management.live_verbs import _line_of_record
 from django_outbox.models import ArchivedRecord, OutboxRecord
 from django_outbox.operations import tailing
 from django_outbox.operations.tailing import Tail
@@ -116,6 +117,17 @@ def test_with_an_archive_sent_records_are_shown_too(settings: Settings) -> None:
     # It was sent since.
     ArchivedRecord.objects.create(id=waiting, kafka_topic="orders", kafka_key="k")
     assert shown(tail) == []
+
+
+@pytest.mark.django_db
+def test_a_record_without_a_finite_time_is_shown_too() -> None:
+    tail = Tail("default")
+    number = record()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE outbox SET create_time = 'infinity'")
+    (row,) = tail.look()
+    assert row["create_time"] is None
+    assert _line_of_record(row) == f"-  record {number} to orders"
 
 
 @pytest.fixture

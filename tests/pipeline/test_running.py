@@ -8,16 +8,18 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import call_command
+from django.db import connections
 from django.test import override_settings
 
 from django_outbox.devstack import Stack
 from django_outbox.exceptions import ConfigurationError, TopicMissing
 from django_outbox.management.commands.outbox_pipeline import defaults
 from django_outbox.pipeline.__main__ import main
+from django_outbox.pipeline.audit import jdbc
 from django_outbox.pipeline.diagnosis import examine
 from django_outbox.pipeline.payloads.declared import Encoded
 from django_outbox.pipeline.payloads.registry import Registry
@@ -240,6 +242,61 @@ def test_a_django_project_has_told_most_of_it_already(
     assert caught.value.code == 2
     err = capsys.readouterr().err
     assert err.startswith("manage.py outbox_pipeline run: lake: set the folder")
+
+
+def url_of(database: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the pipeline knows of a project with such a database."""
+    values = {"NAME": "shop", "USER": "audit", "PASSWORD": "s/:@", **database}
+    monkeypatch.setattr(connections["default"], "settings_dict", values)
+    with override_settings(DJANGO_OUTBOX={"SOURCE": "shop", "LEADER_GROUP": "shop"}):
+        return str(defaults()["database_url"])
+
+
+@pytest.mark.parametrize(
+    ("database", "url"),
+    [
+        ({}, "127.0.0.1:5432/shop"),
+        ({"HOST": "db", "PORT": "5433"}, "db:5433/shop"),
+        ({"HOST": "db-1,db-2"}, "db-1,db-2:5432/shop"),
+        ({"HOST": "::1"}, "[::1]:5432/shop"),
+        (
+            {
+                "HOST": "db",
+                "OPTIONS": {
+                    "sslmode": "verify-full",
+                    "sslrootcert": Path("/etc/ssl/db ca.pem"),
+                    "application_name": "shop",
+                },
+            },
+            "db:5432/shop?sslmode=verify-full&sslrootcert=%2Fetc%2Fssl%2Fdb+ca.pem",
+        ),
+    ],
+)
+def test_spark_connects_to_the_database_of_the_project_as_django_does(
+    database: dict[str, Any], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = url_of(database, monkeypatch)
+    options = jdbc.options(known)
+    assert options["url"] == f"jdbc:postgresql://{url}"
+    assert (options["user"], options["password"]) == ("audit", "s/:@")
+    settings = PipelineSettings(lake="x", database_url=known)
+    assert jdbc.database_names(settings) == (url.partition("?")[0],)
+
+
+@pytest.mark.parametrize(
+    "database",
+    [
+        {"HOST": "/var/run/postgresql"},
+        {"HOST": "/cloudsql/project:region:shop"},
+        {"OPTIONS": {"service": "shop"}},
+    ],
+)
+def test_a_database_without_a_host_is_refused_where_it_is_needed(
+    database: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = url_of(database, monkeypatch)
+    with pytest.raises(ConfigurationError, match="Set DATABASE_URL"):
+        jdbc.options(url)
 
 
 def test_the_doctor_finds_all_well_and_tells_what_is_not(

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 from django.db import models
+from django.db.models.functions import Now
 
 from django_outbox.models import (
     ArchivedRecord,
@@ -53,6 +54,13 @@ def test_every_column_of_ours_has_a_default_in_the_database() -> None:
     for field in OutboxRecord._meta.concrete_fields:
         if field.name not in goharvests:
             assert field.null or field.has_db_default(), field.name
+
+
+def test_filters_and_orders_of_creation_times_can_use_an_index() -> None:
+    rows = OutboxRecord.objects.filter(create_time__lt=Now()).order_by("create_time")
+    columns, _, conditions = str(rows.query).partition(" FROM ")
+    assert "CASE" in columns
+    assert "CASE" not in conditions
 
 
 def test_tables_of_consumers_are_named_after_the_setting_too() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from argparse import REMAINDER, ArgumentParser
-from typing import Any
-from urllib.parse import quote
+from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
@@ -18,6 +18,9 @@ from ...pipeline.__main__ import main
 from ...pipeline.pipeline_settings import merge
 from ...postgres.outbox_identity import named_settings
 from ...settings.options import OutboxSettings
+
+TLS_OPTIONS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+"""Those of `OPTIONS` that PostgreSQL's driver for Java has, too."""
 
 
 class Command(BaseCommand):
@@ -77,9 +80,17 @@ def _source(chosen: OutboxSettings) -> str:
 
 
 def _url(database: dict[str, Any]) -> str:
+    """Return the URL of a database; the pipeline refuses one without a host."""
+    options = database.get("OPTIONS") or {}
     user, password, name = (
         quote(str(database.get(part) or ""), safe="")
         for part in ("USER", "PASSWORD", "NAME")
     )
-    host, port = database.get("HOST") or "127.0.0.1", database.get("PORT") or 5432
-    return f"postgres://{user}:{password}@{host}:{port}/{name}"
+    host = database.get("HOST") or ("" if "service" in options else "127.0.0.1")
+    # The name of a socket directory may have colons, too.
+    is_ipv6 = ":" in host and not host.startswith("/")
+    server = f"[{host}]" if is_ipv6 else quote(host, safe=",")
+    port = database.get("PORT") or 5432
+    tls = {option: options[option] for option in TLS_OPTIONS if option in options}
+    query = f"?{urlencode(tls)}" if tls else ""
+    return f"postgres://{user}:{password}@{server}:{port}/{name}{query}"
