@@ -14,7 +14,7 @@ from ..exceptions import OutboxError
 
 
 class JoinLater(OutboxError):
-    """Joining must wait: it would disturb the leader with a rebalance, for instance."""
+    """Joining now would disturb the leader with a rebalance."""
 
     retriable = True
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from math import inf
+from typing import Final
 
 from ..exceptions import WrongOutbox
 from ..message.record import Identity
@@ -24,6 +25,11 @@ from ..settings.options import IDENTITY_DIGITS
 from .ports import Heartbeat, JoinLater
 
 logger = logging.getLogger(__name__)
+
+MAY_HAVE_MOVED: Final = (
+    "another process harvests this outbox in another database: one of the two may have"
+    " to learn yet that the database has moved"
+)
 
 
 class Strangers:
@@ -108,7 +114,7 @@ class Strangers:
             self._warn_once(heartbeat, problem)
             return
         if heartbeat.outbox == own.outbox and self._may_have_moved(joined_for):
-            raise JoinLater
+            raise JoinLater(MAY_HAVE_MOVED)
         raise WrongOutbox(f"LEADER_TOPIC and LEADER_GROUP: {problem}")
 
     def _may_have_moved(self, joined_for: float | None) -> bool:

@@ -64,6 +64,8 @@ class ClientErrors:
         """Number of errors so far, with connections that were closed."""
         self._probe_at = 0.0
         self._probe_timeout = PROBE_TIMEOUT
+        self._count_at_answer: int | None = None
+        """Number of errors when a probe was answered, until the next one."""
         self.callbacks: KafkaConfig = {
             "error_cb": self.note,
             "logger": ClientLog(self._note_line),
@@ -111,14 +113,25 @@ class ClientErrors:
         """Note that a client got an answer; log the recovery."""
         self._brokers.answered()
         self._probe_timeout = PROBE_TIMEOUT
+        self._count_at_answer = None
         if self.reported:
             self.reported.clear()
             extra = {"action": self._action}
             logger.info("The %s recovered", self._who, extra=extra)
 
     def probe(self, client: Consumer, topic: str) -> None:
-        """Check now and then for recovery: a consumer may get no messages."""
-        if not self.is_failing or time.monotonic() < self._probe_at:
+        """
+        Check now and then for recovery: a consumer may get no messages.
+
+        Errors from before an answer may come with the next poll. So Kafka is back when
+        there was none until the next call.
+        """
+        if not self.is_failing:
+            return
+        if self._count_at_answer == self.count:
+            self.recovered()
+            return
+        if time.monotonic() < self._probe_at:
             return
         try:
             client.list_topics(topic, timeout=self._probe_timeout)
@@ -126,7 +139,7 @@ class ClientErrors:
             # The broker may just be far away.
             self._probe_timeout = min(2 * self._probe_timeout, MAX_PROBE_TIMEOUT)
         else:
-            self.recovered()
+            self._count_at_answer = self.count
         self._probe_at = time.monotonic() + PROBE_INTERVAL
 
     def unavailable(self, what: str, error: KafkaException) -> KafkaUnavailable:

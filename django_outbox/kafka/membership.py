@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import Producer as DriverProducer
 
 from ..election.ports import Heartbeat, JoinLater, Listener
+from ..election.strangers import MAY_HAVE_MOVED
 from ..message.record import Identity
 from ..settings.options import OutboxSettings
 from . import heartbeats
@@ -50,10 +51,6 @@ Seconds that a new member stays at least, unless it owns a partition.
 librdkafka joins a rebalance at most once a second. If one followed another
 sooner, the leader would wait for the slowest follower and could not prove itself.
 """
-
-_OTHER_DATABASE: Final = (
-    "another process harvests this outbox in another database: it may have moved"
-)
 
 _ROUTINE: Final = frozenset(
     {
@@ -122,7 +119,7 @@ class KafkaMembership:
         shards = range(len(listeners))
         if self._lookout.is_in_doubt:
             self._lookout.look(shards)
-            raise JoinLater
+            raise JoinLater(MAY_HAVE_MOVED)
         if not self._join_gate.is_waiting:
             partitions = ensure_topic(
                 admin_config(self._options) | self._client_id,
@@ -165,8 +162,8 @@ class KafkaMembership:
         """Serve callbacks and read heartbeats for up to `timeout` seconds."""
         try:
             self._poll(timeout)
-        except JoinLater:
-            self.reason_to_rejoin = _OTHER_DATABASE
+        except JoinLater as later:
+            self.reason_to_rejoin = str(later)
 
     def _poll(self, timeout: float) -> None:
         if self._consumer is None or self._producer is None:

@@ -290,7 +290,7 @@ def test_a_standby_follows_its_database_when_that_moves(
 
         knows["leader"] = AFTER
         poll_both_until(lambda: standby.reason_to_rejoin)
-        assert "it may have moved" in (standby.reason_to_rejoin or "")
+        assert "the database has moved" in (standby.reason_to_rejoin or "")
         standby.leave()
         assert not joins_again()
 

@@ -276,7 +276,7 @@ def test_only_what_was_created_since_a_time_is_judged(
     archive(postgres, topic, 11, created="1969-12-31")
     producer = Sender(topics.servers).producer()
     sent = [(1, OLD, OLD), (2, OLD, None), (4, SINCE, None), (6, NEW, None)]
-    sent += [(10, EPOCH, None), (11, EPOCH - timedelta(days=1), None)]
+    sent += [(10, EPOCH, None), (11, EPOCH - timedelta(days=1), NEW)]
     for id, created, delivered in sent:
         micros = int(created.timestamp()) * 1_000_000
         headers = dict(outbox_headers(id, message_id=message_id(id)))

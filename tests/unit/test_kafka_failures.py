@@ -213,18 +213,23 @@ class FarAway:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
 
+def refusal(server: str) -> KafkaError:
+    reason = "Connect to ipv4#1.2.3.4:1 failed: Connection refused"
+    return KafkaError(KafkaError._TRANSPORT, f"{server}/bootstrap: {reason}")
+
+
 @pytest.mark.parametrize("seconds", [0.05, 0.3, 0.9])
 def test_a_consumer_without_messages_finds_kafka_back_however_far_away_it_is(
     seconds: float, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(client_errors, "PROBE_INTERVAL", 0.0)
-    config = {"bootstrap.servers": f"far-{seconds}:1"}
-    errors = ClientErrors("leader group", action="elect", config=config)
-    refused = "Connect to ipv4#1.2.3.4:1 failed: Connection refused"
+    errors = ClientErrors(
+        "leader group",
+        action="elect",
+        config={"bootstrap.servers": f"far-{seconds}:1"},
+    )
     for _ in range(2):
-        errors.note(
-            KafkaError(KafkaError._TRANSPORT, f"far-{seconds}:1/bootstrap: {refused}")
-        )
+        errors.note(refusal(f"far-{seconds}:1"))
     errors.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     consumer: Any = FarAway(seconds)
 
@@ -239,3 +244,28 @@ def test_a_consumer_without_messages_finds_kafka_back_however_far_away_it_is(
     errors.probe(consumer, "leaders")
     assert consumer.waits[0] == consumer.waits[-1] == 0.1
     assert max(consumer.waits) <= MAX_PROBE_TIMEOUT
+
+
+def test_errors_from_before_an_answer_are_no_outage_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_errors, "PROBE_INTERVAL", 0.0)
+    config = {"bootstrap.servers": "back:1"}
+    errors = ClientErrors("leader group", action="elect", config=config)
+    for _ in range(2):
+        errors.note(refusal("back:1"))
+    errors.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    consumer: Any = FarAway(0.0)
+
+    with caplog.at_level(logging.INFO):
+        errors.probe(consumer, "leaders")
+        # They waited for the next poll.
+        for _ in range(2):
+            errors.note(refusal("back:1"))
+        for _ in range(3):
+            errors.probe(consumer, "leaders")
+
+    lost, found = [record.getMessage() for record in caplog.records]
+    assert lost.startswith("Kafka at back:1 unavailable: connection refused")
+    assert found == "Kafka at back:1 recovered"
+    assert not errors.is_failing

@@ -84,7 +84,7 @@ class FakeConsumer:
 def source(monkeypatch: pytest.MonkeyPatch) -> KafkaSource:
     """Return a member that has the partition."""
     monkeypatch.setattr(module, "Consumer", FakeConsumer)
-    options = OutboxSettings(KAFKA={"bootstrap.servers": "127.0.0.1:1"})
+    options = OutboxSettings(KAFKA={"bootstrap.servers": "scripted:1"})
     source = KafkaSource(options, group="billing", topics=["orders"])
     client_of(source).assign()
     assert source.poll(1, 0.0) == []
