@@ -150,7 +150,9 @@ def require_renewal(
     leader = first.start()
     leader.wait_for("leader_acquired")
 
-    assert "manage.py outbox identity --new" in refusal(second.start())
+    # After these two together it is certain that the leader's database has not moved.
+    soon = {"OUTBOX_METER_INTERVAL": "1", "OUTBOX_DATABASE_DEADLINE": "4"}
+    assert "manage.py outbox identity --new" in refusal(second.start(**soon))
 
     renewed = second.run("outbox", "identity", "--new")
     assert renewed.exit_code() == 0, renewed.report()

@@ -277,10 +277,9 @@ def test_a_broker_that_is_away_for_a_while(
     assert standby.is_running
 
 
-@pytest.mark.parametrize("pause", [pytest.param(1.0, marks=nightly), 5.0])
-@pytest.mark.parametrize(
-    "mode", modes("pipelined", "one-per-key", "ledger", by_day=["pipelined"])
-)
+@nightly
+@pytest.mark.parametrize("pause", [1.0, 5.0])
+@pytest.mark.parametrize("mode", ["pipelined", "one-per-key", "ledger"])
 def test_a_broker_that_stands_still(  # each argument is a fixture or a case
     harvesters: Harvesters,
     table: OutboxTable,

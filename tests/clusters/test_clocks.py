@@ -35,6 +35,7 @@ def clusters(services: Stack) -> Iterator[Federation]:
         yield running
 
 
+@nightly
 def test_a_delay_above_the_difference_keeps_every_promise(
     clusters: Federation, topics: Topics
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_rebuild_makes_the_same_tables_and_refine_goes_on_behind_it(
     assert silver.count() == before.count("silver")
 
 
+@nightly
 def test_a_refine_without_checkpoint_behind_rewritten_files_rebuilds_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
