@@ -6,8 +6,7 @@ import base64
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 from uuid import uuid4
 
@@ -65,7 +64,7 @@ class EmbeddedKafka(Service):
         data = {"log.dirs": str(self._process.folder / "data")}
         self.settings = SETTINGS | listeners | data
         """The server.properties; may be changed before the first start."""
-        self.cluster_id = _new_id()
+        self.cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         """May be changed, too: brokers of one cluster have the same."""
 
     def start(self) -> None:
@@ -106,25 +105,16 @@ class EmbeddedKafka(Service):
         self._java = [self._java[0], *JAVA_OPTIONS, "-cp", class_path]
 
     def _format(self) -> None:
-        """Write what Kafka's own tool would, which takes a Java process a second."""
-        _write(self._settings_file, self.settings)
-        data = Path(self.settings["log.dirs"])
-        data.mkdir(parents=True, exist_ok=True)
-        of_node = {
-            "version": "1",
-            "cluster.id": self.cluster_id,
-            "node.id": self.settings["node.id"],
-            "directory.id": _new_id(),
-        }
-        _write(data / "meta.properties", of_node)
-
-
-def _new_id() -> str:
-    return base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
-
-
-def _write(path: Path, properties: Mapping[str, str]) -> None:
-    path.write_text("".join(f"{name}={text}\n" for name, text in properties.items()))
+        self._settings_file.write_text(
+            "".join(f"{name}={value}\n" for name, value in self.settings.items())
+        )
+        self._process.run(
+            [
+                *(*self._java, "kafka.tools.StorageTool", "format"),
+                # One argument, because an id may begin with "-" like an option.
+                *(f"--cluster-id={self.cluster_id}", "-c", str(self._settings_file)),
+            ]
+        )
 
 
 def listener_settings(
