@@ -21,7 +21,7 @@ class JoinLater(OutboxError):
     def __init__(self, obstacle: str = "") -> None:
         super().__init__(obstacle)
         self.is_routine = not obstacle
-        """Whether the wait ends by itself, after seconds."""
+        """Whether it only waits for its turn, for seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

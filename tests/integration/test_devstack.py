@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from django_outbox.devstack import Stack
 from django_outbox.jars.resolver import default_cache
@@ -62,6 +62,18 @@ def test_postgres_allows_what_the_tests_need(private_services: Stack) -> None:
         assert connection.execute("SHOW max_connections").fetchone() == ("200",)
         assert connection.execute("SHOW fsync").fetchone() == ("on",)
         assert connection.execute("SHOW is_superuser").fetchone() == ("on",)
+
+
+def test_kafka_has_the_group_protocol_of_a_new_cluster(
+    private_services: Stack,
+) -> None:
+    """A broker whose folder Kafka's own tool did not prepare has no features."""
+    servers = private_services.bootstrap_servers
+    topic = Topics(servers).create()
+    config = {"bootstrap.servers": servers, "group.id": topic}
+    with closing(Consumer({**config, "group.protocol": "consumer"})) as consumer:
+        consumer.subscribe([topic])
+        eventually(lambda: [consumer.poll(0.1)] and consumer.assignment())
 
 
 @pytest.mark.parametrize("fault", ["stop", "kill"])
