@@ -130,6 +130,9 @@ def produced(middleware: Sequence[Middleware], record: Record) -> Record:
             if not _is_same(changed, record):
                 reason = "changed more than value and headers"
                 return _unproducible(record, one, reason)
+            if not _can_be_sent(changed):
+                reason = "returned no text or bytes, or no lists of headers"
+                return _unproducible(record, one, reason)
         except Exception as error:  # noqa: BLE001  # an application raises anything
             # Its text may have a part of the payload.
             return _unproducible(record, one, f"raised {type(error).__name__}")
@@ -147,6 +150,12 @@ _FIXED: Final = tuple(
 
 def _is_same(changed: object, record: Record) -> bool:
     return isinstance(changed, Record) and all(changed[n] == record[n] for n in _FIXED)
+
+
+def _can_be_sent(record: Record) -> bool:
+    return isinstance(record.value, str | bytes | None) and all(
+        isinstance(part, list) for part in (record.header_keys, record.header_values)
+    )
 
 
 def _unproducible(record: Record, one: Middleware, reason: str) -> Record:

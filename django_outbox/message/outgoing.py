@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -93,6 +93,9 @@ class Rows:
     def _make(
         self, message: Message, trace: list[tuple[str, str]], split: _Split
     ) -> Row:
+        if message.headers is not None and isinstance(message.headers, Iterator):
+            # The serializer may read them too, and an iterator gives them once.
+            message = replace(message, headers=list(message.headers))
         if self._transform is not None:
             message = self._transform(self._serialized(message))
         topic, key = message.topic, message.key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from ..exceptions import InvalidMessage
@@ -71,7 +71,13 @@ class Delay:
                 f"not_before: {not_before.isoformat()} has no time zone; use "
                 "django.utils.timezone.now() + ..., make_aware(), or a timedelta."
             )
-        return cls(moment=not_before)
+        try:
+            return cls(moment=not_before.astimezone(UTC))
+        except OverflowError as error:
+            raise InvalidMessage(
+                f"not_before: {not_before.isoformat()} is not in the years 1 to 9999 in"
+                " UTC."
+            ) from error
 
 
 def check_name(name: object) -> None:

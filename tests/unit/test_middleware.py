@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -99,6 +99,20 @@ def test_what_is_stashed_is_a_copy_with_its_value_as_it_would_be_stored() -> Non
     assert mine.headers == {"h": "v"}
 
 
+@pytest.mark.parametrize("middleware", [(), BOTH])
+def test_headers_that_are_given_once_reach_the_serializer_and_the_row(
+    middleware: Sequence[Middleware],
+) -> None:
+    def serialize(value: object, *, headers: Any) -> str:
+        return f"{value} with {[*headers]}"
+
+    hooked = Rows(OutboxSettings(), serialize, transform=stash_hook(middleware))
+    headers = (pair for pair in [("h", "v")])
+    row = hooked.make(Message("t", key="k", value=1, headers=headers))
+    assert (row.text or "").startswith("1 with [('h', 'v')]")
+    assert (row.header_names, row.header_values) == (["h"], ["v"])
+
+
 @pytest.mark.parametrize("value", [None, "text", b"raw", bytearray(b"raw")])
 def test_values_that_need_no_serializer_stay(value: object) -> None:
     row = rows(Doing(lambda message: message)).make(Message("t", key="k", value=value))
@@ -145,6 +159,9 @@ def test_produce_is_called_from_the_first_to_the_last() -> None:
         (lambda r: r._replace(partition=1), "changed more than value and headers"),
         (lambda _: None, "changed more than value and headers"),
         (lambda r: r.payload, "raised AttributeError"),
+        (lambda r: r._replace(value=bytearray(b"x")), "returned no text or bytes"),
+        (lambda r: r._replace(value=7), "returned no text or bytes"),
+        (lambda r: r._replace(header_keys=None), "or no lists of headers"),
     ],
 )
 def test_a_record_that_cannot_be_produced_is_poison_and_keeps_its_place(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -58,6 +58,10 @@ def test_a_wrong_option_of_a_series_is_named(
         (date(2026, 1, 2), "must be a datetime or a timedelta, not date"),
         (60, "must be a datetime or a timedelta, not int"),
         (timedelta.max, "is more than 36500 days away"),
+        (
+            datetime.max.replace(tzinfo=timezone(-timedelta(hours=5))),
+            "is not in the years 1 to 9999 in UTC",
+        ),
     ],
 )
 def test_a_wrong_date_is_named(not_before: Any, message: str) -> None:
