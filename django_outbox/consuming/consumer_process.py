@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from ..exceptions import StaleOffset
+from ..exceptions import ConfigurationError, StaleOffset
 from ..kafka.consumer import KafkaSource
 from ..kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
 from ..kafka.partitions import KafkaPartitions
@@ -65,7 +65,7 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
     exits at once with 143 or 130. Call it on the main thread.
 
     Raises:
-        ConfigurationError: a setting is wrong; nothing was started.
+        ConfigurationError: a setting is wrong; no message was processed.
         StaleOffset: a stored offset does not belong to its partition; the
             consumer has stopped.
     """
@@ -94,7 +94,7 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
             ).start()
             try:
                 _consume(plan, options, progress, wanted.stop)
-            except StaleOffset:
+            except (ConfigurationError, StaleOffset):
                 raise
             except Exception:
                 logger.exception("Consumer stopped by an unexpected error")
@@ -201,7 +201,7 @@ def _end_overdue(
     if has_ended.wait(timeout):
         return
     logger.error(
-        "Handler did not finish within %.1f s; rolled back, the message will be "
+        "The consumer did not stop within %.1f s; what was not committed will be "
         "redelivered",
         timeout,
         extra={"action": "stop_overran"},

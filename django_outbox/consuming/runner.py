@@ -117,7 +117,7 @@ class StartOffsets:
         try:
             close_old_connections()
             self._offset_store.settle(ends)
-        except Error as error:
+        except (Error, TableMissing) as error:
             logger.debug("Could not store the ends of partitions: %s", error)
 
     def wait_for_database(self) -> None:

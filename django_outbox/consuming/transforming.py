@@ -119,6 +119,8 @@ class TransformWorker:
             self._batch = 1
             return 0
         if not is_done:
+            # Perhaps the output is more than the link delivers in time.
+            self._batch = max(1, len(chunk) // 2)
             return 0
         times.add(time.monotonic() - began, messages=len(chunk))
         self._batch = min(self.limit, self._batch * 2)

@@ -120,10 +120,13 @@ class EffectsWorker:
     ) -> None:
         dead_letter, *smaller = self._context.dead_letters(message, error, attempts)
         outages = 0
+        is_sent = False
         while self._context.should_continue(message):
             close_unusable_connections()
             try:
-                self._dead_letters.send(dead_letter)
+                if not is_sent:
+                    self._dead_letters.send(dead_letter)
+                    is_sent = True
                 self._effects.skip(message)
             except RecordPoisoned as refusal:
                 if smaller and may_accept_smaller(refusal):

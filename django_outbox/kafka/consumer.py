@@ -269,8 +269,10 @@ class KafkaSource:
             self._connected().resume([DriverTopicPartition(*at) for at in ready])
 
     def _collect(self, limit: int, timeout: float) -> None:
-        while len(self._buffer) < limit:
-            if not self._serve(0 if self._buffer else timeout):
+        # Poll once with a full buffer too: the group takes partitions from a member
+        # that does not poll.
+        while self._serve(0 if self._buffer else timeout):
+            if len(self._buffer) >= limit:
                 return
             timeout = 0
 

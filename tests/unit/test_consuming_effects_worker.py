@@ -18,7 +18,12 @@ from django_outbox.consuming.runner import StartOffsets, beginnings, consume
 from django_outbox.consuming.working import EffectsWorker
 from django_outbox.contrib.retry_topics import retried
 from django_outbox.events import ConsumerRead, DeadLettered
-from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned, StaleOffset
+from django_outbox.exceptions import (
+    KafkaUnavailable,
+    RecordPoisoned,
+    StaleOffset,
+    TableMissing,
+)
 from django_outbox.message.retry import RetryPolicy
 
 from .consuming import (
@@ -282,6 +287,24 @@ def test_a_dead_letter_waits_for_the_broker() -> None:
     assert it.source.next_offsets == {("orders", 0): 1}
 
 
+def test_a_dead_letter_is_sent_once_while_the_database_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = Consumption(Failing(*[LookupError()] * 3))
+    failures = [OperationalError("gone")] * 3
+
+    def skip(message: ConsumedMessage) -> None:
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(it.effects, "skip", skip)
+    it.worker.work(messages("a"))
+    assert failures == []
+    assert it.dead_letters.values() == [b"a"]
+    assert it.watch.kinds().count("dead_lettered") == 1
+    assert it.source.next_offsets == {("orders", 0): 1}
+
+
 def test_a_dead_letter_that_is_refused_is_told_and_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -408,6 +431,18 @@ def test_ends_are_stored_when_all_has_been_done() -> None:
     assert store.settled == {("orders", 0): 2}
 
 
+@pytest.mark.usefixtures("_no_connections")
+@pytest.mark.parametrize("error", [OperationalError(), TableMissing()])
+def test_ends_that_cannot_be_stored_end_no_consumer(error: Exception) -> None:
+    """A restore drops the table and makes it again."""
+    store = OffsetStore(error)
+    start_offsets = start_offsets_of(store)
+    start_offsets.settle({("orders", 0): 1})
+    assert store.settled == {}
+    start_offsets.settle({("orders", 0): 2})
+    assert store.settled == {("orders", 0): 2}
+
+
 class OffsetStore:
     """Stored offsets, after as many failures as a test wants."""
 
@@ -425,6 +460,8 @@ class OffsetStore:
         self.rewound += starts
 
     def settle(self, ends: Any) -> None:
+        if self.errors:
+            raise self.errors.pop(0)
         self.settled = ends
 
     def ping(self) -> None:

@@ -15,7 +15,7 @@ from django_outbox.consuming.handlers import Group, find_group
 from django_outbox.consuming.output import Output
 from django_outbox.consuming.transforming import TransformWorker
 from django_outbox.contrib.retry_topics import retried
-from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned
+from django_outbox.exceptions import DeliveryFailed, KafkaUnavailable, RecordPoisoned
 from django_outbox.message.incoming import OutgoingMessage
 from django_outbox.settings.options import OutboxSettings
 
@@ -258,6 +258,27 @@ def test_output_that_cannot_be_sent_is_told_from_its_neighbours() -> None:
     sent = [value for values in it.values() for value in values]
     assert sent == ["A", b"bad", "C"]
     assert it.watch.kinds().count("dead_lettered") == 1
+
+
+def test_output_that_is_too_much_for_its_timeout_is_sent_in_smaller_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slow link delivers few records before they time out."""
+    it = Transformation()
+    send, tries = it.transactions.send, list[int]()
+
+    def send_slowly(output: Any, offsets: Any, token: str) -> None:
+        tries.append(len(output))
+        if len(output) > 2:
+            if len(tries) > 20:
+                it.context.stop.set()
+            raise DeliveryFailed("timed out")
+        send(output, offsets, token)
+
+    monkeypatch.setattr(it.transactions, "send", send_slowly)
+    it.worker.work(messages(*"abcdefgh"))
+    assert it.values() == [["A", "B"], ["C", "D"], ["E", "F"], ["G", "H"]]
+    assert tries[:5] == [8, 4, 2, 4, 2]
 
 
 def test_a_partition_that_goes_takes_its_messages_along() -> None:

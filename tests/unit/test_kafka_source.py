@@ -131,3 +131,18 @@ def test_what_came_before_a_partition_was_lost_is_not_ours(
     (again,) = source.poll(1, 0.0)
     assert again.offset == 4
     assert source.owns(again)
+
+
+def test_the_client_is_polled_where_enough_messages_wait(source: KafkaSource) -> None:
+    """Slow handlers would cost the partitions otherwise."""
+    client = client_of(source)
+    client.to_come += [FakeMessage(4), FakeMessage(5), FakeMessage(6)]
+    source.serve()
+    source.serve()
+    (first,) = source.poll(1, 0.0)
+    assert not client.to_come
+    (second,) = source.poll(1, 0.0)
+    assert (first.offset, second.offset) == (4, 5)
+    client.lose()
+    assert source.poll(1, 0.0) == []
+    assert source.partitions == ()
