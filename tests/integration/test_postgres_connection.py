@@ -43,6 +43,14 @@ def pooler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "queries", lambda: pooled)
 
 
+@pytest.fixture(params=[False, True])
+def is_pooled(request: pytest.FixtureRequest) -> bool:
+    """Whether a pooler is there; a test that asks for it runs both ways."""
+    if request.param:
+        request.getfixturevalue("pooler")
+    return bool(request.param)
+
+
 def test_a_statement_that_takes_too_long_makes_the_call_uncertain(
     database_url: str,
 ) -> None:
@@ -146,17 +154,13 @@ def test_a_token_service_that_is_away_at_start_is_waited_for(
     assert row == ("pg_monitor",)
 
 
-@pytest.mark.parametrize("is_pooled", [False, True])
 def test_a_role_that_is_missing_is_waited_for(
     database_url: str,
     postgres: psycopg.Connection,
-    request: pytest.FixtureRequest,
     *,
     is_pooled: bool,
 ) -> None:
     """A connection without its role and its limits is never used."""
-    if is_pooled:
-        request.getfixturevalue("pooler")
     role = f"assumed_{uuid4().hex}"
     database = Database(
         {"conninfo": database_url, "assume_role": role}, application_name="no role"
@@ -174,12 +178,9 @@ def test_a_role_that_is_missing_is_waited_for(
     postgres.execute(f"DROP ROLE {role}")  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("is_pooled", [False, True])
 def test_acts_as_the_role_of_djangos_connection(
-    database_url: str, request: pytest.FixtureRequest, *, is_pooled: bool
+    database_url: str, *, is_pooled: bool
 ) -> None:
-    if is_pooled:
-        request.getfixturevalue("pooler")
     role = f"assumed_{uuid4().hex}"
     with psycopg.connect(database_url, autocommit=True) as admin:
         admin.execute(f"CREATE ROLE {role}")  # type: ignore[call-overload]
@@ -261,17 +262,13 @@ def test_a_database_without_a_server_is_unavailable() -> None:
         Database({"host": "127.0.0.1", "port": 1}).ping()
 
 
-@pytest.mark.parametrize("is_pooled", [False, True])
 def test_nobody_waits_forever_for_a_silent_server(
     database_url: str,
     postgres: psycopg.Connection,
-    request: pytest.FixtureRequest,
     *,
     is_pooled: bool,
 ) -> None:
     """Behind a pooler TCP stays well, whatever has become of the server."""
-    if is_pooled:
-        request.getfixturevalue("pooler")
     caught: list[float] = []
     database = Database(
         {"conninfo": database_url},
@@ -358,17 +355,13 @@ def test_a_purge_of_few_rows_or_of_a_run_is_kept_and_a_long_list_is_not(
     assert kept(database) == ["purge", "purge"]
 
 
-@pytest.mark.parametrize("is_pooled", [False, True])
 def test_behind_a_pooler_each_page_comes_with_its_timeline(
     database: Database,
-    request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     *,
     is_pooled: bool,
 ) -> None:
     """A direct connection does not outlive its timeline, and is not asked."""
-    if is_pooled:
-        request.getfixturevalue("pooler")
     table = UnmarkedOutbox(database)
     outbox = MemoryMarks(table, clock=boottime, timeline=table.timeline)
     outbox.mark(ME, limit=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -23,10 +24,11 @@ MARGIN, SESSION_TIMEOUT, PATIENCE = 2.5, 6.0, 15.0
 
 
 def strangers(
-    identity: Identity | None = HERE, clock: Timeline | None = None
+    identity: Callable[[], Identity | None] = lambda: HERE,
+    clock: Timeline | None = None,
 ) -> Strangers:
     return Strangers(
-        lambda: identity,
+        identity,
         topic="leaders",
         group="group",
         margin=MARGIN,
@@ -91,15 +93,7 @@ def test_a_leader_that_learns_of_the_move_ends_nobody(clock: Timeline) -> None:
 
 def test_a_member_reads_its_identity_again_before_it_ends() -> None:
     identity = HERE
-    here = Strangers(
-        lambda: identity,
-        topic="leaders",
-        group="group",
-        margin=MARGIN,
-        session_timeout=SESSION_TIMEOUT,
-        patience=PATIENCE,
-        clock=Timeline(),
-    )
+    here = strangers(lambda: identity)
     for age in (None, 60.0):
         with pytest.raises(JoinLater):
             here.check(replace(ELSEWHERE, age=60.0), age=age, joined_for=60.0)
@@ -131,7 +125,7 @@ def test_a_member_hears_another_outbox_once() -> None:
 
 @pytest.mark.parametrize("outbox", ["", OTHER])
 def test_who_has_no_identity_tells_nobody_apart(outbox: str) -> None:
-    strangers(None).check(replace(OWN, outbox=outbox))
+    strangers(lambda: None).check(replace(OWN, outbox=outbox))
 
 
 def test_a_heartbeat_without_an_identity_proves_nothing() -> None:
