@@ -13,10 +13,7 @@ def close_unusable_connections() -> None:
     connected for each message would spend most of its time on that, so it keeps the
     connection as long as messages come.
     """
-    for connection in connections.all(initialized_only=True):
-        if connection.settings_dict["CONN_MAX_AGE"] == 0:
-            connection.close_at = None
-        connection.close_if_unusable_or_obsolete()
+    _close(per_request_at=None)
 
 
 def close_idle_connections() -> None:
@@ -26,10 +23,7 @@ def close_idle_connections() -> None:
     These are the same as at the end of a request: those with a CONN_MAX_AGE above zero
     stay open until they are that old.
     """
-    for connection in connections.all(initialized_only=True):
-        if connection.settings_dict["CONN_MAX_AGE"] == 0:
-            connection.close_at = 0.0
-        connection.close_if_unusable_or_obsolete()
+    _close(per_request_at=0.0)
 
 
 def close_connections() -> None:
@@ -42,3 +36,11 @@ def close_connections() -> None:
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close()
+
+
+def _close(*, per_request_at: float | None) -> None:
+    """Close what is over; CONN_MAX_AGE = 0 counts as over at this monotonic time."""
+    for connection in connections.all(initialized_only=True):
+        if connection.settings_dict["CONN_MAX_AGE"] == 0:
+            connection.close_at = per_request_at
+        connection.close_if_unusable_or_obsolete()
