@@ -324,7 +324,7 @@ class KafkaSource:
                 partition.offset = starts[topic_partition]
         consumer.incremental_assign(partitions)
         # A restart continues here, also when no message has come until then.
-        self._commit_now(consumer, {at: o for at, o in starts.items() if o >= 0})
+        self._commit_now(consumer, starts)
         self._owned.update(assigned)
         self._member_id = consumer.memberid() or ""
         self.has_joined, self._joined_at = True, time.monotonic()
@@ -368,9 +368,16 @@ class KafkaSource:
     def _commit_now(
         self, consumer: Consumer, offsets: Mapping[TopicPartition, int]
     ) -> None:
-        if offsets:
+        numbers = {at: offset for at, offset in offsets.items() if offset >= 0}
+        end = time.monotonic() + COORDINATOR_TIMEOUT
+        for at in offsets.keys() - numbers.keys():
             try:
-                consumer.commit(offsets=_partitions(offsets), asynchronous=False)
+                numbers[at] = _first(consumer, at, end - time.monotonic())
+            except KafkaException as error:
+                self._report(error.args[0])
+        if numbers:
+            try:
+                consumer.commit(offsets=_partitions(numbers), asynchronous=False)
             except KafkaException as error:
                 # The messages arrive again, as repeats.
                 self._report(error.args[0])
@@ -384,3 +391,10 @@ class KafkaSource:
 
 def _partitions(offsets: Mapping[TopicPartition, int]) -> list[DriverTopicPartition]:
     return [DriverTopicPartition(*at, offset) for at, offset in offsets.items()]
+
+
+def _first(consumer: Consumer, at: TopicPartition, timeout: float) -> int:
+    """Return the offset at which a partition begins now."""
+    asked = DriverTopicPartition(*at)
+    first, _ = consumer.get_watermark_offsets(asked, timeout=max(0.1, timeout))
+    return int(first)

@@ -10,7 +10,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka import KafkaError as DriverError
 from confluent_kafka.admin import AdminClient
 
 from django_outbox import ConsumedMessage
@@ -20,6 +27,7 @@ from django_outbox.exceptions import (
     KafkaUnavailable,
     RecordPoisoned,
 )
+from django_outbox.kafka import consumer as consumer_module
 from django_outbox.kafka.consumer import KafkaSource
 from django_outbox.kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
 from django_outbox.message.incoming import BEGINNING, OutgoingMessage
@@ -151,6 +159,48 @@ def test_stored_offsets_win_over_those_of_the_group(
     first.close()
     again = sources(start_offsets=lambda p: dict.fromkeys(p, BEGINNING))
     assert take(again, 1)[0].offset == 0
+
+
+def test_a_rewound_group_stays_rewound_when_no_commit_follows(
+    sources: Any, topic: str, bootstrap_servers: str
+) -> None:
+    """The member dies, or loses the partition, before its first commit."""
+    send(bootstrap_servers, topic, 10)
+    first = sources(start_offsets=lambda _: {(topic, 0): 7})
+    assert take(first, 1)[0].offset == 7
+    first.close()
+    rewound = sources(start_offsets=lambda p: dict.fromkeys(p, BEGINNING))
+    assert take(rewound, 3)[-1].offset == 2
+    rewound.close()
+    assert take(sources(), 1)[0].offset == 0
+
+
+def test_a_partition_without_a_beginning_keeps_no_other_from_its_own(
+    topics: Topics,
+    options: OutboxSettings,
+    bootstrap_servers: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def first(consumer: Consumer, at: tuple[str, int], timeout: float) -> int:
+        if at[1] == 0:
+            raise KafkaException(DriverError(DriverError.LEADER_NOT_AVAILABLE))
+        return 0
+
+    monkeypatch.setattr(consumer_module, "_first", first)
+    shared, group = topics.create(partitions=2), f"group-{uuid4()}"
+    source = KafkaSource(
+        options,
+        group=group,
+        topics=[shared],
+        start_offsets=lambda p: dict.fromkeys(p, BEGINNING),
+    )
+    poll_until(lambda: len(source.partitions) == 2, source)
+    source.close()
+    reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group})
+    asked = [TopicPartition(shared, number) for number in range(2)]
+    offsets = [at.offset for at in reader.committed(asked, timeout=15)]
+    reader.close()
+    assert offsets == [OFFSET_INVALID, 0]
 
 
 def test_a_member_that_loses_its_partitions_drops_what_it_holds(
