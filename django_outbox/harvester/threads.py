@@ -38,6 +38,7 @@ from ..observability.message_times import MessageTimes
 from ..relay.meter import Totals
 from ..relay.ports import Term
 from ..relay.takeovers import TakeoverChange
+from ..relay.work_queue import WorkQueue
 from .components import Budget, Components, Election
 from .notifier import Notifier
 from .workers import RelayWorker
@@ -173,10 +174,11 @@ class HarvesterThreads:
         if self.failure is not None:
             # The thread that ended was needed to settle them.
             timeout = 0.0
-        workers = [w for w in self._workers if w.duty.leadership.shard == term.shard]
-        queues = [worker.queue for worker in workers]
-        for queue in queues:
-            queue.begin_drain(term)
+        if self._stopping.is_set():
+            # Meanwhile nobody proves the others, which are given up next.
+            for other in self._parts.terms(now):
+                self._begin_drain(other)
+        queues = self._begin_drain(term)
         is_drained = [
             queue.wait_drained(max(now + timeout - boottime(), 0.0)) for queue in queues
         ]
@@ -225,6 +227,14 @@ class HarvesterThreads:
                 action=series.action,
             )
         )
+
+    def _begin_drain(self, term: Term) -> list[WorkQueue]:
+        """Have nothing more sent in a term; return what there is to be waited for."""
+        workers = [w for w in self._workers if w.duty.leadership.shard == term.shard]
+        queues = [worker.queue for worker in workers]
+        for queue in queues:
+            queue.begin_drain(term)
+        return queues
 
     def _longest_wait(self, shard: int, now: float) -> float:
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
@@ -224,6 +225,29 @@ def test_a_receiver_that_takes_long_fences_none_of_the_other_shards(
     assert bench.ended == [("leader_revoked", 0), ("leader_revoked", 1)]
     first, second = (e for e in bench.events if isinstance(e, LeaderRevoked))
     assert second.boottime_ns - first.boottime_ns > 0.5e9, "it is waited for"
+
+
+def test_a_process_that_stops_sends_no_more_of_any_shard(bench: Bench) -> None:
+    """One after the other is given up, and nobody proves those that come later."""
+    sent_late: list[bool] = []
+
+    def receive(event: Event) -> None:
+        if isinstance(event, LeaderRevoked) and not sent_late:
+            known = len(bench.log.messages)
+            for number in range(30):
+                bench.table.insert("t", f"key-{number}", "late")
+            end = boottime() + 0.5
+            while boottime() < end and len(bench.log.messages) == known:
+                time.sleep(0.01)
+            sent_late.append(len(bench.log.messages) > known)
+
+    bench.receive = receive
+    harvester, _ = bench.start(0, 1, 2, REVOKE_TIMEOUT=20.0)
+    bench.wait_for(lambda: {reading.shard for reading in bench.readings} == {0, 1, 2})
+    harvester.stop()
+    assert harvester.join(60)
+
+    assert sent_late == [False]
 
 
 def test_threads_that_cannot_be_started_end_it_in_order(
