@@ -130,6 +130,8 @@ class Dispatcher:
             engine.stand_down()
             self._sender.stop(is_proven=True)
         if engine.unsettled or self._queue.is_reading:
+            # What another term has left waits for the table.
+            self._lease.resign_when_overdue(term, now)
             return None
         if (fresh := self._lease.unused(term, now)) is not None:
             self._begin(fresh.leader_id)

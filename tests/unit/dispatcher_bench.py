@@ -86,6 +86,8 @@ class Bench:
         self.submitted: list[Settlement] = []
         self.requests: list[PageRequest] = []
         self.wakes: list[float] = []
+        self.settling = Availability()
+        """The table, as the thread sees it that settles."""
         is_trusted = Trust(self.leadership, self.clock)
         settings = relay_settings(
             **{
@@ -116,7 +118,7 @@ class Bench:
             ),
             lease=Lease(
                 self.leadership,
-                outages=(self.reader.outage, Availability()),
+                outages=(self.reader.outage, self.settling),
                 deadline=5.0,
             ),
             queue=self.queue,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from django_outbox.exceptions import DeliveryFailed, ProducerBroken
+from django_outbox.exceptions import DatabaseUnavailable, DeliveryFailed, ProducerBroken
 from django_outbox.message.record import Record
 from django_outbox.relay.dispatcher import REPORT_WAIT
 from django_outbox.relay.settlement import Settlement
@@ -302,6 +302,24 @@ def test_an_outage_of_an_earlier_term_is_no_reason_to_resign(bench: Bench) -> No
 
     assert bench.leadership.resigned == ""
     assert bench.table.marks == {1: "id-2"}
+
+
+def test_an_outage_that_goes_on_in_the_next_term_is_a_reason_to_resign(
+    bench: Bench,
+) -> None:
+    """What the former term has sent cannot leave the table, so no other begins."""
+    bench.stash(record(1))
+    bench.step()
+    bench.producer.ack()
+    bench.step()
+    bench.settling.lost(DatabaseUnavailable("away"), bench.now)
+    bench.leadership.term = Term("id-2", acquired_at=bench.now)
+    bench.step(after=4.0)
+    assert bench.leadership.resigned == ""
+
+    bench.step(after=2.0)
+
+    assert bench.leadership.resigned == "no database for 6.0 s"
 
 
 def test_a_failed_key_is_reset_after_its_backoff(bench: Bench) -> None:
