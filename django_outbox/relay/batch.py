@@ -12,6 +12,9 @@ from ..message.record import Record
 ABANDONED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 """Codes of records that we gave up ourselves: no fault of theirs."""
 
+TIMED_OUT: Final = "_MSG_TIMED_OUT"
+"""Code of a record that was not acknowledged in time."""
+
 
 class Fault(NamedTuple):
     """Why one record of a batch is not in the log, or may not be."""

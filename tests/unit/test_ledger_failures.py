@@ -13,6 +13,7 @@ from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.batch import Fault
 from django_outbox.relay.ledger.ledger_sender import (
     ABORT_PAUSE,
+    IMPATIENT,
     OPEN_INTERVAL,
     RETRY_PATIENCE,
 )
@@ -21,6 +22,7 @@ from .ledger_bench import Cluster, LedgerBench
 from .samples import PARK
 
 LATE = DeliveryFailed("timed out", code="_MSG_TIMED_OUT")
+ABANDONED = DeliveryFailed("given up", code="_PURGE_INFLIGHT")
 POISON = RecordPoisoned("no such topic", code="UNKNOWN_TOPIC")
 SOMEBODY = RecordPoisoned("too large", code="MSG_SIZE", is_certain=False)
 AT_ONCE = RetryPolicy(backoff=1.0, backoff_max=8.0, attempts=1)
@@ -96,6 +98,69 @@ def test_a_failed_record_blocks_its_key_and_the_rest_goes_on(
     assert cluster.left == [2, 4]
     assert cluster.table.errors()[2] == "_MSG_TIMED_OUT: timed out"
     assert bench.engine.failed == 1
+
+
+def test_what_was_sent_with_a_failed_record_goes_before_all_that_follows(
+    cluster: Cluster, bench: LedgerBench, broker: Broker
+) -> None:
+    """Otherwise the next record that fails would hold it up again, and so on."""
+    broker.errors = {"L": LATE, "M": LATE}
+    for value in "abL":
+        cluster.insert(value, key=value)
+
+    def read_meanwhile(send: Send, *args: object, **named: Any) -> Any:
+        if not broker.tried:
+            cluster.insert("M", key="M")
+            bench.engine.found(cluster.table.records()[-1:])
+        return send(*args, **named)
+
+    bench.intercept(read_meanwhile)
+    bench.run(5)
+
+    assert broker.tried[:2] == ["abL", "ab"]
+    assert cluster.seen == ["a", "b"]
+
+
+def test_a_topic_that_is_late_gets_little_patience_for_a_while(
+    cluster: Cluster, bench: LedgerBench, broker: Broker
+) -> None:
+    """Its partitions may be without a leader; all topics wait for each transaction."""
+    broker.errors = {"L": LATE}
+    for number in range(3):
+        cluster.table.insert("dead", f"key {number}", "L")
+        bench.run(2)
+    cluster.insert("a")
+    bench.run(2)
+    bench.now += IMPATIENT * 5.0
+    cluster.table.insert("dead", "key 3", "L")
+    bench.run(2)
+
+    firsts = [n for n, tried in enumerate(broker.tried) if tried in ("L", "a")]
+    assert [broker.patience[n] for n in firsts][:4] == [5.0, 0.5, 0.5, 5.0]
+    assert broker.patience[-1] == 5.0
+
+
+def test_a_topic_gets_its_patience_back_where_all_is_slow(
+    cluster: Cluster, bench: LedgerBench
+) -> None:
+    """A hiccup makes all records late once; an acknowledgement takes 0.7 s."""
+    is_away = True
+
+    def send(real: Send, records: Sequence[Record], *rest: Any, **named: Any) -> Any:
+        bench.now += 0.7
+        if is_away or named["patience"] < 0.7:
+            return [Fault(record, ABANDONED) for record in records]
+        return real(records, *rest, **named)
+
+    bench.intercept(send)
+    cluster.insert("a")
+    bench.run(3)
+    is_away = False
+    for number in range(60):
+        cluster.insert(f"{number}", key=f"key {number}")
+        bench.run(3)
+
+    assert len(cluster.seen) > 20
 
 
 def test_a_record_before_the_failed_one_of_its_key_waits_with_it(

@@ -16,7 +16,7 @@ from typing import Final
 
 from ...exceptions import KafkaError, LedgerRefused, ProducerBroken, RecordPoisoned
 from ...message.record import Record
-from ..batch import Accepted, Batch, Fault
+from ..batch import ABANDONED, TIMED_OUT, Accepted, Batch, Fault
 from ..engine import Engine
 from ..lease import Trust
 from ..page_request import Page, PageRequest
@@ -39,7 +39,11 @@ LEAST: Final = 250
 fewer would take as long."""
 
 RETRY_PATIENCE: Final = 0.5
-"""Seconds for records that have failed before: all others wait meanwhile."""
+"""Seconds for records that have failed before, and for topics with a record that was
+late: all others wait meanwhile. More where transactions take long."""
+
+IMPATIENT: Final = 4
+"""Delivery time-outs for which a topic with a late record gets no more patience."""
 
 
 class Stage(Enum):
@@ -102,6 +106,10 @@ class LedgerSender:
         still be in the table."""
         self._seen: set[int] = set()
         """Ids of rows that were found, and which an earlier ledger speaks for."""
+        self._late: dict[str, float] = {}
+        """By topic with a record that was late, when it gets patience again."""
+        self._took = 0.0
+        """Seconds that the last committed transaction took."""
         self._trouble = ""
         self._open_at = self._send_at = 0.0
 
@@ -137,16 +145,16 @@ class LedgerSender:
         batch = engine.take(self._size, now, page_bytes=page_bytes)
         if batch is None:
             return False
-        patience = self._settings.delivery_timeout
         ledger = self._ledger.followed_by(
             batch.records, self._unpurged(), clusters=self._settings.clusters
         )
+        patience = self._patience(batch, now)
         try:
             faults = self._transactions.send(
                 batch.records,
                 leader_id,
                 ledger,
-                patience=min(patience, RETRY_PATIENCE) if batch.is_apart else patience,
+                patience=patience,
                 may_commit=lambda: self._is_trusted(leader_id),
             )
         except LedgerRefused as error:
@@ -157,8 +165,18 @@ class LedgerSender:
             engine.cut(batch, Accepted(0))
             self._break_off(error)
         else:
+            if faults and patience >= self._settings.delivery_timeout:
+                self._note_late(faults)
             self._end(batch, faults, ledger)
         return True
+
+    def _patience(self, batch: Batch, now: float) -> float:
+        """Return for how many seconds to wait until all of a batch is in the log."""
+        most = self._settings.delivery_timeout
+        late = self._late = {t: end for t, end in self._late.items() if end > now}
+        if batch.is_apart or (late and any(r.topic in late for r in batch.records)):
+            return min(most, max(RETRY_PATIENCE, 2 * self._took))
+        return most
 
     def serve(self, *, is_hurried: bool) -> None:
         if self.stage is Stage.RELAYING and not self._engine.waiting:
@@ -241,6 +259,7 @@ class LedgerSender:
         engine = self._engine
         if faults is None:
             self._trouble, self._ledger = "", ledger
+            self._took = self._clock() - batch.taken_at
             self._resize(batch)
             engine.ended(batch)
             engine.delivered(batch.records)
@@ -249,15 +268,25 @@ class LedgerSender:
         if certain:
             self._resize(batch)
             failed = {fault.record.id for fault in certain}
+            survivors = [r for r in batch.records if r.id not in failed]
+            # They go alone: what has come meanwhile may fail in the same way.
+            self._size = len(survivors) or self._size
             engine.ended(batch)
             engine.refused(certain)
-            engine.recall([r for r in batch.records if r.id not in failed])
+            engine.recall(survivors)
         elif faults:
             # Some neighbour's fault: half of the batch tells more.
             self._halve(batch)
         else:
             engine.cut(batch, Accepted(0))
             self._send_at = self._clock() + ABORT_PAUSE
+
+    def _note_late(self, faults: Sequence[Fault]) -> None:
+        """Have less patience with topics whose records were not in the log in time."""
+        until = self._clock() + IMPATIENT * self._settings.delivery_timeout
+        for record, error in faults:
+            if error.code == TIMED_OUT or error.code in ABANDONED:
+                self._late[record.topic] = until
 
     def _resize(self, batch: Batch) -> None:
         """Take twice as many next, and half as many behind one that took long."""
