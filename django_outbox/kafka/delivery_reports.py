@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import Message
 
 from ..exceptions import DeliveryFailed
-from ..message.record import Record
+from ..message.record import OrderingKey, Record
 from ..relay.batch import Fault
 from .failures import failure, no_offset
 
@@ -31,13 +31,15 @@ class Reports:
 
     Args:
         count: messages that were queued.
+        proven: takes the topics and keys of messages that a partition has proven.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, proven: list[OrderingKey] | None = None) -> None:
         self.left = count
         """Messages without a report."""
         self.places: set[tuple[str | None, int | None]] = set()
         """Topics and partitions that have acknowledged a message, where noted."""
+        self._proven = [] if proven is None else proven
         self._refused: list[tuple[Message, DriverError | None]] = []
 
     @property
@@ -56,6 +58,7 @@ class Reports:
         self.note(error, message)
         if error is None and message.offset() is not None:
             self.places.add((message.topic(), message.partition()))
+            self._proven.append((message.topic() or "", _text(message.key())))
 
     def faults(self, records: Sequence[Record], convert: Convert) -> list[Fault]:
         """Return the records that were refused, in their order, and why."""

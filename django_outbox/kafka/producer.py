@@ -132,7 +132,7 @@ class KafkaProducer:
             client = self._client("apart" if batch.is_apart else "common")
         except DeliveryFailed as error:
             return Accepted(0, error)
-        reports = Reports(0)
+        reports = Reports(0, batch.proven)
         accepted = self._queue(client, batch, leader_id, reports)
         if accepted.queued:
             reports.left += accepted.queued

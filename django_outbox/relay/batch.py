@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ..exceptions import DeliveryFailed
-from ..message.record import Record
+from ..message.record import OrderingKey, Record
 
 ABANDONED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 """Codes of records that we gave up ourselves: no fault of theirs."""
@@ -34,6 +34,8 @@ class Batch:
     """Each record goes in a request of its own, since it may be refused."""
     proves_keys: bool = False
     """Whether other records of its keys wait for its acknowledgement."""
+    proven: list[OrderingKey] = field(default_factory=list)
+    """Of these keys, those that the producer has seen acknowledged."""
     is_reported: bool = False
     """Whether the producer has told the outcome of every record."""
     faults: Sequence[Fault] = ()

@@ -239,10 +239,7 @@ class Engine:
         while self.batches and self.batches[0].is_reported:
             if self.batches[0].faults:
                 return
-            first = self.batches.popleft()
-            self.delivered(first.records)
-            if first.proves_keys:
-                self.waiting.prove(first.records)
+            self.delivered(self.batches.popleft().records)
 
     def delivered(self, records: Sequence[Record]) -> None:
         """Note records that are in the log."""

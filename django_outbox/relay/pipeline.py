@@ -20,7 +20,7 @@ from typing import Final
 
 from ..exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from ..message.record import Record
-from .batch import ABANDONED, Accepted, Batch, Fault
+from .batch import ABANDONED, TIMED_OUT, Accepted, Batch, Fault
 from .dispatcher import REPORT_WAIT
 from .engine import Engine
 from .lease import Trust
@@ -66,6 +66,7 @@ class Pipeline:
         self._engine = engine
         self._timeout = settings.delivery_timeout
         self._window = Window(settings.delivery_timeout)
+        self._most_apart = settings.max_in_flight / 2
         self._is_strict = settings.max_in_flight_per_key == 1
         """No record is behind another one of its key: each may fail by itself, and
         the producer watches the time-out."""
@@ -96,7 +97,11 @@ class Pipeline:
     def send(self, leader_id: str, now: float) -> bool:
         """A4 to A8: send a batch of what may go; return whether there may be more."""
         engine = self._engine
-        has_room = engine.under_way < self._window.limit
+        # What goes apart has a client of its own. Records of a silent topic may not
+        # keep all others out, either.
+        apart = sum([len(batch.records) for batch in engine.apart])
+        has_room = engine.under_way - apart < self._window.limit
+        engine.waiting.may_go_apart = apart < self._most_apart
         if engine.must_refresh or not engine.waiting or not has_room:
             return False
         producer = self._producer or self._build(now)
@@ -129,6 +134,7 @@ class Pipeline:
         producer = self._producer
         if producer is not None and self._engine.under_way:
             outcomes = producer.poll(0.0 if is_hurried else REPORT_WAIT)
+            self._prove()
             for batch, faults in outcomes:
                 self._take(batch, faults)
             self._watch(producer)
@@ -173,6 +179,13 @@ class Pipeline:
         else:
             self._engine.done(batch)
 
+    def _prove(self) -> None:
+        """Let more go of keys that are proven, though their batch may never end."""
+        for batch in self._engine.batches:
+            if batch.proven:
+                self._engine.waiting.prove(batch.proven)
+                batch.proven.clear()
+
     def _end_each(self, batch: Batch, faults: Sequence[Fault]) -> None:
         """Settle each record of a batch by itself."""
         engine = self._engine
@@ -209,11 +222,13 @@ class Pipeline:
         engine.waiting.disprove()
         recalled: list[Record] = []
         refused: list[Fault] = []
+        delivered_topics: set[str] = set()
         batches = [*engine.batches]
         engine.batches.clear()
         for batch in batches:
             delivered = _others(batch.records, batch.faults)
             engine.delivered(delivered)
+            delivered_topics.update([record.topic for record in delivered])
             for record, error in batch.faults:
                 if is_late(batch) and error.code in ABANDONED:
                     refused.append(Fault(record, self._late()))
@@ -221,6 +236,9 @@ class Pipeline:
                     refused.append(Fault(record, error))
                 else:
                     recalled.append(record)
+        # All others need not wait for what follows to such a topic.
+        late_topics = {r.topic for r, error in refused if error.code == TIMED_OUT}
+        engine.waiting.refused_topics |= late_topics - delivered_topics
         engine.refused(refused)
         engine.recall(recalled)
 
@@ -267,7 +285,7 @@ class Pipeline:
 
     def _late(self) -> DeliveryFailed:
         text = f"not acknowledged within {self._timeout:.0f} s"
-        return DeliveryFailed(text, code="_MSG_TIMED_OUT")
+        return DeliveryFailed(text, code=TIMED_OUT)
 
 
 def _is_nobodys(error: DeliveryFailed) -> bool:

@@ -49,6 +49,8 @@ class Waiting:
         """Topics that took none of the last records: theirs are sent apart, too."""
         self.proven_topics: set[str] = set()
         """Topics of which each partition has acknowledged a record."""
+        self.may_go_apart = True
+        """Whether some may go apart now; the others go beside them."""
         self.parking: dict[int, OrderingKey] = {}
         """Keys of records that are to be parked, by id. If one is not parked after all,
         it goes before later ones of its key."""
@@ -184,12 +186,14 @@ class Waiting:
 
     # Keys are limited no longer.
 
-    def prove(self, records: Sequence[Record]) -> None:
-        """Note that the partitions of these records have acknowledged them."""
+    def prove(self, keys: Collection[OrderingKey]) -> None:
+        """Note that the partitions of these keys have acknowledged a record each."""
         if len(self._proven_keys) >= MAX_PROVEN:
             self._proven_keys.clear()
-        self._proven_keys.update([record.ordering_key for record in records])
-        self.ended(records)
+        self._proven_keys.update(keys)
+        if not self._is_strict:
+            self.limited.difference_update(keys)
+        self._may_go = True
 
     def disprove(self) -> None:
         """Forget all proofs: they are those of a producer that is gone."""
@@ -248,7 +252,9 @@ class Waiting:
             return None
         may_be_refused = self._has_retries or self.suspects or self.refused_topics
         if may_be_refused:
-            chosen = self._choose_apart(queue, most, under_way())
+            chosen: list[Record] = []
+            if self.may_go_apart:
+                chosen = self._choose_apart(queue, most, under_way())
             if chosen:
                 return Batch(records=chosen, taken_at=now, is_apart=True)
         elif not self.is_limited:

@@ -8,9 +8,10 @@ import pytest
 
 from django_outbox.exceptions import ProducerBroken, RecordPoisoned
 from django_outbox.message.record import Record
+from django_outbox.relay.batch import Batch
 from tests.waiting import eventually
 
-from .clusters import Cluster, KafkaCluster, MemoryCluster, Reports
+from .clusters import LEADER, Cluster, KafkaCluster, MemoryCluster, Reports
 
 
 @pytest.fixture(params=["memory", "kafka"])
@@ -311,6 +312,22 @@ def test_a_topic_is_proven_when_each_partition_has_acknowledged_a_record(
     reports.send(producer, make(other, 5, partition=1), apart=True)
     reports.wait(producer, 5)
     assert producer.proven_topics == {topic}, "another client has sent it"
+
+
+def test_a_key_is_proven_once_by_each_record_that_proves(
+    cluster: Cluster, reports: Reports
+) -> None:
+    topic, producer = cluster.create(), cluster.producer()
+
+    records = [make(topic, 1, key="a"), make(topic, 2, key="")]
+    proving = Batch(records=records, taken_at=0.0, proves_keys=True)
+    apart = Batch(records=[make(topic, 3)], taken_at=0.0, is_apart=True)
+    producer.produce(proving, LEADER)
+    producer.produce(apart, LEADER)
+    reports.wait(producer, 3)
+
+    assert sorted(proving.proven) == [(topic, ""), (topic, "a")]
+    assert apart.proven == []
 
 
 def test_a_record_for_a_partition_that_does_not_exist_is_poison(

@@ -194,6 +194,7 @@ class InMemoryProducer:
             self._log.append(queued, partition)
             sent.left -= 1
             if sent.batch.proves_keys:
+                sent.batch.proven.append(queued.record.ordering_key)
                 self._prove(queued.record.topic, partition, topic.partitions)
 
     def _prove(self, topic: str, partition: int, partitions: int) -> None:

@@ -46,7 +46,8 @@ def other_clients_prove_a_partition(
     """Take a record that was sent apart for a proof."""
     _end_each(self, batch, faults)
     failed = {fault.record.id for fault in faults}
-    self._engine.waiting.prove([r for r in batch.records if r.id not in failed])
+    delivered = [r.ordering_key for r in batch.records if r.id not in failed]
+    self._engine.waiting.prove(delivered)
 
 
 def proofs_outlive_their_producer(self: Waiting) -> None:
@@ -93,7 +94,6 @@ def batches_settle_in_any_order(self: Engine, batch: Batch) -> None:
     """Purge a batch while an earlier one is not acknowledged."""
     self.ended(batch)
     self.delivered(batch.records)
-    self.waiting.prove(batch.records)
 
 
 def neighbours_stay_together(

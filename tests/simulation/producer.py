@@ -200,8 +200,10 @@ class SimulatedProducer:
         request.is_failed = error is not None
         if error is not None:
             self._faults[batch].append(Fault(request.record, error))
-        else:
-            self._world.promises.on_delivered(self.process, request.record)
+            return
+        if batch.proves_keys:
+            batch.proven.append(request.record.ordering_key)
+        self._world.promises.on_delivered(self.process, request.record)
 
     def _ended(self) -> Sequence[Outcome]:
         """Take out the batches of which each record has a report."""

@@ -44,13 +44,20 @@ class ManualProducer:
 
     def ack(self, *ids: int) -> None:
         """Have the next poll report these records as delivered, by default all."""
-        self._told.update(dict.fromkeys(ids or self._silent(), None))
+        told = ids or self.unacknowledged
+        self._told.update(dict.fromkeys(told, None))
+        for batch in self.batches:
+            if batch.proves_keys:
+                keys = [r.ordering_key for r in batch.records if r.id in told]
+                batch.proven.extend(keys)
 
     def fail(self, error: DeliveryFailed, *ids: int) -> None:
         """Have the next poll report these records as failed, by default all."""
-        self._told.update(dict.fromkeys(ids or self._silent(), error))
+        self._told.update(dict.fromkeys(ids or self.unacknowledged, error))
 
-    def _silent(self) -> list[int]:
+    @property
+    def unacknowledged(self) -> list[int]:
+        """Ids of all that has no outcome yet."""
         ids = (record.id for batch in self.batches for record in batch.records)
         return [id for id in ids if id not in self._told]
 
@@ -58,7 +65,7 @@ class ManualProducer:
 
     @property
     def unreported(self) -> int:
-        return len(self._silent())
+        return len(self.unacknowledged)
 
     def produce(self, batch: Batch, leader_id: str) -> Accepted:
         assert not self.is_closed, "a closed producer takes no records"

@@ -10,12 +10,14 @@ from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoiso
 from django_outbox.relay.dispatcher import REPORT_WAIT
 from django_outbox.relay.pipeline import REBUILD_PAUSE, SLICE
 from django_outbox.relay.window import LEAST
+from tests.fakes.settling import settled
 
 from .leading import Term
 from .pipeline_bench import Line, acknowledged
 from .samples import record
 
 BROKEN = ProducerBroken("fatal", code="_FATAL")
+LATE = DeliveryFailed("timed out", code="_MSG_TIMED_OUT")
 NO_OFFSET = DeliveryFailed("no offset", code="NO_OFFSET")
 A = ("t", "a")
 
@@ -235,6 +237,60 @@ def test_only_what_is_late_has_failed_while_others_are_acknowledged(
     assert line.producer is not first
     assert 1 not in line.producer.sent
     assert line.settle().acknowledged[0].id == (1 if comes_at_last else 2)
+
+
+@pytest.mark.parametrize(
+    ("dead_topic", "most_producers"), [("another topic", 2), ("t", 12)]
+)
+def test_a_partition_that_acknowledges_nothing_delays_no_other_key(
+    dead_topic: str, most_producers: int
+) -> None:
+    """Each second a new key comes for it, of which no record has failed yet."""
+    line = Line(is_proven=False)
+    dead: set[int] = set()
+    delivered = 0
+    for tenth in range(1, 601):
+        line.engine.found([record(2 * tenth, "alive")])
+        if tenth % 10 == 0:
+            dead.add(2 * tenth + 1)
+            line.engine.found([record(2 * tenth + 1, f"k{tenth}", topic=dead_topic)])
+        line.round(after=0.1)
+        for producer in line.producers:
+            alive = [id for id in producer.unacknowledged if id not in dead]
+            if alive:
+                producer.ack(*alive)
+        line.round()
+        if settlement := line.engine.settlement():
+            line.engine.settled(settled(settlement), now=line.now)
+            delivered += len(settlement.acknowledged)
+
+    assert delivered > 500
+    assert len(line.producers) <= most_producers
+
+
+def test_a_silent_topic_with_many_keys_leaves_room_for_all_others() -> None:
+    """More of its records than the window has are under way, until they time out."""
+    line = Line(is_proven=False, max_in_flight=1000)
+    number, delivered, sent_at = 0, 0, dict[int, float]()
+    for tenth in range(1, 301):
+        for topic in ["dead"] * 10 + ["t"] * 10:
+            number += 1
+            sent_at[number] = line.now
+            line.engine.found([record(number, f"k{number}", topic=topic)])
+        line.round(after=0.1)
+        for producer in line.producers:
+            for id in producer.unacknowledged:
+                if (id - 1) % 20 >= 10:
+                    producer.ack(id)
+                elif id in producer.apart and line.now > sent_at[id] + 6:
+                    producer.fail(LATE, id)
+        line.round()
+        if settlement := line.engine.settlement():
+            line.engine.settled(settled(settlement), now=line.now)
+            if tenth > 100:
+                delivered += len(settlement.acknowledged)
+
+    assert delivered > 1900
 
 
 def test_a_late_record_that_was_refused_keeps_its_own_error() -> None:

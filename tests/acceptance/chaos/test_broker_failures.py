@@ -1,17 +1,22 @@
-"""One of three brokers dies: `python3 tests/run.py --chaos -k three`."""
+"""One of three brokers dies: `python3 tests/run.py --chaos -k brokers`."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from django_outbox.devstack import Stack
 from django_outbox.devstack.embedded_postgres import EmbeddedPostgres
 
 from ...machine import SEEDS, chaos
-from ...services import Topics
-from ..auditing import PARTITIONS
+from ...services import Topics, start_missing
+from ...waiting import eventually
+from ..auditing import PARTITIONS, deliveries
+from ..harvesters import Harvesters
+from ..tables import OutboxTable
 from .conftest import SceneOf, running
 from .fault_matrix import BROKER_FAULTS, Fault
 from .scene import RELAYS
@@ -63,3 +68,46 @@ def test_every_promise_holds_when_one_of_three_brokers_dies(
 ) -> None:
     setting = scene_of({**RELAYS[relay], **DURABLE, **fault.variables}, seed)
     tried(fault, setting, relay=relay, seed=seed, request=request)
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_a_topic_whose_only_broker_is_dead_delays_no_other(
+    harvesters: Harvesters,
+    table: OutboxTable,
+    topics: Topics,
+    services: Stack,
+    bootstrap: str,
+    delivery: str,
+) -> None:
+    """Each of its records is of a new key, and no key is blocked from the start."""
+    alive, dead = topics.create(), f"dead-{delivery}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(dead, 1, 1)])[dead].result(timeout=15)
+    harvesters.environment = {
+        **harvesters.environment,
+        **DURABLE,
+        "OUTBOX_DELIVERY": delivery,
+    }
+    leader = harvesters.start()
+    leader.wait_for("leader_acquired")
+    inserted = table.insert(alive, "key")
+    table.insert(dead, "key")
+    table.wait_until_empty()
+    assert isinstance(services.kafka, ThreeBrokers)
+    services.kafka.crash(topics.leader(dead))
+
+    def insert() -> None:
+        inserted.extend(table.insert(alive, "key", count=4))
+        table.insert(dead, f"key {len(inserted)}")
+        time.sleep(0.2)
+
+    def delivered() -> int:
+        return len(inserted) - table.count(f"kafka_topic = '{alive}'")
+
+    eventually(lambda: delivered() >= 500, timeout=45, meanwhile=insert)
+    eventually(lambda: delivered() == len(inserted))
+
+    assert table.count() > 0
+    assert [d.id for d in deliveries(topics.read(alive))] == inserted
+    start_missing(services)
+    table.wait_until_empty()
