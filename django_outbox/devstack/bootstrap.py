@@ -184,6 +184,8 @@ def _pip() -> list[str]:
     return [
         *(str(PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar=off"),
         *("--disable-pip-version-check", f"--constraint={CONSTRAINTS}"),
+        # Python compiles a module when it is first imported; most never are.
+        "--no-compile",
     ]
 
 
