@@ -53,12 +53,8 @@ def group(nodeid: str) -> str:
     """Return the name of the tests that stay together with this one."""
     if is_alone(nodeid):
         return "alone"
-    folder, file = _folder(nodeid), nodeid.partition("::")[0]
-    if folder == "pipeline":
-        # Two Spark sessions; one process would be the last to end.
-        half = 1 if PurePosixPath(file).name < "test_n" else 2
-        return f"{folder} {half}"
-    return folder if folder in TOGETHER else file
+    folder = _folder(nodeid)
+    return folder if folder in TOGETHER else nodeid.partition("::")[0]
 
 
 def sort(items: list[pytest.Item]) -> None:

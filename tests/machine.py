@@ -13,7 +13,7 @@ from django_outbox.devstack.server_clock import libfaketime
 # refuses variables OUTBOX_... that it does not know.
 HISTORIES: Final = int(os.environ.pop("OUTBOX_SIMULATION_HISTORIES", "300"))
 """Histories that the simulator plays."""
-SOAK: Final = float(os.environ.pop("OUTBOX_TEST_SOAK", "25"))
+SOAK: Final = float(os.environ.pop("OUTBOX_TEST_SOAK", "12"))
 """Seconds of the exactly-once soak."""
 
 NIGHTLY: Final = bool(os.environ.get("TESTS_NIGHTLY"))

@@ -53,7 +53,8 @@ def stream(writers: Writers) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "stop", ["late start", "crash", pytest.param("pause", marks=nightly)]
+    "stop",
+    ["late start", *(pytest.param(how, marks=nightly) for how in ("crash", "pause"))],
 )
 def test_a_backlog_is_gone_a_moment_after_the_stop(
     harvesters: Harvesters,

@@ -68,6 +68,7 @@ def test_a_crash_of_each_leader_in_turn(
     assert found.duplicates <= 2 * WINDOW
 
 
+@nightly
 def test_a_crashed_standby_disturbs_nobody(
     harvesters: Harvesters,
     table: OutboxTable,

@@ -17,6 +17,7 @@ from django_outbox.devstack.service import DevstackError
 from django_outbox.devstack.waiting import wait_while_moving
 from django_outbox.jars.find_java import find_java
 
+from ..machine import nightly
 from ..processes import Process
 
 DEMO = Path(__file__).parents[2] / "example_project" / "demo.py"
@@ -72,6 +73,7 @@ def test_the_first_act_ends_with_a_table_of_kept_promises(
     assert not list(Path(elsewhere["TMPDIR"]).iterdir())
 
 
+@nightly
 def test_an_end_in_the_middle_leaves_nothing_running(elsewhere: dict[str, str]) -> None:
     command = [sys.executable, str(DEMO), "--seconds", "600", "--no-lake"]
     with Process("demo", command, elsewhere) as demo:

@@ -14,6 +14,7 @@ import pytest
 from django_outbox.devstack import Stack
 
 from ..benchmarks.packages import environment as packages
+from ..machine import nightly
 from ..processes import ROOT, Processes
 from ..services import Topics, text_of
 from ..waiting import eventually
@@ -164,6 +165,7 @@ def test_the_service_changes_in_fewer_than_thirty_lines() -> None:
     assert len(changed) < 30
 
 
+@nightly
 def test_nothing_is_lost_or_processed_twice_on_the_way(
     versions: dict[str, Version],
     table: OutboxTable,

@@ -10,6 +10,7 @@ import pytest
 
 from django_outbox.devstack import Stack
 
+from ..machine import nightly
 from ..processes import Process
 from ..services import Topics, text_of
 from ..waiting import eventually
@@ -172,6 +173,7 @@ def test_a_copy_refuses_until_it_has_an_identity_of_its_own(
     require_renewal((original, first), (copied, second), topics, topic)
 
 
+@nightly
 def test_a_copied_schema_refuses_until_it_has_an_identity_of_its_own(
     project: Project, topics: Topics, topic: str
 ) -> None:

@@ -69,6 +69,7 @@ def environment(environment: dict[str, str]) -> dict[str, str]:
     return {**environment, "OUTBOX_MAX_IN_FLIGHT": str(WINDOW)}
 
 
+@nightly
 def test_sessions_that_are_ended_every_second(
     harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_leader_without_its_database_resigns_and_comes_back(
     assert len(leader.all("ready")) == 1
 
 
+@nightly
 def test_a_silent_way_to_the_database_hands_leadership_over(
     harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
@@ -182,7 +184,7 @@ def test_a_silent_way_to_the_database_hands_leadership_over(
     ("relay", "mode"),
     [
         ("pipelined", "ACCESS EXCLUSIVE"),
-        ("ledger", "SHARE"),
+        pytest.param("ledger", "SHARE", marks=nightly),
         pytest.param("pipelined", "SHARE", marks=nightly),
         pytest.param("ledger", "ACCESS EXCLUSIVE", marks=nightly),
         pytest.param("table", "ACCESS EXCLUSIVE", marks=nightly),
@@ -364,6 +366,7 @@ def _start_cold(
     assert harvester.exit_code() == 0
 
 
+@nightly
 def test_a_signal_while_everything_is_away(
     harvesters: Harvesters, services: Stack
 ) -> None:

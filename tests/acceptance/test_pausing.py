@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ..machine import nightly
 from ..services import Topics
 from ..waiting import eventually
 from .auditing import PARTITIONS, deliveries
@@ -50,6 +51,7 @@ def test_a_paused_topic_waits_and_goes_on_in_order(
     assert standby.all("leader_fenced", "leader_revoked") == []
 
 
+@nightly
 def test_a_paused_key_and_a_paused_outbox_wait(
     harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str
 ) -> None:

@@ -19,6 +19,7 @@ from django.core.management import call_command
 from django_outbox.contrib.retry_topics import retry_topic
 from django_outbox.devstack.service import free_port
 
+from ..machine import nightly
 from ..services import Headers, Topics, fetch, is_ready
 from ..waiting import eventually
 from .test_consumers import Consumers, ends_well, send
@@ -134,7 +135,9 @@ DEADLY = [
 DEATHS = 1 + 2 + 1 + 1 + 1
 
 
-@pytest.mark.parametrize(("offsets", "batch"), [("kafka", "1"), ("database", "5")])
+@pytest.mark.parametrize(
+    ("offsets", "batch"), [("kafka", "1"), pytest.param("database", "5", marks=nightly)]
+)
 def test_effects_happen_once_however_consumers_die_around_a_retry(
     offsets: str,
     batch: str,

@@ -31,6 +31,7 @@ from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.rules import problems
 
 from ..contracts.clusters import Reports
+from ..machine import nightly
 from ..services import Topics
 from ..waiting import eventually
 from .groups import Groups
@@ -323,6 +324,7 @@ def _has_joined(membership: KafkaMembership, listener: Listening) -> bool:
     return listener.has_partition
 
 
+@nightly
 @pytest.mark.usefixtures("topics")
 def test_an_identity_provider_that_is_away_is_waited_for(kafka: GuardedKafka) -> None:
     """The driver raises an error of its own wherever it makes a client."""

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from django_outbox.devstack import Stack
 from django_outbox.devstack.service import free_port
 
+from ..machine import nightly
 from ..processes import ROOT, Process
 from ..services import Topics, is_ready, own_kafka, text_of
 from ..waiting import eventually
@@ -111,6 +112,7 @@ def require_independence(one: OutboxTable, other: OutboxTable, topic: str) -> No
     other.wait_until_empty()
 
 
+@nightly
 def test_two_databases_deliver_side_by_side(
     shop: OutboxTable, stock: OutboxTable, make: Make, topics: Topics, topic: str
 ) -> None:
@@ -291,6 +293,7 @@ def test_stash_follows_a_connection_that_switches_its_schema(
     assert shop.in_schema("public").execute(keys) == [("outbox of all",)]
 
 
+@nightly
 def test_two_kafkas_get_their_own_messages(
     shop: OutboxTable, make: Make, topics: Topics, topic: str, partner_kafka: str
 ) -> None:

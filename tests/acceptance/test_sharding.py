@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from ..machine import nightly
 from ..processes import Process, manage
 from ..services import Topics
 from ..waiting import eventually
@@ -62,6 +63,7 @@ def wait_until_led(harvesters: Harvesters, shards: int, *, processes: int = 0) -
     eventually(are_led, what=lambda: f"{led(harvesters)}")
 
 
+@nightly
 def test_processes_share_the_shards_and_keep_every_promise(
     harvesters: Harvesters, table: OutboxTable, audited: Audited, topic: str
 ) -> None:
@@ -164,6 +166,7 @@ CREATE TRIGGER wait BEFORE DELETE ON outbox FOR EACH ROW EXECUTE FUNCTION wait()
 """
 
 
+@nightly
 def test_leaders_of_another_number_go_on_where_killed_ones_were(
     harvesters: Harvesters, table: OutboxTable, topics: Topics, topic: str, relay: str
 ) -> None:

@@ -106,6 +106,7 @@ def test_what_is_written_everywhere_at_once_is_delivered_once(
     assert clusters.sites.replicas.conflicts() == 0
 
 
+@nightly
 def test_replication_that_pauses_for_less_than_the_delay_repeats_nothing(
     clusters: Federation, topics: Topics, topic: str, writers: list[Writers]
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_dead_cluster_returns_with_what_it_had_not_replicated(
     check(clusters, messages, writers, records=1500)
 
 
+@nightly
 def test_own_records_do_not_wait_for_a_takeover(
     clusters: Federation, topics: Topics, topic: str, writers: list[Writers]
 ) -> None:

@@ -9,9 +9,12 @@ from tests.clusters.federation import SETTLED, Federation, federation
 from tests.services import Topics
 from tests.waiting import eventually
 
+from ..machine import nightly
+
 ABOVE = 1_000_000_000
 
 
+@nightly
 def test_a_cluster_is_added_and_removed_while_the_others_write(
     services: Stack, topics: Topics
 ) -> None:

@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from django_outbox.devstack import Stack
 
-from ..machine import NIGHTLY
+from ..machine import NIGHTLY, nightly
 from ..processes import ROOT, Process
 from ..waiting import eventually
 from .conftest import BUILD, QUICKSTART
@@ -170,6 +170,7 @@ def test_the_quickstart_works_as_printed(
     followed[str(combination)].result()
 
 
+@nightly
 def test_the_tutorial_works_as_printed(
     services: Stack, wheels: Path, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_invoices_are_written_by_one_leader_after_the_other(
     assert writers == [former, present]
 
 
+@nightly
 def test_a_leader_that_was_frozen_writes_no_invoice_after_its_successors(
     example: Example,
 ) -> None:

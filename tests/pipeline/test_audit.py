@@ -27,6 +27,7 @@ from django_outbox.pipeline.lake.records import has_bad_creation_time, parse
 from django_outbox.pipeline.pipeline_run import run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
+from ..machine import nightly
 from ..services import Topics
 from .lakes import Sender, outbox_headers
 
@@ -257,6 +258,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 OLD, NEW = SINCE - timedelta(seconds=1), SINCE + timedelta(days=1)
 
 
+@nightly
 def test_only_what_was_created_since_a_time_is_judged(
     spark: SparkSession,
     topics: Topics,

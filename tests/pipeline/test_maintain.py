@@ -28,6 +28,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> FilledLake:
     return FilledLake(spark, PipelineSettings(lake=str(tmp_path / "lake")))
 
 
+@nightly
 def test_nothing_is_taken_from_a_reader_that_lags(
     lake: FilledLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

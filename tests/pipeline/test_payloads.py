@@ -30,6 +30,7 @@ from django_outbox.pipeline.pipeline_run import (
 from django_outbox.pipeline.pipeline_settings import PipelineSettings, build
 from django_outbox.pipeline.query_progress import Reading
 
+from ..machine import nightly
 from ..services import Topics
 from .lakes import Contents, Sender
 from .payloads import (
@@ -213,6 +214,7 @@ def test_the_registry_is_asked_once_for_each_schema(lake: Lake) -> None:
     assert len(known) == len(set(known)) == 5
 
 
+@nightly
 def test_a_registry_that_comes_back_is_waited_for(
     spark: SparkSession,
     topics: Topics,

@@ -32,6 +32,7 @@ from django_outbox.pipeline.pipeline_settings import (
 from django_outbox.pipeline.query_progress import MetricsFile, Reading, read
 from django_outbox.pipeline.session import run_mode
 
+from ..machine import nightly
 from ..services import Topics
 from .lakes import SPARK, Contents, Sender
 from .payloads import registry_server
@@ -107,6 +108,7 @@ def test_a_stop_finishes_the_current_batch(
     assert not spark.streams.active
 
 
+@nightly
 def test_a_topic_that_was_read_is_not_left_out_by_mistake(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:

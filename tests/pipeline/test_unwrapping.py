@@ -31,6 +31,7 @@ from django_outbox.pipeline.pipeline_settings import PipelineSettings, build
 from tests.testapp.models import CustomerKey
 from tests.wrapped import sent
 
+from ..machine import nightly
 from ..services import Topics
 from .lakes import Contents, Sender, outbox_headers
 
@@ -158,6 +159,7 @@ def lake(
     return Lake(spark, topics, tmp_path, database_url)
 
 
+@nightly
 def test_the_lake_keeps_values_wrapped_and_reads_them_unwrapped(lake: Lake) -> None:
     contents = lake.run()
     # The tables have what the topic has.
