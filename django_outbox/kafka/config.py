@@ -97,6 +97,7 @@ def _producer_config(
         **options.KAFKA,
         **options.PRODUCER_KAFKA,
         "acks": "all",
+        "delivery.report.only.error": False,
         "enable.idempotence": True,
         "partitioner": "murmur2_random",
         "message.timeout.ms": milliseconds(options.DELIVERY_TIMEOUT),
@@ -159,6 +160,7 @@ def heartbeat_config(options: OutboxSettings) -> KafkaConfig:
         **_KEEPS_BROKERS,
         **options.KAFKA,
         "acks": "all",
+        "delivery.report.only.error": False,
         "linger.ms": 0,
         # An older heartbeat proves nothing: drop it unsent.
         "message.timeout.ms": milliseconds(options.HEARTBEAT_TIMEOUT),

@@ -8,6 +8,7 @@ RESERVED_PROPERTIES: Final = {
     "acks": "durability is part of the promise",
     "auto.offset.reset": "the leader topic is read from its end",
     "default.topic.config": "it could contain reserved properties",
+    "delivery.report.only.error": "each acknowledgement counts",
     "delivery.timeout.ms": "set DELIVERY_TIMEOUT",
     "enable.auto.commit": "commits prove membership",
     "enable.auto.offset.store": "commits prove membership",

@@ -50,6 +50,7 @@ def test_django_runs_the_checks(settings: Settings) -> None:
         ({"SERIALIZER": "django_outbox.conf.SETTING"}, "E002"),
         ({"HEARTBEAT_TIMEOUT": 5.0}, "E003"),
         ({"KAFKA": {"acks": 1}}, "E004"),
+        ({"PRODUCER_KAFKA": {"delivery.report.only.error": True}}, "E004"),
     ],
 )
 def test_a_wrong_setting_is_an_error_with_a_hint(

@@ -119,10 +119,15 @@ def test_properties_of_the_producer_go_before_those_of_all_clients() -> None:
     options = OutboxSettings(
         LEADER_TOPIC="shop",
         KAFKA={"linger.ms": 1},
-        PRODUCER_KAFKA={"linger.ms": 2, "acks": 1},
+        PRODUCER_KAFKA={
+            "linger.ms": 2,
+            "acks": 1,
+            "delivery.report.only.error": True,
+        },
     )
 
     assert producer_config(options)["linger.ms"] == 2
+    assert not producer_config(options)["delivery.report.only.error"]
     assert transactional_config(options, shard=0)["linger.ms"] == 2
     assert transactional_config(options, shard=0)["acks"] == "all"
 
