@@ -12,6 +12,9 @@ import time
 from datetime import timedelta
 from typing import Any, Final
 
+from django.db import OperationalError, connections, transaction
+from psycopg.errors import LockNotAvailable
+
 from ..conf import settings
 from ..events import MeterRead
 from ..idempotence.once import alias_for
@@ -25,6 +28,9 @@ CHUNK: Final = 5_000
 
 LONGEST: Final = 0.5
 """Seconds of one event after which no further chunk begins, since other events wait."""
+
+_IMPATIENT: Final = "SET LOCAL lock_timeout = '200ms'"
+"""Before each chunk: all receivers of this process wait for it."""
 
 
 def connect() -> None:
@@ -43,13 +49,23 @@ def prune(using: str = "") -> int:
     retention: float = settings.PROCESSED_RETENTION
     if not retention:
         return 0
-    rows = ProcessedMessage.objects.using(alias_for(using))
-    old = rows.older_than(timedelta(seconds=retention))
-    until, pruned = time.monotonic() + LONGEST, 0
-    for deleted in old.prune(chunk=CHUNK):
-        pruned += deleted
-        if time.monotonic() >= until:
-            break
+    alias = alias_for(using)
+    rows = ProcessedMessage.objects.using(alias)
+    chunks = rows.older_than(timedelta(seconds=retention)).prune(chunk=CHUNK)
+    until, pruned, deleted = time.monotonic() + LONGEST, 0, CHUNK
+    try:
+        while deleted == CHUNK:
+            with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+                cursor.execute(_IMPATIENT)
+                deleted = next(chunks)
+            pruned += deleted
+            if time.monotonic() >= until:
+                break
+    except OperationalError as error:
+        if not isinstance(error.__cause__, LockNotAvailable):
+            raise
+        # The next reading comes soon.
+        logger.debug("Could not prune processed keys: %s", error)
     if pruned:
         logger.debug("Pruned %d processed keys", pruned, extra={"action": "prune"})
     return pruned

@@ -12,6 +12,7 @@ from datetime import timedelta
 from threading import Barrier, Event
 from typing import Any
 
+import psycopg
 import pytest
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import (
@@ -391,6 +392,21 @@ def test_the_leader_prunes_chunks_for_a_moment(
         )
     assert pruning.prune() == 3 - left
     assert ProcessedMessage.objects.count() == left
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_leader_waits_for_no_lock_with_pruning(
+    settings: Settings,
+) -> None:
+    """All receivers of its signals would wait."""
+    settings.DJANGO_OUTBOX = {"PROCESSED_RETENTION": 86_400.0}
+    ProcessedMessage.objects.create(
+        consumer="c", key="k", processed_at=Now() - timedelta(days=2)
+    )
+    with psycopg.connect(**connection.get_connection_params()) as other:
+        other.execute("LOCK TABLE outbox_processed IN SHARE MODE")
+        assert pruning.prune() == 0
+    assert pruning.prune() == 1
 
 
 @pytest.mark.django_db(databases=["default", "other"])
