@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.utils import flatten_fieldsets
+from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.db.models.constants import LOOKUP_SEP
@@ -55,6 +56,14 @@ class CappedPaginator(_Paginator):
         return rows.order_by()[:COUNT_CAP].count()
 
 
+class UnsortedList(ChangeList):
+    """A list in the order of its page, which has an index, whatever is asked for."""
+
+    def get_ordering(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
+        self.params.pop(ORDER_VAR, None)
+        return super().get_ordering(request, queryset)
+
+
 class TopicFilter(admin.SimpleListFilter):
     """Topics of the oldest rows; another one can be searched for."""
 
@@ -85,7 +94,11 @@ class ViewAdmin(_ModelAdmin):
     # Counts beside the choices of a filter would read the whole table.
     show_facets = admin.ShowFacets.NEVER
     ordering = ("id",)
+    sortable_by = ()
     list_per_page = 50
+
+    def get_changelist(self, request: HttpRequest, **_: Any) -> type[ChangeList]:
+        return UnsortedList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
@@ -186,6 +199,26 @@ class MessageAdmin(ViewAdmin):
         if obj.kafka_value is None:
             return gettext("(tombstone)")
         return str(obj.kafka_value[:PREVIEW_LENGTH])
+
+
+def chosen_rows(
+    page: ViewAdmin, request: HttpRequest, queryset: QuerySet[Any], *, most: int = 0
+) -> list[Any] | None:
+    """
+    Return the rows that an action is for; None, and say so, if these are too many.
+
+    "Select all" is offered of as many as the list counts, and means all there are.
+
+    Args:
+        most: By default, as many as a list counts.
+    """
+    most = most or COUNT_CAP
+    rows = list(queryset[: most + 1])
+    if len(rows) <= most:
+        return rows
+    text = gettext("Choose at most %d of them.") % most
+    page.message_user(request, text, messages.ERROR)
+    return None
 
 
 def id_in(text: str) -> int | None:

@@ -20,10 +20,11 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from ..operations import by_hand
-from .bounded_pages import ViewAdmin, alias_of_outbox
+from .bounded_pages import ViewAdmin, alias_of_outbox, chosen_rows
 
-MAX_DROPPED: Final = 1_000
-"""Records that one answer drops: each is listed in the question."""
+MAX_DROPPED: Final = 900
+"""Records that one answer drops: each is a field of the form that asks, and Django
+takes forms of a thousand fields."""
 
 
 @admin.action(
@@ -81,10 +82,8 @@ def _drop(
         done = gettext("Dropped")
         carry_out(page, request, queryset, act, done=done, flag=DELETION)
         return None
-    records = list(queryset[: MAX_DROPPED + 1])
-    if len(records) > MAX_DROPPED:
-        text = gettext("Choose at most %d records to drop.") % MAX_DROPPED
-        page.message_user(request, text, messages.ERROR)
+    records = chosen_rows(page, request, queryset, most=MAX_DROPPED)
+    if records is None:
         return None
     context = {
         **page.admin_site.each_context(request),
@@ -108,7 +107,9 @@ def carry_out(
     flag: int = CHANGE,
 ) -> None:
     """Do it to the chosen records; say and log what was done, and by whom."""
-    chosen = list(queryset)
+    chosen = chosen_rows(page, request, queryset)
+    if chosen is None:
+        return
     alias, pks = alias_of_outbox(), [record.pk for record in chosen]
     outcome = act(alias, pks)
     # Not in the database of the list: routers may read from a replica, which lags.

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from ..exceptions import SeriesError
 from ..models import Series, SeriesQuerySet
 from ..stashing.series import discard_series, release_series
-from .bounded_pages import ViewAdmin, alias_of_outbox
+from .bounded_pages import ViewAdmin, alias_of_outbox, chosen_rows
 
 
 @admin.register(Series)
@@ -54,7 +54,7 @@ class SeriesAdmin(ViewAdmin):
     ) -> None:
         """Close each series in a transaction of its own, and log who did it."""
         alias = alias_of_outbox()
-        for series in queryset:
+        for series in chosen_rows(self, request, queryset) or ():
             try:
                 with transaction.atomic(using=alias):
                     close(series.name, using=alias)

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from pytest_django import Settings
 
-from django_outbox.admin import record_actions
+from django_outbox.admin import bounded_pages, record_actions
 from django_outbox.models import ArchivedRecord, OutboxRecord, ParkedRecord
 
 from .test_admin import CHANGELISTS, MESSAGE, staff
@@ -79,6 +79,27 @@ def test_dropping_asks_first(url: str, action: str, make: Any) -> None:
     assert "Dropped: 1 of 1 record." in page
     assert list(type(record).objects.all()) == [other]
     assert notes() == [(str(record.pk), DELETION, "Dropped")]
+
+
+def test_all_that_match_are_not_more_than_the_page_has_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded_pages, "COUNT_CAP", 1)
+    client = staff(*VIEW, "release_parkedrecord")
+    first, _ = parked(1), parked(2)
+    page = act(client, PARKED, "release", first, select_across="1")
+    assert "Choose at most 1 of them." in page
+    assert ParkedRecord.objects.count() == 2
+    assert notes() == []
+
+
+def test_as_many_as_may_be_dropped_fit_into_the_form() -> None:
+    client = staff(*VIEW, "skip_outboxrecord")
+    records = [waiting(n + 1) for n in range(record_actions.MAX_DROPPED)]
+    page = act(client, WAITING, "skip", *records)
+    assert page.count('name="_selected_action"') == len(records)
+    act(client, WAITING, "skip", *records, confirmed="yes", csrfmiddlewaretoken="t")
+    assert not OutboxRecord.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -163,7 +184,7 @@ def test_one_answer_drops_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(record_actions, "MAX_DROPPED", 1)
     client = staff(*VIEW, "skip_parkedrecord")
     page = act(client, PARKED, "skip_parked", parked(1), parked(2))
-    assert "Choose at most 1 records to drop." in page
+    assert "Choose at most 1 of them." in page
 
 
 def test_the_id_of_the_log_leads_to_the_record_wherever_it_is() -> None:
