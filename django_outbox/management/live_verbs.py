@@ -79,6 +79,7 @@ def tail(alias: str, options: dict[str, Any], answer: Answer) -> None:
             "Without ARCHIVE, records that a leader sends within "
             f"{TAIL_INTERVAL:g} s may be missing here."
         )
+        answer.flush()
     left = options["count"]
     with _until_interrupted():
         for found in _every(TAIL_INTERVAL, follower.look):

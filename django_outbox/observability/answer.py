@@ -20,15 +20,22 @@ class Answer:
 
     Args:
         write: writes a line to standard output.
+        flush: brings what was written to its reader, who may be another process.
         is_json: write only the document.
     """
 
     def __init__(
-        self, write: Callable[[str], object], *, is_json: bool, **document: Any
+        self,
+        write: Callable[[str], object],
+        *,
+        is_json: bool,
+        flush: Callable[[], object] = lambda: None,
+        **document: Any,
     ) -> None:
         self.document = document
         """The answer for machines: the results so far."""
         self.is_json = is_json
+        self.flush = flush
         self._write = write
         self._is_streaming = False
 
@@ -48,6 +55,7 @@ class Answer:
         self.say(*lines)
         if self.is_json:
             self._write(json.dumps(document, default=_plain))
+        self.flush()
 
     def finish(self) -> None:
         """Write the document, if JSON was requested and was not streamed."""

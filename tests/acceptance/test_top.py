@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from queue import Empty, Queue
+from threading import Thread
 
 import pytest
 
@@ -46,6 +50,32 @@ def test_top_shows_leader_figures_and_what_blocks(
         assert terminal.exit_code() == 0
         assert terminal.has_cursor
         assert "Traceback" not in "\n".join(terminal.rows)
+
+
+def test_tail_brings_each_record_through_a_pipe_at_once(
+    environment: Mapping[str, str], table: OutboxTable, topic: str
+) -> None:
+    environment = {**environment}
+    environment.pop("PYTHONUNBUFFERED", None)
+    with subprocess.Popen(
+        [*OUTBOX, "tail"], stdout=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdout is not None
+        lines: Queue[bytes] = Queue()
+        Thread(target=lambda out=process.stdout: [*map(lines.put, out)]).start()
+
+        def shows() -> bool:
+            # It tells only what comes after its start. A minute of it fits into the
+            # buffer of a pipe.
+            table.insert(topic, "key")
+            with suppress(Empty):
+                return topic.encode() in lines.get(timeout=1)
+            return False
+
+        try:
+            eventually(shows)
+        finally:
+            process.terminate()
 
 
 def test_on_a_dumb_terminal_top_prints_lines(

@@ -137,7 +137,12 @@ class Command(BaseCommand):
         alias = outbox_database(options["database"] or settings.DATABASE)
         if alias not in connections:
             raise CommandError(f"There is no database {alias!r} in DATABASES.")
-        answer = Answer(self.stdout.write, is_json=options["json"], database=alias)
+        answer = Answer(
+            self.stdout.write,
+            is_json=options["json"],
+            flush=self.stdout.flush,
+            database=alias,
+        )
         try:
             self._run(alias, options, answer)
         except CommandError as exc:
@@ -216,6 +221,7 @@ class Command(BaseCommand):
         for deleted in old.prune():
             answer.document["pruned"] += deleted
             answer.say(f"{count(answer.document['pruned'], 'row')} pruned")
+            answer.flush()
 
     def rewind(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Make a consumer group read topics from the beginning."""
