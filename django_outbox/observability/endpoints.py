@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,8 +33,16 @@ Answer: TypeAlias = tuple[HTTPStatus, Sequence[str]]
 _PATHS: Final = "try /livez, /readyz or /metrics"
 
 
+SILENCE: Final = 10.0
+"""Seconds after which a client that sends no request is hung up on."""
+
+
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Note a client that hung up, or sent nothing, as load balancers do."""
+        logger.debug("A client of the health port failed: %s", sys.exception())
 
 
 class _ServerOfIPv6(_Server):
@@ -41,8 +50,10 @@ class _ServerOfIPv6(_Server):
 
 
 class _QuietHandler(WSGIRequestHandler):
-    def log_request(self, *args: object) -> None:
-        """Requests are not logged."""
+    timeout = SILENCE
+
+    def log_message(self, *args: object) -> None:
+        """Log no request and no malformed one: these are no lines of the log."""
 
 
 @contextmanager

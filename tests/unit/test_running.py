@@ -8,12 +8,13 @@ import logging
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import pytest
@@ -28,6 +29,7 @@ from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.harvester.process import rare_garbage_collection, run
 from django_outbox.message.record import Backlog, Identity, Numbering
+from django_outbox.observability import endpoints
 from django_outbox.observability.endpoints import served
 from django_outbox.relay.availability import Availability
 from django_outbox.relay.memory_marks import MemoryMarks
@@ -37,6 +39,7 @@ from tests.fakes.producer import InMemoryLog, InMemoryProducer
 from tests.fakes.unmarked import InMemoryUnmarked
 from tests.machine import IN_BACKGROUND, do_without
 from tests.services import fetch
+from tests.waiting import eventually
 
 
 def _not_in_use(*_: object) -> NoReturn:
@@ -503,6 +506,46 @@ def test_health_is_served_over_ipv6(host: str) -> None:
         metrics=None,
     ):
         assert fetch(f"[::1]:{port}", "/readyz") == (200, "ok\n")
+
+
+@contextmanager
+def health() -> Iterator[tuple[str, int]]:
+    """Yield where health is served."""
+    port = free_port()
+    with served(
+        "METRICS_ADDRESS",
+        f"127.0.0.1:{port}",
+        is_alive=lambda: True,
+        reasons=list,
+        metrics=None,
+    ):
+        yield "127.0.0.1", port
+
+
+def test_a_client_that_asks_nothing_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each one keeps a thread and a descriptor."""
+    monkeypatch.setattr(endpoints._QuietHandler, "timeout", 0.1)
+    with health() as address, socket.create_connection(address) as client:
+        client.settimeout(60)
+        assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01 no HTTP\r\n\r\n"])
+def test_a_probe_of_the_port_leaves_nothing_on_standard_error(
+    sent: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Load balancers connect and reset; others send what is no HTTP."""
+    before = threading.active_count()
+    with health() as address:
+        with socket.create_connection(address) as client:
+            client.sendall(sent)
+            linger = struct.pack("ii", 1, 0)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        assert fetch(f"{address[0]}:{address[1]}", "/livez")[0] == 200
+        eventually(lambda: threading.active_count() == before + 1)
+    assert capfd.readouterr().err == ""
 
 
 def test_health_is_served_without_the_package_of_metrics(
