@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Final
 
 from ..postgres.database_facts import DatabaseFacts, Privilege, ServerFacts, TableFacts
+from ..postgres.statements import quoted
 from ..settings.options import OutboxSettings
 from ..wording import count, duration
 from . import finding_kinds as kinds
@@ -47,7 +48,7 @@ def database_findings(
             kind=kinds.NOT_EXAMINED,
             subject="database: transactions of other roles",
             seen=f"role {facts.server.role} does not see them",
-            cure=f"GRANT pg_read_all_stats TO {facts.server.role};",
+            cure=f"GRANT pg_read_all_stats TO {quoted(facts.server.role)};",
         )
     if facts.sequence and facts.sequence.cache > 1:
         yield Finding(
@@ -87,7 +88,8 @@ def _server(server: ServerFacts) -> Iterator[Finding]:
             kind=kinds.STANDBY,
             subject="database",
             seen="default_transaction_read_only = on",
-            cure=f"ALTER ROLE {server.role} SET default_transaction_read_only = off;",
+            cure=f"ALTER ROLE {quoted(server.role)}"
+            " SET default_transaction_read_only = off;",
         )
     for kind, is_on, name in (
         (kinds.FSYNC, server.fsync, "fsync"),
@@ -117,11 +119,10 @@ def _commits(facts: DatabaseFacts) -> Iterator[Finding]:
             continue
         place = [f"role {role}"] if role else []
         place += [f"database {database}"] if database else []
-        target = f"ROLE {role or 'ALL'}" + (
-            f" IN DATABASE {database}" if database else ""
-        )
-        if database and not role:
-            target = f"DATABASE {database}"
+        target = f"ROLE {quoted(role) if role else 'ALL'}"
+        if database:
+            in_database = f"DATABASE {quoted(database)}"
+            target = f"{target} IN {in_database}" if role else in_database
         yield _loose(
             " in ".join(place) or "all roles",
             value,
@@ -147,14 +148,14 @@ def _table(table: TableFacts) -> Iterator[Finding]:
             kind=kinds.UNLOGGED_TABLE,
             subject=subject,
             seen="UNLOGGED",
-            cure=f"ALTER TABLE {table.name} SET LOGGED;",
+            cure=f"ALTER TABLE {quoted(table.name)} SET LOGGED;",
         )
     if not table.is_vacuumed:
         yield Finding(
             kind=kinds.AUTOVACUUM,
             subject=subject,
             seen="autovacuum_enabled = off",
-            cure=f"ALTER TABLE {table.name} RESET (autovacuum_enabled);",
+            cure=f"ALTER TABLE {quoted(table.name)} RESET (autovacuum_enabled);",
         )
     is_late = table.vacuumed is None or table.vacuumed > VACUUM_INTERVAL
     if table.dead > table.live and (
@@ -167,7 +168,7 @@ def _table(table: TableFacts) -> Iterator[Finding]:
             seen=f"{count(table.dead, 'dead row')} beside {table.live:,} live,"
             f" {table.size / 1024**2:,.0f} MiB, last vacuum {last}",
             cure="end what holds deleted rows (old-transaction, prepared-transaction,"
-            f" replication-slot), then VACUUM {table.name};",
+            f" replication-slot), then VACUUM {quoted(table.name)};",
         )
 
 

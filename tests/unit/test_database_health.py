@@ -81,7 +81,7 @@ def test_a_stock_server_is_healthy() -> None:
             "synchronous-commit",
             "ALTER SYSTEM",
         ),
-        ({"sees_all_sessions": False}, "not-examined", "pg_read_all_stats TO shop"),
+        ({"sees_all_sessions": False}, "not-examined", 'pg_read_all_stats TO "shop"'),
     ],
 )
 def test_each_setting_of_the_server(
@@ -100,12 +100,12 @@ def test_commits_that_wait_for_the_disk_are_durable(value: str) -> None:
 @pytest.mark.parametrize(
     ("loose", "subject", "cure"),
     [
-        (LooseCommit("web", "", "off"), "role web", "ROLE web RESET"),
-        (LooseCommit("", "shop", "off"), "database shop", "DATABASE shop RESET"),
+        (LooseCommit("web", "", "off"), "role web", 'ROLE "web" RESET'),
+        (LooseCommit("", "shop", "off"), "database shop", 'DATABASE "shop" RESET'),
         (
-            LooseCommit("web", "shop", "off"),
-            "role web in database shop",
-            "ROLE web IN DATABASE shop RESET",
+            LooseCommit("web@shop.iam", "shop-1", "off"),
+            "role web@shop.iam in database shop-1",
+            'ROLE "web@shop.iam" IN DATABASE "shop-1" RESET',
         ),
         (LooseCommit("", "", "off"), "all roles", "ROLE ALL RESET"),
     ],
