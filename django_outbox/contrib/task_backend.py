@@ -15,10 +15,11 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any, Final
 
-from django.db import transaction
+from django.db import connections, transaction
 from django.tasks import Task, TaskContext, TaskResult, TaskResultStatus, task_backends
 from django.tasks.backends.base import BaseTaskBackend
 from django.tasks.signals import task_enqueued, task_finished, task_started
@@ -30,7 +31,7 @@ from ..consuming.handlers import consumer
 from ..exceptions import ConfigurationError, ConsumingError, InvalidMessage
 from ..message.incoming import ConsumedMessage
 from ..models.routing import outbox_database
-from ..stashing.writing import stash, stash_delayed
+from ..stashing.writing import stash, stash_delayed, to_json
 
 PREFIX: Final = "tasks."
 """Of the topics, by default: the queue `mail` is in the topic `tasks.mail`."""
@@ -54,25 +55,31 @@ class OutboxTaskBackend(BaseTaskBackend):
         Raises:
             InvalidTask: the task asks for a priority, or for a queue not in QUEUES.
             InvalidMessage: JSON cannot express its arguments, or it breaks a limit.
+            NotInTransaction: a transaction is open, but on another database.
         """
         self.validate_task(task)
         try:
             result = _result(task, args, kwargs, backend=self.alias)
+            # Not by the project's SERIALIZER: run_queue() reads JSON.
+            value = to_json(
+                {
+                    "task": task.module_path,
+                    "args": result.args,
+                    "kwargs": result.kwargs,
+                }
+            )
         except (TypeError, ValueError) as error:
             # The original error may show a value.
             raise InvalidMessage(
                 f"task {task.module_path}: JSON cannot express its arguments; pass ids "
                 "and plain values."
             ) from error
-        with transaction.atomic(using=outbox_database(settings.DATABASE)):
+        # Beside a transaction on another database, stash() refuses.
+        is_open = any(c.in_atomic_block for c in connections.all(initialized_only=True))
+        own = transaction.atomic(using=outbox_database(settings.DATABASE))
+        with nullcontext() if is_open else own:
             message_id = _stash(
-                self.topic(task.queue_name),
-                {
-                    "task": task.module_path,
-                    "args": result.args,
-                    "kwargs": result.kwargs,
-                },
-                not_before=task.run_after,
+                self.topic(task.queue_name), value, not_before=task.run_after
             )
         result = dataclasses.replace(
             result, id=str(message_id), enqueued_at=timezone.now()
@@ -134,7 +141,7 @@ def run_queue(
     return consumer(found.topic(queue), group=group)(run)
 
 
-def _stash(topic: str, value: object, *, not_before: datetime | None) -> uuid.UUID:
+def _stash(topic: str, value: str, *, not_before: datetime | None) -> uuid.UUID:
     key = str(uuid.uuid4())
     if not_before is None:
         return stash(topic, key=key, value=value)

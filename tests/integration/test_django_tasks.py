@@ -16,7 +16,12 @@ from pytest_django import Settings
 
 from django_outbox import stash
 from django_outbox.consuming import handlers
-from django_outbox.exceptions import ConfigurationError, ConsumingError, InvalidMessage
+from django_outbox.exceptions import (
+    ConfigurationError,
+    ConsumingError,
+    InvalidMessage,
+    NotInTransaction,
+)
 from django_outbox.models import OutboxRecord
 from django_outbox.testing import OutboxFixture, run_consumer
 from tests.testapp.models import Effect
@@ -107,6 +112,28 @@ def test_outside_of_a_transaction_it_commits_at_once(as_task: Any) -> None:
     as_task(note).enqueue("a")
     with transaction.atomic():
         assert OutboxRecord.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_beside_a_transaction_on_another_database_it_is_refused(as_task: Any) -> None:
+    """It would commit at once, and that transaction may still roll back."""
+    with transaction.atomic("other"), pytest.raises(NotInTransaction, match="other"):
+        as_task(note).enqueue("a")
+    assert not OutboxRecord.objects.exists()
+
+
+def test_a_serializer_of_the_project_is_none_of_tasks(
+    outbox: OutboxFixture, as_task: Any, settings: Settings
+) -> None:
+    """`run_queue()` reads JSON."""
+    settings.DJANGO_OUTBOX = {"SERIALIZER": f"{__name__}.in_a_format_of_its_own"}
+    as_task(note).enqueue("a")
+    assert run_all(outbox) == [True]
+
+
+def in_a_format_of_its_own(value: object) -> bytes:
+    """Be a setting SERIALIZER."""
+    return b"\x80" + repr(value).encode()
 
 
 def test_queues_are_topics(
