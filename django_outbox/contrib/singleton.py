@@ -102,8 +102,9 @@ class Beat(threading.Thread):
         close_old_connections()
         try:
             self._send(self.leader_id)
-        except Exception:
-            # The service may be available again at the next beat.
+        except BaseException:
+            # SystemExit would end the thread without a word. The service may be
+            # available again at the next beat.
             logger.warning(
                 "Could not send the leader's task",
                 exc_info=True,
@@ -166,8 +167,9 @@ class Singleton:
         ):
             self._stop()
         if is_ours and self._beat is None:
-            self._beat = Beat(self._send, leader_id=leader_id, interval=self._interval)
-            self._beat.start()
+            beat = Beat(self._send, leader_id=leader_id, interval=self._interval)
+            beat.start()
+            self._beat = beat
 
     def refresh(self, event: LeaderRefreshed, **_: object) -> None:
         """Continue under the new leader id; a run under the old one ends."""

@@ -227,10 +227,12 @@ def test_a_process_that_does_not_lead_shard_zero_claims_nothing(
     assert fence.calls == []
 
 
-def test_a_broker_that_is_away_is_tried_again_at_the_next_tick(
-    fence: MemoryFence, sent: queue.SimpleQueue[str]
+@pytest.mark.parametrize("error", [ConnectionError("away"), SystemExit(1)])
+def test_what_cannot_be_sent_is_tried_again_at_the_next_tick(
+    fence: MemoryFence, sent: queue.SimpleQueue[str], error: BaseException
 ) -> None:
-    failures = [ConnectionError("away")]
+    """A task that runs eagerly may call a command, which may end by `sys.exit()`."""
+    failures = [error]
 
     def send(leader_id: str) -> None:
         if failures:
