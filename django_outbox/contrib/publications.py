@@ -111,10 +111,10 @@ class Publication:
     def _value(self, row: models.Model) -> object:
         if callable(self.value):
             return self.value(row)
-        names = self.value or (
-            "pk",
-            *(field.attname for field in self.model._meta.concrete_fields),
-        )
+        names = self.value
+        if names is None:
+            fields = self.model._meta.concrete_fields
+            names = ("pk", *(field.attname for field in fields))
         return {name: self._content(row, name) for name in names}
 
     def _content(self, row: models.Model, name: str) -> object:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.core.checks import register
 from django.db import connections, models, transaction
@@ -49,6 +49,9 @@ __all__ = [
 ]
 
 _Model = TypeVar("_Model", bound=models.Model)
+
+_DELETED: Final = "_outbox_deleted"
+"""Attribute of an object that is being deleted: its row."""
 
 
 def publishes(
@@ -129,6 +132,7 @@ def _adopt(model: Model) -> None:
         signals.post_save.connect(_after_save, sender=model)
     # A receiver makes Django delete row by row, so it is not connected for nothing.
     if DELETE in events:
+        signals.pre_delete.connect(_before_delete, sender=model)
         signals.post_delete.connect(_after_delete, sender=model)
 
 
@@ -195,13 +199,27 @@ def _after_save(
             _stash(found, row, event, using=using)
 
 
+def _before_delete(
+    sender: Model, *, instance: models.Model, using: str, **_: object
+) -> None:
+    """Read the row while it is there, if the object in hand does not have all of it."""
+    is_new = instance._state.adding  # noqa: SLF001  # public by Django's documentation
+    if _of_deletion(sender) and (is_new or instance.get_deferred_fields()):
+        rows = sender._base_manager.using(using)
+        vars(instance)[_DELETED] = rows.filter(pk=instance.pk).first() or instance
+
+
 def _after_delete(
     sender: Model, *, instance: models.Model, using: str, **_: object
 ) -> None:
-    # Django deletes the row of a parent with a signal of its own.
-    found = [one for one in wanted(sender, DELETE) if one.concerns_table_of(sender)]
     # An error rolls back: Django deletes in a transaction.
-    _stash(found, instance, DELETE, using=using)
+    row = vars(instance).pop(_DELETED, instance)
+    _stash(_of_deletion(sender), row, DELETE, using=using)
+
+
+def _of_deletion(sender: Model) -> list[Publication]:
+    # Django deletes the row of a parent with a signal of its own.
+    return [one for one in wanted(sender, DELETE) if one.concerns_table_of(sender)]
 
 
 def _stash(

@@ -381,6 +381,23 @@ def test_a_deletion_has_a_message_for_each_row_that_goes_with_it() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    "delete",
+    [
+        lambda _: Line.objects.only("pk").delete(),
+        lambda line: Line(pk=line.pk).delete(),
+    ],
+)
+def test_a_tombstone_is_of_the_row_and_not_of_the_object_in_hand(
+    delete: Callable[[Line], object],
+) -> None:
+    ticket = silent(Ticket, number="a")
+    delete(silent(Line, ticket=ticket, text="b"))
+    rows = OutboxRecord.objects.values_list("kafka_topic", "kafka_key", "kafka_value")
+    assert [*rows] == [("lines.b", str(ticket.pk), None)]
+
+
+@pytest.mark.django_db
 def test_a_proxy_publishes_as_its_table_does() -> None:
     ticket = UrgentTicket.objects.create(number="a")
     UrgentTicket.objects.bulk_create([UrgentTicket(number="b")])

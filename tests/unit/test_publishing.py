@@ -116,6 +116,16 @@ def test_declarations_of_a_model_add_up(apps: Any) -> None:
     assert topics == ["audit", "orders"]
 
 
+def test_no_fields_are_none_and_not_all(apps: Any) -> None:
+    @publishes("orders", value=[])
+    class Order(Named):
+        class Meta:
+            app_label = "testapp"
+
+    (found,) = publications.publications_of(Order)
+    assert found.message(Order(pk=1, name="secret"), "create").value == {}
+
+
 def test_a_model_can_be_declared_later_with_all_that_inherit_from_it(
     apps: Any,
 ) -> None:
