@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import chain
 from typing import Final, TypeAlias
 
 from ..exceptions import ConfigurationError, ConsumingError, StashError
@@ -153,9 +154,16 @@ def _is_same(changed: object, record: Record) -> bool:
 
 
 def _can_be_sent(record: Record) -> bool:
-    return isinstance(record.value, str | bytes | None) and all(
-        isinstance(part, list) for part in (record.header_keys, record.header_values)
+    headers = (record.header_keys, record.header_values)
+    is_sound = isinstance(record.value, str | bytes | None) and all(
+        isinstance(part, list) for part in headers
     )
+    texts = [record.value, *chain(*headers)] if is_sound else []
+    for text in texts:
+        if isinstance(text, str) and not text.isascii():
+            # It raises for half a surrogate pair. The client would end the process.
+            text.encode()
+    return is_sound
 
 
 def _unproducible(record: Record, one: Middleware, reason: str) -> Record:

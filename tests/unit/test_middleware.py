@@ -162,6 +162,9 @@ def test_produce_is_called_from_the_first_to_the_last() -> None:
         (lambda r: r._replace(value=bytearray(b"x")), "returned no text or bytes"),
         (lambda r: r._replace(value=7), "returned no text or bytes"),
         (lambda r: r._replace(header_keys=None), "or no lists of headers"),
+        (lambda r: r._replace(value="\ud83d"), "raised UnicodeEncodeError"),
+        (lambda r: r._replace(header_keys=["\ud83d"]), "raised UnicodeEncodeError"),
+        (lambda r: r._replace(header_values=["\ud83d"]), "raised UnicodeEncodeError"),
     ],
 )
 def test_a_record_that_cannot_be_produced_is_poison_and_keeps_its_place(
