@@ -19,8 +19,10 @@ from typing import Final, NamedTuple
 
 from ..exceptions import KafkaError, RecordPoisoned
 from ..message.incoming import ConsumedMessage, OutgoingMessage
+from .connections import close_connections, close_unusable_connections
 from .consumer_context import ConsumerContext
 from .dead_letters import may_accept_smaller
+from .effects import is_service_unavailable
 from .output import Output
 from .ports import CommittedTokens, Transactions
 
@@ -62,6 +64,8 @@ class TransformWorker:
         self._tokens = tokens
         self._batch = self.limit
         self._failing: _FailingMessage | None = None
+        self._outages = 0
+        """Attempts in a row that a database or the schema registry has not answered."""
 
     def start(self) -> None:
         """End a transaction that a dead process of the same name left open."""
@@ -92,6 +96,7 @@ class TransformWorker:
 
     def _step(self, messages: Sequence[ConsumedMessage]) -> int:
         """Process the first messages; return how many are done."""
+        close_unusable_connections()
         output: list[OutgoingMessage] = []
         chunk: list[ConsumedMessage] = []
         began = time.monotonic()
@@ -102,9 +107,10 @@ class TransformWorker:
             except Exception as error:  # noqa: BLE001  # handlers raise anything
                 if not chunk:
                     times.add(time.monotonic() - began)
-                    self._failed(message, error)
+                    self._failed_or_waits(message, error)
                 # The output of the messages before it goes first.
                 break
+            self._outages = 0
             chunk.append(message)
             is_late = time.monotonic() - began >= MAX_BATCH_TIME
             if self._context.stop.is_set() or is_late:
@@ -137,6 +143,15 @@ class TransformWorker:
         failing = self._failing
         is_given_up = failing and failing.dead_letters and failing.message == message
         return failing if is_given_up else None
+
+    def _failed_or_waits(self, message: ConsumedMessage, error: Exception) -> None:
+        """Count an attempt, but for an outage: that is waited for."""
+        if not is_service_unavailable(error):
+            self._failed(message, error)
+            return
+        self._outages += 1
+        self._context.wait_for_recovery(error, self._outages)
+        close_connections()
 
     def _failed(self, message: ConsumedMessage, error: Exception) -> None:
         if (given_up := self._given_up(message)) is not None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from django_outbox import ConsumedMessage, ConsumingError, Message
 from django_outbox.consuming import handlers, transforming
@@ -105,6 +106,21 @@ def test_the_group_is_served_between_slow_messages(
     it.worker.work(messages("a", "b", "c"))
     assert it.values() == [["A"], ["B"], ["C"]]
     assert it.source.served == 3
+
+
+def test_an_outage_of_a_database_is_no_attempt() -> None:
+    """A middleware may read keys there, with `transforms=True` too."""
+    failures = [OperationalError("away")] * 6
+
+    def ask(message: ConsumedMessage) -> Message:
+        if failures:
+            raise failures.pop()
+        return shout(message)
+
+    it = Transformation(ask)
+    it.worker.work(messages("a", "b"))
+    assert it.values() == [["A", "B"]]
+    assert not failures
 
 
 def test_the_same_input_gives_the_same_message_ids() -> None:
