@@ -40,6 +40,8 @@ BY_TOPIC: Final[Mapping[str, Any]] = {
 
 _MAGIC: Final = b"\0"
 """The first byte of a framed value."""
+_MAX_ID: Final = 2**31 - 1
+"""Of a schema: registries count in Java's int."""
 
 _BUILT_IN: Final = ("confluent/", "google/protobuf/", "google/type/")
 """Folders of .proto files that every reader has: they are not registered."""
@@ -129,8 +131,9 @@ class RegisteredCodec:
             ConsumingError: it has no frame, or does not fit the type or the schema.
             RegistryUnavailable: the registry does not answer.
         """
-        if not data.startswith(_MAGIC):
-            # Another first byte would be asked for as an id of another kind.
+        if not data.startswith(_MAGIC) or int.from_bytes(data[1:5]) > _MAX_ID:
+            # Another first byte would be asked for as an id of another kind, and for a
+            # larger id the registry answers as if it were away.
             raise ConsumingError(
                 f"value: of {topic}, does not begin with 0 and the id of a schema."
             )

@@ -448,10 +448,11 @@ def test_required_fields_of_a_message_must_be_set(
         lambda _: b"",
         lambda _: b"secret",
         lambda value: b"\1" + value[1:],
+        lambda value: value[:1] + b"\xff\xff\xff\xff" + value[5:],
         lambda value: value[:8],
         lambda value: value[:6] + b"\xff\xff\xff",
     ],
-    ids=["empty", "no frame", "wrong magic", "cut", "garbage"],
+    ids=["empty", "no frame", "wrong magic", "id too large", "cut", "garbage"],
 )
 def test_what_others_wrote_is_read_only_if_it_fits(
     form: str, damage: Any, name: str, registry: SchemaRegistry
