@@ -116,7 +116,8 @@ def stash_message(
     connection = writer.connection(using)
     row = writer.rows.make(message)
     if ordered:
-        lock_keys(connection, [(message.topic, message.key)])
+        # Of the row: a middleware may have given it another key.
+        lock_keys(connection, [(row.topic, row.key)])
     (message_id,), values = identified([row])
     with OutboxCursor(connection) as cursor:
         cursor.execute(writer.statement(_STASH), values)

@@ -27,6 +27,7 @@ from django_outbox import (
     stash,
     stash_many,
 )
+from django_outbox.message.middleware import Middleware
 from django_outbox.models import OutboxRecord
 from django_outbox.operations.grants import grants
 from django_outbox.stashing.writing import COPIED
@@ -345,6 +346,30 @@ def test_ordered_writers_of_one_key_wait_for_each_other() -> None:
         pending.result(timeout=10)
         second.commit()
     assert [row[2] for row in contents()] == ["first", "second"]
+
+
+class OneKey(Middleware):
+    """Gives all messages one key."""
+
+    def stash(self, message: Message) -> Message:
+        message.key = "one"
+        return message
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_order_is_that_of_the_keys_that_are_written(settings: Settings) -> None:
+    settings.DJANGO_OUTBOX = {
+        **settings.DJANGO_OUTBOX,
+        "MIDDLEWARE": [f"{__name__}.OneKey"],
+    }
+    with begun() as first, begun() as second:
+        first.do(stash, "orders", key="a", value="first", ordered=True)
+        pending = second.submit(stash, "orders", key="b", value="second", ordered=True)
+        wait_until_blocked()
+        assert not pending.done()
+        first.commit()
+        pending.result(timeout=10)
+        second.commit()
 
 
 @pytest.mark.django_db(transaction=True)
