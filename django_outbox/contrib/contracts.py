@@ -139,7 +139,8 @@ class Topic(Generic[KeyT, ValueT]):
         try:
             checked = self._key.validate_python(key, strict=True)
         except ValidationError as exc:
-            raise InvalidMessage(f"key: not of {self.name}: {why(exc)}") from None
+            reason = why(exc, self._key)
+            raise InvalidMessage(f"key: not of {self.name}: {reason}") from None
         text = self._key.dump_python(checked, mode="json")
         if not isinstance(text, (str, int)):
             kind = type(text).__name__

@@ -8,8 +8,8 @@ names none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
@@ -136,7 +136,8 @@ class TypedValues:
             kind = type(value).__name__
             raise InvalidMessage(f"value: a {kind} is not of {self._topic}.") from None
         except ValidationError as exc:
-            raise InvalidMessage(f"value: not of {self._topic}: {why(exc)}") from None
+            reason = why(exc, self._adapter)
+            raise InvalidMessage(f"value: not of {self._topic}: {reason}") from None
 
     def from_json(self, data: bytes) -> Any:
         """
@@ -163,7 +164,8 @@ class TypedValues:
         try:
             yield
         except ValidationError as exc:
-            raise ConsumingError(f"value: not of {self._topic}: {why(exc)}") from None
+            reason = why(exc, self._adapter)
+            raise ConsumingError(f"value: not of {self._topic}: {reason}") from None
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of what is read."""
@@ -185,9 +187,26 @@ def make_adapter(topic: str, what: str, kind: type[Any]) -> TypeAdapter[Any]:
         ) from exc
 
 
-def why(error: ValidationError) -> str:
-    """Say what is wrong without a part of the payload."""
+def why(error: ValidationError, adapter: TypeAdapter[Any]) -> str:
+    """Say what is wrong without a part of the payload, such as a key of a dict."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(
-        f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in found[:5]
-    )
+    names: set[str] = set()
+    with suppress(PydanticUserError):
+        names.update(_fields(adapter.json_schema()))
+    reasons = []
+    for one in found[:5]:
+        place = [str(part) if part in names else "…" for part in one["loc"]]
+        has_tag = one["type"] == "union_tag_invalid"
+        text = "No type of the union has this tag" if has_tag else one["msg"]
+        reasons.append(f"{'.'.join(place) or 'it'}: {text}")
+    return "; ".join(reasons)
+
+
+def _fields(schema: object) -> Iterator[str]:
+    """Yield the names of all fields that a JSON Schema has."""
+    parts: Iterable[object] = schema if isinstance(schema, list) else ()
+    if isinstance(schema, dict):
+        yield from schema.get("properties", ())
+        parts = schema.values()
+    for part in parts:
+        yield from _fields(part)

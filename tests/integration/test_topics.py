@@ -10,12 +10,12 @@ from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, Literal
 from uuid import UUID, uuid4
 
 import pytest
 from django.db import transaction
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PositiveInt
 from typing_extensions import TypedDict
 
 from django_outbox import stash_many
@@ -205,6 +205,34 @@ def test_what_others_wrote_is_read_only_if_it_fits(value: str) -> None:
     with pytest.raises(ConsumingError, match=r"^value: not of orders: ") as refused:
         ORDERS.read(arrived("orders", value))
     assert "secret" not in str(refused.value)
+
+
+class Card(BaseModel, extra="forbid"):
+    kind: Literal["card"]
+    limits: dict[str, PositiveInt] = {}
+    phones: dict[int, PositiveInt] = {}
+
+
+class Cash(BaseModel):
+    kind: Literal["cash"]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ('{"kind":"card","limits":{"secret":-1}}', "limits.…: Input should be greater"),
+        ('{"kind":"card","secret":1}', "…: Extra inputs are not permitted"),
+        ('{"kind":"card","phones":{"491":-1}}', "phones.…: Input should be greater"),
+        ('{"kind":"secret"}', "it: No type of the union has this tag"),
+    ],
+)
+def test_what_does_not_fit_is_told_without_a_part_of_it(value: str, told: str) -> None:
+    kind: Any = Annotated[Card | Cash, Field(discriminator="kind")]
+    payments: Topic[int, Any] = Topic("payments", key=int, value=kind)
+    with pytest.raises(ConsumingError, match=re.escape(told)) as refused:
+        payments.read(arrived("payments", value))
+    assert "secret" not in str(refused.value)
+    assert "491" not in str(refused.value)
 
 
 def test_a_tombstone_has_no_value() -> None:
