@@ -96,8 +96,9 @@ class ClaimCheck(Middleware):
         """
         Remove the files of all days, in UTC, that ended longer ago than this.
 
-        For a periodic job. Choose more than the longest retention of the topics: a
-        message whose file was removed cannot be handled any more.
+        For a periodic job. A message whose file was removed cannot be handled any more,
+        so choose more than the longest time that one may wait in the database, plus
+        the longest retention of the topics.
 
         Returns:
             The number of files that were removed.

@@ -150,7 +150,7 @@ class Encrypted(Middleware, ABC):
     def _opened(self, message: ConsumedMessage) -> ConsumedMessage:
         key_id = message.header(self.key_header)
         if key_id is None:
-            if self.required and self.covers(message.topic):
+            if self.required and any(map(self.covers, self.origins(message.topic))):
                 raise ConsumingError(
                     f"{type(self).__name__}: the value is not encrypted, and "
                     "`required` is on. Who has sent it?"

@@ -194,6 +194,9 @@ def test_a_class_covers_some_topics_and_requires_encryption_there_only() -> None
     assert handled(Payments(), message=orders) == orders
     payment = sent(Payments(), value=SECRET, topic="payments")
     assert handled(Payments(), message=payment).text() == SECRET
+    retried = replace(orders, topic="payments.billing.retry-1")
+    with pytest.raises(ConsumingError, match="is not encrypted"):
+        handled(Payments(), message=retried)
 
 
 def test_an_order_that_would_save_plain_files_is_refused() -> None:
