@@ -337,7 +337,13 @@ def _traced(*arguments: object) -> ConsumedMessage | None:
     return next((a for a in arguments if isinstance(a, ConsumedMessage)), None)
 
 
-def _first_argument(source: Any, *_: object, **__: object) -> Keyed:
+def _first_argument(*arguments: object, **_: object) -> Keyed:
+    if not arguments:
+        raise InvalidKey(
+            "The message or key is the first positional argument; pass key= to derive "
+            "a key from the others."
+        )
+    source = arguments[0]
     if isinstance(source, ConsumedMessage | str | UUID):
         return source
     raise InvalidKey(

@@ -204,6 +204,19 @@ def test_a_decorated_function_runs_once() -> None:
 
 
 @pytest.mark.django_db
+def test_an_argument_may_have_any_name() -> None:
+    @once(consumer="billing")
+    def charge(message: str, source: str) -> None:
+        Effect.objects.create(text=source)
+
+    charge("1", source="web")
+    charge("2", source="web")
+    with pytest.raises(InvalidKey, match="first positional argument"):
+        charge(message="3", source="web")
+    assert Effect.objects.count() == ProcessedMessage.objects.count() == 2
+
+
+@pytest.mark.django_db
 def test_the_key_may_come_from_the_arguments() -> None:
     def number(order: dict[str, str], *, again: bool) -> str:
         return order["number"]
