@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
@@ -98,7 +98,10 @@ class ContainerService(Service):
             self._container.get_wrapped_container().kill()
 
     def close(self) -> None:
-        with _engine_errors():
+        from docker.errors import NotFound
+
+        # Of the second call the engine says that there is no such container.
+        with _engine_errors(), suppress(NotFound):
             self._container.stop()
 
     def _is_running(self) -> bool:
@@ -138,12 +141,14 @@ class DockerKafka(ContainerService):
             host = _host(container)
         port = free_port()
         address = f"{host}:{port}"
+        # A broker calls itself by its advertised address: for the markers of
+        # transactions. So the port is the same on both sides.
         listeners = listener_settings(
-            address, port=9092, controller_port=9093, host=EVERYWHERE
+            address, port=port, controller_port=9093, host=EVERYWHERE
         )
         for name, value in {**SETTINGS, **listeners}.items():
             container.with_env("KAFKA_" + name.upper().replace(".", "_"), value)
-        publish(container, 9092, host=host, port=port)
+        publish(container, port, host=host, port=port)
         super().__init__(address, container, is_kafka_there, host=host)
 
 

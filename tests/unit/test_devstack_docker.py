@@ -39,6 +39,7 @@ class Engine(ThreadingUnixStreamServer):
 
     def __init__(self, path: Path) -> None:
         self.created: list[dict[str, Any]] = []
+        self.removed = 0
         super().__init__(str(path), Request)
 
 
@@ -63,7 +64,11 @@ class Request(BaseHTTPRequestHandler):
         self.answer(CONTAINER, code=201 if "/create" in self.path else 200)
 
     def do_DELETE(self) -> None:
-        self.answer({})
+        self.server.removed += 1
+        if self.server.removed > len(self.server.created):
+            self.answer({"message": "No such container: c0ffee"}, code=404)
+        else:
+            self.answer({})
 
     def answer(self, content: object, *, code: int = 200) -> None:
         text = content if isinstance(content, str) else json.dumps(content)
@@ -94,6 +99,8 @@ def bindings(engine: Engine, service: ContainerService) -> list[dict[str, str]]:
     """What the engine is asked to publish when this service starts."""
     with pytest.raises(DevstackError, match="ended during its start"):
         service.start()
+    # As `devstack()` does.
+    service.close()
     service.close()
     (created,) = engine.created
     (published,) = created["HostConfig"]["PortBindings"].values()
@@ -109,6 +116,20 @@ def test_only_this_machine_reaches_a_container(
     port = service.address.removesuffix("/outbox").rpartition(":")[2]
     assert bindings(engine, service) == [{"HostIp": "127.0.0.1", "HostPort": port}]
     assert service.warning == ""
+
+
+def test_a_broker_in_a_container_reaches_itself_at_the_address_it_gives(
+    engine: Engine,
+) -> None:
+    """It calls itself there, for the markers of transactions."""
+    service = DockerKafka()
+    bindings(engine, service)
+    port = service.address.rpartition(":")[2]
+    (created,) = engine.created
+    assert [*created["HostConfig"]["PortBindings"]] == [f"{port}/tcp"]
+    variables = dict(one.split("=", 1) for one in created["Env"])
+    assert f"://0.0.0.0:{port}" in variables["KAFKA_LISTENERS"]
+    assert f"://127.0.0.1:{port}" in variables["KAFKA_ADVERTISED_LISTENERS"]
 
 
 def test_a_remote_engine_publishes_for_all_and_that_is_said(
