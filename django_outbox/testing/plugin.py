@@ -40,8 +40,11 @@ def stashed(db: None) -> Stashed:  # noqa: ARG001  # opens the database to the t
     ) -> list[OutboxRecord]:
         from ..conf import settings
         from ..models import OutboxRecord
+        from ..models.routing import outbox_database
 
-        records = OutboxRecord.objects.using(using or settings.DATABASE).order_by("pk")
+        # Where `stash()` writes; routers may read from a replica.
+        alias = outbox_database(using or settings.DATABASE)
+        records = OutboxRecord.objects.using(alias).order_by("pk")
         return list(records if topic is None else records.filter(kafka_topic=topic))
 
     return read

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from django.db import transaction
+from django.db.models import Model
 from pytest_django import Settings
 
 from django_outbox import stash, testing
@@ -52,6 +53,26 @@ def test_stashed_reads_the_database_of_the_setting(
 
     assert 1 == len(stashed())
     assert [] == stashed(using="default")
+
+
+class ReadsElsewhere:
+    """A router to a replica."""
+
+    def db_for_read(self, model: type[Model], **_: object) -> str:
+        return "other"
+
+    def db_for_write(self, model: type[Model], **_: object) -> str:
+        return "default"
+
+
+def test_stashed_reads_where_messages_are_written(
+    stashed: Stashed, settings: Settings
+) -> None:
+    settings.DATABASE_ROUTERS = [f"{__name__}.ReadsElsewhere"]
+    with transaction.atomic():
+        stash("orders", key="1", value=None)
+
+    assert 1 == len(stashed())
 
 
 def test_the_devstack_has_two_addresses(services: Stack, devstack: Stack) -> None:

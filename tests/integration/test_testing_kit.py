@@ -31,6 +31,7 @@ from django_outbox.message.limits import header_pairs
 from django_outbox.message.middleware import Handle
 from django_outbox.message.record import Record
 from django_outbox.models import Pause, ProcessedMessage
+from django_outbox.postgres import outbox_identity
 from django_outbox.signals import (
     leader_acquired,
     leader_fenced,
@@ -197,6 +198,16 @@ def test_drain_sends_in_order_and_empties_the_table(outbox: OutboxFixture) -> No
     stash_letters("c")
     (last,) = outbox.drain()
     assert outbox.kafka.messages == [*sent, last]
+
+
+def test_drain_needs_no_migrations(outbox: OutboxFixture) -> None:
+    """Tables that come from the models lack that of the identity."""
+    outbox_identity._outbox_in.cache_clear()
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE outbox_identity RENAME TO elsewhere")
+    stash_letters("a")
+
+    assert arrived(outbox.drain()) == [("a", 0)]
 
 
 def test_a_message_has_what_consumers_see(outbox: OutboxFixture) -> None:
