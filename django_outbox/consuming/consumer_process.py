@@ -21,6 +21,7 @@ from ..kafka.consumer import KafkaSource
 from ..kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
 from ..kafka.partitions import KafkaPartitions
 from ..kafka.validation import check_properties
+from ..message.incoming import TopicPartition
 from ..message.middleware import load
 from ..message.retry import RetryPolicy
 from ..observability.message_times import MessageTimes
@@ -146,7 +147,7 @@ def _consume(
     offset_store: OffsetStore = NoDatabase() if plan.group.transforms else effects
     rewound = beginnings if plan.from_beginning else None
     if plan.from_time is not None:
-        rewound = partial(partitions.at_time, moment=plan.from_time)
+        rewound = partial(_starts, plan, partitions, plan.from_time)
     start_offsets = StartOffsets(offset_store, retry=retry, stop=stop, rewound=rewound)
     source = KafkaSource(
         options,
@@ -188,6 +189,17 @@ def _consume(
         stop=stop,
         until_end=plan.until_end,
     )
+
+
+def _starts(
+    plan: Plan,
+    partitions: KafkaPartitions,
+    moment: datetime,
+    assigned: Sequence[TopicPartition],
+) -> dict[TopicPartition, int]:
+    """Return where to start at a moment; what waits for a retry is never passed."""
+    first_hand = [at for at in assigned if not plan.group.is_retry(at[0])]
+    return partitions.at_time(first_hand, moment)
 
 
 def _end_overdue(
