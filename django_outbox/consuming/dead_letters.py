@@ -80,7 +80,8 @@ def dead_letters(
         for name, value in message.headers
         if is_retry or not name.startswith(PREFIX)
     ]
-    if topic != last_topic and message.message_id is None:
+    if message.message_id is None:
+        # Groups that have handled it know it by this, also when it comes again.
         kept.append(("outbox-message-id", message.identity))
     whole = OutgoingMessage(topic, message.key, message.value, [*kept, *_named(why)])
     smallest = OutgoingMessage(
@@ -158,5 +159,4 @@ def _short_key(message: ConsumedMessage) -> bytes:
 
 
 def _identity(message: ConsumedMessage) -> _Headers:
-    message_id = message.message_id
-    return [] if message_id is None else [("outbox-message-id", message_id)]
+    return [("outbox-message-id", message.identity)]

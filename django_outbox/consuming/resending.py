@@ -74,6 +74,9 @@ class DeadLetter:
             for name, value in message.headers
             if not name.startswith(PREFIX)
         ]
+        if message.message_id is None and self.message.message_id is not None:
+            # The position of the message, by which those know it who have handled it.
+            headers.append(("outbox-message-id", self.message.message_id))
         return OutgoingMessage(to, message.key, message.value, headers)
 
     def _whole(self, fetch: Fetch) -> ConsumedMessage:

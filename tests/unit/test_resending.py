@@ -118,7 +118,10 @@ def test_a_retry_without_an_id_is_known_by_its_position() -> None:
     letter = DeadLetter(message=received(versions[1]))
     assert destination(letter, OPTIONS) == "orders"
     sent = letter.original(lambda *at: {("orders", 2, 17): message}[at], to="orders")
-    assert (sent.value, sent.headers) == (b"secret", [])
+    assert (sent.value, sent.headers) == (
+        b"secret",
+        [("outbox-message-id", message.identity)],
+    )
     with pytest.raises(ConsumingError, match="no longer at orders/2, offset 17"):
         letter.original(lambda *_: replace(message, offset=18), to="orders")
 
