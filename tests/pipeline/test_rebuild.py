@@ -68,6 +68,28 @@ def test_a_rebuild_makes_the_same_tables_and_refine_goes_on_behind_it(
     assert silver.count() == before.count("silver")
 
 
+def test_a_rebuild_keeps_the_state_of_keys_that_have_been_quiet_for_long(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Their last messages have left bronze and silver; `latest` is never deleted."""
+    lake = FilledLake(
+        spark,
+        PipelineSettings(lake=str(tmp_path / "lake"), bronze_days=30, silver_days=30),
+    )
+    lake.put(1, key="quiet", days=40)
+    lake.put(2, key="busy")
+    lake.refine()
+    lake.maintain("bronze", "silver")
+    before = Contents(spark, lake.settings)
+    assert (before.ids("silver", lake.topic), before.count("latest")) == ([2], 2)
+
+    list(rebuilding.rebuild(spark, lake.settings))
+
+    after = Contents(spark, lake.settings)
+    assert after.rows("latest") == before.rows("latest")
+    assert after.ids("silver", lake.topic) == [2]
+
+
 @nightly
 def test_a_refine_without_checkpoint_behind_rewritten_files_rebuilds_again(
     spark: SparkSession, tmp_path: Path

@@ -102,6 +102,11 @@ def rebuild(
     check()
     discard(spark, settings)
     tables.create(spark, beside)
+    # Of keys whose last message was deleted everywhere else, with its age.
+    kept = tables.read(spark, settings, "latest").join(
+        parse(rows).select(*IDENTITY), list(IDENTITY), "left_anti"
+    )
+    kept.write.format("delta").mode("append").save(beside.table_path("latest"))
     if slices > 1:
         rows = _split(rows, beside.table_path(_SLICES), slices)
     writer, run = BatchWriter(beside), f"rebuild-{uuid4()}"
