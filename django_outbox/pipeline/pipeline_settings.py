@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
@@ -198,6 +198,12 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def split_topics(values: Iterable[object]) -> tuple[str, ...]:
+    """Split lists of topics as Spark does, so that all commands mean the same ones."""
+    listed = ",".join(map(str, values)).split(",")
+    return tuple(topic.strip() for topic in listed if topic.strip())
+
+
 def build(values: Mapping[str, Any]) -> PipelineSettings:
     """
     Validate settings by name and return `PipelineSettings`.
@@ -220,9 +226,7 @@ def build(values: Mapping[str, Any]) -> PipelineSettings:
     # Spark would resolve a relative path in its own working directory.
     lake = str(values["lake"]).rstrip("/")
     lake = lake if "://" in lake else str(Path(lake).absolute())
-    # Split as Spark does, so that all commands read the same topics.
-    listed = ",".join(map(str, values.get("topics", ()))).split(",")
-    topics = tuple(topic.strip() for topic in listed if topic.strip())
+    topics = split_topics(values.get("topics", ()))
     registry = find_registry(
         values.get("registry", ""), values.get("registry_auth", "")
     )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from ..pipeline_settings import split_topics
 from .shared_options import Commands, add_command, say, session, settings_of
 
 HINT: Final = (
@@ -37,7 +38,10 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     """Return 0, or 3 if a row or a file still has the key."""
     # --topic selects records; the settings say which topics are in use.
     settings = settings_of(Namespace(**{**vars(chosen), "topics": None}), defaults)
-    selection: Any = {"key": chosen.key.encode(), "topics": tuple(chosen.topics or ())}
+    selection: Any = {
+        "key": chosen.key.encode(),
+        "topics": split_topics(chosen.topics or ()),
+    }
     with session(settings) as spark:
         from ..audit.verdict import EXIT_BROKEN
         from ..lake import tables

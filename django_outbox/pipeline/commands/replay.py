@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from ..pipeline_settings import split_topics
 from .shared_options import Commands, add_command, moment, say, session, settings_of
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         from ..resend.selection import Selection
 
         selection = Selection(
-            topics=tuple(chosen.topics or settings.topics),
+            topics=split_topics(chosen.topics or settings.topics),
             topic_pattern="" if chosen.topics else settings.topic_pattern,
             since=chosen.since,
             until=chosen.until,
