@@ -20,7 +20,7 @@ from ..lake.records import in_range, is_promised
 from . import jdbc
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from ..pipeline_settings import PipelineSettings
 
@@ -42,13 +42,13 @@ class Span:
     """Time that a message may take from the archive to the lake."""
 
 
-def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFrame:
+def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> list[Row]:
     """
     Count both sides, the database first, so that the lake can only have more.
 
     Returns:
-        A row for each topic and bucket: topic, bucket, in_database, pending,
-        in_lake, state.
+        A row for each topic and bucket, in their order: topic, bucket, in_database,
+        pending, in_lake, state.
     """
     of_topics = jdbc.is_of_topics(settings)
     over = time.time() - span.settle - span.width
@@ -67,7 +67,12 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> DataFr
     lake = counted.agg(
         F.count("*").alias("in_lake"), F.sum(_digest()).alias("lake_digest")
     )
-    return judge(promised, lake.withColumn("is_over", F.col("bucket") <= over))
+    judged = judge(promised, lake.withColumn("is_over", F.col("bucket") <= over))
+    try:
+        return judged.orderBy(*_BUCKET).collect()
+    finally:
+        # Spark keeps it for as long as the session lasts.
+        promised.unpersist()
 
 
 def judge(promised: DataFrame, lake: DataFrame) -> DataFrame:

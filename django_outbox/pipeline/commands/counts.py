@@ -63,9 +63,8 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
 
         tables.create(spark, settings)
         while True:
-            counted = count(spark, settings, _span(chosen))
             found = Counter[str]()
-            for row in counted.orderBy("topic", "bucket").collect():
+            for row in count(spark, settings, _span(chosen)):
                 found[row["state"]] += 1
                 if row["state"] == DIFFERENT:
                     code = EXIT_BROKEN
