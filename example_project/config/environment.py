@@ -71,23 +71,24 @@ def outbox_settings(environment: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         ImproperlyConfigured: one line that names the variable.
     """
-    env = environ.Env()
-    env.ENVIRON = {name: text for name, text in environment.items() if text}
+    found = {name: text for name, text in environment.items() if text}
     casts = {
         f"{PREFIX}{field.name}": _CASTS[str(field.type)]
         for field in fields(OutboxSettings)
         if str(field.type) in _CASTS
     }
     values: dict[str, Any] = {}
-    for name in env.ENVIRON:
+    # Not by django-environ, which takes a value that begins with a dollar sign, as a
+    # password may, for the name of another variable.
+    for name, text in found.items():
         if not name.startswith(PREFIX) or name.startswith(
             (KAFKA_PREFIX, PIPELINE_PREFIX)
         ):
             continue
         if name not in casts:
             raise ImproperlyConfigured(_unknown(name, casts))
-        values[name.removeprefix(PREFIX)] = _read(name, env.str(name), casts[name])
-    if kafka := _kafka(env.ENVIRON):
+        values[name.removeprefix(PREFIX)] = _read(name, text, casts[name])
+    if kafka := _kafka(found):
         values["KAFKA"] = kafka
     for problem in problems(values):
         is_kafka = problem.setting == "KAFKA"
@@ -104,12 +105,7 @@ def _read(name: str, text: str, cast: Callable[[str], _Value]) -> _Value:
 
 
 def _kafka(environment: Mapping[str, str]) -> dict[str, str]:
-    """
-    Collect librdkafka's properties as text.
-
-    Does not use django-environ, which treats a value that begins with a dollar
-    sign, as a password may, as the name of another variable.
-    """
+    """Collect librdkafka's properties as text."""
     properties = {
         name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): text
         for name, text in environment.items()

@@ -23,8 +23,9 @@ env = environ.Env()
 env.ENVIRON = {**running(), **{name: text for name, text in os.environ.items() if text}}
 
 DEBUG = env.bool("DJANGO_DEBUG", default=False)
-# A random key only works for one web process; set one for several.
-SECRET_KEY = env.str("DJANGO_SECRET_KEY", default="") or get_random_secret_key()
+# A random key only works for one web process; set one for several. It may begin with
+# a dollar sign, which django-environ takes for the name of another variable.
+SECRET_KEY = env.ENVIRON.get("DJANGO_SECRET_KEY") or get_random_secret_key()
 ALLOWED_HOSTS = env.list(
     "DJANGO_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"]
 )

@@ -82,9 +82,32 @@ def test_any_property_of_librdkafka_may_be_set() -> None:
     }
 
 
-def test_a_password_may_begin_with_a_dollar_sign() -> None:
-    environment = {"OUTBOX_KAFKA_SASL_PASSWORD": "$HOME"}
-    assert outbox_settings(**environment)["KAFKA"] == {"sasl.password": "$HOME"}
+def test_a_value_may_begin_with_a_dollar_sign() -> None:
+    environment = {"OUTBOX_KAFKA_SASL_PASSWORD": "$HOME", "OUTBOX_SOURCE": "$x"}
+    assert outbox_settings(**environment) == {
+        "KAFKA": {"sasl.password": "$HOME"},
+        "SOURCE": "$x",
+    }
+
+
+def test_a_secret_key_may_begin_with_a_dollar_sign() -> None:
+    """As one in fifty that Django makes: each process would have another one."""
+    code = "from config.settings import SECRET_KEY; print(SECRET_KEY)"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "DATABASE_URL": "postgres://127.0.0.1:1/none",
+        "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "DJANGO_SECRET_KEY": "$ecret",
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=EXAMPLE,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout == "$ecret\n"
 
 
 @pytest.mark.parametrize(
