@@ -95,6 +95,11 @@ def test_another_process_reads_the_lake_by_name(
         ]
     refused = run(tmp_path, *name, str(other), code=2)
     assert "outbox.bronze is at" in refused.log[-1]
+    later = PipelineSettings(lake=str(tmp_path / "later"))
+    before = ("-m", "django_outbox.pipeline", "register", "later", "--config")
+    run(tmp_path, *before, str(config(tmp_path, later.lake)))
+    FilledLake(spark, later).put(1)
+    assert FilledLake(spark, later).refine()
     assert run(tmp_path, "-c", QUERY, str(one)).output == [
         "current [3]",
         "history [1, 2, 3, 4]",

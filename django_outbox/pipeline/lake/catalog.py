@@ -40,6 +40,8 @@ def register(
     """
     quoted = _quoted(schema)
     _check_is_kept(spark, schema)
+    # Of a path without a table Delta would make one without columns.
+    tables.create(spark, settings)
     spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
     for table in typed_tables.all_tables(spark, settings):
         known_as = re.sub(r"\W", "_", table)
