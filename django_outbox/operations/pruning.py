@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 from django.db import OperationalError, connections, transaction
-from psycopg.errors import LockNotAvailable
 
 from ..conf import settings
 from ..events import MeterRead
@@ -31,6 +30,9 @@ LONGEST: Final = 0.5
 
 _IMPATIENT: Final = "SET LOCAL lock_timeout = '200ms'"
 """Before each chunk: all receivers of this process wait for it."""
+
+_LOCKED: Final = "55P03"
+"""SQLSTATE of a statement that has waited for a lock for so long."""
 
 
 def connect() -> None:
@@ -62,7 +64,7 @@ def prune(using: str = "") -> int:
             if time.monotonic() >= until:
                 break
     except OperationalError as error:
-        if not isinstance(error.__cause__, LockNotAvailable):
+        if getattr(error.__cause__, "sqlstate", None) != _LOCKED:
             raise
         # The next reading comes soon.
         logger.debug("Could not prune processed keys: %s", error)
