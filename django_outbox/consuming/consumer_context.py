@@ -8,6 +8,7 @@ from threading import Event as Flag
 
 from ..message.incoming import ConsumedMessage, OutgoingMessage
 from ..message.retry import RetryPolicy
+from .connections import close_connections
 from .consumer_progress import Progress
 from .dead_letters import dead_letters
 from .handlers import Group
@@ -37,7 +38,7 @@ class ConsumerContext:
         self.membership.hold(self.retry.delay(tries), self.stop.is_set)
 
     def wait_for_recovery(self, error: Exception, outages: int) -> None:
-        """Wait for a database or broker; warn the first time."""
+        """Wait for a database or broker, warn once; then close all connections."""
         logger.log(
             logging.WARNING if outages == 1 else logging.DEBUG,
             "Database or broker unavailable, retrying: %s",
@@ -45,6 +46,7 @@ class ConsumerContext:
             extra={"action": "consumer_waits"},
         )
         self.wait(outages)
+        close_connections()
 
     def is_spent(self, message: ConsumedMessage, attempts: int) -> bool:
         """Whether this failed attempt was the last."""

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from ..exceptions import KafkaError, RecordPoisoned
 from ..message.incoming import ConsumedMessage, OutgoingMessage
-from .connections import close_connections, close_unusable_connections
+from .connections import close_unusable_connections
 from .consumer_context import ConsumerContext
 from .dead_letters import may_accept_smaller
 from .effects import is_service_unavailable
@@ -151,7 +151,6 @@ class TransformWorker:
             return
         self._outages += 1
         self._context.wait_for_recovery(error, self._outages)
-        close_connections()
 
     def _failed(self, message: ConsumedMessage, error: Exception) -> None:
         if (given_up := self._given_up(message)) is not None:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from ..exceptions import KafkaError, RecordPoisoned, StaleOffset
 from ..message.incoming import ConsumedMessage
-from .connections import close_connections, close_unusable_connections
+from .connections import close_unusable_connections
 from .consumer_context import ConsumerContext
 from .dead_letters import may_accept_smaller
 from .effects import TransactionalHandler, is_service_unavailable
@@ -99,7 +99,6 @@ class EffectsWorker:
                 if is_service_unavailable(error):
                     outages += 1
                     self._context.wait_for_recovery(error, outages)
-                    close_connections()
                     continue
                 outages = 0
                 attempts += 1
@@ -142,7 +141,6 @@ class EffectsWorker:
                     raise
                 outages += 1
                 self._context.wait_for_recovery(failure, outages)
-                close_connections()
             else:
                 self._context.set_aside(
                     message, error, attempts, topic=dead_letter.topic

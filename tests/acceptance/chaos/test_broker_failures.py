@@ -99,7 +99,7 @@ def test_a_topic_whose_only_broker_is_dead_delays_no_other(
     def insert() -> None:
         inserted.extend(table.insert(alive, "key", count=4))
         table.insert(dead, f"key {len(inserted)}")
-        time.sleep(0.2)
+        time.sleep(0.2)  # the subject: a steady rate, with a new key each time
 
     def delivered() -> int:
         return len(inserted) - table.count(f"kafka_topic = '{alive}'")
