@@ -337,15 +337,22 @@ def test_stash_in_async_code_says_what_to_call_instead() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_ordered_writers_of_one_key_wait_for_each_other() -> None:
     """The second gets its id after the first has committed."""
+    let_one_wait("k", "k")
+    assert [row[2] for row in contents()] == ["first", "second"]
+
+
+def let_one_wait(first_key: str, second_key: str) -> None:
+    """Fail unless the second writer waits until the first has committed."""
     with begun() as first, begun() as second:
-        first.do(stash, "orders", key="k", value="first", ordered=True)
-        pending = second.submit(stash, "orders", key="k", value="second", ordered=True)
+        first.do(stash, "orders", key=first_key, value="first", ordered=True)
+        pending = second.submit(
+            stash, "orders", key=second_key, value="second", ordered=True
+        )
         wait_until_blocked()
         assert not pending.done()
         first.commit()
         pending.result(timeout=10)
         second.commit()
-    assert [row[2] for row in contents()] == ["first", "second"]
 
 
 class OneKey(Middleware):
@@ -362,14 +369,7 @@ def test_the_order_is_that_of_the_keys_that_are_written(settings: Settings) -> N
         **settings.DJANGO_OUTBOX,
         "MIDDLEWARE": [f"{__name__}.OneKey"],
     }
-    with begun() as first, begun() as second:
-        first.do(stash, "orders", key="a", value="first", ordered=True)
-        pending = second.submit(stash, "orders", key="b", value="second", ordered=True)
-        wait_until_blocked()
-        assert not pending.done()
-        first.commit()
-        pending.result(timeout=10)
-        second.commit()
+    let_one_wait("a", "b")
 
 
 @pytest.mark.django_db(transaction=True)
