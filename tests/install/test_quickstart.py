@@ -51,6 +51,8 @@ class Follower:
         """Do what the page says; raise AssertionError where that fails."""
         folder.mkdir()
         shutil.copytree(self._wheels, folder / "wheels")
+        # Commands that look at the whole folder find the checkout in it, too.
+        (folder / "django-outbox").symlink_to(self._wheels.parent / "django-outbox")
         constraint = folder / "constraint.txt"
         constraint.write_text(f"Django=={combination.django}.*\n", "utf-8")
         variables = environment(
@@ -168,6 +170,13 @@ def test_the_quickstart_works_as_printed(
     combination: Combination, followed: dict[str, Future[None]]
 ) -> None:
     followed[str(combination)].result()
+
+
+def test_the_tutorial_tests_the_readers_files_only() -> None:
+    """The checkout lies in the reader's folder, with tests of its own."""
+    texts = [step.text for step in steps(TUTORIAL) if isinstance(step, Command)]
+    (command,) = [text for text in texts if text.startswith("pytest ")]
+    assert command.endswith(" test_shop.py")
 
 
 @nightly

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
+from django_outbox.operations.grants import grants
 from django_outbox.testing import OutboxFixture
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/from-debezium.md").read_text("utf-8")
@@ -28,12 +29,17 @@ def test_the_old_statements_write_to_the_outbox(outbox: OutboxFixture) -> None:
     first, second = uuid4(), uuid4()
     with connection.cursor() as cursor:
         cursor.execute(TABLE)
-        cursor.execute(SQL)
+        cursor.execute("CREATE ROLE shop_of_debezium")
+        for statement in grants("outbox", app="shop_of_debezium"):
+            cursor.execute(statement)
+        cursor.execute(SQL.replace(" TO shop;", " TO shop_of_debezium;"))
+        cursor.execute("SET ROLE shop_of_debezium")
         cursor.execute(INSERT, [first, '{"a": 1}'])
         cursor.execute(ROW)
         assert cursor.fetchall() == [(first, "order", "17", "OrderPlaced", "1")]
         cursor.execute(INSERT, [second, '{"a": 2}'])
         cursor.execute("DELETE FROM outboxevent WHERE id = %s", [second])
+        cursor.execute("RESET ROLE")
 
     messages = outbox.drain()
     assert [message.message_id for message in messages] == [str(first), str(second)]

@@ -276,10 +276,16 @@ def test_log_records_have_it(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_page_does_what_it_says(settings: Settings) -> None:
     names: dict[str, Any] = {}
+    names["MIDDLEWARE"] = ["django.middleware.csrf.CsrfViewMiddleware"]
     exec(compile(CONTEXT_SETTINGS, "middleware.md", "exec"), names)  # noqa: S102
     wanted = names["DJANGO_OUTBOX"]["MIDDLEWARE"]
     settings.DJANGO_OUTBOX = {**settings.DJANGO_OUTBOX, "MIDDLEWARE": wanted}
-    assert names["MIDDLEWARE"] == [f"{context.__name__}.RequestContext"]
+    assert names["MIDDLEWARE"] == [
+        f"{context.__name__}.RequestContext",
+        "django.middleware.csrf.CsrfViewMiddleware",
+    ]
+    # Otherwise Python silences Django's own loggers, which exist by then.
+    assert names["LOGGING"]["disable_existing_loggers"] is False
     formats = names["LOGGING"]["formatters"]["line"]
     assert formats["format"].startswith("{correlation_id}")
     exec(compile(BOUND, "middleware.md", "exec"), names)  # noqa: S102

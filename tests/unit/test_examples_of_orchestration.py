@@ -25,6 +25,7 @@ PROGRAM = ["python", "-m", "django_outbox.pipeline"]
 
 DOCUMENTS = list(yaml.safe_load_all((EXAMPLES / "kubernetes.yaml").read_text("utf-8")))
 CRON_LINE = re.compile(r"((?:\S+ ){5})(.*)")
+CRON_VARIABLE = re.compile(r"^(\w+)=(.*)$", re.MULTILINE)
 
 
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -85,6 +86,19 @@ def test_cron_runs_commands_of_the_pipeline() -> None:
     assert found == ["run", "audit", "maintain", "maintain"]
     # A run that is skipped is no failure, after which cron would mail the log.
     assert "flock -n -E 0 " in text
+
+
+def test_the_audits_know_the_database() -> None:
+    """Without it they cannot tell what is lost, and have no fault to mail."""
+    text = (EXAMPLES / "crontab").read_text("utf-8")
+    variables = dict(CRON_VARIABLE.findall(text))
+    assert read_environment(variables)["database_url"].startswith("postgres://")
+    (audit,) = [
+        pod["containers"][0]
+        for _, pod in pods()
+        if "audit" in pod["containers"][0]["args"]
+    ]
+    assert "DATABASE_URL" in {variable["name"] for variable in audit["env"]}
 
 
 def test_every_command_line_of_the_howto_is_one() -> None:
