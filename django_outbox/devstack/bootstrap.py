@@ -56,6 +56,8 @@ def ensure_environment(*extras: str) -> None:
         with install_lock(say=_say):
             if not is_complete(*extras):
                 _build(extras)
+    # Many processes import the same modules, and each would compile them again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if Path(sys.prefix).resolve() != ENVIRONMENT.resolve():
         sys.stdout.flush()
         os.execv(PYTHON, [str(PYTHON), *sys.orig_argv[1:]])  # noqa: S606 - no shell
@@ -184,7 +186,8 @@ def _pip() -> list[str]:
     return [
         *(str(PYTHON), "-m", "pip", "install", "--no-input", "--progress-bar=off"),
         *("--disable-pip-version-check", f"--constraint={CONSTRAINTS}"),
-        # Python compiles a module when it is first imported; most never are.
+        # Python compiles a module when it is first imported, and keeps the result;
+        # most never are.
         "--no-compile",
     ]
 
