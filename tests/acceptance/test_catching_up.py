@@ -67,13 +67,13 @@ def test_a_backlog_is_gone_a_moment_after_the_stop(
     writers = Writers(table, topic, writers=0, keys=KEYS)
     leader = None if stop == "late start" else harvesters.start_ready(2)[0]
     with stream(writers):
-        writers.wait_for(3 * RATE)
+        writers.wait_for(RATE)
         if leader is None:
             harvesters.start_ready(1)
         else:
             stopped_at = leader.kill() if stop == "crash" else leader.pause()
             harvesters.wait_for_leader(after=stopped_at)
-        writers.wait_for(4 * RATE)
+        writers.wait_for(3 * RATE)
     if stop == "pause" and leader:
         leader.resume()
     table.wait_until_empty()

@@ -71,9 +71,29 @@ def groups(kafka: GuardedKafka) -> Groups:
     return Groups(kafka.address)
 
 
+@pytest.fixture(scope="module")
+def grants(services: Stack) -> str:
+    """The statements that give each role its rights."""
+    everybody = (
+        *("--harvester", HARVESTER, "--consumer", CONSUMER),
+        *("--app", CONSUMER, "--operator", OPERATOR),
+    )
+    return "\n".join(
+        manage(
+            *("outbox", "grants", *options),
+            environment={
+                **project_environment(),
+                "DATABASE_URL": services.database_url,
+                "KAFKA_BOOTSTRAP_SERVERS": services.bootstrap_servers,
+            },
+        )
+        for options in (everybody, ("--app", APP))
+    )
+
+
 @pytest.fixture
 def database(
-    table: OutboxTable, services: Stack, certificates: Path
+    table: OutboxTable, grants: str, certificates: Path
 ) -> Iterator[Callable[[str], str]]:
     """Give the URL by which a role connects; each has its grants and no more."""
     owner = urlsplit(table.url)
@@ -81,22 +101,8 @@ def database(
     assert owner.port
     for role in ROLES:
         table.execute(f"CREATE ROLE \"{role}\" LOGIN PASSWORD '{PASSWORD}'")
-    for options in (
-        ("--harvester", HARVESTER),
-        ("--consumer", CONSUMER, "--app", CONSUMER),
-        ("--app", APP),
-        ("--operator", OPERATOR),
-    ):
-        printed = manage(
-            *("outbox", "grants", *options),
-            environment={
-                **project_environment(),
-                "DATABASE_URL": table.url,
-                "KAFKA_BOOTSTRAP_SERVERS": services.bootstrap_servers,
-            },
-        )
-        with table.connect() as connection:
-            connection.execute(printed.encode())
+    with table.connect() as connection:
+        connection.execute(grants.encode())
     # The example's own: the leader writes invoices.
     for name in ("account", "charge", "invoice", "leadership"):
         for role in (CONSUMER, HARVESTER):

@@ -6,19 +6,16 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 import pytest
 from confluent_kafka import Message
-from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 
 from django_outbox.devstack import Stack
 from tests.acceptance.harvesters import Harvesters
+from tests.acceptance.tables import Server
 from tests.machine import nightly
 from tests.processes import manage
 from tests.services import Topics
@@ -55,43 +52,33 @@ class Example:
             return [str(leader_id) for (leader_id,) in rows]
 
 
-@contextmanager
-def database(server: str) -> Iterator[str]:
-    """Make a database, yield its URL, and drop it."""
-    name = f"example_{uuid4().hex[:12]}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        address = conninfo_to_dict(server)
-        host = f"{address.get('host', '')}:{address.get('port', 5432)}"
-        user = f"{address.get('user', '')}:{address.get('password', '')}"
-        try:
-            yield f"postgres://{user}@{host}/{name}"
-        finally:
-            connection.execute(
-                sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
-            )
+@pytest.fixture(scope="module")
+def server(services: Stack) -> Iterator[Server]:
+    """The session's PostgreSQL, with a migrated database to copy."""
+    server = Server(services.database_url)
+    yield server
+    server.close()
 
 
 @pytest.fixture
-def example(services: Stack, topics: Topics) -> Iterator[Example]:
+def example(services: Stack, server: Server, topics: Topics) -> Iterator[Example]:
     """The migrated example, whose leader topic and group nobody else has."""
-    leader = topics.create()
-    with database(services.database_url) as url:
-        example = Example(
-            {
-                **os.environ,
-                # pytest-django has put the tests' own there.
-                "DJANGO_SETTINGS_MODULE": "config.settings",
-                "DATABASE_URL": url,
-                "KAFKA_BOOTSTRAP_SERVERS": services.bootstrap_servers,
-                "OUTBOX_LEADER_TOPIC": leader,
-                "OUTBOX_LEADER_GROUP": leader,
-                "BILLING_INTERVAL": "0.05",
-            }
-        )
-        example.manage("migrate", "--verbosity", "0")
-        with example.workers:
-            yield example
+    leader, shop = topics.create(), server.create()
+    example = Example(
+        {
+            **os.environ,
+            # pytest-django has put the tests' own there.
+            "DJANGO_SETTINGS_MODULE": "config.settings",
+            "DATABASE_URL": shop.url,
+            "KAFKA_BOOTSTRAP_SERVERS": services.bootstrap_servers,
+            "OUTBOX_LEADER_TOPIC": leader,
+            "OUTBOX_LEADER_GROUP": leader,
+            "BILLING_INTERVAL": "0.05",
+        }
+    )
+    with example.workers:
+        yield example
+    server.drop(shop)
 
 
 def test_the_examples_own_tests_pass(example: Example) -> None:

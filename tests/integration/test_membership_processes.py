@@ -70,6 +70,7 @@ def test_processes_that_come_and_go_leave_the_leader_alone(nodes: Nodes) -> None
     assert nodes.stay_quiet(SESSION_TIMEOUT + 1.0, after=since)
 
 
+@nightly
 def test_a_graceful_handover_takes_less_than_two_seconds(nodes: Nodes) -> None:
     leader, follower = nodes.start_leader(), nodes.start()
     asked = leader.terminate()
@@ -101,6 +102,7 @@ def test_a_paused_leader_fences_itself_and_does_not_come_back(nodes: Nodes) -> N
     assert nodes.stay_quiet(3.0, after=fenced["boottime_ns"])
 
 
+@nightly
 def test_a_short_pause_changes_nothing(nodes: Nodes) -> None:
     leader = nodes.start_leader()
     paused = leader.pause()
