@@ -142,13 +142,12 @@ class Adapters:
         known = KnownOutbox(options, table=table)
         limits = Limits.within(options.DATABASE_DEADLINE)
 
-        def connect(concern: str) -> Database:
+        def connect(concern: str, *, is_durable: bool = True) -> Database:
             return Database(
                 conninfo,
                 application_name=f"outbox {concern} {name}",
                 limits=limits,
-                # A mark that a crash loses is made again; a lost purge is not.
-                is_durable=concern != "mark",
+                is_durable=is_durable,
             )
 
         def adapt(
@@ -156,9 +155,11 @@ class Adapters:
             concern: str,
             cluster: int = options.CLUSTER_ID,
             shard: int | None = None,
+            *,
+            is_durable: bool = True,
         ) -> AdapterT:
             return adapter(
-                connect(concern),
+                connect(concern, is_durable=is_durable),
                 table=table,
                 # Before the names are known, no record is read.
                 source=known.options.source if known.options.is_named else "",
@@ -200,11 +201,16 @@ class Adapters:
 
         def make_reading(concern: str, cluster: int, shard: int) -> ReadHarvest:
             if has_marks:
-                return adapt(PostgresOutbox, concern)
-            table = adapt(UnmarkedOutbox, concern, cluster, shard)
+                # A mark that a crash loses is made again; a lost purge is not.
+                return adapt(PostgresOutbox, concern, is_durable=False)
+            unmarked = adapt(UnmarkedOutbox, concern, cluster, shard)
             # A ledger names a timeline, whether or not a pooler may change it.
-            timeline = table.history if is_exactly_once else table.timeline
-            return MemoryMarks(table, clock=boottime, timeline=timeline)
+            timeline = (
+                unmarked.database_timeline
+                if is_exactly_once
+                else unmarked.pooled_timeline
+            )
+            return MemoryMarks(unmarked, clock=boottime, timeline=timeline)
 
         return cls(
             table=partial(adapt, PostgresOutbox if has_marks else UnmarkedOutbox),

@@ -66,7 +66,7 @@ def encode(ledger: Ledger, *, shards: int = 1) -> tuple[Headers, bytes]:
     """
     headers: Headers = [
         (_FORMAT, str(FORMAT)),
-        (_TIMELINE, ledger.history),
+        (_TIMELINE, ledger.timeline),
         (_RANGES, str(len(ledger.relayed))),
     ]
     if shards > 1:
@@ -98,7 +98,7 @@ def decode(fields: Mapping[str, str], value: bytes | None) -> Ledger:
     if MESSAGE_ID in fields:
         raise LedgerInvalid("it is a row of an outbox table")
     if value is None:
-        return Ledger(history="", records=[])
+        return Ledger(timeline="", records=[])
     _check_format(fields.get(_FORMAT, ""))
     ranges = _number(fields.get(_RANGES, ""))
     end = len(value) - _RANGE.size * (ranges or 0)
@@ -115,7 +115,7 @@ def decode(fields: Mapping[str, str], value: bytes | None) -> Ledger:
         for id_, raw in _PAIR.iter_unpack(value[:end])
     ]
     return Ledger(
-        history=fields.get(_TIMELINE, ""),
+        timeline=fields.get(_TIMELINE, ""),
         records=records,
         relayed=relayed,
         shards=_number(fields.get(_SHARDS, "")) or 1,

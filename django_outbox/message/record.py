@@ -15,6 +15,9 @@ OrderingKey: TypeAlias = tuple[str, str]
 """(topic, key): the unit of order."""
 
 
+HIGHEST_ID: Final = 2**63 - 1
+"""Of PostgreSQL's bigint."""
+
 UNREADABLE: Final = "\0unreadable"
 """The name of the only header of a record whose row cannot be read; the other one is
 the reason. A text of PostgreSQL never contains NUL."""

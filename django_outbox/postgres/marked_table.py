@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from ..exceptions import DatabaseBusy
-from ..message.record import KeyToRead, OrderingKey, Record, Sweep
+from ..message.record import HIGHEST_ID, KeyToRead, OrderingKey, Record, Sweep
 from .outbox_table import Table
-
-_HIGHEST_ID: Final = 2**63 - 1
 
 
 class PostgresOutbox(Table):
@@ -37,7 +35,7 @@ class PostgresOutbox(Table):
     ) -> list[Record]:
         reach = self._reach_of(leader_id, unseen=0)
         # Any row may be marked until the outcome is known.
-        self._reach = leader_id, _HIGHEST_ID
+        self._reach = leader_id, HIGHEST_ID
         try:
             records = self._mark(leader_id, limit)
         except DatabaseBusy:
@@ -82,7 +80,7 @@ class PostgresOutbox(Table):
     def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
         # Rows with lower ids than the one that failed may have been committed since.
         # Without an upper bound, the statement would read the whole backlog.
-        highest = self._reach_of(leader_id, unseen=_HIGHEST_ID)
+        highest = self._reach_of(leader_id, unseen=HIGHEST_ID)
         self._write(
             "reset",
             leader_id=leader_id,

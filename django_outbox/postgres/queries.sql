@@ -115,7 +115,7 @@ WHERE
         OR id = ANY(%(lows)s::bigint[])
     )
 
--- name: history
+-- name: timeline
 -- The timeline of the database: a failover to a standby that lagged behind
 -- begins a new one, on which ids are drawn again.
 SELECT

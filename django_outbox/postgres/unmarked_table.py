@@ -12,14 +12,12 @@ from itertools import repeat
 from typing import Any, ClassVar, Final, LiteralString
 from uuid import uuid4
 
-from ..message.record import KeyToRead, Record, Sweep
+from ..message.record import HIGHEST_ID, KeyToRead, Record, Sweep
 from ..relay.ports import Others
 from .connection import Connection
 from .outbox_table import Table, array_of
 from .shard_sql import ShardScope
 from .statements import IDENTIFIED, queries
-
-_HIGHEST_ID: Final = 2**63 - 1
 
 _SHORTEST_RUN: Final = 50
 """Records of a run at least. For fewer the server makes a new plan each time, since it
@@ -34,7 +32,7 @@ class UnmarkedOutbox(Table):
 
     OWNED: ClassVar[LiteralString] = IDENTIFIED
 
-    _history: tuple[Connection, str] | None = None
+    _timeline: tuple[Connection, str] | None = None
 
     @property
     def id_increment(self) -> int:
@@ -98,21 +96,21 @@ class UnmarkedOutbox(Table):
             limit=limit,
         )
 
-    def history(self) -> str:
+    def database_timeline(self) -> str:
         with self._database.session() as connection:
             # A connection cannot outlive the timeline on which it was opened.
-            is_known = self._history is not None and self._history[0] is connection
+            is_known = self._timeline is not None and self._timeline[0] is connection
             if not is_known or self._database.is_pooled:
-                row = connection.execute(queries()["history"]).fetchone()
-                self._history = connection, str(row[0]) if row else ""
-            assert self._history is not None
-            return self._history[1]
+                row = connection.execute(queries()["timeline"]).fetchone()
+                self._timeline = connection, str(row[0]) if row else ""
+            assert self._timeline is not None
+            return self._timeline[1]
 
-    def timeline(self) -> str:
-        """Name the history, where a pooler may change the server unnoticed."""
+    def pooled_timeline(self) -> str:
+        """Name the timeline where a pooler may change the server unnoticed."""
         with self._database.session():
             is_pooled = self._database.is_pooled
-        return self.history() if is_pooled else ""
+        return self.database_timeline() if is_pooled else ""
 
     def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
         return {"message_ids": array_of([record.message_id for record in records])}
@@ -121,7 +119,7 @@ class UnmarkedOutbox(Table):
 def _key_parameters(keys_to_read: Sequence[KeyToRead]) -> dict[str, Any]:
     """Return the parameters for these keys; without any, ids that no row has."""
     return {
-        "low": min((low for _, low in keys_to_read), default=_HIGHEST_ID),
+        "low": min((low for _, low in keys_to_read), default=HIGHEST_ID),
         # The name of a topic contains no line break.
         "ordering_keys": [f"{topic}\n{key}" for (topic, key), _ in keys_to_read],
     }

@@ -17,13 +17,12 @@ from typing import Final, Protocol
 
 from ..exceptions import DatabaseUnavailable
 from ..message.pauses import Pauses
-from ..message.record import KeyToRead, OrderingKey, Record, Sweep
+from ..message.record import HIGHEST_ID, KeyToRead, OrderingKey, Record, Sweep
 from .gaps import Gaps
 from .ports import Others, UnmarkedTable
 
 logger = logging.getLogger(__name__)
 
-_HIGHEST_ID: Final = 2**63 - 1
 
 WRITERS_INTERVAL: Final = 0.05
 """Seconds between two questions who writes, which are asked only while there are
@@ -97,7 +96,7 @@ class Cursor:
 
     def swept(self, sweep: Sweep, *, limit: int) -> list[Record]:
         """Read what is not looked after, up to the position or in the whole table."""
-        position = _HIGHEST_ID if sweep.is_whole else self.position
+        position = HIGHEST_ID if sweep.is_whole else self.position
         records = self._table.sweep(position, sweep, limit=limit)
         self._gaps.found([record.id for record in records])
         return records
@@ -197,13 +196,13 @@ class MemoryMarks:
         former = self._timeline
         if timeline != former:
             logger.warning(
-                "The database has begun another history (%s, was %s): all that "
-                "is in the table is sent",
+                "The database is on another timeline (%s, was %s); sending every row "
+                "in the outbox again",
                 timeline,
                 former,
-                extra={"action": "history_changed"},
+                extra={"action": "timeline_changed"},
             )
-            raise DatabaseUnavailable("The database has begun another history.")
+            raise DatabaseUnavailable("The database is on another timeline.")
 
     def _advance(self, end: int, position: int) -> None:
         """Note that reset keys were shown up to `end`."""

@@ -240,7 +240,7 @@ def test_a_failover_to_a_standby_that_lagged_behind(
     table.wait_until_empty()
 
     standby.take_over()
-    leader.wait_for_log("is void")
+    leader.wait_for_log("Ignoring the ledger of database timeline")
     reused = table.insert(topic, "reused", count=20)
     table.wait_until_empty()
 

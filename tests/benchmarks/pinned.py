@@ -80,7 +80,7 @@ def marks(book: Book, workload: Workload) -> None:
 def _mark_all(conninfo: str) -> tuple[list[float], float]:
     """Return the milliseconds of each mark, and the seconds of all with the purges."""
     table = UnmarkedOutbox(Database({"conninfo": conninfo}))
-    marks = MemoryMarks(table, clock=boottime, timeline=table.timeline)
+    marks = MemoryMarks(table, clock=boottime, timeline=table.pooled_timeline)
     leader_id = "00000000-0000-4000-8000-000000000001"
     times: list[float] = []
     began = time.monotonic()

@@ -41,7 +41,7 @@ class Marks:
         self.now = 10.0
         adapter = table.open()
         self._marks = MemoryMarks(
-            adapter, clock=lambda: self.now, timeline=adapter.history
+            adapter, clock=lambda: self.now, timeline=adapter.database_timeline
         )
         self.begin = self._marks.begin
         self.reset = self._marks.reset

@@ -48,7 +48,7 @@ def sent(
     may_commit: Callable[[], bool] = lambda: True,
 ) -> Sequence[Fault] | None:
     """Carry these records; return None when they are committed, or the faults."""
-    ledger = Ledger(history=HISTORY, records=[*records, *unpurged])
+    ledger = Ledger(timeline=HISTORY, records=[*records, *unpurged])
     return transactions.send(
         records, LEADER, ledger, patience=3.0, may_commit=may_commit
     )
@@ -112,7 +112,7 @@ def test_the_last_committed_ledger_is_returned(cluster: Cluster) -> None:
     ledger = cluster.transactions().open()
 
     assert ledger is not None
-    assert ledger.history == HISTORY
+    assert ledger.timeline == HISTORY
     assert [(r.id, r.message_id) for r in ledger.records] == [
         (2, two.message_id),
         (1, one.message_id),
@@ -125,12 +125,12 @@ def test_an_empty_ledger_is_a_ledger(cluster: Cluster) -> None:
     transactions.send(
         [one],
         LEADER,
-        Ledger(history="h", records=[]),
+        Ledger(timeline="h", records=[]),
         patience=3.0,
         may_commit=lambda: True,
     )
 
-    assert transactions.open() == Ledger(history="h", records=[])
+    assert transactions.open() == Ledger(timeline="h", records=[])
 
 
 def test_a_ledger_keeps_what_was_relayed(cluster: Cluster) -> None:
@@ -140,7 +140,7 @@ def test_a_ledger_keeps_what_was_relayed(cluster: Cluster) -> None:
         IdRange(-5, 70_000_000_000, 3, 1_700_000_000_000_000),
         IdRange(1, 1, 32, 0),
     )
-    ledger = Ledger(history=HISTORY, records=[one], relayed=ranges)
+    ledger = Ledger(timeline=HISTORY, records=[one], relayed=ranges)
     transactions.send([one], LEADER, ledger, patience=3.0, may_commit=lambda: True)
 
     found = transactions.open()
@@ -174,7 +174,7 @@ def test_a_forged_ledger_is_skipped_for_the_one_before_it(
     ledger = transactions.open()
 
     assert ledger is not None
-    assert (ledger.history, ledger.relayed) == (HISTORY, ())
+    assert (ledger.timeline, ledger.relayed) == (HISTORY, ())
     assert [r.id for r in ledger.records] == [1]
     send_at_last(transactions, record(2, topic=topic))
 
@@ -182,7 +182,7 @@ def test_a_forged_ledger_is_skipped_for_the_one_before_it(
 def test_a_ledger_of_another_key_is_none(cluster: Cluster) -> None:
     topic, transactions = cluster.create(), opened(cluster)
     assert sent(transactions, record(1, topic=topic)) is None
-    ours, _ = encode(Ledger(history=HISTORY, records=[]))
+    ours, _ = encode(Ledger(timeline=HISTORY, records=[]))
     cluster.forge([(name, str(text)) for name, text in ours], b"", key="another")
 
     ledger = transactions.open()
@@ -196,7 +196,7 @@ def test_an_operator_voids_the_ledger_with_a_tombstone(cluster: Cluster) -> None
     assert sent(transactions, record(1, topic=topic)) is None
     cluster.forge([], None)
 
-    assert transactions.open() == Ledger(history="", records=[])
+    assert transactions.open() == Ledger(timeline="", records=[])
 
 
 def test_a_ledger_of_a_later_version_is_not_guessed(cluster: Cluster) -> None:

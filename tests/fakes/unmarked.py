@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, repeat
 from math import inf
 from typing import Any
 from zlib import crc32
@@ -109,14 +109,13 @@ class InMemoryUnmarked(InMemoryTable):
         is_of_keys = _of_keys(keys_to_read, position)
         last = inf if end is None else end
 
-        def is_wanted(record: Record) -> bool:
-            return self.is_mine(record) and (
-                position < record.id <= last
-                or any(low <= record.id <= high for low, high in gaps)
-                or is_of_keys(record)
-            )
+        def times(record: Record) -> int:
+            """How often the page has a row: once for each reason to show it."""
+            is_late = any(low <= record.id <= high for low, high in gaps)
+            is_next = position < record.id <= last
+            return self.is_mine(record) * (is_late + is_next + is_of_keys(record))
 
-        return self._read(is_wanted, limit)
+        return self._read(times, limit)
 
     def others(self, position: int, *, limit: int) -> Others:
         with self._reached():
@@ -150,15 +149,16 @@ class InMemoryUnmarked(InMemoryTable):
         ordering_key = "\n".join(record.ordering_key).encode()
         return crc32(ordering_key) % self.shards == self.shard
 
-    def history(self) -> str:
+    def database_timeline(self) -> str:
         with self._reached():
             return f"memory/{self._timeline:08X}"
 
-    def _read(self, is_wanted: Callable[[Record], bool], limit: int) -> list[Record]:
-        """Return the first matching rows that fit a page, in id order."""
+    def _read(self, times: Callable[[Record], int], limit: int) -> list[Record]:
+        """Return the first rows that fit a page, in id order, each so many times."""
         with self._reached():
             rows = (self._rows[number].record for number in sorted(self._rows))
-            return self._fitting(islice(filter(is_wanted, rows), limit))
+            shown = chain.from_iterable(repeat(row, times(row)) for row in rows)
+            return self._fitting(islice(shown, limit))
 
     def _owned(self, leader_id: str, records: Iterable[Record]) -> list[Row]:
         """Compare rows by message id: another row may have the same id by now."""

@@ -36,6 +36,12 @@ def database(database_url: str) -> Iterator[Database]:
     database.close()
 
 
+def ping(database: Database) -> None:
+    """Run a statement that needs no table."""
+    with database.session() as connection:
+        connection.execute("SELECT 1")
+
+
 @pytest.fixture
 def pooler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer by another server process than at connect: what a pooler looks like."""
@@ -62,7 +68,7 @@ def test_a_statement_that_takes_too_long_makes_the_call_uncertain(
     ):
         connection.execute("SELECT pg_sleep(10)")
 
-    database.ping()
+    ping(database)
     database.close()
 
 
@@ -70,7 +76,7 @@ def test_no_server_makes_the_call_uncertain() -> None:
     database = Database({"host": "127.0.0.1", "port": 1, "password": "hidden"})
 
     with pytest.raises(DatabaseUnavailable) as caught:
-        database.ping()
+        ping(database)
 
     assert "hidden" not in str(caught.value)
 
@@ -106,7 +112,7 @@ def test_takes_the_parameters_of_djangos_own_connection(database_url: str) -> No
 
     database = Database(django_connection.get_connection_params())
 
-    database.ping()
+    ping(database)
     database.close()
 
 
@@ -120,16 +126,16 @@ def test_how_to_connect_is_asked_each_time(database_url: str) -> None:
         return dict(told[-1])
 
     database = Database(params)
-    database.ping()
+    ping(database)
     database.close()
     told.append({"host": "127.0.0.1", "port": 1})
     with pytest.raises(DatabaseUnavailable, match="port 1"):
-        database.ping()
+        ping(database)
     told.append(LookupError("no token"))
     with pytest.raises(DatabaseUnavailable, match="LookupError: no token"):
-        database.ping()
+        ping(database)
     told.append(told[0])
-    database.ping()
+    ping(database)
     database.close()
 
 
@@ -145,7 +151,7 @@ def test_a_token_service_that_is_away_at_start_is_waited_for(
 
     database = Database(params)
     with pytest.raises(DatabaseUnavailable, match="LookupError: no token"):
-        database.ping()
+        ping(database)
     told.append({"conninfo": database_url, "assume_role": "pg_monitor"})
     with database.session() as connection:
         row = connection.execute("SELECT current_user").fetchone()
@@ -167,7 +173,7 @@ def test_a_role_that_is_missing_is_waited_for(
     )
     for _ in range(2):
         with pytest.raises(DatabaseUnavailable, match=f'role "{role}" does not exist'):
-            database.ping()
+            ping(database)
         end_of(postgres, "no role")
 
     postgres.execute(f"CREATE ROLE {role}")  # type: ignore[call-overload]
@@ -251,15 +257,15 @@ def test_wrong_parameters_of_a_django_connection_are_refused_when_it_connects(
     with monkeypatch.context() as patch:
         patch.setitem(django_connection.settings_dict, "OPTIONS", options)
         with pytest.raises(ConfigurationError, match="sslmodus"):
-            database.ping()
+            ping(database)
     monkeypatch.setitem(django_connection.settings_dict, "NAME", "")
     with pytest.raises(ConfigurationError, match="supply the NAME"):
-        database.ping()
+        ping(database)
 
 
 def test_a_database_without_a_server_is_unavailable() -> None:
     with pytest.raises(DatabaseUnavailable, match="port 1"):
-        Database({"host": "127.0.0.1", "port": 1}).ping()
+        ping(Database({"host": "127.0.0.1", "port": 1}))
 
 
 def test_nobody_waits_forever_for_a_silent_server(
@@ -285,7 +291,7 @@ def test_nobody_waits_forever_for_a_silent_server(
         ):
             connection.execute("SELECT pg_sleep(20)")
         caught.append(info.value.waited)
-        database.ping()
+        ping(database)
 
     began = time.monotonic()
     ask()
@@ -310,9 +316,9 @@ def test_nobody_waits_forever_for_a_connection(
 
     def ask() -> None:
         with pytest.raises(DatabaseUnavailable, match=r"no connection after 0\.3 s"):
-            slow.ping()
+            ping(slow)
         may_go_on.set()
-        slow.ping()
+        ping(slow)
 
     slow = Database(params, application_name="too late", limits=Limits(reach=0.3))
     ask()
@@ -363,15 +369,15 @@ def test_behind_a_pooler_each_page_comes_with_its_timeline(
 ) -> None:
     """A direct connection does not outlive its timeline, and is not asked."""
     table = UnmarkedOutbox(database)
-    outbox = MemoryMarks(table, clock=boottime, timeline=table.timeline)
+    outbox = MemoryMarks(table, clock=boottime, timeline=table.pooled_timeline)
     outbox.mark(ME, limit=1)
-    promoted = {**queries(), "history": "SELECT 'promoted'"}
+    promoted = {**queries(), "timeline": "SELECT 'promoted'"}
     monkeypatch.setattr(unmarked_table_module, "queries", lambda: promoted)
 
     if not is_pooled:
         outbox.mark(ME, limit=1)
         return
-    with pytest.raises(DatabaseUnavailable, match="another history"):
+    with pytest.raises(DatabaseUnavailable, match="another timeline"):
         outbox.mark(ME, limit=1)
     outbox.begin()
     assert outbox.mark(NEXT, limit=1) == []

@@ -31,7 +31,9 @@ class FailoverConnection(MarkedInMemory, LedgerConnection):
 
     def __init__(self, process: Process) -> None:
         super().__init__(process)
-        self._marks = MemoryMarks(self, clock=process.clock, timeline=self.history)
+        self._marks = MemoryMarks(
+            self, clock=process.clock, timeline=self.database_timeline
+        )
 
 
 class FailoverPromises(LedgerPromises):

@@ -56,8 +56,8 @@ class UnmarkedConnection(Connection):
 class LedgerConnection(UnmarkedConnection):
     """What the ledger relay asks of it."""
 
-    def history(self) -> str:
-        return self._execute("history", self._table.history)
+    def database_timeline(self) -> str:
+        return self._execute("timeline", self._table.database_timeline)
 
     def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
         return self._execute("kept", lambda: self._table.kept(leader_id, records))

@@ -241,7 +241,9 @@ _OWN: Final = named(
             "poison",
         ),
         Mutant(LedgerTable, "_owned", rows_known_by_their_ids, "failover"),
-        Mutant(LedgerConnection, "history", timelines_are_the_same, "failover"),
+        Mutant(
+            LedgerConnection, "database_timeline", timelines_are_the_same, "failover"
+        ),
     )
 )
 _SHARED: Final = named(

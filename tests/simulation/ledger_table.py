@@ -71,13 +71,13 @@ class LedgerTable(InMemoryUnmarked):
 
     def standby(self) -> InMemoryStandby:
         standby = super().standby()
-        self._replicated[id(standby)] = len(self.committed), self.history()
+        self._replicated[id(standby)] = len(self.committed), self.database_timeline()
         return standby
 
     def promote(self, standby: InMemoryStandby) -> None:
         world = self._world
-        count, history = self._replicated[id(standby)]
-        if history != self.history():
+        count, timeline = self._replicated[id(standby)]
+        if timeline != self.database_timeline():
             # Another one has been promoted since.
             return
         replicated = list(self.committed)[:count]

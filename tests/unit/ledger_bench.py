@@ -112,7 +112,7 @@ class LedgerBench:
         self.is_settling = True
         self.is_trusted = Trust(self.leadership, self.clock)
         self.schedule = PollSchedule(busy_interval=0.01, idle_interval=0.1)
-        marks = MemoryMarks(table, clock=self.clock, timeline=table.history)
+        marks = MemoryMarks(table, clock=self.clock, timeline=table.database_timeline)
         self.reader = PageReader(marks, is_trusted=self.is_trusted, clock=self.clock)
         self.settler = Settler(
             outbox=cluster.table, on_parked=lambda *_: None, clock=self.clock

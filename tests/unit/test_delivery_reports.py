@@ -242,7 +242,7 @@ def send(client: Client, *records: Record) -> list[Fault] | None:
     found = transactions.send(
         records,
         "leader",
-        Ledger(history="", records=records),
+        Ledger(timeline="", records=records),
         patience=1.0,
         may_commit=lambda: True,
     )

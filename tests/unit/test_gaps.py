@@ -205,7 +205,9 @@ class Reader:
         self.found: list[tuple[str, int]] = []
         self._table = table
         self._unpurged: list[Record] = []
-        self._marks = MemoryMarks(table, clock=lambda: self.now, timeline=table.history)
+        self._marks = MemoryMarks(
+            table, clock=lambda: self.now, timeline=table.database_timeline
+        )
 
     def read(self, limit: int) -> list[int]:
         records = self._marks.mark("me", limit=limit)

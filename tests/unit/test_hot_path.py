@@ -207,7 +207,7 @@ class Harvest:
         return self._now
 
 
-LAST = Ledger(history=InMemoryUnmarked().history(), records=[])
+LAST = Ledger(timeline=InMemoryUnmarked().database_timeline(), records=[])
 
 
 @pytest.fixture(autouse=True)

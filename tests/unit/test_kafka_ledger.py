@@ -46,7 +46,7 @@ def packed(*ranges: IdRange) -> bytes:
 
 def test_a_ledger_is_written_under_names_that_no_row_may_have() -> None:
     ranges = (IdRange(2, 8, 3, 9),)
-    headers, value = encode(Ledger(history=TIMELINE, records=[ONE], relayed=ranges))
+    headers, value = encode(Ledger(timeline=TIMELINE, records=[ONE], relayed=ranges))
 
     assert dict(headers) == fields(ranges=1)
     assert value == PAIR + RANGE
@@ -68,18 +68,18 @@ def test_a_ledger_is_written_under_names_that_no_row_may_have() -> None:
 def test_what_is_written_is_read(
     records: list[Record], ranges: tuple[IdRange, ...]
 ) -> None:
-    headers, value = encode(Ledger(history="h", records=records, relayed=ranges))
+    headers, value = encode(Ledger(timeline="h", records=records, relayed=ranges))
 
     read = decode({name: str(text) for name, text in headers}, value)
 
-    assert (read.history, read.relayed) == ("h", ranges)
+    assert (read.timeline, read.relayed) == ("h", ranges)
     assert [(r.id, r.message_id) for r in read.records] == [
         (r.id, r.message_id) for r in records
     ]
 
 
 def test_no_value_is_a_ledger_that_lists_nothing() -> None:
-    assert decode({}, None) == Ledger(history="", records=[])
+    assert decode({}, None) == Ledger(timeline="", records=[])
 
 
 @pytest.mark.parametrize("number", ["2", "999999"])
@@ -156,7 +156,7 @@ def entry(offset: int, ledger: Ledger | None, *, key: bytes = b"0") -> Entry:
     return Entry.of(offset, key, raw, value)
 
 
-FIRST, SECOND = (Ledger(history=text, records=[]) for text in ("first", "second"))
+FIRST, SECOND = (Ledger(timeline=text, records=[]) for text in ("first", "second"))
 
 
 def found(*entries: Entry) -> Ledger | None:
@@ -224,7 +224,7 @@ def test_where_only_junk_is_left_there_is_no_ledger(
 def test_a_tombstone_voids_the_ledgers_before_it() -> None:
     void = Entry.of(2, b"0", [], None)
 
-    assert found(entry(1, FIRST), void) == Ledger(history="", records=[])
+    assert found(entry(1, FIRST), void) == Ledger(timeline="", records=[])
     assert found(entry(1, FIRST), void, entry(3, SECOND)) == SECOND
 
 

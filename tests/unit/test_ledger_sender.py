@@ -296,7 +296,7 @@ def test_a_failover_under_a_leader_begins_a_new_run(
 
     assert cluster.seen == ["a", "b", "c", "a", "d"]
     assert cluster.left == []
-    assert warned(caplog, "history_changed") == 1
+    assert warned(caplog, "timeline_changed") == 1
 
 
 # Leadership.

@@ -45,7 +45,7 @@ class Bench:
         for key in keys:
             self.table.insert("t", key)
         marks = MemoryMarks(
-            self.table, clock=lambda: self.now, timeline=self.table.history
+            self.table, clock=lambda: self.now, timeline=self.table.database_timeline
         )
         is_trusted = Trust(self.leadership, lambda: self.now)
         self.reader = PageReader(marks, is_trusted=is_trusted, clock=lambda: self.now)
@@ -103,7 +103,7 @@ def test_a_request_without_keys_and_limit_only_asks_for_the_timeline() -> None:
     page = bench.page(limit=0)
 
     assert list(page.records) == []
-    assert page.timeline == bench.table.history()
+    assert page.timeline == bench.table.database_timeline()
     assert page.retry_at is None
 
 
@@ -347,7 +347,7 @@ def test_a_page_of_another_timeline_than_those_before_is_void(
 
     assert (list(page.records), page.is_uncertain) == ([], True)
     assert [vars(entry)["action"] for entry in caplog.records][:1] == [
-        "history_changed"
+        "timeline_changed"
     ]
     assert bench.ids(run=2) == [1, 2]
 

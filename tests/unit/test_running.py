@@ -66,7 +66,7 @@ class Worker:
             adapters=Adapters(
                 table=lambda _concern: self.outbox,
                 reading=lambda *_: MemoryMarks(
-                    self.outbox, clock=boottime, timeline=self.outbox.history
+                    self.outbox, clock=boottime, timeline=self.outbox.database_timeline
                 ),
                 producer=lambda _: InMemoryProducer(self.log),
                 transactions=_not_in_use,

@@ -142,7 +142,7 @@ class Bench:
 
     def _reading(self, shard: int) -> MemoryMarks:
         view = self.table.of_shard(shard, SHARDS)
-        return MemoryMarks(view, clock=boottime, timeline=self.table.history)
+        return MemoryMarks(view, clock=boottime, timeline=self.table.database_timeline)
 
     def _observe(self, event: Event) -> None:
         with self._news:

@@ -1,4 +1,4 @@
-"""What of a ledger holds under the history that the table has now."""
+"""What of a ledger holds under the timeline that the database has now."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RELAYED = (IdRange(low=1, high=9, step=2, newest=0),)
 
 @pytest.mark.parametrize("clusters", [1, 2])
 def test_without_a_ledger_nothing_is_in_the_log(clusters: int) -> None:
-    assert believed(None, NOW, clusters=clusters) == Ledger(history=NOW, records=[])
+    assert believed(None, NOW, clusters=clusters) == Ledger(timeline=NOW, records=[])
 
 
 @pytest.mark.parametrize("clusters", [1, 2])
 def test_a_ledger_of_the_same_history_holds(clusters: int) -> None:
-    ledger = Ledger(history=NOW, records=[record(1)])
+    ledger = Ledger(timeline=NOW, records=[record(1)])
     assert believed(ledger, NOW, clusters=clusters) == ledger
 
 
@@ -31,23 +31,23 @@ def test_a_ledger_of_the_same_history_holds(clusters: int) -> None:
 def test_a_ledger_of_another_history_is_void(
     clusters: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ledger = Ledger(history=FORMER, records=[record(1)], relayed=RELAYED)
+    ledger = Ledger(timeline=FORMER, records=[record(1)], relayed=RELAYED)
 
     found = believed(ledger, NOW, clusters=clusters)
 
-    assert found == Ledger(history=NOW, records=[])
-    assert f"another history of the database ({FORMER}, now {NOW})" in caplog.text
+    assert found == Ledger(timeline=NOW, records=[])
+    assert f"of database timeline {FORMER} (now {NOW})" in caplog.text
 
 
 def test_what_only_other_clusters_have_written_holds_and_gets_a_history() -> None:
-    ledger = Ledger(history="", records=[], relayed=RELAYED)
+    ledger = Ledger(timeline="", records=[], relayed=RELAYED)
     for clusters in (2, 3):
         found = believed(ledger, NOW, clusters=clusters)
-        assert found == Ledger(history=NOW, records=[], relayed=RELAYED)
+        assert found == Ledger(timeline=NOW, records=[], relayed=RELAYED)
 
 
 def test_one_cluster_alone_believes_no_ledger_without_a_history() -> None:
-    ledger = Ledger(history="", records=[record(1)])
+    ledger = Ledger(timeline="", records=[record(1)])
     assert not believed(ledger, NOW, clusters=1).records
 
 
@@ -55,11 +55,11 @@ def test_one_cluster_alone_has_no_use_for_ranges_of_ids(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
-    ledger = Ledger(history=NOW, records=[record(1)], relayed=RELAYED)
+    ledger = Ledger(timeline=NOW, records=[record(1)], relayed=RELAYED)
 
     assert believed(ledger, NOW, clusters=2) == ledger
     assert not caplog.records
     found = believed(ledger, NOW, clusters=1)
 
-    assert found == Ledger(history=NOW, records=ledger.records)
+    assert found == Ledger(timeline=NOW, records=ledger.records)
     assert "1 ranges of ids" in caplog.text

@@ -59,7 +59,7 @@ def ledgers(draw: st.DrawFn) -> Ledger:
         (), [committed(id_) for id_ in sorted(ids)], step=draw(st.integers(2, 32))
     )
     return Ledger(
-        history=draw(st.text()),
+        timeline=draw(st.text()),
         records=records,
         relayed=tuple(ranges),
     )
@@ -105,7 +105,7 @@ def test_a_ledger_that_is_written_is_read(written: Ledger) -> None:
     headers, value = ledger_topic.encode(written)
     read = ledger_topic.decode({name: str(text) for name, text in headers}, value)
 
-    assert (read.history, read.relayed) == (written.history, written.relayed)
+    assert (read.timeline, read.relayed) == (written.timeline, written.relayed)
     assert [(r.id, r.message_id) for r in read.records] == [
         (r.id, r.message_id) for r in written.records
     ]

@@ -20,6 +20,7 @@ ledger_sender.py         opens (fences, reads the ledger), sends one transaction
 takeover_sender.py       the same for another cluster's records
 committed_ids.py         which ids were ever committed, for several clusters
 timelines.py             whether a ledger is of the table's timeline
+ports.py                 the transactions that it needs, and the ledger
 =======================  ====================================================
 
 

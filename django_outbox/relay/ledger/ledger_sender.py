@@ -99,7 +99,7 @@ class LedgerSender:
         self._others: Sequence[Ledger] = ()
         """Last ledgers of leaders that divided the keys differently, and of the other
         shards."""
-        self._ledger = Ledger(history="", records=[])
+        self._ledger = Ledger(timeline="", records=[])
         """The last one of this run."""
         self._relayed = CommittedIds()
         """What was committed before this run, or is another shard's to purge, and may
@@ -224,7 +224,7 @@ class LedgerSender:
             self._ledger = believe(self._last, timeline)
         else:
             # The timeline is that of the origin's database.
-            self._ledger = self._last or Ledger(history="", records=[])
+            self._ledger = self._last or Ledger(timeline="", records=[])
         others = [believe(one, timeline) for one in self._others]
         # What a leader of another shard lists now, it also purges.
         of_now = [one for one in others if one.shards == self._settings.shards]

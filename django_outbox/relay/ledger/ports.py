@@ -1,8 +1,7 @@
 """
-What the ledger relay needs from the outside: a table and transactions.
+What exactly-once delivery needs beside the table: transactions.
 
-The table is `relay.ports.UnmarkedTable`. Every implementation of the transactions
-passes the scenarios in `tests/contracts`.
+Every implementation passes the scenarios in `tests/contracts`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Ledger:
     records finds either both or neither.
     """
 
-    history: str
+    timeline: str
     """System identifier and timeline of the origin's database, under which ids are
     unique; empty while none but other clusters have written ledgers."""
     records: Sequence[Record]
@@ -43,7 +42,7 @@ class Ledger:
         """Return the ledger that goes with the next batch."""
         is_shared = clusters > 1
         return Ledger(
-            history=self.history,
+            timeline=self.timeline,
             records=[*batch, *unpurged],
             relayed=extended(self.relayed, batch, step=clusters) if is_shared else (),
         )

@@ -1,8 +1,8 @@
 """
-What holds of a ledger under the history that the table has now.
+What holds of a ledger under the timeline that the database has now.
 
-Ids are unique under one history of a database: its system identifier and
-timeline. It is checked when a ledger was read, and with each page.
+Ids are unique on one timeline of a database, named with its system identifier. It
+is checked when a ledger was read, and with each page.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from .ports import Ledger
 logger = logging.getLogger(__name__)
 
 
-def believed(ledger: Ledger | None, history: str, *, clusters: int) -> Ledger:
+def believed(ledger: Ledger | None, timeline: str, *, clusters: int) -> Ledger:
     """
     Return what to go on from: the ledger, or what of it is not void.
 
     Args:
-        history: that of the table.
+        timeline: that of the table's database.
         clusters: how many there are.
     """
     if ledger is None:
-        return Ledger(history=history, records=[])
-    # Other clusters, when only they have written, know no history of this table.
-    known = {"", history} if clusters > 1 else {history}
-    if ledger.history not in known:
+        return Ledger(timeline=timeline, records=[])
+    # Other clusters, when only they have written, know no timeline of this table.
+    known = {"", timeline} if clusters > 1 else {timeline}
+    if ledger.timeline not in known:
         logger.warning(
-            "The ledger speaks of another history of the database (%s, now %s) "
-            "and is void: all that is in the table is sent",
-            ledger.history or "none",
-            history,
+            "Ignoring the ledger of database timeline %s (now %s); sending every row "
+            "in the outbox again",
+            ledger.timeline or "none",
+            timeline,
             extra={"action": "ledger_void"},
         )
-        return Ledger(history=history, records=[])
+        return Ledger(timeline=timeline, records=[])
     if ledger.relayed and clusters == 1:
         logger.warning(
             "The ledger has %d ranges of ids, which one cluster alone does not "
@@ -44,4 +44,4 @@ def believed(ledger: Ledger | None, history: str, *, clusters: int) -> Ledger:
             extra={"action": "ledger_void"},
         )
         ledger = replace(ledger, relayed=())
-    return replace(ledger, history=history)
+    return replace(ledger, timeline=timeline)
