@@ -118,8 +118,9 @@ noise on the topic         Ignored: other nonces, and dates in the future.
 Not covered: an operator who deletes the group or its topic while a process leads,
 and a guest system whose CLOCK_BOOTTIME stands still while its host pauses it. Both
 may cause two leaders for up to HEARTBEAT_TIMEOUT. The damage is bounded: the old
-leader's writes to the table carry its leader id and touch no row that its
-successor has marked; what it sends to Kafka are duplicates.
+leader's writes touch only rows that it has read (with marks in the table: that it
+has marked), and it purges only what Kafka has acknowledged; what it sends to Kafka
+are duplicates.
 
 
 Better than its ancestors

@@ -21,6 +21,9 @@ from .term import LeaderTerm
 
 logger = logging.getLogger(__name__)
 
+NOT_IN_GROUP: Final = "it is not in the leader group"
+UNPROVEN: Final = "it owns the leader partition and cannot prove it"
+
 MAX_POLL_TIMEOUT: Final = 0.1
 """Seconds after which a resignation or a stop is noticed at the latest."""
 
@@ -29,7 +32,8 @@ class Elector:
     """
     One process's part in the election of each shard. Starts no thread.
 
-    `step` and `stop` belong to one thread. `leaderships` may be used by any.
+    `step` and `stop` belong to one thread. `leaderships` and `fault` may be used by
+    any.
 
     Args:
         settings: the process and its timing.
@@ -85,6 +89,16 @@ class Elector:
     def states(self) -> list[State]:
         """The role of this process in each shard."""
         return [candidate.state for candidate in self._candidates]
+
+    @property
+    def fault(self) -> str:
+        """Why this process can neither lead nor stand by; empty: it can."""
+        if not self._has_joined:
+            obstacle = self._obstacle
+            return f"{NOT_IN_GROUP}: {obstacle}" if obstacle else NOT_IN_GROUP
+        # One proof may be late; a candidate retires only much later.
+        is_unproven = self._unproven() > 2 * self._settings.heartbeat_timeout
+        return UNPROVEN if is_unproven else ""
 
     def step(self, timeout: float = MAX_POLL_TIMEOUT) -> None:
         """
@@ -158,11 +172,13 @@ class Elector:
 
     def _reason_to_retire(self) -> str | None:
         """A process that owns the partition and cannot lead keeps others from it."""
-        longest = max(candidate.unproven() for candidate in self._candidates)
-        if longest > self._settings.candidate_timeout:
-            return "it owns the leader partition and cannot prove it"
+        if self._unproven() > self._settings.candidate_timeout:
+            return UNPROVEN
         resignations = (leadership.resignation for leadership in self.leaderships)
         return next(filter(None, resignations), self._membership.reason_to_rejoin)
+
+    def _unproven(self) -> float:
+        return max(candidate.unproven() for candidate in self._candidates)
 
     def _retire(self, reason: str) -> None:
         """Let another process lead; join again when this one can."""

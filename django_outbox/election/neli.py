@@ -197,11 +197,12 @@ class Neli:
 
     def _stand(self, now: float) -> None:
         """Void all earlier proofs and start to prove leadership again."""
+        # First, because `unproven` is asked by any thread.
+        self._stood_at = now
         if self.state is State.FOLLOWER:
             self._become(State.CANDIDATE)
         self._nonce = new_id()
         self._claims = {}
-        self._stood_at = now
         self._pulse(now)
 
     def _sit(self) -> None:

@@ -1,7 +1,7 @@
 """
 One leader id with its trust window: for how long leadership is proven.
 
-The relay checks `remaining()` before each mark and each record that it produces.
+The relay checks `remaining()` before each page, batch and commit.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ threads.py       runs each component on its thread; publishes events; ends
 workers.py       one relay worker: a dispatcher, and the threads that
                  access the table for it
 notifier.py      delivers events to the application's receivers
+hooked_table.py  passes records through MIDDLEWARE as they are read
+monitoring.py    health and metrics over HTTP
 ===============  ============================================================
 
 Here the protocols (`election/`, `relay/`) meet their adapters (`kafka/`,

@@ -20,6 +20,10 @@ Learn: TypeAlias = Callable[[Identity | None], object]
 class Election(Protocol):
     """Fast NELI, or the only member of `--solo`."""
 
+    @property
+    def fault(self) -> str:
+        """Why this process can neither lead nor stand by; any thread may ask."""
+
     def step(self, timeout: float) -> None:
         """Do one round of at most about `timeout` seconds."""
 
@@ -72,7 +76,7 @@ class Components:
     releaser: Releaser
     listener: Listening | None
     """None: new rows are found by polling only."""
-    learn: Learn | None = None
+    learn: Learn
     """Gets the identity from the leader's database with each meter reading."""
 
     def terms(self, now: float) -> list[Term]:

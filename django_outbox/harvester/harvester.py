@@ -23,6 +23,7 @@ from types import TracebackType
 
 from .. import signals
 from ..conf import OutboxImproperlyConfigured, settings
+from ..election.elector import NOT_IN_GROUP
 from ..events import Event, Observer
 from ..observability.message_times import MessageTimes
 from ..postgres.connection import params_of
@@ -161,9 +162,19 @@ class Harvester:
 
     @property
     def times(self) -> MessageTimes | None:
-        """From the creation of rows to Kafka's acknowledgement; None: it never ran."""
+        """
+        From the creation of rows to Kafka's acknowledgement.
+
+        None: it does not run, or does not know yet which outbox it has.
+        """
         threads = self._running()
         return None if threads is None else threads.times
+
+    @property
+    def group_fault(self) -> str:
+        """Why this process can neither lead nor stand by; empty: it can."""
+        threads = self._running()
+        return NOT_IN_GROUP if threads is None else threads.group_fault
 
     @property
     def receiver_errors(self) -> int:
@@ -219,10 +230,7 @@ class Harvester:
             return None
         (identity,) = answer
         return assemble(
-            learn(identity),
-            adapters=replace(adapters, learn=learn),
-            threads=threads,
-            name=self.name,
+            learn(identity), adapters=adapters, threads=threads, learn=learn
         )
 
 

@@ -69,6 +69,7 @@ def monitored(options: OutboxSettings, observers: list[Observer]) -> Monitored:
     @contextmanager
     def serving(harvester: Harvester) -> Iterator[None]:
         stop = threading.Event()
+        status.group_fault = lambda: harvester.group_fault
         table = harvester.make_adapters().table("watch")
         watch = Watch(table, status, harvester, interval=options.METER_INTERVAL)
         with served(

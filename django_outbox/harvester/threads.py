@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..clock import boottime
+from ..election.elector import NOT_IN_GROUP
 from ..events import (
     Event,
     LeaderAcquired,
@@ -72,6 +73,7 @@ class HarvesterThreads:
         self._budget = budget
         self._logs_refusal = logs_refusal
         self._workers: Sequence[RelayWorker] = ()
+        self._election: Election | None = None
         self._stopping = threading.Event()
         self._abandoned = threading.Event()
         self._drain_ends_at = float("inf")
@@ -88,15 +90,16 @@ class HarvesterThreads:
         bodies = {"notify": self._notifier.run, "elect": lambda: self._lead(make)}
         self._start(bodies)
 
-    def _start_parts(self, parts: Components) -> None:
+    def _start_components(self, components: Components) -> None:
         """Start the threads of the components (elect)."""
-        self._parts, self._workers = parts, parts.workers
+        self._components, self._workers = components, components.workers
+        self._election = components.election
         bodies: dict[str, Callable[[], None]] = {"tend": self._tend}
-        for worker in parts.workers:
+        for worker in components.workers:
             bodies |= worker.bodies(self._abandoned, self._on_takeover)
-        if parts.listener is not None:
+        if components.listener is not None:
             bodies["listen"] = partial(
-                parts.listener.run, self._on_commit, self._abandoned
+                components.listener.run, self._on_commit, self._abandoned
             )
         self._start(bodies)
 
@@ -157,6 +160,11 @@ class HarvesterThreads:
         return times
 
     @property
+    def group_fault(self) -> str:
+        """Why this process can neither lead nor stand by; empty: it can."""
+        return NOT_IN_GROUP if self._election is None else self._election.fault
+
+    @property
     def receiver_errors(self) -> int:
         """Signal receivers that raised or overran since the start."""
         return self._notifier.errors
@@ -176,7 +184,7 @@ class HarvesterThreads:
             timeout = 0.0
         if self._stopping.is_set():
             # Meanwhile nobody proves the others, which are given up next.
-            for other in self._parts.terms(now):
+            for other in self._components.terms(now):
                 self._begin_drain(other)
         queues = self._begin_drain(term)
         is_drained = [
@@ -245,7 +253,7 @@ class HarvesterThreads:
         """
         if self._stopping.is_set():
             return float("inf")
-        others = [t for t in self._parts.terms(now) if t.shard != shard]
+        others = [t for t in self._components.terms(now) if t.shard != shard]
         return min([t.remaining(now) / 2 for t in others], default=float("inf"))
 
     def _on_commit(self) -> None:
@@ -289,9 +297,9 @@ class HarvesterThreads:
 
     def _lead(self, make: Callable[[threading.Event], Components | None]) -> None:
         try:
-            if parts := make(self._stopping):
-                self._start_parts(parts)
-                self._elect(parts.election)
+            if components := make(self._stopping):
+                self._start_components(components)
+                self._elect(components.election)
         finally:
             self._end()
 
@@ -318,7 +326,7 @@ class HarvesterThreads:
         self._threads["notify"].join(self._budget.revoke)
 
     def _tend(self) -> None:
-        meters, releaser = self._parts.meters, self._parts.releaser
+        meters, releaser = self._components.meters, self._components.releaser
         try:
             wait = 0.0
             while not self._abandoned.wait(wait):
@@ -328,28 +336,28 @@ class HarvesterThreads:
                     self._release()
                 wait = min(meters[0].wait(boottime()), releaser.wait(boottime()))
         finally:
-            self._parts.metered.close()
+            self._components.metered.close()
             releaser.close()
 
     def _release(self) -> None:
         """Release staged records that are due, if this process leads shard 0."""
         now = boottime()
         # Two processes could release messages of one key in another order.
-        first = next((t for t in self._parts.terms(now) if t.shard == 0), None)
+        first = next((t for t in self._components.terms(now) if t.shard == 0), None)
         if first is None:
-            self._parts.releaser.skip(now)
+            self._components.releaser.skip(now)
         else:
-            self._parts.releaser.step(first.leader_id)
+            self._components.releaser.step(first.leader_id)
 
     def _read_meters(self) -> None:
         """Publish a reading for each shard that this process leads."""
         now = boottime()
-        terms = {term.shard: term for term in self._parts.terms(now)}
+        terms = {term.shard: term for term in self._components.terms(now)}
         try:
             backlog = self._read_table() if terms else None
         except DatabaseError:
             backlog = None
-        for shard, meter in enumerate(self._parts.meters):
+        for shard, meter in enumerate(self._components.meters):
             if backlog is None or shard not in terms:
                 meter.skip(now)
                 continue
@@ -363,10 +371,9 @@ class HarvesterThreads:
 
     def _read_table(self) -> Backlog:
         """Read how much waits, and whether it is still the same outbox."""
-        backlog = self._parts.metered.backlog()
-        identity = self._parts.metered.identity()
-        if self._parts.learn is not None:
-            self._parts.learn(identity)
+        backlog = self._components.metered.backlog()
+        identity = self._components.metered.identity()
+        self._components.learn(identity)
         return backlog
 
 

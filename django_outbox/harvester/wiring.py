@@ -1,8 +1,8 @@
 """
 Builds the components of one run of a harvester, for either delivery mode.
 
-The two relays, MP/R and the ledger relay, have the same kinds of parts: workers,
-each with a dispatcher, a reader or marker, and a settler. Each shard has its own.
+Every delivery has the same parts: workers, each with a dispatcher, a page reader and
+a settler. Only the sender differs. Each shard has its own.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from .workers import Duty, RelayWorker
 
 
 def assemble(
-    o: OutboxSettings, *, adapters: Adapters, threads: HarvesterThreads, name: str
+    o: OutboxSettings, *, adapters: Adapters, threads: HarvesterThreads, learn: Learn
 ) -> Components:
     """Build the components of one run; they publish through `threads`."""
     membership, said = adapters.membership(), Said()
     elector = Elector(
         ElectionSettings(
-            name=name,
+            name=threads.name,
             shards=o.SHARDS,
             heartbeat_timeout=o.HEARTBEAT_TIMEOUT,
             heartbeat_interval=o.HEARTBEAT_INTERVAL,
@@ -58,10 +58,10 @@ def assemble(
         clock=boottime,
         on_event=threads.publish,
         barrier=threads.barrier,
-        can_join=_Probe(adapters.table("probe"), o, adapters.learn, said),
+        can_join=_Probe(adapters.table("probe"), o, learn, said),
     )
     workers = [
-        _workers(_Wiring(o, adapters, threads, leadership, said), membership)
+        _workers(_Shard(o, adapters, threads, leadership, said), membership)
         for leadership in elector.leaderships
     ]
     return Components(
@@ -80,12 +80,12 @@ def assemble(
         metered=adapters.table("meter"),
         releaser=_releaser(o, adapters, threads, said),
         listener=adapters.listener(),
-        learn=adapters.learn,
+        learn=learn,
     )
 
 
-class _Wiring(NamedTuple):
-    """What the workers of one shard, of either relay, are connected to."""
+class _Shard(NamedTuple):
+    """What the workers of one shard are connected to."""
 
     options: OutboxSettings
     adapters: Adapters
@@ -94,70 +94,68 @@ class _Wiring(NamedTuple):
     said: Said
 
     @property
-    def name(self) -> str:
+    def suffix(self) -> str:
         """What follows the names of the shard's threads and connections."""
         return f"-{self.leadership.shard}" if self.options.SHARDS > 1 else ""
 
 
-def _workers(wiring: _Wiring, membership: Membership) -> Sequence[RelayWorker]:
+def _workers(shard: _Shard, membership: Membership) -> Sequence[RelayWorker]:
     """Build the workers of one shard."""
-    if wiring.options.is_exactly_once:
-        return _ledger_workers(wiring, membership)
-    return [_pipeline_worker(wiring)]
+    if shard.options.is_exactly_once:
+        return _ledger_workers(shard, membership)
+    return [_pipeline_worker(shard)]
 
 
-def _pipeline_worker(wiring: _Wiring) -> RelayWorker:
+def _pipeline_worker(shard: _Shard) -> RelayWorker:
     """Build the worker of at-least-once delivery, with marks of either kind."""
-    o, adapters, leadership = wiring.options, wiring.adapters, wiring.leadership
+    o, adapters, leadership = shard.options, shard.adapters, shard.leadership
     settings = pipeline_settings(o)
-    reading = adapters.reading(f"mark{wiring.name}", o.CLUSTER_ID, leadership.shard)
-    settling = adapters.table(f"settle{wiring.name}")
-    parts = _Parts(wiring, settings, reading, settling)
+    reading = adapters.reading(f"mark{shard.suffix}", o.CLUSTER_ID, leadership.shard)
+    settling = adapters.table(f"settle{shard.suffix}")
+    builder = _WorkerBuilder(shard, settings, reading, settling)
 
     def make_sender(_: WorkQueue) -> Sender:
         return Pipeline(
             settings,
-            engine=parts.engine,
+            engine=builder.engine,
             make_producer=adapters.producer,
-            is_trusted=parts.is_trusted,
+            is_trusted=builder.is_trusted,
             clock=boottime,
         )
 
-    return parts.worker(make_sender, Duty(leadership, name=wiring.name))
+    return builder.worker(make_sender, Duty(leadership, name=shard.suffix))
 
 
-def _ledger_workers(wiring: _Wiring, membership: Membership) -> list[RelayWorker]:
+def _ledger_workers(shard: _Shard, membership: Membership) -> list[RelayWorker]:
     """Build the exactly-once relay's workers, this cluster's own first."""
-    o = wiring.options
+    o = shard.options
     clusters = [(o.CLUSTER_ID + n) % o.CLUSTERS_COUNT for n in range(o.CLUSTERS_COUNT)]
-    return [_ledger_worker(wiring, membership, cluster) for cluster in clusters]
+    return [_ledger_worker(shard, membership, cluster) for cluster in clusters]
 
 
-def _ledger_worker(
-    wiring: _Wiring, membership: Membership, cluster: int
-) -> RelayWorker:
+def _ledger_worker(shard: _Shard, membership: Membership, cluster: int) -> RelayWorker:
     """Build the worker for the records of one cluster."""
-    o, adapters, leadership = wiring.options, wiring.adapters, wiring.leadership
+    o, adapters, leadership = shard.options, shard.adapters, shard.leadership
     is_own = cluster == o.CLUSTER_ID
-    name = wiring.name if is_own else f"-{cluster}"
+    name = shard.suffix if is_own else f"-{cluster}"
     settings = _settings(
         o, page_rows=o.TRANSACTION_BATCH, blocks=True, needs_proof=False
     )
     reading = adapters.reading(f"find{name}", cluster, leadership.shard)
     settling = adapters.table(f"settle{name}")
-    parts = _Parts(wiring, settings, reading, settling)
+    builder = _WorkerBuilder(shard, settings, reading, settling)
     if not is_own:
         # A slow search for other clusters' records is not an outage.
-        parts.outages = (parts.settler.outage,)
+        builder.outages = (builder.settler.outage,)
 
     def make_sender(queue: WorkQueue) -> Sender:
         transactions = adapters.transactions(membership, cluster, leadership.shard)
         sender = LedgerSender(
             settings,
-            engine=parts.engine,
+            engine=builder.engine,
             transactions=transactions,
             queue=queue,
-            is_trusted=parts.is_trusted,
+            is_trusted=builder.is_trusted,
             clock=boottime,
             is_own=is_own,
         )
@@ -165,40 +163,40 @@ def _ledger_worker(
             return sender
         return TakeoverSender(
             settings,
-            engine=parts.engine,
+            engine=builder.engine,
             sender=sender,
             transactions=transactions,
             queue=queue,
-            schedule=parts.schedule,
+            schedule=builder.schedule,
             clock=boottime,
         )
 
-    return parts.worker(make_sender, Duty(leadership, is_own=is_own, name=name))
+    return builder.worker(make_sender, Duty(leadership, is_own=is_own, name=name))
 
 
-class _Parts:
+class _WorkerBuilder:
     """What the workers of every kind of delivery have."""
 
     def __init__(
         self,
-        wiring: _Wiring,
+        shard: _Shard,
         settings: RelaySettings,
         reading: ReadHarvest,
         settling: HarvestedTable,
     ) -> None:
         self.engine = Engine(settings)
-        self.is_trusted = Trust(wiring.leadership, boottime)
+        self.is_trusted = Trust(shard.leadership, boottime)
         self.schedule = PollSchedule(
             busy_interval=settings.busy_interval, idle_interval=settings.idle_interval
         )
         self.reader = PageReader(
-            reading, is_trusted=self.is_trusted, clock=boottime, said=wiring.said
+            reading, is_trusted=self.is_trusted, clock=boottime, said=shard.said
         )
         self.settler = Settler(
             outbox=settling,
-            on_parked=partial(wiring.threads.parked, wiring.leadership.shard),
+            on_parked=partial(shard.threads.parked, shard.leadership.shard),
             clock=boottime,
-            said=wiring.said,
+            said=shard.said,
         )
         self.outages: tuple[Availability, ...] = (
             self.reader.outage,
@@ -206,7 +204,7 @@ class _Parts:
         )
         self._reading, self._settling = reading, settling
         self._settings = settings
-        self._wiring = wiring
+        self._shard = shard
 
     def worker(
         self,
@@ -221,9 +219,9 @@ class _Parts:
                 engine=self.engine,
                 sender=make_sender(queue),
                 lease=Lease(
-                    self._wiring.leadership,
+                    self._shard.leadership,
                     outages=self.outages,
-                    deadline=self._wiring.options.DATABASE_DEADLINE,
+                    deadline=self._shard.options.DATABASE_DEADLINE,
                 ),
                 queue=queue,
                 schedule=self.schedule,
@@ -237,7 +235,7 @@ class _Parts:
             reading=self._reading,
             settler=self.settler,
             settling=self._settling,
-            deliveries=Deliveries(is_traced=self._wiring.options.TRACING),
+            deliveries=Deliveries(is_traced=self._shard.options.TRACING),
         )
 
 
@@ -300,7 +298,7 @@ class _Probe:
         self,
         table: HarvestedTable,
         options: OutboxSettings,
-        learn: Learn | None,
+        learn: Learn,
         said: Said | None = None,
     ) -> None:
         self._table = table
@@ -311,8 +309,7 @@ class _Probe:
     def __call__(self) -> bool:
         try:
             self._table.ping()
-            if self._learn is not None:
-                self._learn(self._table.identity())
+            self._learn(self._table.identity())
             if self._options.CLUSTERS_COUNT > 1:
                 # A harvester in an application has not checked this yet. It stays
                 # out of the group until somebody has corrected the database.

@@ -124,7 +124,7 @@ class RelayWorker:
         """
         Return the body of each thread by the thread's name.
 
-        A body runs until `is_over` is set and `wake()` is called.
+        The bodies run until `end()`; set `is_over` before it.
 
         Args:
             on_takeover: called with each takeover, or its end, on the thread

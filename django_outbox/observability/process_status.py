@@ -94,7 +94,8 @@ class ProcessStatus:
         clock: Callable[[], float] = boottime,
     ) -> None:
         self.backlog: Backlog | None = None
-        """As the last reading has it; None before the first one."""
+        """As the last reading has it; None before the first one, and while the database
+        stays away."""
         self.statistics: TableStatistics | None = None
         """As last measured; None: not yet, or the last time it failed."""
         self.counts = Counts()
@@ -109,15 +110,17 @@ class ProcessStatus:
         """How often this process became the leader."""
         self.parked = 0
         """Records that this process parked."""
-        self.events: Counter[str] = Counter()
-        """Events by kind."""
+        kinds = (event.kind for event in Event.__subclasses__())
+        self.events = Counter(dict.fromkeys(kinds, 0))
+        """Events by kind, from 0: otherwise no rate would show the first one."""
         self.takeovers: dict[int, bool] = {}
         """Whether records of a cluster are taken over now, by cluster."""
+        self.group_fault: Callable[[], str] = lambda: ""
+        """Tells why this process can neither lead nor stand by; empty: it can."""
         self._ready_age = ready_age or inf
         self._patience = patience
         self._kafka_fault = kafka_fault
         self._clock = clock
-        self._is_part_of_group = False
         self._asked_at = self._answered_at = clock()
         self._database_fault = ""
         # Events come from several threads.
@@ -148,15 +151,12 @@ class ProcessStatus:
             self._change_state(event.kind, event.shard)
 
     def _change_state(self, kind: str, shard: int) -> None:
-        if kind == "ready":
-            self._is_part_of_group = True
-        elif kind in {"leader_acquired", "leader_refreshed"}:
+        if kind in {"leader_acquired", "leader_refreshed"}:
             self.leader_changes += shard not in self.led
             self.led.add(shard)
         elif kind in {"leader_revoked", "leader_fenced"}:
             self.led.discard(shard)
         elif kind == "stopped":
-            self._is_part_of_group = False
             self.led.clear()
         if not self.led:
             # They were the leader's; the next one has its own.
@@ -177,6 +177,10 @@ class ProcessStatus:
         """Note that the table could not be read."""
         self._database_fault = str(error)
         self._asked_at = self._clock()
+        self.statistics = None
+        if self.reading_age > self._patience:
+            # Other processes may read by now what has become of it.
+            self.backlog = None
 
     @property
     def age(self) -> float:
@@ -191,8 +195,8 @@ class ProcessStatus:
     def reasons(self) -> list[str]:
         """Return why this process does not do its part; none: it does."""
         reasons = []
-        if not self._is_part_of_group:
-            reasons.append("it is not in the leader group")
+        if group_fault := self.group_fault():
+            reasons.append(group_fault)
         if self._database_fault:
             reasons.append(f"the database is away: {self._database_fault}")
         elif self.age > self._patience:

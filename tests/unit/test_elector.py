@@ -133,6 +133,36 @@ def test_ready_comes_first_when_the_group_lets_it_lead_at_once(
     assert process.kinds == ["ready", "leader_acquired"]
 
 
+def test_it_says_why_it_can_neither_lead_nor_stand_by(process: Process) -> None:
+    elector = process.elector
+    assert elector.fault == "it is not in the leader group"
+    process.trouble = DatabaseError("permission denied")
+    run(1.0, process)
+    assert elector.fault == "it is not in the leader group: permission denied"
+    process.trouble = None
+    run(20.0, process)
+    assert elector.states[0] is State.LEADER
+    assert elector.fault == ""
+    leadership = elector.leaderships[0]
+    assert leadership.term is not None
+    leadership.resign(leadership.term.leader_id, reason="the database is away")
+    process.trouble = DatabaseError("permission denied")
+    run(0.05, process)
+    assert elector.fault == "it is not in the leader group"
+    run(5.0, process)
+    assert elector.fault == "it is not in the leader group: permission denied"
+
+
+def test_a_candidate_that_stays_without_a_proof_is_at_fault(process: Process) -> None:
+    process.membership.is_mute = True
+    run(1.0, process)
+    assert process.elector.states[0] is State.CANDIDATE
+    assert process.elector.fault == ""
+    run(2.5, process)
+    assert process.elector.states[0] is State.CANDIDATE
+    assert process.elector.fault == "it owns the leader partition and cannot prove it"
+
+
 def test_it_joins_only_when_it_could_lead(process: Process) -> None:
     process.can_join = False
     run(10.0, process)

@@ -20,7 +20,6 @@ from django_outbox.events import (
     LeaderFenced,
     LeaderRefreshed,
     LeaderRevoked,
-    Ready,
     RecordParked,
     TakeoverEnded,
     TakeoverStarted,
@@ -83,6 +82,7 @@ def test_who_leads_no_more_exports_what_is_still_true(
 def test_changes_of_the_leader_are_counted(status: ProcessStatus) -> None:
     value = exported(status)
     assert value("leader_changes_total") == 0
+    assert value("events_total", kind="leader_fenced") == 0
     status(LeaderAcquired(name="a"))
     status(LeaderRefreshed(name="a", previous_leader_id="x", reason="mark lost"))
     assert value("leader_changes_total") == 1
@@ -126,8 +126,9 @@ def test_a_takeover_is_shown_for_its_cluster(status: ProcessStatus) -> None:
 
 def test_metrics_tell_what_readyz_tells(status: ProcessStatus) -> None:
     value = exported(status)
+    status.group_fault = lambda: "it is not in the leader group"
     assert value("ready") == 0
-    status(Ready(name="a"))
+    status.group_fault = lambda: ""
     assert value("ready") == 1
     status(READING)
     assert value("ready") == 0

@@ -183,10 +183,10 @@ class LockedOutbox(InMemoryOutbox):
 
 
 def test_a_process_stands_for_election_while_the_table_is_locked() -> None:
-    assert _Probe(LockedOutbox(), OutboxSettings(), None)()
+    assert _Probe(LockedOutbox(), OutboxSettings(), lambda _: None)()
 
 
 def test_which_clusters_rows_these_are_cannot_be_told_behind_a_lock() -> None:
-    probe = _Probe(LockedOutbox(), OutboxSettings(CLUSTERS_COUNT=2), None)
+    probe = _Probe(LockedOutbox(), OutboxSettings(CLUSTERS_COUNT=2), lambda _: None)
     with pytest.raises(DatabaseBusy):
         probe()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.events import Ready, Stopped
-from django_outbox.message.record import Backlog
-from django_outbox.observability.process_status import OpenWriters, ProcessStatus
+from django_outbox.message.record import Backlog, TopicCounts
+from django_outbox.observability.process_status import (
+    OpenWriters,
+    ProcessStatus,
+    TableStatistics,
+)
 from tests.fakes.timeline import Timeline
 
 from .samples import READING
@@ -14,9 +17,8 @@ from .samples import READING
 
 @pytest.fixture
 def status(clock: Timeline) -> ProcessStatus:
-    """Of a process that has joined, and whose table is empty."""
+    """Of a process that stands by, and whose table is empty."""
     status = ProcessStatus(ready_age=60.0, patience=10.0, clock=clock)
-    status(Ready(name="a"))
     status.read(Backlog(0, is_capped=False, oldest_age=0.0))
     return status
 
@@ -25,13 +27,12 @@ def test_a_process_that_stands_by_is_ready(status: ProcessStatus) -> None:
     assert status.reasons() == []
 
 
-def test_it_is_ready_while_it_is_in_the_group() -> None:
-    status = ProcessStatus(ready_age=60.0, patience=10.0)
-    assert status.reasons() == ["it is not in the leader group"]
-    status(Ready(name="a"))
+def test_a_process_that_is_not_in_the_group_is_not_ready(status: ProcessStatus) -> None:
+    fault = "it is not in the leader group"
+    status.group_fault = lambda: fault
+    assert status.reasons() == [fault]
+    fault = ""
     assert status.reasons() == []
-    status(Stopped(name="a"))
-    assert status.reasons() == ["it is not in the leader group"]
 
 
 def test_an_error_of_the_database_is_a_reason_until_it_answers(
@@ -60,16 +61,27 @@ def test_an_old_record_is_a_reason(status: ProcessStatus) -> None:
     (reason,) = status.reasons()
     assert reason == "the oldest record is 300 s old, more than READY_AGE (60 s)"
     patient = ProcessStatus(ready_age=0.0, patience=10.0)
-    for event in (Ready(name="a"), READING):
-        patient(event)
+    patient(READING)
     assert patient.reasons() == []
 
 
 def test_a_kafka_that_is_away_is_a_reason() -> None:
     fault = "Kafka at localhost:1 unavailable: connection refused"
     status = ProcessStatus(ready_age=60.0, patience=10.0, kafka_fault=lambda: fault)
-    status(Ready(name="a"))
     assert status.reasons() == [fault]
+
+
+def test_figures_of_a_database_that_stays_away_are_unknown(
+    status: ProcessStatus, clock: Timeline
+) -> None:
+    status.statistics = TableStatistics(TopicCounts((), 0), 0.0, 0)
+    clock.advance(10.0)
+    status.failed(RuntimeError("connection refused"))
+    assert status.statistics is None
+    assert status.backlog is not None
+    clock.advance(0.1)
+    status.failed(RuntimeError("connection refused"))
+    assert status.backlog is None
 
 
 def test_the_age_of_a_reading_counts_from_the_last_answer(

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from django_outbox.events import Ready
 from django_outbox.exceptions import DatabaseUnavailable
 from django_outbox.harvester.monitoring import STATISTICS_INTERVAL, Watch
 from django_outbox.message.record import Backlog
@@ -50,7 +49,6 @@ class Process:
         self.clock, self.table = Timeline(), Table()
         self.relays: Any = SimpleNamespace(counters=None, receiver_errors=0, times=None)
         self.status = ProcessStatus(ready_age=60.0, patience=10.0, clock=self.clock)
-        self.status(Ready(name="a"))
         self.watch = Watch(
             self.table, self.status, self.relays, interval=1.0, clock=self.clock
         )
