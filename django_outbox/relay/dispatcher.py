@@ -192,7 +192,8 @@ class Dispatcher:
         if looks:
             self._look_at = now + LOOK_INTERVAL
         sweep = None
-        if schedule.begins(now) and limit and not self._settings.marks_in_table:
+        schedule.requested(now)
+        if limit and not self._settings.marks_in_table and schedule.must_sweep(now):
             # Half of what may be in flight is for this cluster's own records.
             most = max(1, self._settings.max_in_flight / 2)
             if (room := most - engine.waiting.of_others) >= 1:
@@ -248,8 +249,7 @@ class Dispatcher:
             this_cluster = self._settings.this_cluster
             report_sweep(sum(r.cluster_id == this_cluster for r in page.records))
         elif request.limit:
-            since = self._schedule.began_at
-            self._schedule.found(found, limit=request.limit, since=since)
+            self._schedule.found(found, limit=request.limit)
 
     def _hand_over(self) -> None:
         if self._queue.has_room and (settlement := self.engine.settlement()):

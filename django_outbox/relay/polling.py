@@ -1,8 +1,4 @@
-"""
-When to read the table: often while it is busy, rarely while it is quiet.
-
-Both dispatchers plan by it: MP/R's marks, and the pages of the ledger relay.
-"""
+"""When to read the table: often while it is busy, rarely while it is quiet."""
 
 from __future__ import annotations
 
@@ -38,10 +34,9 @@ class PollSchedule:
         """When to read next."""
         self.lost_until = 0.0
         """When to try again, after the table could not be read."""
-        self.began_at = 0.0
-        """When the last page was requested."""
         self.is_behind = False
         """Whether the last page was full."""
+        self._requested_at = 0.0
         self._sweep_at = 0.0
         self._is_more_left = False
 
@@ -50,24 +45,28 @@ class PollSchedule:
         self._interval, self.read_at = self._busy, 0.0
         self._sweep_at = 0.0
 
-    def begins(self, now: float) -> bool:
-        """Note a request; return whether it is time to sweep."""
-        self.began_at = now
+    def must_sweep(self, now: float) -> bool:
+        """Whether the next page is to be a repair scan."""
         return now >= self._sweep_at
 
-    def found(self, rows: int, *, limit: int, since: float) -> None:
+    def requested(self, now: float) -> None:
+        """Note when a page is requested."""
+        self._requested_at = now
+
+    def found(self, rows: int, *, limit: int) -> None:
         """Plan the next page: at once after a full page, ever later after none."""
         quieter = min(self._interval * SLOWER, self._idle)
         self._interval = self._busy if rows else quieter
         self.is_behind = rows == limit
-        self.read_at = 0.0 if self.is_behind else since + self._interval
+        next_at = self._requested_at + self._interval
+        self.read_at = 0.0 if self.is_behind else next_at
         if self._is_more_left and rows < limit:
             # What was left behind comes after all that is next, and at once.
             self.read_at = self._sweep_at = 0.0
 
     def swept(self, rows: int, *, now: float) -> None:
         """Plan the next sweep by what this one took: it may pass many dead rows."""
-        took = now - self.began_at
+        took = now - self._requested_at
         self._sweep_at = now + max(SWEEP_INTERVAL, took * SWEEP_SHARE)
         self._is_more_left = bool(rows)
 
@@ -76,7 +75,7 @@ def report_sweep(found: int) -> None:
     """Log that a repair scan has found rows which nothing else had shown."""
     if found:
         logger.info(
-            "A sweep found %d rows that had come in behind",
+            "A repair scan found %d rows below the read position",
             found,
             extra={"action": "swept", "records": found},
         )

@@ -248,13 +248,23 @@ class OutboxSettings:
 
     @property
     def sources(self) -> tuple[str, ...]:
+        """
+        All values of the header outbox-source in this outbox's messages.
+
+        With several clusters also that of the time when it was one: such messages may
+        still be in Kafka.
+        """
+        of_clusters = self.cluster_sources
+        return of_clusters if len(of_clusters) == 1 else (self._source, *of_clusters)
+
+    @property
+    def cluster_sources(self) -> tuple[str, ...]:
         """The header outbox-source for each cluster, in the order of their ids."""
         return tuple(map(self.source_of, range(self.CLUSTERS_COUNT)))
 
     def source_of(self, cluster: int) -> str:
         """Return the header outbox-source of records written in a cluster."""
-        source = self.SOURCE or self._known("LEADER_GROUP")
-        return f"{source}/{cluster}" if self.CLUSTERS_COUNT > 1 else source
+        return f"{self._source}/{cluster}" if self.CLUSTERS_COUNT > 1 else self._source
 
     @property
     def ledger_topic(self) -> str:
@@ -280,6 +290,10 @@ class OutboxSettings:
                 self.ledger_topic_of(cluster),
             )
         )
+
+    @property
+    def _source(self) -> str:
+        return self.SOURCE or self._known("LEADER_GROUP")
 
     def _known(self, setting: str) -> str:
         name: str = getattr(self, setting)

@@ -75,4 +75,7 @@ def test_one_cluster_says_nothing_of_clusters() -> None:
 
 
 def test_consumers_know_the_sources_of_all_clusters() -> None:
-    assert cluster(1, SOURCE="orders").sources == ("orders/0", "orders/1", "orders/2")
+    options = cluster(1, SOURCE="orders")
+    assert options.cluster_sources == ("orders/0", "orders/1", "orders/2")
+    # And what it was called while it was one: that may still be in Kafka.
+    assert options.sources == ("orders", *options.cluster_sources)

@@ -50,7 +50,7 @@ def test_the_source_may_be_named_alone() -> None:
 def test_several_clusters_share_the_names_of_all_their_databases() -> None:
     options = [learn(CLUSTERS_COUNT=2, CLUSTER_ID=n) for n in range(2)]
     assert [names(o)[0] for o in options] == ["outbox-leader", "outbox-leader-1"]
-    assert options[0].sources == ("outbox-leader/0", "outbox-leader/1")
+    assert options[0].cluster_sources == ("outbox-leader/0", "outbox-leader/1")
 
 
 def test_a_table_without_an_identity_needs_names() -> None:

@@ -9,11 +9,12 @@ from django_outbox.relay.polling import SWEEP_INTERVAL, SWEEP_SHARE, PollSchedul
 
 def looked(pace: PollSchedule, now: float, rows: int, *, took: float = 0.0) -> bool:
     """Look for ten rows at most; return whether it was a sweep."""
-    is_sweep = pace.begins(now)
+    is_sweep = pace.must_sweep(now)
+    pace.requested(now)
     if is_sweep:
         pace.swept(rows, now=now + took)
     else:
-        pace.found(rows, limit=10, since=pace.began_at)
+        pace.found(rows, limit=10)
     return is_sweep
 
 

@@ -10,8 +10,10 @@ from django_outbox.message.headers import texts
 from django_outbox.message.record import Record
 from django_outbox.relay.ledger.ledger_sender import Stage
 from django_outbox.relay.ledger.ports import Ledger
+from django_outbox.relay.ledger.takeover_sender import REFUSED_DELAYS
 from django_outbox.relay.takeovers import TakeoverChange
 from django_outbox.settings.options import OutboxSettings
+from tests.fakes.producer import refusal
 from tests.fakes.transactions import InMemoryTransactions
 
 from .leading import Term
@@ -242,18 +244,60 @@ def test_whoever_is_fenced_keeps_away_for_a_while(
     assert origin.opened == before
 
 
-def test_the_history_is_that_of_the_origin(
+def test_records_that_nobody_can_send_fence_the_origin_seldom(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    """It is alive, and what it sends beside them would wait each time."""
+    before = stuck(origin, other, taker)
+
+    taker.run(int(10 * (REFUSED_DELAYS - 1) * QUIET))
+    assert taker.told == ["started", "ended"]
+    assert origin.opened == before
+    # Nobody else may be there to try again.
+    taker.transactions.refused.clear()
+    taker.run(int(10 * 2 * QUIET))
+    assert origin.seen == ["3"]
+
+
+def test_records_that_can_be_sent_are_taken_over_beside_those_that_cannot(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    stuck(origin, other, taker)
+    taker.run(int(10 * QUIET))
+    other.table.put([origin.table.make("t", "other", "6", record_id=6)])
+    taker.run()
+    assert origin.seen == ["6"]
+
+
+def stuck(origin: Site, other: Site, taker: Process) -> int:
+    """
+    Let both clusters fail to send a record, and the origin come back.
+
+    Returns how often its transactional id was taken over until then.
+    """
+    origin.write(3, to=(other,))
+    (record,) = origin.table.records()
+    returned = Process(origin)
+    for process in (taker, returned):
+        process.transactions.refused[record.message_id] = refusal("TOPIC_AUTHORIZATION")
+    taker.run()
+    assert taker.told == ["started"]
+    returned.run()
+    return origin.opened
+
+
+def test_the_timeline_is_that_of_the_origin(
     origin: Site, other: Site, taker: Process
 ) -> None:
     origin.write(3)
     Process(origin).run()
-    history = origin.table.history()
+    timeline = origin.table.database_timeline()
     other.table.promote(other.table.standby())
-    assert other.table.history() != history
+    assert other.table.database_timeline() != timeline
     origin.write(6, to=(other,))
     taker.run()
 
-    assert origin.last.history == history
+    assert origin.last.timeline == timeline
 
 
 def test_a_ledger_of_others_only_is_believed(
@@ -262,7 +306,7 @@ def test_a_ledger_of_others_only_is_believed(
     for number in (3, 6):
         origin.write(number, to=(other,))
         taker.run()
-    assert origin.last.history == ""
+    assert origin.last.timeline == ""
     assert [record.id for record in origin.last.records] == [6]
     origin.write(9)
 

@@ -17,6 +17,7 @@ from ...models.routing import outbox_database
 from ...pipeline.__main__ import main
 from ...pipeline.pipeline_settings import merge
 from ...postgres.outbox_identity import named_settings
+from ...settings.kafka_rules import servers_of
 from ...settings.options import OutboxSettings
 
 TLS_OPTIONS: Final = ("sslmode", "sslrootcert", "sslcert", "sslkey")
@@ -55,7 +56,7 @@ def defaults() -> dict[str, Any]:
     """Return the project's settings under the pipeline's names."""
     chosen = settings.snapshot()
     alias = outbox_database(chosen.DATABASE)
-    servers = chosen.KAFKA.get("bootstrap.servers")
+    servers = servers_of(chosen.KAFKA)
     url = _url(connections[alias].settings_dict)
     known = {
         # Other librdkafka properties may have another name in Java.
@@ -66,7 +67,10 @@ def defaults() -> dict[str, Any]:
     }
     if chosen.CLUSTERS_COUNT > 1:
         # Only the user knows the databases of the other clusters.
-        known["clusters"] = {**dict.fromkeys(chosen.sources, ""), chosen.source: url}
+        known["clusters"] = {
+            **dict.fromkeys(chosen.cluster_sources, ""),
+            chosen.source: url,
+        }
     return merge(known, chosen.PIPELINE)
 
 

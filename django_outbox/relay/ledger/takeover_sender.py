@@ -16,10 +16,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import Final
 
 from ...exceptions import KafkaError
 from ...message.pauses import NOTHING_PAUSED
-from ...message.record import Record, Sweep
+from ...message.record import OrderingKey, Record, Sweep
 from ..engine import Engine
 from ..page_request import Page, PageRequest
 from ..polling import PollSchedule
@@ -30,6 +31,10 @@ from .ledger_sender import LedgerSender, Stage
 from .ports import Transactions
 
 logger = logging.getLogger(__name__)
+
+REFUSED_DELAYS: Final = 10
+"""Maximum delays after a fence for which records that cannot be sent are no reason to
+take over: the origin lives, and would be fenced again and again."""
 
 
 class TakeoverSender:
@@ -72,6 +77,9 @@ class TakeoverSender:
         """Somebody else relays these records: do not read before."""
         self._pauses = NOTHING_PAUSED
         """What was paused when it last looked."""
+        self._refused: set[OrderingKey] = set()
+        """Keys with a record that this cluster could not send."""
+        self._refused_until = 0.0
 
     def prepare(self, leader_id: str, now: float) -> bool:
         if not self._is_on:
@@ -97,6 +105,8 @@ class TakeoverSender:
         return records
 
     def send(self, leader_id: str, now: float) -> bool:
+        blocked = self._engine.blocked.items()
+        self._refused.update(key for key, one in blocked if one.attempts)
         has_sent = self._sender.send(leader_id, now)
         if self._sender.is_fenced:
             logger.info(
@@ -104,7 +114,9 @@ class TakeoverSender:
                 extra={"action": "takeover"},
             )
             self._sender.is_fenced = False
-            self._away_until = self._clock() + self._settings.quiet
+            quiet = self._settings.quiet
+            self._away_until = self._clock() + quiet
+            self._refused_until = self._clock() + REFUSED_DELAYS * quiet
             self._end()
         return has_sent
 
@@ -131,8 +143,11 @@ class TakeoverSender:
 
     def _probe(self, leader_id: str, now: float) -> None:
         is_early = now < max(self._away_until, self._schedule.lost_until)
-        if is_early or self._queue.is_waiting or not self._schedule.begins(now):
+        if is_early or self._queue.is_waiting or not self._schedule.must_sweep(now):
             return
+        self._schedule.requested(now)
+        if now >= self._refused_until:
+            self._refused.clear()
         self._queue.read(
             PageRequest(
                 run=self._engine.run,
@@ -141,7 +156,7 @@ class TakeoverSender:
                 # A page full of paused or stuck rows would hide those behind it.
                 sweep=Sweep(
                     known=frozenset(self._engine.waiting.known),
-                    passed=self._pauses.keys,
+                    passed=(*self._pauses.keys, *self._refused),
                     passed_topics=self._pauses.topics,
                     is_whole=True,
                 ),
