@@ -172,3 +172,10 @@ class ClientLog:
         if logger.isEnabledFor(logging.DEBUG):
             line = message % args if args else message
             logger.debug("%s: %s", logging.getLevelName(level), line)
+
+
+SILENT: Final[KafkaConfig] = {
+    _CALLBACK: lambda _: None,
+    _LOG: ClientLog(lambda _: None),
+}
+"""Of a client whose errors another one logs, or the failing call raises."""

@@ -30,6 +30,7 @@ from . import heartbeats
 from .client_errors import ClientErrors
 from .clients import answer_of, make, serve
 from .config import KafkaConfig, admin_config, watch_config
+from .partitions import FIRST
 from .topic_facts import BROKER, ClusterFacts, PartitionFacts, TopicFacts
 
 REQUEST_TIMEOUT: Final = 5.0
@@ -39,8 +40,6 @@ TAIL: Final = 200
 """Records at the end of the leader topic that are read: several seconds of heartbeats,
 also of two leaders."""
 
-_FIRST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _OLDEST: Final[OffsetSpec] = OffsetSpec.for_timestamp(0)
 """The first record with a time: all have one."""
 
@@ -201,11 +200,11 @@ class ClusterReader:
         partitions: Sequence[PartitionFacts],
         unseen: dict[str, str],
     ) -> Sequence[PartitionFacts]:
-        """Add first and last offset, and the time of the first record."""
+        """Add the first offset, and the time of the first record."""
         places = [TopicPartition(topic, number) for number in range(len(partitions))]
         answers = []
         try:
-            for spec in (_FIRST, _END, _OLDEST):
+            for spec in (FIRST, _OLDEST):
                 asked = admin.list_offsets(
                     dict.fromkeys(places, spec), request_timeout=REQUEST_TIMEOUT
                 )
@@ -222,10 +221,9 @@ class ClusterReader:
                 replicas=partition.replicas,
                 in_sync=partition.in_sync,
                 first_offset=first.offset,
-                end_offset=end.offset,
                 first_at=oldest.timestamp / 1000 if oldest.timestamp >= 0 else None,
             )
-            for partition, first, end, oldest in zip(partitions, *answers, strict=True)
+            for partition, first, oldest in zip(partitions, *answers, strict=True)
         ]
 
 

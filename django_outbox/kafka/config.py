@@ -1,7 +1,7 @@
 """
 Turns the settings of an outbox into librdkafka's configuration maps.
 
-The only module with milliseconds: everything else counts seconds.
+Durations of settings, in seconds, become milliseconds here.
 
 A map has three layers: defaults that a project may override, the project's own
 `KAFKA` (and `PRODUCER_KAFKA` or `CONSUMER_KAFKA`) properties, and the reserved
@@ -65,11 +65,6 @@ def admin_config(options: OutboxSettings) -> KafkaConfig:
     return {**DEFAULTS, **options.KAFKA}
 
 
-def producer_config(options: OutboxSettings) -> KafkaConfig:
-    """Return the properties of the producer of records."""
-    return _producer_config(options)
-
-
 def pipelined_config(options: OutboxSettings) -> KafkaConfig:
     """Properties of a producer with any number of records of a key in flight."""
     return {
@@ -81,10 +76,15 @@ def pipelined_config(options: OutboxSettings) -> KafkaConfig:
     }
 
 
-def _producer_config(
+def producer_config(
     options: OutboxSettings, own: KafkaConfig | None = None
 ) -> KafkaConfig:
-    """Put a producer's own defaults below the project's properties."""
+    """
+    Return the properties of a producer of records.
+
+    Args:
+        own: Defaults of this producer, below the project's properties.
+    """
     return {
         **DEFAULTS,
         # Report a missing topic before its record times out.
@@ -120,7 +120,7 @@ def transactional_config(
     # The broker refuses requests while it still ends the last transaction.
     own = {"retry.backoff.ms": 5}
     return {
-        **_producer_config(options, own),
+        **producer_config(options, own),
         # The same ids in all clusters on this Kafka: each fences the one before it.
         "transactional.id": f"{name}.{turn + 1}" if turn else name,
         # An open transaction of a dead leader hides later records from consumers

@@ -82,9 +82,10 @@ class KafkaMembership:
     ) -> None:
         self._options = options
         self._client_id = {"client.id": name} if name else {}
+        self._admin_config = admin_config(options) | self._client_id
         self._topic = options.leader_topic
         self._join_gate = JoinGate(
-            admin_config(options) | self._client_id,
+            self._admin_config,
             group=options.leader_group,
             session_timeout=options.SESSION_TIMEOUT,
             shards=options.SHARDS,
@@ -122,7 +123,7 @@ class KafkaMembership:
             raise JoinLater(MAY_HAVE_MOVED)
         if not self._join_gate.is_waiting:
             partitions = ensure_topic(
-                admin_config(self._options) | self._client_id,
+                self._admin_config,
                 leader_topic(self._options),
                 may_create=self._options.CREATE_LEADER_TOPIC,
             )

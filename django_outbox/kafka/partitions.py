@@ -27,8 +27,8 @@ from .config import KafkaConfig, admin_config
 REQUEST_TIMEOUT: Final = 5.0
 """Seconds for one request to the cluster."""
 
-_FIRST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_BEHIND_LAST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+FIRST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
 """Sixteen zero bytes: the broker has no topic ids."""
@@ -60,8 +60,8 @@ class KafkaPartitions:
             TopicCollection(names), request_timeout=REQUEST_TIMEOUT
         )
         ids = {name: _id(found) for name, found in self._known(asked.items())}
-        lows = self._offsets(admin, partitions, _FIRST)
-        highs = self._offsets(admin, partitions, _BEHIND_LAST)
+        lows = self._offsets(admin, partitions, FIRST)
+        highs = self._offsets(admin, partitions, _END)
         known = [at for at in partitions if at[0] in ids]
         if any(at not in lows or at not in highs for at in known):
             raise KafkaUnavailable("A partition has no leader.")

@@ -17,21 +17,15 @@ BROKER: Final = "settings of the brokers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFacts:
-    """One partition; offsets and time are None where nobody asked for them."""
+    """One partition; offset and time are None where nobody asked for them."""
 
     replicas: int
     in_sync: int
     """How many of the replicas are in sync."""
     first_offset: int | None = None
-    end_offset: int | None = None
     first_at: float | None = None
     """When its first record was written, in seconds since the epoch; None also where it
     has no record."""
-
-    @property
-    def is_unused(self) -> bool:
-        """Whether it has never had a record."""
-        return self.end_offset == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +46,7 @@ class TopicFacts:
 
     def number(self, name: str, default: int) -> int:
         """Return a whole number of the configuration."""
-        text = (self.settings or {}).get(name, "")
-        return int(text) if text.lstrip("-").isdecimal() else default
+        return _number(self.text(name), default)
 
     def text(self, name: str) -> str:
         """Return a value of the configuration; empty if it is unknown."""
@@ -83,5 +76,8 @@ class ClusterFacts:
 
     def number(self, name: str, default: int) -> int:
         """Return a setting of the broker as a whole number."""
-        text = self.text(name)
-        return int(text) if text.lstrip("-").isdecimal() else default
+        return _number(self.text(name), default)
+
+
+def _number(text: str, default: int) -> int:
+    return int(text) if text.lstrip("-").isdecimal() else default

@@ -154,7 +154,7 @@ def _redacted(text: str, options: OutboxSettings) -> str:
 def _check_callbacks(options: OutboxSettings, driver: str) -> None:
     """Refuse a token callback that this driver would not call in most clients."""
     installed = tuple(int(part) for part in driver.split(".")[:2])
-    for name in ("KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"):
+    for name in KAFKA_SETTINGS:
         if "oauth_cb" in getattr(options, name) and installed < TOKENS_IN_BACKGROUND:
             raise ConfigurationError(
                 f"{name}: 'oauth_cb' needs confluent-kafka 2.13 or later; {driver} is "

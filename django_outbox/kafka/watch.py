@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from ..election.ports import Heartbeat
 from . import heartbeats
-from .client_errors import ClientLog
+from .client_errors import SILENT
 from .clients import make
 from .config import KafkaConfig
 
@@ -38,14 +38,10 @@ class Watch:
     def __init__(
         self, config: KafkaConfig, *, topic: str, shards: Collection[int]
     ) -> None:
-        # The member of the group logs errors of the cluster.
-        quiet: KafkaConfig = {
-            "error_cb": lambda _: None,
-            "logger": ClientLog(lambda _: None),
-        }
         self._topic = topic
         self._shards: Collection[int] = ()
-        self._consumer = make(Consumer, config | quiet)
+        # The member of the group logs errors of the cluster.
+        self._consumer = make(Consumer, config | SILENT)
         self.turn_to(shards)
 
     def turn_to(self, shards: Collection[int]) -> None:

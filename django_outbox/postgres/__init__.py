@@ -1,5 +1,5 @@
 """
-PostgreSQL behind the relay's ports; the only package that imports psycopg.
+PostgreSQL behind the relay's ports: psycopg for harvesters and consumers.
 
 ===================  ========================================================
 connection.py        one connection for one thread; replaced after an error
@@ -8,6 +8,7 @@ errors.py            the driver's errors as ours
 queries.sql          every statement, each under its name
 statements.py        fits the statements to one table and its columns
 takeover_sql.py      the rank order of takeovers as SQL fragments
+shard_sql.py         which rows a shard has, as an SQL fragment
 outbox_table.py      what all adapters of the table do: settle, measure, identity
 marked_table.py      reads rows by marking them: MP/R as in the reference
 unmarked_table.py    reads rows by position, for marks in memory
@@ -18,7 +19,7 @@ health_reader.py     what the doctor wants to know, as database_facts.py
 outbox_identity.py   which outbox this is, and the names derived from it
 ===================  ========================================================
 
-The flow of one call: an adapter opens a session of its connection, runs one
-statement of `queries.sql`, and the session translates the driver's error. A call
-is one round trip and atomic.
+The flow of one call: an adapter opens a session of its connection, runs a statement
+of `queries.sql`, and the session translates the driver's error. Each write is one
+statement, and atomic; a read may need several.
 """

@@ -200,11 +200,6 @@ class Database:
                 self.close()
             raise ours from (None if is_telling else error)
 
-    def ping(self) -> None:
-        """Run an empty statement, to learn whether the server answers."""
-        with self.session() as connection:
-            connection.execute(queries()["backend"])
-
     def close(self) -> None:
         """Close the connection; safe to call twice."""
         connection, self._connection = self._connection, None

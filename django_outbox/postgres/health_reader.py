@@ -56,8 +56,7 @@ class HealthReader:
 
     def waiting(self) -> Sequence[WaitingTopic]:
         """Read for which topics records wait."""
-        rows = self._rows("waiting_topics", cap=WAITING_CAP)
-        return [WaitingTopic(*row) for row in rows]
+        return _waiting(self._rows("waiting_topics", cap=WAITING_CAP))
 
     def read(self, needed: Sequence[Privilege], *, role: str = "") -> DatabaseFacts:
         """
@@ -111,10 +110,9 @@ class HealthReader:
             ],
             sequence=IdSequence(*ids[0]) if ids else None,
             missing=self._missing(needed, role or server.role),
-            waiting=[
-                WaitingTopic(*row)
-                for row in rows("waiting records", "waiting_topics", cap=WAITING_CAP)
-            ],
+            waiting=_waiting(
+                rows("waiting records", "waiting_topics", cap=WAITING_CAP)
+            ),
             unseen=unseen,
         )
 
@@ -140,3 +138,7 @@ class HealthReader:
     def _rows(self, name: str, **values: Any) -> Sequence[Sequence[Any]]:
         with self._database.session() as connection:
             return connection.execute(self._statements[name], values).fetchall()
+
+
+def _waiting(rows: Sequence[Sequence[Any]]) -> Sequence[WaitingTopic]:
+    return [WaitingTopic(*row) for row in rows]

@@ -1,7 +1,7 @@
 """
 What every adapter of the outbox table does: settle rows, measure, reconnect.
 
-Each method is one statement and one round trip, and atomic.
+Each write is one statement, and atomic; a read may need several.
 """
 
 from __future__ import annotations

@@ -48,6 +48,8 @@ polling.py             when to read the table next
 stuck_rows.py          acknowledged records that do not leave the table yet
 availability.py        how long the table has been unavailable
 meter.py               reads the counters for the event meter_read
+window.py              how many records may be under way, by what Kafka acknowledges
+settings.py            amounts and timing of one relay
 releaser.py            moves staged messages that are due into the outbox
 =====================  ======================================================
 

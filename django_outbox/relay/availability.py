@@ -1,9 +1,9 @@
 """
 How long the table has been out of reach, and when to try again.
 
-The dispatcher and the settler keep one each; the dispatcher resigns when one
-of them lasts too long. Another session's lock is no outage: the database
-answers, and no other leader would get past that lock.
+Each connection to it has one; a leader resigns when one of the relay's lasts too
+long. Another session's lock is no outage: the database answers, and no other leader
+would get past that lock.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from .ports import Term
 
 
 class Counters(Protocol):
-    """What a relay counts: MP/R's `Relay`, or the ledger relay's."""
+    """What a relay counts."""
 
     @property
     def purged(self) -> int:

@@ -36,8 +36,8 @@ class SettledTable(Protocol):
     the next call connects again. Another `DatabaseError` means that nothing was
     done: one row may be locked, or refused by a trigger. With no rows, a write only
     tells whether the table accepts writes. Rows are limited to those that are
-    the leader's: by its mark, or (the ledger relay, which marks nothing) by
-    the message ids that it has read.
+    the leader's: by its mark in the table, else by the message ids that it has
+    read.
     """
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:

@@ -48,5 +48,5 @@ class RelaySettings:
     shards: int = 1
     """Into how many the keys are divided."""
     quiet: float = 0.0
-    """A takeover is over when it has found nothing for so long; for so long the ledger
-    relay keeps away when the origin is back."""
+    """A takeover is over when it has found nothing for so long; with exactly-once
+    delivery it keeps away for so long when the origin is back."""

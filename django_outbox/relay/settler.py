@@ -1,9 +1,9 @@
 """
-The settling side of MP/R: purge what is acknowledged, note what failed, park.
+The settling side: purge what is acknowledged, note what failed, park.
 
-`advance()` is one attempt, repeated if necessary. No settlement
-is given up while its process harvests: to purge an acknowledged record is right at
-any time, since the leader id limits it.
+`advance()` is one attempt, repeated if necessary. No settlement is given up while its
+process harvests: to purge an acknowledged record is right at any time, since a write
+is limited to the rows that the leader has read or marked.
 
 No row stops the others: rows that another session has locked, and rows that a trigger
 or a foreign key does not release, become the `rest` of their settlement. The

@@ -27,8 +27,8 @@ Ages are those of the database that answers: its clock now, less create_time,
 which the origin's clock has written. A clock that is ahead of the origin's by
 *s* seconds shortens the delay by *s*; one that is behind lengthens it.
 
-Plain functions, without a clock and a driver. The same rule exists in SQL; one table
-of cases tests both.
+Plain functions, without a clock and a driver. The rule that runs is `takeover_sql`;
+this is its model: one table of cases tests both, and the simulator runs it.
 """
 
 from __future__ import annotations
@@ -117,25 +117,6 @@ def eligible(
         else:
             waiting.add(source)
     return found
-
-
-def delays(
-    this_cluster: int, count: int, maximum_delay: float
-) -> list[tuple[int, float]]:
-    """Return each origin with its delay in seconds, in the order of the delays."""
-    origins = [(this_cluster - steps) % count for steps in range(count)]
-    return [
-        (
-            origin,
-            delay(
-                origin,
-                this_cluster=this_cluster,
-                count=count,
-                maximum_delay=maximum_delay,
-            ),
-        )
-        for origin in origins
-    ]
 
 
 def successors(

@@ -113,7 +113,7 @@ class Waiting:
         self._may_go = True
 
     def know(self, records: Sequence[Record]) -> None:
-        """Note rows that are in the log already, and have to leave the table."""
+        """Note rows as read and not settled, with their size."""
         self.known.update([record[0] for record in records])
         size = size_of(records)
         self.bytes += size

@@ -110,6 +110,22 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield getattr(node, "lineno", 1), text
 
 
+@pytest.mark.parametrize(
+    "package",
+    [
+        *("admin", "clusters", "consuming", "contrib", "election", "harvester"),
+        *("idempotence", "kafka", "management", "models", "observability"),
+        *("operations", "postgres", "relay", "relay/ledger", "standalone"),
+        *("stashing", "testing"),
+    ],
+)
+def test_the_page_of_a_package_names_its_modules(package: str) -> None:
+    folder = ROOT / "django_outbox" / package
+    page = (folder / "__init__.py").read_text("utf-8")
+    names = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+    assert [name for name in sorted(names) if name not in page] == []
+
+
 def test_no_docstring_names_another_file() -> None:
     """The page of a package may: it tells the flow through its modules."""
     found = [

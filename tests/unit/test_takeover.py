@@ -7,7 +7,6 @@ import pytest
 from django_outbox.relay.takeover import (
     Aged,
     delay,
-    delays,
     distance,
     eligible,
     is_due,
@@ -56,11 +55,6 @@ def test_the_distance_goes_one_way_round(
     origin: int, this_cluster: int, count: int, steps: int
 ) -> None:
     assert distance(origin, this_cluster, count) == steps
-
-
-def test_own_records_come_first_and_then_those_that_are_waited_for_least() -> None:
-    assert delays(1, 4, 60.0) == [(1, 0.0), (0, 60.0), (3, 120.0), (2, 180.0)]
-    assert delays(0, 1, 60.0) == [(0, 0.0)]
 
 
 @pytest.mark.parametrize(

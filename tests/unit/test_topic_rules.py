@@ -136,14 +136,12 @@ def test_a_missing_topic_is_named_with_the_number_of_records() -> None:
     assert finding.seen == "the topic does not exist"
 
 
-def partition(first: int, end: int, at: float | None) -> PartitionFacts:
-    return PartitionFacts(
-        replicas=3, in_sync=3, first_offset=first, end_offset=end, first_at=at
-    )
+def partition(first: int, at: float | None) -> PartitionFacts:
+    return PartitionFacts(replicas=3, in_sync=3, first_offset=first, first_at=at)
 
 
-OLD, NEW = partition(0, 9, 10.0), partition(0, 2, 90.0)
-CUT, EMPTY = partition(5, 9, 95.0), partition(0, 0, None)
+OLD, NEW = partition(0, 10.0), partition(0, 90.0)
+CUT, EMPTY = partition(5, 95.0), partition(0, None)
 WAITING = WaitingTopic("orders", 3, 50.0)
 
 
