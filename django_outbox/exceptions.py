@@ -15,9 +15,11 @@ OutboxError
 ├── ConsumingError                a message cannot be consumed
 │   ├── InvalidKey                an idempotency key is empty or too long
 │   ├── AlreadyOpen               an enclosing block processes the same key
-│   ├── RepeatUnnoticed           a block ran again and did not check `is_first`
+│   ├── RepeatUnnoticed           a block did not check `is_first`
 │   ├── ErrorSwallowed            a block caught an error that ended its transaction
+│   ├── ClaimHeld                 another process holds the message (retriable)
 │   └── StaleOffset               a stored offset would skip messages silently
+│       └── OffsetsLost           ... because the database has lost what was stored
 ├── RegistryUnavailable           the schema registry does not answer (retriable)
 ├── LakeInUse                     another run of the pipeline holds the lake (retriable)
 ├── BronzeIncomplete              bronze lacks messages; a rebuild would lose them
@@ -110,15 +112,25 @@ class AlreadyOpen(ConsumingError):
 
 
 class RepeatUnnoticed(ConsumingError):
-    """The block of a repeat did not check `is_first`: it was rolled back."""
+    """The block did not check `is_first`: it was rolled back."""
 
 
 class ErrorSwallowed(ConsumingError):
     """The block caught an error that ended its transaction: it was rolled back."""
 
 
+class ClaimHeld(ConsumingError):
+    """Another process holds the claim of the message or the offset of its partition."""
+
+    retriable = True
+
+
 class StaleOffset(ConsumingError):
     """A stored offset does not belong to its partition: messages would be skipped."""
+
+
+class OffsetsLost(StaleOffset):
+    """The database has lost offsets that were stored: it was restored, for instance."""
 
 
 class RegistryUnavailable(OutboxError):

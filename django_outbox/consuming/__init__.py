@@ -23,7 +23,10 @@ The flow through the modules, from the command to Kafka:
   (`output.py`) and their offsets are one Kafka transaction.
 - `consumer_context.py`: what both workers share; `dead_letters.py` and
   `reasons.py`: what becomes of a message whose attempts are spent.
-- `consumer_progress.py`: counts, events and the lag.
+- `consumer_progress.py`: counts, events and the lag. `consumer_monitoring.py`: health
+  and metrics over HTTP.
+- `connections.py`: when database connections close. `resending.py`: lists dead letters
+  and sends them again.
 - `ports.py`: what all of them need of Kafka; `django_outbox.kafka` implements it.
 
 The transaction around claim and handler is `django_outbox.idempotence`; the

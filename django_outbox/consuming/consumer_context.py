@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event as Flag
 
@@ -17,6 +18,16 @@ from .ports import Membership
 logger = logging.getLogger(__name__)
 
 
+def log_outage(error: Exception, tries: int) -> None:
+    """Warn of the first failure of an outage; the others are for debugging."""
+    logger.log(
+        logging.WARNING if tries == 1 else logging.DEBUG,
+        "Database or broker unavailable, retrying: %s",
+        str(error).partition("\n")[0],
+        extra={"action": "consumer_waits"},
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerContext:
     """One process's part in one consumer group."""
@@ -28,6 +39,8 @@ class ConsumerContext:
     """Of the names of dead letter topics."""
     progress: Progress
     stop: Flag
+    report: Callable[[], object]
+    """Called between two messages, since a round may take minutes."""
 
     def should_continue(self, message: ConsumedMessage) -> bool:
         """Whether the message is still ours and the process is not stopping."""
@@ -39,12 +52,7 @@ class ConsumerContext:
 
     def wait_for_recovery(self, error: Exception, outages: int) -> None:
         """Wait for a database or broker, warn once; then close all connections."""
-        logger.log(
-            logging.WARNING if outages == 1 else logging.DEBUG,
-            "Database or broker unavailable, retrying: %s",
-            str(error).partition("\n")[0],
-            extra={"action": "consumer_waits"},
-        )
+        log_outage(error, outages)
         self.wait(outages)
         close_connections()
 

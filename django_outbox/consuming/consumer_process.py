@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from ..exceptions import ConfigurationError, StaleOffset
+from ..exceptions import ConfigurationError, OffsetsLost, StaleOffset
 from ..kafka.consumer import KafkaSource
 from ..kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
 from ..kafka.partitions import KafkaPartitions
@@ -95,6 +95,14 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
             ).start()
             try:
                 _consume(plan, options, progress, wanted.stop)
+            except OffsetsLost as error:
+                # The text is complete; a traceback would not help.
+                logger.error(  # noqa: TRY400
+                    "The database has lost offsets: %s",
+                    error,
+                    extra={"action": "offsets_lost"},
+                )
+                code = 1
             except (ConfigurationError, StaleOffset):
                 raise
             except Exception:
@@ -165,6 +173,7 @@ def _consume(
         suffix=options.DEAD_LETTER_SUFFIX,
         progress=progress,
         stop=stop,
+        report=lambda: progress.tick(source),
     )
     worker: Worker
     if plan.group.transforms:

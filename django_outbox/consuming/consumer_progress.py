@@ -61,6 +61,8 @@ class Progress:
         self._seen = 0
         self._is_ready = False
         self.times = times or MessageTimes()
+        self.readings = 0
+        """How many were published."""
         self.processed = self.repeats = self.failures = self.dead_letters = 0
 
     def did(self, *, is_first: bool) -> None:
@@ -113,12 +115,10 @@ class Progress:
             PartitionsChanged(name=self._name, group=self._group, partitions=partitions)
         )
 
-    def tick(self, assignment: Assignment) -> bool:
-        """Publish a reading if it is due; return whether it was."""
-        is_due = self._clock() - self._read_at >= self._interval
-        if is_due:
+    def tick(self, assignment: Assignment) -> None:
+        """Publish a reading if it is due."""
+        if self._clock() - self._read_at >= self._interval:
             self.read(assignment)
-        return is_due
 
     def read(self, assignment: Assignment) -> None:
         """Publish a reading."""
@@ -127,6 +127,7 @@ class Progress:
         passed = max(now - self._read_at, 1e-9)
         rate = (seen - self._seen) / passed
         self._read_at, self._seen = now, seen
+        self.readings += 1
         self._publish(
             ConsumerRead(
                 name=self._name,

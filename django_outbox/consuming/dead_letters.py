@@ -18,11 +18,12 @@ as one, so that it has its effects once in all these topics.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
-from typing import Final, TypeAlias
+from typing import Final
 
 from ..exceptions import RecordPoisoned
+from ..message.headers import MESSAGE_ID, Headers
 from ..message.incoming import ConsumedMessage, OutgoingMessage
 from .reasons import bounded, reason
 
@@ -45,8 +46,6 @@ _OF_THE_TOPIC: Final = frozenset(
     }
 )
 """Codes of refusals that do not depend on the message."""
-
-_Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 
 
 def dead_letters(
@@ -75,33 +74,34 @@ def dead_letters(
         "reason": bounded(text, MAX_REASON_BYTES),
     }
     short = {**why, "reason": bounded(text, MAX_REASON_BYTES // 10)}
-    kept: _Headers = [
+    kept: Headers = [
         (name, value)
         for name, value in message.headers
         if is_retry or not name.startswith(PREFIX)
     ]
     if message.message_id is None:
         # Groups that have handled it know it by this, also when it comes again.
-        kept.append(("outbox-message-id", message.identity))
-    whole = OutgoingMessage(topic, message.key, message.value, [*kept, *_named(why)])
+        kept.append((MESSAGE_ID, message.identity))
+    headers = [*kept, *_named(why.items())]
+    whole = OutgoingMessage(topic, message.key, message.value, headers)
+    left_out = _named(_left_out("value", message.value))
     smallest = OutgoingMessage(
         last_topic,
         _short_key(message),
         # Only a tombstone may become one: replayed, it deletes its key.
         None if message.is_tombstone else b"",
         [
-            *_identity(message),
-            *_named(short),
-            *_named(dict(_left_out("value", message.value))),
-            *_named(dict(_headers_left_out(message))),
-            *_named(dict(_key_left_out(message))),
+            (MESSAGE_ID, message.identity),
+            *_named(short.items()),
+            *left_out,
+            *_named(_headers_left_out(message)),
+            *_named(_key_left_out(message)),
         ],
     )
     if not message.value:
         return whole, smallest
-    digest = _named(dict(_left_out("value", message.value)))
     without_value = whole._replace(
-        topic=last_topic, value=b"", headers=[*whole.headers, *digest]
+        topic=last_topic, value=b"", headers=[*headers, *left_out]
     )
     return whole, without_value, smallest
 
@@ -129,8 +129,8 @@ def _origin(
     return {**position, "attempts": str(attempts)}
 
 
-def _named(texts: dict[str, str]) -> _Headers:
-    return [(PREFIX + name, text) for name, text in texts.items()]
+def _named(texts: Iterable[tuple[str, str]]) -> Headers:
+    return [(PREFIX + name, text) for name, text in texts]
 
 
 def _left_out(name: str, data: bytes | None) -> Iterator[tuple[str, str]]:
@@ -156,7 +156,3 @@ def _short_key(message: ConsumedMessage) -> bytes:
     if message.key is None or len(message.key) > MAX_KEY_BYTES:
         return f"{message.topic}/{message.partition}/{message.offset}".encode()
     return message.key
-
-
-def _identity(message: ConsumedMessage) -> _Headers:
-    return [("outbox-message-id", message.identity)]

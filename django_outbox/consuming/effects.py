@@ -2,20 +2,35 @@
 Runs one message in a database transaction: its claim, effects and offset.
 
 With `OFFSETS = "database"` the offset is part of that transaction, which
-refuses a process that lost its partition without noticing. Kafka gets a copy of
-the offset for tools that monitor the group there.
+refuses a process that lost its partition without noticing, and one whose database
+was restored. Kafka gets a copy of the offset for tools that monitor the group there.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Collection,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from django.db import Error, InterfaceError, OperationalError, transaction
 
-from ..exceptions import ConsumingError, KafkaError, RegistryUnavailable, TableMissing
+from ..exceptions import (
+    ClaimHeld,
+    ConsumingError,
+    KafkaError,
+    OffsetsLost,
+    RegistryUnavailable,
+    TableMissing,
+)
 from ..idempotence.once import Once
 from ..message.incoming import ConsumedMessage, TopicPartition
 from ..message.middleware import Middleware, handle_within, overriding
@@ -39,6 +54,9 @@ _UNAVAILABLE: Final = frozenset(
     }
 )
 """SQLSTATEs of an unavailable server, besides class 08."""
+
+_TIMED_OUT: Final = frozenset({"55P03", "57014"})
+"""SQLSTATEs of a lock or a statement that took longer than the server allows."""
 
 BATCH_TIME: Final = 1.0
 """Seconds after which the transaction of a batch takes no further message."""
@@ -81,6 +99,8 @@ class TransactionalHandler:
         self._middleware = overriding(middleware, "consume")
         self._partitions = partitions
         self._topic_ids: dict[str, str] = {}
+        self._next_offsets: dict[TopicPartition, int] = {}
+        """As they were last read or committed."""
         self._idle_timeout = idle_timeout
         self._group = group
         self._alias = alias
@@ -95,6 +115,8 @@ class TransactionalHandler:
             except _Passed:
                 self._require_rival(message)
                 is_first = False
+            else:
+                self._committed(message)
             span.ran(is_first=is_first)
         return is_first
 
@@ -120,6 +142,7 @@ class TransactionalHandler:
                 ran.append(is_first)
                 if time.monotonic() >= until:
                     break
+        self._committed(*messages[: len(ran)])
         return ran
 
     def _span(self, message: ConsumedMessage) -> ProcessSpan:
@@ -147,7 +170,9 @@ class TransactionalHandler:
             has_savepoint=has_savepoint,
             opening_claim=open_with_claim,
         )
-        with claim as run:
+        with ExitStack() as stack:
+            with _waiting():
+                run = stack.enter_context(claim)
             self._step_past(message)
             if run.is_first:
                 _require_done(subscription, subscription.handle(message))
@@ -155,8 +180,12 @@ class TransactionalHandler:
 
     def skip(self, message: ConsumedMessage) -> None:
         """Advance past a message without processing or claiming it."""
-        with suppress(_Passed):
+        try:
             self._step_past(message)
+        except _Passed:
+            self._require_rival(message)
+        else:
+            self._committed(message)
 
     def start_offsets(
         self, partitions: Sequence[TopicPartition]
@@ -173,6 +202,8 @@ class TransactionalHandler:
         self._topic_ids.update({at[0]: state.topic_id for at, state in found.items()})
         with self._tables:
             stored = self._offsets().positions(self._group.name)
+        for at in partitions:
+            self._next_offsets[at] = stored[at][0] if at in stored else 0
         return {
             at: start_of(
                 at,
@@ -190,18 +221,23 @@ class TransactionalHandler:
 
         Transaction markers may follow the last message. Once Kafka has deleted
         both, the offset after the message would look like lost messages.
+
+        Raises:
+            OffsetsLost: the database has gone back.
         """
         if not self._keeps_offsets:
             return
         for (topic, partition), end in ends.items():
-            if end > 0:
-                self._advance(topic, partition, end - 1)
+            if end > 0 and self._advance(topic, partition, end - 1):
+                self._next_offsets[topic, partition] = end
+        self._require_no_loss(ends)
 
     def rewind(self, starts: Mapping[TopicPartition, int]) -> None:
         """Replace the stored offsets of these partitions, where they have one."""
         if self._keeps_offsets:
             with self._tables:
                 for at, start in starts.items():
+                    self._next_offsets[at] = max(start, 0)
                     self._offsets().rewind(self._group.name, *at, to=max(start, 0))
 
     def ping(self) -> None:
@@ -214,22 +250,44 @@ class TransactionalHandler:
         if self._keeps_offsets and not self._advance(*position):
             raise _Passed
 
+    def _committed(self, *messages: ConsumedMessage) -> None:
+        for message in messages:
+            self._next_offsets[message.topic_partition] = message.offset + 1
+
     def _require_rival(self, message: ConsumedMessage) -> None:
         """
         Check that another process may have advanced past this message.
 
         Raises:
+            OffsetsLost: none did; the database has gone back.
             StaleOffset: none did; the topic was created again while it was read.
         """
+        self._require_no_loss([message.topic_partition])
         # If the cluster does not answer, the next assignment checks again.
         with suppress(KafkaError):
             self.start_offsets([message.topic_partition])
 
+    def _require_no_loss(self, partitions: Collection[TopicPartition]) -> None:
+        with self._tables:
+            stored = self._offsets().positions(self._group.name)
+        for at in partitions:
+            known = self._next_offsets.get(at, 0)
+            found, _topic_id = stored.get(at, (0, ""))
+            if found < known:
+                raise OffsetsLost(
+                    f"OFFSETS: group {self._group.name!r} was at offset {known} of "
+                    f"{at[0]}/{at[1]}, and the database says {found}: it was restored, "
+                    "or a server that lacked the last commits has taken over. The next "
+                    "start of this process reads on from there."
+                )
+
     def _advance(self, topic: str, partition: int, offset: int) -> bool:
         topic_id = self._topic_ids.get(topic, "")
-        with self._tables:
+        with self._tables, _waiting():
             return self._offsets().advance(
-                self._group.name, topic, partition, offset, topic_id=topic_id
+                *(self._group.name, topic, partition, offset),
+                since=self._next_offsets.get((topic, partition), 0),
+                topic_id=topic_id,
             )
 
     def _offsets(self) -> OffsetQuerySet:
@@ -255,6 +313,17 @@ class NoDatabase:
         """Do nothing: there is no database to reach."""
 
 
+@contextmanager
+def _waiting() -> Iterator[None]:
+    """Tell the time-out of a wait for another process from errors of a handler."""
+    try:
+        yield
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", None) in _TIMED_OUT:
+            raise ClaimHeld(f"Another process holds the message: {error}") from error
+        raise
+
+
 def _require_done(subscription: Subscription, returned: object) -> None:
     """Raise if the handler returned a coroutine or generator that never runs."""
     if isinstance(returned, Awaitable | Generator | AsyncGenerator):
@@ -267,14 +336,17 @@ def _require_done(subscription: Subscription, returned: object) -> None:
 
 def is_service_unavailable(error: BaseException) -> bool:
     """
-    Whether a database or the schema registry is unavailable: not the message's fault.
+    Whether an attempt failed for a reason outside of the message.
+
+    A database or the schema registry is unavailable, or another process holds the
+    message.
 
     Looks through causes, since a handler may wrap the database's error; not past
     `raise ... from None`, which says that the earlier error does not matter.
     """
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
-        if isinstance(cause, TableMissing | RegistryUnavailable) or (
+        if isinstance(cause, ClaimHeld | TableMissing | RegistryUnavailable) or (
             isinstance(cause, Error) and _means_unavailable(cause)
         ):
             return True

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from asgiref.sync import async_to_sync
 from django.utils.module_loading import autodiscover_modules
 
-from ..exceptions import ConfigurationError
+from ..exceptions import ConfigurationError, InvalidKey
 from ..idempotence.claims import Keyed, checked_consumer
 from ..idempotence.once import is_once
 from ..message.incoming import ConsumedMessage
@@ -157,10 +157,14 @@ def consumer(
             raise ConfigurationError(
                 f"{name}: remove @once; runconsumer applies it to each handler."
             )
+        try:
+            checked_consumer(group)
+        except InvalidKey as error:
+            raise ConfigurationError(f"{name}: group: {error}") from error
         is_async = inspect.iscoroutinefunction(handler)
         subscription = Subscription(
             topics=topics,
-            group=checked_consumer(group),
+            group=group,
             handle=async_to_sync(handler) if is_async else handler,
             name=name,
             transforms=transforms,

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ..exceptions import ConsumingError
 from ..idempotence.claims import checked_key
+from ..message.headers import MESSAGE_ID
 from ..message.incoming import ConsumedMessage, OutgoingMessage
 from ..message.middleware import handle_within, load, overriding
 from ..message.outgoing import Message
@@ -73,7 +74,7 @@ class Output:
             )
         row = self._rows.make(made)
         own = (
-            ("outbox-message-id", str(uuid.uuid5(_NAMESPACE, seed))),
+            (MESSAGE_ID, str(uuid.uuid5(_NAMESPACE, seed))),
             ("outbox-source", subscription.group),
             ("outbox-created-at", str(time.time_ns() // 1000)),
         )

@@ -112,6 +112,7 @@ class DeadLetters(Protocol):
         Send a message; return when Kafka has acknowledged it.
 
         Raises:
+            RecordPoisoned: the topic refuses it; it may accept a smaller one.
             KafkaError: it may not have arrived.
         """
 

@@ -18,6 +18,7 @@ from ..exceptions import KafkaError, TableMissing
 from ..message.incoming import BEGINNING, ConsumedMessage, TopicPartition
 from ..message.retry import RetryPolicy
 from .connections import close_idle_connections
+from .consumer_context import log_outage
 from .consumer_progress import Progress
 from .ports import MessageSource
 
@@ -124,7 +125,7 @@ class StartOffsets:
         """Return when the database answers or the process stops."""
         self._insist(self._offset_store.ping)
 
-    def _insist(self, ask: Callable[[], None]) -> bool:
+    def _insist(self, ask: Callable[[], None]) -> None:
         tries = 0
         while not self._stop.is_set():
             try:
@@ -132,16 +133,10 @@ class StartOffsets:
                 ask()
             except (Error, KafkaError, TableMissing) as error:
                 tries += 1
-                logger.log(
-                    logging.WARNING if tries == 1 else logging.DEBUG,
-                    "Database or broker unavailable, retrying: %s",
-                    str(error).partition("\n")[0],
-                    extra={"action": "consumer_waits"},
-                )
+                log_outage(error, tries)
                 self._stop.wait(self._retry.delay(tries))
             else:
-                return True
-        return False
+                return
 
 
 def consume(
@@ -156,6 +151,7 @@ def consume(
     """Run until `stop` is set, or until the end of all partitions; leave the group."""
     try:
         worker.start()
+        settled = progress.readings
         while not stop.is_set():
             messages = source.poll(worker.limit, POLL_TIMEOUT)
             if messages:
@@ -166,7 +162,10 @@ def consume(
                 [message for message in messages if source.owns(message)]
             )
             source.commit()
-            if progress.tick(source):
+            progress.tick(source)
+            # The worker may have published one, too.
+            if progress.readings > settled:
+                settled = progress.readings
                 start_offsets.settle(source.ends())
             if until_end and not messages and source.is_at_end:
                 break

@@ -84,7 +84,9 @@ class TransformWorker:
         """Process messages while we own their partitions and the process runs."""
         left = list(messages)
         while left and not self._context.stop.is_set():
-            del left[: self._step(left)]
+            if done := self._step(left):
+                del left[:done]
+                self._context.report()
             self._context.membership.serve()
             left = [
                 message for message in left if self._context.membership.owns(message)
@@ -180,9 +182,8 @@ class TransformWorker:
         return failing._replace(refusals=refusals)
 
     def _count(self, chunk: Sequence[ConsumedMessage]) -> None:
-        failing, self._failing = self._failing, None
         for message in chunk:
-            if failing and failing.dead_letters and failing.message == message:
+            if (failing := self._given_up(message)) is not None:
                 self._context.set_aside(
                     message,
                     failing.error,
@@ -191,6 +192,7 @@ class TransformWorker:
                 )
             else:
                 self._context.progress.did(is_first=True)
+        self._failing = None
 
     def _send(
         self, output: Sequence[OutgoingMessage], chunk: Sequence[ConsumedMessage]

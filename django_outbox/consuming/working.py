@@ -55,15 +55,19 @@ class EffectsWorker:
             while done := self._process_together(left):
                 del left[:done]
                 if left:
-                    self._context.membership.serve()
+                    self._between()
         for number, message in enumerate(left):
             if number:
-                self._context.membership.serve()
+                self._between()
             self._process(message)
 
     def close(self) -> None:
         """Close clients."""
         self._dead_letters.close()
+
+    def _between(self) -> None:
+        self._context.membership.serve()
+        self._context.report()
 
     def _process_together(self, messages: Sequence[ConsumedMessage]) -> int:
         """Process the first messages in one transaction; return how many are done."""

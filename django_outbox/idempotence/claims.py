@@ -1,8 +1,8 @@
 """
 Claims: their keys, the handle of the block that runs, and whether it can commit.
 
-Shared by `once()`, which keeps keys in a table, and `apply_once()`, which
-keeps them in the entity.
+Keys and handle are shared by `once()`, which keeps keys in a table, and
+`apply_once()`, which keeps them in the entity.
 """
 
 from __future__ import annotations

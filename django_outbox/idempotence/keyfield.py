@@ -130,12 +130,15 @@ class IdempotentModel(models.Model):
                     order.status = "paid"
 
         Args:
-            key: A message, or a key that is unique among this entity's changes.
+            key: A message, or a key that is unique among this entity's changes. Two
+                consumers that change it by the same message need keys of their own.
             change: Called with this object; returns JSON or None.
             using: Alias of the database; by default the object's own.
 
         Raises:
             DoesNotExist: The row does not exist any more.
+            InvalidKey: The key is empty, too long or not printable.
+            RepeatUnnoticed: The block did not read `is_first`.
         """
         application = Application(self, key, using=using)
         if change is None:

@@ -286,6 +286,8 @@ def once(
     Raises:
         InvalidKey: The key or the consumer is empty, too long or not printable.
         AlreadyOpen: The same claim is already open in this context.
+        RepeatUnnoticed: The block did not read `is_first`.
+        ErrorSwallowed: The block caught a database error, so it cannot commit.
         TableMissing: `manage.py migrate` has not run on that database.
     """
     if message is not None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from .headers import MESSAGE_ID
+
 TopicPartition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
 
@@ -52,7 +54,7 @@ class ConsumedMessage:
     @property
     def message_id(self) -> str | None:
         """The idempotency key of the sender, or None."""
-        text = self.header("outbox-message-id") or ""
+        text = self.header(MESSAGE_ID) or ""
         is_usable = text.isprintable() and len(text.encode()) <= LONGEST_ID
         return (text or None) if is_usable else None
 

@@ -19,9 +19,9 @@ from ..conf import schema_settings
 from .aging import AgedQuerySet
 
 KEY_LENGTH: Final = 512
-"""Longest key in characters: with its consumer it must fit an index entry."""
+"""Longest key in bytes: with its consumer it must fit an index entry."""
 CONSUMER_LENGTH: Final = 255
-"""Longest name of a consumer in characters."""
+"""Longest name of a consumer in bytes."""
 
 _CLAIM: Final = """\
 -- outbox: once
@@ -37,11 +37,13 @@ ON CONFLICT DO NOTHING"""
 _ADVANCE: Final = """\
 -- outbox: advance
 INSERT INTO {table} AS stored (group_id, topic, partition, next_offset, topic_id)
-VALUES (%(group_id)s, %(topic)s, %(partition)s, %(offset)s + 1, %(topic_id)s)
+SELECT %(group_id)s, %(topic)s, %(partition)s, %(offset)s + 1, %(topic_id)s
+WHERE %(since)s = 0 OR EXISTS (SELECT FROM {table} WHERE group_id = %(group_id)s
+AND topic = %(topic)s AND partition = %(partition)s)
 ON CONFLICT (group_id, topic, partition) DO UPDATE
 SET next_offset = EXCLUDED.next_offset, topic_id = EXCLUDED.topic_id,
 updated_at = statement_timestamp()
-WHERE stored.next_offset <= %(offset)s"""
+WHERE stored.next_offset BETWEEN %(since)s AND %(offset)s"""
 
 
 class ProcessedQuerySet(AgedQuerySet["ProcessedMessage"]):
@@ -120,17 +122,21 @@ class OffsetQuerySet(models.QuerySet["ConsumerOffset"]):
         partition: int,
         offset: int,
         *,
+        since: int = 0,
         topic_id: str = "",
     ) -> bool:
         """
-        Store the next offset in the open transaction; False if it was passed before.
+        Store the next offset in the open transaction; return whether it was.
 
         A consumer that lost the partition without noticing gets False, because its
-        successor has passed the offset.
+        successor has passed the offset. So does one whose database has gone back.
+
+        Args:
+            since: The next offset as the caller last knew it; 0 = it knows none.
         """
         place = {"group_id": group_id, "topic": topic, "partition": partition}
         self._for_write = True
-        values = {**place, "offset": offset, "topic_id": topic_id}
+        values = {**place, "offset": offset, "since": since, "topic_id": topic_id}
         return _execute(self.db, self.model, _ADVANCE, values) == 1
 
     def positions(self, group_id: str) -> dict[tuple[str, int], tuple[int, str]]:

@@ -124,6 +124,22 @@ def test_a_topic_that_is_created_again_under_a_consumer_ends_it(
     assert effects(postgres)[10:] == ["new 0", "new 1", "new 2"]
 
 
+def test_what_a_restored_database_has_lost_is_read_again(
+    consumers: Consumers, topics: Topics, topic: str, postgres: psycopg.Connection
+) -> None:
+    send(topics.servers, topic, [str(n) for n in range(10)])
+    process = consumers.start()
+    eventually(lambda: len(effects(postgres)) == 10, what="effects")
+    with postgres.transaction():
+        postgres.execute("UPDATE outbox_offsets SET next_offset = 6")
+        postgres.execute("DELETE FROM outbox_processed")
+        postgres.execute("DELETE FROM testapp_effect WHERE text::int >= 6")
+    assert process.exit_code() == 1
+    process.wait_for_log("The next start of this process reads on from there")
+    run_to_end(consumers)
+    assert effects(postgres) == [str(n) for n in range(10)]
+
+
 def test_messages_that_were_deleted_before_they_were_read_are_no_secret(
     consumers: Consumers,
     topics: Topics,

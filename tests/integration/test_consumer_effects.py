@@ -15,14 +15,23 @@ from threading import Event
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, connection, connections
 
 from django_outbox import ConsumedMessage, ConsumingError
-from django_outbox.consuming.effects import TransactionalHandler, _Passed
+from django_outbox.consuming.effects import (
+    TransactionalHandler,
+    _Passed,
+    is_service_unavailable,
+)
 from django_outbox.consuming.handlers import Group, Subscription
 from django_outbox.consuming.runner import StartOffsets, consume
 from django_outbox.consuming.working import EffectsWorker
-from django_outbox.exceptions import KafkaUnavailable, StaleOffset
+from django_outbox.exceptions import (
+    ClaimHeld,
+    KafkaUnavailable,
+    OffsetsLost,
+    StaleOffset,
+)
 from django_outbox.message.incoming import BEGINNING, PartitionState, TopicPartition
 from django_outbox.models import ConsumerOffset, ProcessedMessage
 from tests.testapp.models import Effect
@@ -239,6 +248,29 @@ def test_who_has_lost_the_partition_is_refused() -> None:
     assert not ProcessedMessage.objects.exists()
 
 
+@pytest.mark.parametrize("restored", [6, None])
+def test_a_database_that_has_gone_back_is_noticed(restored: int | None) -> None:
+    """What it has lost would never be read again."""
+    effects = effects_of(partitions=partitions_with("", 0, 20))
+    effects.start_offsets([PLACE])
+    effects.apply_all([at(5), at(6), at(7)])
+    ConsumerOffset.objects.all().delete()
+    if restored is not None:
+        ConsumerOffset.objects.all().advance("billing", *PLACE, restored - 1)
+    with pytest.raises(OffsetsLost, match="was at offset 8 of orders/0"):
+        effects.apply(at(8))
+    with pytest.raises(OffsetsLost):
+        effects.skip(at(8))
+    with pytest.raises(OffsetsLost):
+        effects.settle({PLACE: 9})
+    assert stored() == ([] if restored is None else [restored])
+    assert done() == ["5", "6", "7"]
+    # As after an assignment.
+    ProcessedMessage.objects.all().delete()
+    effects.start_offsets([PLACE])
+    assert effects.apply(at(restored or 0))
+
+
 def test_a_message_that_was_sent_twice_is_known_at_another_offset() -> None:
     effects = effects_of()
     assert effects.apply(at(4, "a"))
@@ -344,6 +376,36 @@ def test_the_end_of_a_partition_is_stored_behind_marks_of_transactions() -> None
     # Kafka has deleted the message and the mark.
     later = effects_of(partitions=partitions_with("one", 6, 6))
     assert later.start_offsets([PLACE]) == {PLACE: 6}
+
+
+@pytest.mark.parametrize("is_skipped", [False, True])
+def test_a_time_out_of_the_role_is_no_fault_of_the_message(is_skipped: bool) -> None:
+    """Another process holds its claim and the offset."""
+    is_held, may_go_on = Event(), Event()
+
+    def hold(message: ConsumedMessage) -> None:
+        is_held.set()
+        assert may_go_on.wait(30)
+
+    def work() -> None:
+        try:
+            effects_of(hold).apply(at(4, "a"))
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool, connection.cursor() as cursor:
+        job = pool.submit(work)
+        assert is_held.wait(30)
+        cursor.execute("SET lock_timeout = '100ms'")
+        try:
+            second = effects_of()
+            with pytest.raises(ClaimHeld, match="lock timeout") as refused:
+                (second.skip if is_skipped else second.apply)(at(4, "a"))
+        finally:
+            cursor.execute("RESET lock_timeout")
+            may_go_on.set()
+        job.result(30)
+    assert is_service_unavailable(refused.value)
 
 
 def test_a_frozen_process_holds_its_successor_up_for_a_while_only() -> None:

@@ -164,13 +164,15 @@ class Watch:
 def context_of(
     group: Group, source: FakeSource, watch: Watch, *, attempts: int = 3
 ) -> ConsumerContext:
+    progress = Progress(
+        [watch], name="worker", group="billing", interval=0.0, clock=lambda: 0.0
+    )
     return ConsumerContext(
         group=group,
         membership=source,
         retry=RetryPolicy(attempts=attempts, backoff=0.1, backoff_max=0.3),
         suffix=".dlt",
-        progress=Progress(
-            [watch], name="worker", group="billing", interval=0.0, clock=lambda: 0.0
-        ),
+        progress=progress,
         stop=threading.Event(),
+        report=lambda: progress.tick(source),
     )

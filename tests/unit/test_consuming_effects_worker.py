@@ -177,9 +177,12 @@ def test_the_group_is_served_between_two_transactions_of_a_batch() -> None:
     it.effects.batch = 2
     it.worker.work(messages("a", "b", "c", "d", "e"))
     assert it.source.served == 2
+    assert it.watch.kinds() == ["consumer_read"] * 2
     one_by_one = Consumption(Failing(LookupError()), batch=3)
     one_by_one.worker.work(messages("a", "b", "c"))
     assert one_by_one.source.served == 2
+    # Not after an attempt that failed: a handler may hang.
+    assert one_by_one.watch.kinds() == ["consumer_read"] * 2
 
 
 def test_the_time_of_each_message_and_each_attempt_is_taken() -> None:

@@ -106,6 +106,7 @@ def test_the_group_is_served_between_slow_messages(
     it.worker.work(messages("a", "b", "c"))
     assert it.values() == [["A"], ["B"], ["C"]]
     assert it.source.served == 3
+    assert it.watch.kinds() == ["consumer_read"] * 3
 
 
 def test_an_outage_of_a_database_is_no_attempt() -> None:

@@ -163,14 +163,18 @@ def test_reserved_topics_are_refused(topic: str) -> None:
 
 
 def test_letters_are_chosen_by_their_positions() -> None:
-    letters = [
-        DeadLetter(message=ConsumedMessage(topic="t.dlt", partition=p, offset=o))
+    messages = {
+        (p, o): ConsumedMessage(topic="t.dlt", partition=p, offset=o)
         for p, o in ((0, 1), (0, 2), (1, 1))
-    ]
-    assert choose(letters, []) == letters
-    assert choose(letters, ["1/1", "0/1"]) == [letters[2], letters[0]]
+    }
+
+    def chosen(*positions: str) -> list[str]:
+        found = choose(positions, lambda *place: messages.get(place))
+        return [letter.position for letter in found]
+
+    assert chosen("1/1", "0/1", "1/1") == ["1/1", "0/1"]
     with pytest.raises(ConsumingError, match="at 7/7, 8/8"):
-        choose(letters, ["0/1", "7/7", "8/8"])
+        chosen("0/1", "7/7", "8/8")
 
 
 def test_a_strange_header_is_no_number() -> None:
