@@ -24,6 +24,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import settings
+from ..message.record import HIGHEST_ID
 from ..models.routing import outbox_database
 
 COUNT_CAP: Final = 10_000
@@ -32,7 +33,6 @@ MAX_CHOICES: Final = 50
 """Most choices of a filter."""
 PREVIEW_LENGTH: Final = 2_000
 """Most characters of a value that a page shows."""
-_BIGINT_MAX: Final = 2**63 - 1
 
 if TYPE_CHECKING:
     _ModelAdmin: TypeAlias = admin.ModelAdmin[Any]
@@ -225,7 +225,7 @@ def id_in(text: str) -> int | None:
     """Return the id that a text is; None: no row has such an id."""
     # Python itself refuses to read thousands of digits.
     is_number = text.isascii() and text.isdigit() and len(text) < 20
-    return int(text) if is_number and int(text) <= _BIGINT_MAX else None
+    return int(text) if is_number and int(text) <= HIGHEST_ID else None
 
 
 def may_see_payload(request: HttpRequest) -> bool:

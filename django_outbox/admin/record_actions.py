@@ -82,19 +82,32 @@ def _drop(
         done = gettext("Dropped")
         carry_out(page, request, queryset, act, done=done, flag=DELETION)
         return None
-    records = chosen_rows(page, request, queryset, most=MAX_DROPPED)
-    if records is None:
+    title = gettext("Drop records for good?")
+    return ask(page, request, queryset, title=title, template="confirm_skip.html")
+
+
+def ask(
+    page: ViewAdmin,
+    request: HttpRequest,
+    queryset: QuerySet[Any],
+    *,
+    title: str,
+    template: str,
+) -> HttpResponse | None:
+    """Return the page that asks for a yes; None, and say so, if these are too many."""
+    rows = chosen_rows(page, request, queryset, most=MAX_DROPPED)
+    if rows is None:
         return None
     context = {
         **page.admin_site.each_context(request),
-        "title": gettext("Drop records for good?"),
+        "title": title,
         "opts": page.opts,
-        "records": records,
+        "records": rows,
         "action": request.POST["action"],
         "checkbox": ACTION_CHECKBOX_NAME,
         "media": page.media,
     }
-    return TemplateResponse(request, "admin/django_outbox/confirm_skip.html", context)
+    return TemplateResponse(request, f"admin/django_outbox/{template}", context)
 
 
 def carry_out(
@@ -111,10 +124,12 @@ def carry_out(
     if chosen is None:
         return
     alias, pks = alias_of_outbox(), [record.pk for record in chosen]
-    outcome = act(alias, pks)
     # Not in the database of the list: routers may read from a replica, which lags.
-    left = by_hand.still_there(page.model._default_manager.using(alias), pks)
-    note(request, [record for record in chosen if record.pk not in left], flag, done)
+    rows = page.model._default_manager.using(alias)
+    before = by_hand.still_there(rows, pks)
+    outcome = act(alias, pks)
+    changed = before - by_hand.still_there(rows, pks)
+    note(request, [record for record in chosen if record.pk in changed], flag, done)
     text = ngettext(
         "%(what)s: %(done)d of %(chosen)d record.",
         "%(what)s: %(done)d of %(chosen)d records.",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from django.contrib import admin, messages
 from django.db import transaction
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -14,6 +14,7 @@ from ..exceptions import SeriesError
 from ..models import Series, SeriesQuerySet
 from ..stashing.series import discard_series, release_series
 from .bounded_pages import ViewAdmin, alias_of_outbox, chosen_rows
+from .record_actions import ask
 
 
 @admin.register(Series)
@@ -41,9 +42,16 @@ class SeriesAdmin(ViewAdmin):
         description=_("Discard selected series with their messages"),
         permissions=["discard"],
     )
-    def discard(self, request: HttpRequest, queryset: SeriesQuerySet) -> None:
-        """Delete their messages unsent."""
+    def discard(
+        self, request: HttpRequest, queryset: SeriesQuerySet
+    ) -> HttpResponse | None:
+        """Ask, then delete their messages unsent."""
+        if request.POST.get("confirmed") != "yes":
+            title = gettext("Discard series for good?")
+            template = "confirm_discard.html"
+            return ask(self, request, queryset, title=title, template=template)
         self._close(request, queryset, discard_series, gettext("Discarded"))
+        return None
 
     def _close(
         self,

@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from ..exceptions import ConsumingError
+from ..message.headers import MESSAGE_ID, Headers
 from ..message.incoming import ConsumedMessage, OutgoingMessage
 from ..settings.options import LEDGER_SUFFIX, OutboxSettings
 from .dead_letters import PREFIX
@@ -69,14 +70,14 @@ class DeadLetter:
                 more.
         """
         message = self._whole(fetch) if self.is_shortened else self.message
-        headers: list[tuple[str, str | bytes | None]] = [
+        headers: Headers = [
             (name, value)
             for name, value in message.headers
             if not name.startswith(PREFIX)
         ]
         if message.message_id is None and self.message.message_id is not None:
             # The position of the message, by which those know it who have handled it.
-            headers.append(("outbox-message-id", self.message.message_id))
+            headers.append((MESSAGE_ID, self.message.message_id))
         return OutgoingMessage(to, message.key, message.value, headers)
 
     def _whole(self, fetch: Fetch) -> ConsumedMessage:
@@ -104,19 +105,24 @@ class DeadLetter:
         return self.message.header(PREFIX + name) or ""
 
 
-def choose(letters: Sequence[DeadLetter], positions: Sequence[str]) -> list[DeadLetter]:
+def choose(
+    positions: Sequence[str], fetch: Callable[[int, int], ConsumedMessage | None]
+) -> list[DeadLetter]:
     """
-    Return the dead letters at these positions; without positions, all.
+    Return the dead letters at these positions, each once.
+
+    Args:
+        fetch: returns the message at a partition and an offset of their topic.
 
     Raises:
         ConsumingError: there is none at one of them.
     """
-    if not positions:
-        return list(letters)
-    known = {letter.position: letter for letter in letters}
-    if missing := [position for position in positions if position not in known]:
+    found: dict[str, ConsumedMessage | None] = {
+        position: fetch(*map(int, position.split("/"))) for position in positions
+    }
+    if missing := [position for position, message in found.items() if message is None]:
         raise ConsumingError(f"There is no dead letter at {', '.join(missing)}.")
-    return [known[position] for position in positions]
+    return [DeadLetter(message=message) for message in found.values() if message]
 
 
 def destination(letter: DeadLetter, options: OutboxSettings, *, to: str = "") -> str:

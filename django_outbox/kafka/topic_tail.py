@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as DriverError
@@ -17,24 +17,25 @@ from confluent_kafka import KafkaError as DriverError
 from ..exceptions import KafkaUnavailable, TopicMissing
 from ..message.incoming import ConsumedMessage
 from ..settings.options import OutboxSettings
-from .client_errors import ClientLog
+from .client_errors import SILENT
 from .clients import make
-from .config import KafkaConfig, reader_config
+from .config import reader_config
 from .conversion import consumed
 
 ANSWER_TIMEOUT: Final = 10.0
 """Seconds for the broker to answer a question, or to send the next message."""
 
-_QUIET: Final[KafkaConfig] = {
-    "error_cb": lambda _: None,
-    "logger": ClientLog(lambda _: None),
-}
-"""The error of the call says what is wrong."""
+
+class LastMessages(NamedTuple):
+    """The last messages of a topic."""
+
+    messages: list[ConsumedMessage]
+    """In the order of their partitions and offsets."""
+    is_whole: bool
+    """Whether these are all that the topic has."""
 
 
-def last_messages(
-    options: OutboxSettings, topic: str, *, limit: int
-) -> list[ConsumedMessage]:
+def last_messages(options: OutboxSettings, topic: str, *, limit: int) -> LastMessages:
     """
     Return the committed messages among the last `limit` offsets of each partition.
 
@@ -42,13 +43,15 @@ def last_messages(
         TopicMissing: there is no such topic, or this client may not see it.
         KafkaUnavailable: the broker does not answer.
     """
-    client = make(Consumer, {**reader_config(options), **_QUIET})
+    client = make(Consumer, {**reader_config(options), **SILENT})
     with closing(client):
         try:
-            return sorted(
-                _read(client, _starts(client, topic, limit)),
+            starts, is_whole = _starts(client, topic, limit)
+            messages = sorted(
+                _read(client, starts),
                 key=lambda message: (message.partition, message.offset),
             )
+            return LastMessages(messages, is_whole)
         except KafkaException as error:
             raise KafkaUnavailable(f"Cannot read {topic!r}: {error.args[0]}") from error
 
@@ -62,7 +65,7 @@ def message_at(
     Raises:
         TopicMissing, KafkaUnavailable: as above.
     """
-    client = make(Consumer, {**reader_config(options), **_QUIET})
+    client = make(Consumer, {**reader_config(options), **SILENT})
     with closing(client):
         try:
             if partition not in _partitions(client, topic):
@@ -84,14 +87,18 @@ def _partitions(client: Consumer, topic: str) -> list[int]:
     return sorted(found.partitions)
 
 
-def _starts(client: Consumer, topic: str, limit: int) -> list[TopicPartition]:
-    starts = []
+def _starts(
+    client: Consumer, topic: str, limit: int
+) -> tuple[list[TopicPartition], bool]:
+    """Return where to begin in each partition, and whether that is its beginning."""
+    starts, is_whole = [], True
     for partition in _partitions(client, topic):
         at = TopicPartition(topic, partition)
         low, high = client.get_watermark_offsets(at, timeout=ANSWER_TIMEOUT)
         if low < high:
             starts.append(TopicPartition(topic, partition, max(low, high - limit)))
-    return starts
+            is_whole = is_whole and high - limit <= low
+    return starts, is_whole
 
 
 def _read(client: Consumer, starts: list[TopicPartition]) -> Iterator[ConsumedMessage]:

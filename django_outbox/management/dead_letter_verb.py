@@ -60,23 +60,31 @@ def dead_letters(alias: str, options: dict[str, Any], answer: Answer) -> None:
         raise CommandError("Give positions, as `dead-letters list` shows, or --all.")
     try:
         chosen = named_settings(alias)
-        letters = _read(chosen, options)
+        letters, is_whole = _read(chosen, options)
         if resends:
             _resend(chosen, letters, options, answer)
         else:
             answer.document["dead_letters"] = [letter.report() for letter in letters]
             answer.say(*_described(letters) or ["no dead letters"])
+        answer.document["is_capped"] = not is_whole
+        if not is_whole:
+            answer.say("there may be earlier ones: --limit goes back further")
     except OutboxError as exc:
         raise CommandError(printable(str(exc))) from exc
 
 
-def _read(chosen: OutboxSettings, options: dict[str, Any]) -> list[DeadLetter]:
+def _read(
+    chosen: OutboxSettings, options: dict[str, Any]
+) -> tuple[list[DeadLetter], bool]:
+    """Return the chosen dead letters, and whether the topic has no others."""
     # Import late: the other verbs do not load the Kafka client.
-    from ..kafka.topic_tail import last_messages
+    from ..kafka.topic_tail import last_messages, message_at
 
-    messages = last_messages(chosen, options["topic"], limit=max(1, options["limit"]))
-    letters = [DeadLetter(message=message) for message in messages]
-    return choose(letters, options["positions"])
+    topic = options["topic"]
+    if positions := options["positions"]:
+        return choose(positions, partial(message_at, chosen, topic)), True
+    last = last_messages(chosen, topic, limit=max(1, options["limit"]))
+    return [DeadLetter(message=message) for message in last.messages], last.is_whole
 
 
 def _resend(

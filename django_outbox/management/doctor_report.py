@@ -48,7 +48,7 @@ def report(
         options=options,
         producer=producer_config(options),
         longest_stop=longest_stop,
-        role=role or "",
+        role=role,
     )
     health = HealthReader(database, table=OutboxRecord._meta.db_table)
     with closing(health):

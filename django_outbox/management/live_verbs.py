@@ -8,12 +8,12 @@ import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from importlib.util import find_spec
 from typing import Any, Final
 
 from ..conf import settings
 from ..exceptions import ConfigurationError, KafkaError
 from ..observability.answer import Answer
+from ..observability.presentation import live_console
 from ..operations import leader, live_reading
 from ..operations.tailing import Tail
 from ..wording import count, duration, local_time
@@ -159,11 +159,10 @@ def leader_of(reading: dict[str, Any]) -> str:
 
 def _display(answer: Answer) -> Any:
     """Return what shows readings: the whole terminal, if it can be redrawn."""
-    if not answer.is_json and sys.stdout.isatty() and find_spec("rich"):
-        from .top_screen import screen
+    if not answer.is_json and (console := live_console()):
+        from .top_screen import Screen
 
-        if found := screen():
-            return found
+        return Screen(console)
     return _Lines(answer)
 
 

@@ -22,12 +22,6 @@ HISTORY: Final = 60
 """Readings that the curves show."""
 
 
-def screen() -> Screen | None:
-    """Return the screen of this terminal; None: it cannot be redrawn."""
-    console = Console()
-    return None if console.is_dumb_terminal else Screen(console)
-
-
 class Screen:
     """Shows readings on a terminal; the last one stays there at the end."""
 

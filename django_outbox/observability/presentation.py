@@ -51,6 +51,7 @@ def present(*, log_format: str, level: int, drains: bool = False) -> Iterator[Di
     Args:
         log_format: `json` writes events to standard output and the log to
             standard error, both as JSON; `text` is for people.
+        level: of the log, as in `logging`; a project's own LOGGING wins.
         drains: show the backlog as a progress bar instead of a live line.
     """
     line = "DrainBar" if drains else "StatusLine"
@@ -76,7 +77,7 @@ def _present(*, log_format: str, level: int, line: str) -> Iterator[Display]:
                 show_backlog=_log_backlog,
                 conclude=logger.info,
             )
-    elif console := _console():
+    elif console := live_console():
         with _on_terminal(console, line, level) as display:
             yield display
     else:
@@ -113,7 +114,7 @@ def _on_terminal(console: Console, line: str, level: int) -> Iterator[Display]:
         )
 
 
-def _console() -> Console | None:
+def live_console() -> Console | None:
     """Return a console that can redraw its last line, if there is one."""
     if not sys.stdout.isatty():
         return None

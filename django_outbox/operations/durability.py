@@ -55,7 +55,7 @@ def durability_findings(
             seen=f"{count(topic.replicas, 'replica')}, {REPLICAS} needed{when}",
             cure=f"set TOPIC_REPLICATION_FACTOR = {REPLICAS}"
             if is_planned_own
-            else _more_replicas(topic, cluster),
+            else more_replicas(topic, cluster),
         )
     if topic.settings is None:
         return
@@ -93,7 +93,7 @@ def availability_findings(
             kind=NO_SPARE_REPLICA,
             subject=subject,
             seen=f"{ISR} = {in_sync} of {count(topic.replicas, 'replica')}",
-            cure=_more_replicas(topic, cluster)
+            cure=more_replicas(topic, cluster)
             if topic.replicas < REPLICAS
             else altered(topic, cluster, f"{ISR}={IN_SYNC}"),
         )
@@ -185,21 +185,22 @@ def refusal(
 
 
 def altered(topic: TopicFacts, cluster: ClusterFacts, setting: str) -> str:
-    """Return the command that sets one setting of a topic."""
+    """Return the command that sets one setting of a topic, or creates a missing one."""
     if not topic.exists:
-        return _created(topic, cluster)
+        return created(topic, cluster)
     return (
         f"kafka-configs.sh --bootstrap-server {cluster.servers} --alter"
         f" --entity-type topics --entity-name {topic.name} --add-config {setting}"
     )
 
 
-def _more_replicas(topic: TopicFacts, cluster: ClusterFacts) -> str:
+def more_replicas(topic: TopicFacts, cluster: ClusterFacts) -> str:
+    """Return what gives a topic enough replicas, or creates a missing one."""
     first = ""
     if cluster.brokers < REPLICAS:
         first = f"run {REPLICAS} brokers (now {cluster.brokers}), then "
     if not topic.exists:
-        return first + _created(topic, cluster)
+        return first + created(topic, cluster)
     return (
         f"{first}kafka-reassign-partitions.sh --bootstrap-server {cluster.servers}"
         f" --execute --reassignment-json-file FILE, with {REPLICAS} brokers for each"
@@ -207,7 +208,8 @@ def _more_replicas(topic: TopicFacts, cluster: ClusterFacts) -> str:
     )
 
 
-def _created(topic: TopicFacts, cluster: ClusterFacts) -> str:
+def created(topic: TopicFacts, cluster: ClusterFacts) -> str:
+    """Return the command that creates a durable topic."""
     return (
         f"kafka-topics.sh --bootstrap-server {cluster.servers} --create --topic"
         f" {topic.name} --replication-factor {REPLICAS} --config {ISR}={IN_SYNC}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, Final
 
@@ -80,17 +80,14 @@ class LeaderWatch:
         KafkaUnavailable: the client could not be created.
     """
 
-    def __init__(
-        self, alias: str, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, alias: str) -> None:
         table = OutboxRecord._meta.db_table
         identity = read_identity(connections[alias], table)
         self.options: OutboxSettings = name(settings.snapshot(), identity, table=table)
         if not has_servers(self.options.KAFKA):
             raise ConfigurationError("KAFKA: this process has no address of a broker.")
         self._outbox = identity.outbox if identity else ""
-        self._clock = clock
-        self._began = clock()
+        self._began = time.monotonic()
         self._leaders: dict[int, tuple[str, float]] = {}
         """By shard: who leads it, and when its last heartbeat was heard."""
         shards = range(self.options.SHARDS)
@@ -101,7 +98,7 @@ class LeaderWatch:
     @property
     def is_listening(self) -> bool:
         """Whether it is too early to say that nobody leads."""
-        return self._clock() < self._began + self.options.SESSION_TIMEOUT
+        return time.monotonic() < self._began + self.options.SESSION_TIMEOUT
 
     def look(self) -> str | None:
         """
@@ -112,7 +109,7 @@ class LeaderWatch:
         Call it every WATCH_INTERVAL: it reads a limited number of heartbeats, and
         takes each for as recent as the call.
         """
-        now = self._clock()
+        now = time.monotonic()
         for heartbeat, shard in self._watch.heard():
             # Anyone may write to the topic, and other outboxes may share it.
             if heartbeat.outbox == self._outbox:

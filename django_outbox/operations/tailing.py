@@ -40,8 +40,11 @@ class Tail:
         if topic:
             self._waiting = self._waiting.filter(kafka_topic=topic)
             self._sent = self._sent.filter(kafka_topic=topic)
-        latest = self._waiting.order_by("-id").values_list("id", flat=True)
-        self._seen = set(latest[:REMEMBERED])
+        self._alias = alias
+        # Of all topics: those of one may be far apart, or all gone.
+        ids = OutboxRecord.objects.using(alias).order_by("-id")
+        self._latest = ids.values_list("id", flat=True)
+        self._seen = set(self._latest[:REMEMBERED])
         self._above = min(self._seen, default=0) - 1
         self._began = database_time(alias)
         self._sent_at = self._began
@@ -54,13 +57,19 @@ class Tail:
             .order_by("id")
             .values(*COLUMNS)[:PAGE]
         )
+        is_behind = len(found) == PAGE
         if settings.ARCHIVE:
             found += self._archived()
         new = {row["id"]: row for row in found if row["id"] not in self._seen}
         self._remember(new)
+        if not is_behind:
+            # Those of one topic may never be many.
+            for number in self._latest[REMEMBERED - 1 : REMEMBERED]:
+                self._above = max(self._above, number - 1)
         return [new[number] for number in sorted(new)]
 
     def _archived(self) -> list[dict[str, Any]]:
+        now = database_time(self._alias)
         rows = list(
             self._sent.filter(archived_at__gte=self._sent_at - LATE_COMMIT)
             .filter(id__gt=self._above, create_time__gte=self._began)
@@ -69,7 +78,7 @@ class Tail:
             .values("archived_at", *COLUMNS)[:PAGE]
         )
         times = [row.pop("archived_at") for row in rows]
-        self._sent_at = max([self._sent_at, *times])
+        self._sent_at = now if len(rows) < PAGE else max([self._sent_at, *times])
         return rows
 
     def _remember(self, new: dict[int, dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from ..kafka.topic_facts import LEDGER_SEGMENT_BYTES, ClusterFacts, TopicFacts
 from ..postgres.database_facts import WaitingTopic
 from ..wording import count, duration
 from . import finding_kinds as kinds
-from .durability import IN_SYNC, ISR, REPLICAS, altered
+from .durability import IN_SYNC, ISR, REPLICAS, altered, created, more_replicas
 from .finding import Finding
 
 LEDGER_BYTES: Final = 1_000_000
@@ -115,7 +115,7 @@ def missing_findings(
         kind=kinds.TOPIC_MISSING,
         subject=f"topic {topic.name}",
         seen=seen,
-        cure=altered(topic, cluster, ""),
+        cure=created(topic, cluster),
     )
 
 
@@ -201,9 +201,7 @@ def broker_findings(
                 kind=kinds.INTERNAL_TOPICS,
                 subject=f"topic {name}",
                 seen=f"{count(topic.replicas, 'replica')}, {REPLICAS} needed",
-                cure=f"kafka-reassign-partitions.sh --bootstrap-server"
-                f" {cluster.servers} --execute --reassignment-json-file FILE, with"
-                f" {REPLICAS} brokers for each partition of {name} in FILE",
+                cure=more_replicas(topic, cluster),
             )
 
 

@@ -349,12 +349,11 @@ def test_a_parked_record_is_dropped_by_its_action_only(admin_client: Client) -> 
     assert ParkedRecord.objects.exists()
 
 
-def close(client: Client, action: str, *names: str) -> str:
+def close(client: Client, action: str, *names: str, confirmed: str = "yes") -> str:
     """Choose series on the list and close them."""
     chosen = Series.objects.filter(name__in=names).values_list("pk", flat=True)
-    response = client.post(
-        CHANGELISTS[3], {"action": action, "_selected_action": chosen}, follow=True
-    )
+    form = {"action": action, "_selected_action": chosen, "confirmed": confirmed}
+    response = client.post(CHANGELISTS[3], form, follow=True)
     return response.content.decode()
 
 
@@ -368,6 +367,17 @@ def test_series_are_released_and_discarded_and_a_note_is_left() -> None:
     assert LogEntry.objects.count() == 3
     assert "&#x27;one&#x27; was released at" in close(client, "discard", "one")
     assert LogEntry.objects.count() == 3
+
+
+def test_to_discard_a_series_asks_first() -> None:
+    client = staff("view_series", "discard_series")
+    staged_in("one")
+    page = close(client, "discard", "one", confirmed="")
+    assert "Series one, open, 1 messages" in page
+    assert "they are lost" in page
+    assert 'name="confirmed" value="yes"' in page
+    assert StagedRecord.objects.count() == 1
+    assert LogEntry.objects.count() == 0
 
 
 @pytest.mark.parametrize("action", ["release", "discard"])

@@ -156,6 +156,19 @@ def test_a_note_does_not_wait_for_a_replica(
     assert notes() == [(str(record.pk), *note)]
 
 
+@pytest.mark.django_db(databases=["default", "other"])
+def test_what_only_a_replica_still_has_was_not_changed(settings: Settings) -> None:
+    """A leader has sent it meanwhile."""
+    client = staff(*VIEW, "skip_parkedrecord")
+    record = parked(1)
+    record.save(using="other", force_insert=True)
+    ParkedRecord.objects.using("default").all().delete()
+    settings.DATABASE_ROUTERS = [ReadsFromReplica()]
+    page = act(client, PARKED, "skip_parked", record, confirmed="yes")
+    assert "Dropped: 0 of 1 record." in page
+    assert notes() == []
+
+
 @pytest.mark.parametrize("moment", ["infinity", "-infinity"])
 def test_records_without_a_finite_time_can_be_dealt_with(moment: str) -> None:
     rights = ("park_outboxrecord", "skip_outboxrecord", "release_parkedrecord")

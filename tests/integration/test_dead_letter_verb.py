@@ -74,8 +74,11 @@ def test_they_are_listed_without_their_payload(topic: str, dead: str) -> None:
     found = json.loads(run("list", dead, "--json"))["dead_letters"]
     assert [letter["position"] for letter in found] == ["0/0", "0/1", "1/0"]
     assert "secret" not in str(found)
-    limited = json.loads(run("list", dead, "--limit", "1", "--json"))["dead_letters"]
-    assert [letter["position"] for letter in limited] == ["0/1", "1/0"]
+    limited = json.loads(run("list", dead, "--limit", "1", "--json"))
+    assert [letter["position"] for letter in limited["dead_letters"]] == ["0/1", "1/0"]
+    assert limited["is_capped"]
+    assert "there may be earlier ones" in run("list", dead, "--limit", "1")
+    assert "earlier" not in shown
 
 
 @pytest.mark.usefixtures("letters")
@@ -95,6 +98,10 @@ def test_they_are_sent_again_whole(topics: Topics, topic: str, dead: str) -> Non
         assert [name for name, _ in headers] == ["h", "outbox-message-id"]
         assert str(dict(headers)["outbox-message-id"]).startswith(f"b'{topic}/0/0@")
     # They stay where they are. A second time is possible, and harmless by the id.
+    assert run("resend", dead, "0/0", "0/0", "--limit", "1").splitlines() == [
+        f"0/0 sent to {topic}",
+        "1 message sent again",
+    ]
     assert run("resend", dead, "1/0").splitlines() == [
         f"1/0 sent to {topic}",
         "1 message sent again",

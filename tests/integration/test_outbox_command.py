@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
 
+import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
 from django_outbox import Message, open_series, stash_many
@@ -25,6 +27,8 @@ from django_outbox.models import (
 )
 from django_outbox.observability.answer import Answer
 from django_outbox.operations.open_series import close_series
+
+from .transactions import wait_until_blocked
 
 pytestmark = pytest.mark.django_db
 
@@ -380,6 +384,37 @@ def test_prune_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = run("prune", "--older-than", "36h", "--yes")
     assert shown == "2 rows pruned\n3 rows pruned\n"
     assert ArchivedRecord.objects.count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_prune_says_that_rows_are_left_when_another_session_prunes_too(
+    monkeypatch: pytest.MonkeyPatch, postgres: psycopg.Connection
+) -> None:
+    monkeypatch.setattr("django_outbox.models.aging.PRUNE_CHUNK", 4)
+    for number in range(9):
+        ProcessedMessage.objects.create(
+            consumer="c",
+            key=str(number),
+            processed_at=Now() - timedelta(days=20 - number),
+        )
+    arguments = ("prune", "--processed", "--older-than", "2d", "--yes")
+    with ThreadPoolExecutor(1) as pool:
+        with postgres.transaction():
+            postgres.execute("DELETE FROM outbox_processed WHERE key < '3'")
+            job = pool.submit(run_and_close, *arguments)
+            wait_until_blocked()
+        with pytest.raises(CommandError, match="Rows are left"):
+            job.result(30)
+    assert run(*arguments) == "4 rows pruned\n5 rows pruned\n"
+    assert not ProcessedMessage.objects.exists()
+
+
+def run_and_close(*arguments: str) -> str:
+    """Run the command on a thread of its own."""
+    try:
+        return run(*arguments)
+    finally:
+        connections.close_all()
 
 
 def test_prune_of_processed_keys_leaves_the_archive() -> None:

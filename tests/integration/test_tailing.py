@@ -56,6 +56,30 @@ def test_only_one_topic_can_be_followed() -> None:
     assert shown(tail) == [wanted]
 
 
+@pytest.mark.django_db
+def test_other_topics_are_not_read_again_with_each_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tailing, "REMEMBERED", 3)
+    for _ in range(5):
+        last = record("invoices")
+    tail = Tail("default", topic="orders")
+    assert tail._above == last - 3
+    for _ in range(5):
+        last = record("invoices")
+    assert shown(tail) == []
+    assert tail._above == last - 3
+
+
+@pytest.mark.django_db
+def test_the_archive_is_not_read_again_with_each_look(settings: Settings) -> None:
+    settings.DJANGO_OUTBOX = {**settings.DJANGO_OUTBOX, "ARCHIVE": True}
+    tail = Tail("default")
+    began = tail._sent_at
+    tail.look()
+    assert tail._sent_at > began
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_transaction_that_commits_late_is_seen(
     postgres: psycopg.Connection[Any],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from argparse import SUPPRESS, ArgumentParser
 from datetime import timedelta
 from typing import Any, Final
@@ -218,10 +219,15 @@ class Command(BaseCommand):
             is_confirmed=options["yes"],
         )
         answer.document |= {"table": table._meta.db_table, "pruned": 0}
+        began = time.monotonic()
         for deleted in old.prune():
             answer.document["pruned"] += deleted
             answer.say(f"{count(answer.document['pruned'], 'row')} pruned")
             answer.flush()
+        # Others have become old enough meanwhile.
+        since = options["older_than"] + timedelta(seconds=time.monotonic() - began + 1)
+        if table.objects.using(alias).older_than(since).exists():
+            raise CommandError("Rows are left: others may be pruning. Run this again.")
 
     def rewind(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Make a consumer group read topics from the beginning."""
