@@ -8,7 +8,7 @@ only for that leader. `shared_beat.py` lets several processes of Celery beat sha
 schedule, without a leader.
 
 Tasks that a transaction starts: `stashed_tasks.py` for Celery, `task_backend.py` for
-`django.tasks`.
+`django.tasks`. `broker_confirms.py` checks that Celery's broker tells what it got.
 
 The context of a request on messages and log records: `context.py`; on Celery tasks:
 `celery_context.py`.

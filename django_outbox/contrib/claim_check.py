@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from django.core.files.base import ContentFile
 from django.core.files.storage import Storage, storages
 
-from ..exceptions import InvalidMessage
+from ..exceptions import ConfigurationError, InvalidMessage
 from ..message.incoming import ConsumedMessage
 from ..message.middleware import Handle, Middleware
 from ..message.outgoing import Message
@@ -51,6 +51,13 @@ class ClaimCheck(Middleware):
 
     folder: str = "outbox"
     """Folder in the storage that holds nothing else, with a folder for each day."""
+
+    def __init__(self) -> None:
+        if {"", ".", ".."} & {*self.folder.split("/")}:
+            raise ConfigurationError(
+                f"{type(self).__name__}.folder: {self.folder!r} must be the path of a "
+                "folder, without a slash at its ends."
+            )
 
     def stash(self, message: Message) -> Message:
         """

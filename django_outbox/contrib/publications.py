@@ -59,6 +59,11 @@ class Publication:
                 f"{self.label} is a proxy: rows that are saved through another class "
                 "of the table would be missing. Declare the model that it stands for."
             )
+        if self.model._meta.auto_created:
+            raise ConfigurationError(
+                f"{self.label} is made by Django for a many-to-many field and sends no "
+                "signals. Write a through model of your own, and declare that."
+            )
         if self.model._meta.abstract:
             return
         names = [] if callable(self.value) else [*(self.value or ())]

@@ -206,7 +206,7 @@ def _before_delete(
     is_new = instance._state.adding  # noqa: SLF001  # public by Django's documentation
     if _of_deletion(sender) and (is_new or instance.get_deferred_fields()):
         rows = sender._base_manager.using(using)
-        vars(instance)[_DELETED] = rows.filter(pk=instance.pk).first() or instance
+        vars(instance)[_DELETED] = rows.filter(pk=instance.pk).first()
 
 
 def _after_delete(
@@ -214,7 +214,9 @@ def _after_delete(
 ) -> None:
     # An error rolls back: Django deletes in a transaction.
     row = vars(instance).pop(_DELETED, instance)
-    _stash(_of_deletion(sender), row, DELETE, using=using)
+    # Who has deleted the row before has published that.
+    if row is not None:
+        _stash(_of_deletion(sender), row, DELETE, using=using)
 
 
 def _of_deletion(sender: Model) -> list[Publication]:

@@ -24,6 +24,8 @@ from django.db import Error, close_old_connections
 from ..conf import settings
 from ..exceptions import ConfigurationError, OutboxError
 from ..idempotence.once import Once
+from ..models.processed_message import KEY_LENGTH
+from .broker_confirms import require_confirms
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +61,10 @@ class SharedScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
         Read the schedule.
 
         Raises:
-            ConfigurationError: the due times of an entry may differ between processes.
+            ConfigurationError: the due times of an entry may differ between processes,
+                or Celery's broker would not tell whether it got a task.
         """
+        require_confirms(self.app)
         super().setup_schedule()
         for entry in self.schedule.values():
             when = entry.schedule
@@ -96,8 +100,12 @@ class SharedScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
     def _send(self, entry: ScheduleEntry, due: datetime, producer: Any) -> bool:
         """Send the task of a due time, or find that it was sent; False: try again."""
         key = f"{entry.name}@{due.isoformat()}"
+        task_id = str(uuid.uuid5(_NAMESPACE, key))
+        if not key.isprintable() or len(key.encode()) > KEY_LENGTH:
+            # Celery names an entry after all arguments of its task.
+            key = task_id
         sent = copy.copy(entry)
-        sent.options = {**entry.options, "task_id": str(uuid.uuid5(_NAMESPACE, key))}
+        sent.options = {**entry.options, "task_id": task_id}
         close_old_connections()
         try:
             with Once(

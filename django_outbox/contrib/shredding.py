@@ -14,7 +14,7 @@ import uuid
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from django.db import connections, models, router
+from django.db import connections, models, router, transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
@@ -34,6 +34,12 @@ SELECT key_id, master, wrapped FROM {table} WHERE subject = %s FOR KEY SHARE
 """Deleting the row waits for the transactions that have this lock, which do not wait
 for each other."""
 
+_LOCK_SUBJECT: Final = """
+-- outbox: lock a subject
+SELECT {lock}(hashtextextended(%s, hashtextextended(%s, 0)))
+"""
+"""Who deletes a key does not see one that an open transaction has just made."""
+
 _ATTEMPTS: Final = 3
 """How often a key is created that `forget()` deletes at the same moment."""
 
@@ -48,8 +54,13 @@ class SubjectKeyManager(models.Manager["SubjectKey"]):
         Waits for the transactions that have stashed messages about the subject. When
         the caller's transaction commits, no process can decrypt their values, except
         those that have the key in memory: see `Shredded.cache_seconds`.
+
+        At the isolation level REPEATABLE READ it does not see a key that was made
+        after the caller's transaction had begun.
         """
-        deleted, _rows = self.writable().filter(subject=subject).delete()
+        with transaction.atomic(self.write_alias(), savepoint=False):
+            self.lock(subject)
+            deleted, _rows = self.writable().filter(subject=subject).delete()
         return bool(deleted)
 
     def writable(self) -> models.QuerySet[SubjectKey]:
@@ -59,6 +70,19 @@ class SubjectKeyManager(models.Manager["SubjectKey"]):
     def write_alias(self) -> str:
         """Return the alias of the database for writes."""
         return self._db or router.db_for_write(self.model)
+
+    def lock(self, subject: str, *, shared: bool = False) -> None:
+        """
+        Lock a subject until the end of the transaction, whether or not it has a key.
+
+        Args:
+            shared: For those who make a key, who do not wait for each other.
+        """
+        lock = f"pg_advisory_xact_lock{'_shared' if shared else ''}"
+        with connections[self.write_alias()].cursor() as cursor:
+            cursor.execute(
+                _LOCK_SUBJECT.format(lock=lock), [subject, self.model._meta.db_table]
+            )
 
     def locked(self, subject: str) -> tuple[uuid.UUID, str, bytes] | None:
         """Return key id, master key's id and encrypted key; lock them until the end."""
@@ -194,6 +218,7 @@ class Shredded(Encrypted):
             master=master,
             wrapped=wrapped_key(os.urandom(32), master_key, str(key_id)),
         )
+        self.model.objects.lock(subject, shared=True)
         rows = self.model.objects.writable()
         rows.bulk_create([row], ignore_conflicts=True)
 

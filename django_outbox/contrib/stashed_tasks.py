@@ -20,6 +20,7 @@ from ..consuming.handlers import consumer
 from ..exceptions import InvalidMessage
 from ..message.incoming import ConsumedMessage
 from ..stashing.writing import stash
+from .broker_confirms import require_confirms
 
 
 def stash_task(
@@ -73,9 +74,13 @@ def run_tasks(*topics: str, group: str) -> Callable[[ConsumedMessage], None]:
     Args:
         topics: The topics of `stash_task()`.
         group: The consumer group.
+
+    Raises:
+        ConfigurationError: Celery's broker would not tell whether it got a task.
     """
     # Looked up now: there is no current app on another thread.
     app = app_or_default()
+    require_confirms(app)
 
     def send(message: ConsumedMessage) -> None:
         sent = loads(message.text())

@@ -10,8 +10,7 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
-from ..idempotence.claims import checked_key
-from ..idempotence.once import once
+from ..idempotence.once import Once
 from ..message.outgoing import Message
 from ..stashing.transaction import awaited, current_writer
 from ..stashing.writing import stash_message
@@ -48,8 +47,7 @@ def stash_unique(
         TableMissing: `manage.py migrate` has not run there.
     """
     alias = current_writer().connection(using, caller="stash_unique").alias
-    key = checked_key(unique_key)
-    with once(key, consumer=CONSUMER + message.topic, using=alias) as run:
+    with Once(unique_key, consumer=CONSUMER + message.topic, using=alias) as run:
         if run.is_first:
             run.respond(str(stash_message(message, using=alias)))
     return uuid.UUID(run.response)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from math import isfinite
 from typing import Any, Protocol
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
@@ -114,6 +115,11 @@ class TypedValues:
         with self._refusing(value):
             text = self._adapter.dump_json(value, by_alias=True, warnings="error")
             self._adapter.validate_json(text)
+        # Pydantic writes a null for what JSON has no number for.
+        if b"null" in text and _has_no_number(self._adapter.dump_python(value)):
+            raise InvalidMessage(
+                f"value: not of {self._topic}: JSON has neither NaN nor infinity."
+            )
         return text
 
     def to_python(self, value: Any) -> Any:
@@ -210,3 +216,13 @@ def _fields(schema: object) -> Iterator[str]:
         parts = schema.values()
     for part in parts:
         yield from _fields(part)
+
+
+def _has_no_number(plain: Any) -> bool:
+    """Whether a NaN or an infinity is somewhere in dicts, lists and scalars."""
+    if isinstance(plain, float):
+        return not isfinite(plain)
+    if isinstance(plain, dict):
+        return any(map(_has_no_number, (*plain, *plain.values())))
+    is_several = isinstance(plain, list | tuple | set | frozenset)
+    return is_several and any(map(_has_no_number, plain))

@@ -26,7 +26,7 @@ from django_outbox.contrib.claim_check import ClaimCheck
 from django_outbox.contrib.compression import Compressed
 from django_outbox.contrib.encryption import Encrypted
 from django_outbox.contrib.shredding import Shredded
-from django_outbox.exceptions import ConsumingError, InvalidMessage
+from django_outbox.exceptions import ConfigurationError, ConsumingError, InvalidMessage
 from django_outbox.message.incoming import ConsumedMessage
 from django_outbox.message.middleware import load
 from django_outbox.models import OutboxRecord, StagedRecord
@@ -237,11 +237,11 @@ def test_few_keys_are_remembered(
 
 
 @pytest.mark.django_db
-def test_a_stash_costs_one_query_and_a_new_subject_two_more(
+def test_a_stash_costs_one_query_and_a_new_subject_three_more(
     erasable: Erasable, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     message = Message("t", key="ada", value="x")
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         erasable.writing_key(message)
     with django_assert_num_queries(1):
         erasable.writing_key(message)
@@ -301,6 +301,26 @@ def test_to_forget_waits_for_those_who_write_about_the_subject(
         *("", "", ""),
         "later",
     ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_to_forget_waits_for_the_first_message_about_a_subject(
+    erasable: Erasable,
+    outbox: OutboxFixture,
+    handle: Any,
+    postgres: psycopg.Connection,
+) -> None:
+    """Its key is not committed yet, so nobody else sees it."""
+    with ExitStack() as stack, transaction.atomic():
+        stash("t", key="ada", value="first")
+        forget = running(lambda: CustomerKey.objects.forget("ada"))
+        thread = stack.enter_context(forget)
+        eventually(
+            lambda: is_blocked(postgres, "lock a subject"), what="forget() waits"
+        )
+        assert thread.is_alive()
+    (message,) = outbox.drain()
+    assert handle(message).text() == ""
 
 
 @pytest.mark.django_db(transaction=True)
@@ -423,6 +443,13 @@ def test_a_value_that_no_consumer_would_read_is_refused(use: Any, files: Any) ->
     with pytest.raises(InvalidMessage, match=r"5001 bytes exceed Large\.most"):
         stashed(value=b"x" * 5_001)
     assert len(files()) == 1
+
+
+@pytest.mark.parametrize("folder", ["", "outbox/", "/outbox", "a//b", "a/../b"])
+def test_a_folder_that_its_storage_spells_differently_is_refused(folder: str) -> None:
+    """What is saved there could not be read."""
+    with pytest.raises(ConfigurationError, match="must be the path of a folder"):
+        type("Astray", (ClaimCheck,), {"folder": folder})()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -100,6 +100,19 @@ def test_each_due_time_is_sent_by_one_of_them(
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", ["x" * 600, "two\nlines"])
+def test_a_name_that_is_no_key_is_sent_once_too(
+    celery: Celery, beat: Callable[[], Beat], sent: Callable[[], list[str]], name: str
+) -> None:
+    """Celery names an entry after all arguments of its task."""
+    celery.conf.beat_schedule = {name: {"task": "shop.sync", "schedule": 30.0}}
+    for process in (beat(), beat()):
+        process.tick()
+    (task_id,) = sent()
+    assert ProcessedMessage.objects.get().key == task_id
+
+
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_what_was_not_committed_is_sent_again_with_the_same_id(
     beat: Callable[[], Beat],

@@ -19,6 +19,7 @@ from kombu.utils.json import loads
 from django_outbox import ConsumedMessage, InvalidMessage, NotInTransaction, once
 from django_outbox.consuming import handlers
 from django_outbox.contrib.stashed_tasks import run_tasks, stash_task
+from django_outbox.exceptions import ConfigurationError
 from django_outbox.models import OutboxRecord
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/stashed-tasks.md").read_text("utf-8")
@@ -45,6 +46,15 @@ def receipt(celery: Celery) -> Any:
 
     celery.conf.task_routes = {"shop.receipt": {"queue": "own"}}
     return celery.task(name="shop.receipt", shared=False)(receipt)
+
+
+def test_a_broker_that_does_not_confirm_is_refused(celery: Celery) -> None:
+    """A task that it never got would count as sent."""
+    celery.conf.broker_url = "amqp://guest@nowhere//"
+    with pytest.raises(ConfigurationError, match="'confirm_publish' to True"):
+        run_tasks("tasks", group="celery")
+    celery.conf.broker_transport_options = {"confirm_publish": True}
+    run_tasks("tasks", group="celery")
 
 
 def message() -> ConsumedMessage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from dataclasses import dataclass, replace
@@ -100,6 +101,16 @@ def test_any_type_that_pydantic_describes_is_read_as_it_was_written(
     made = topic.message(value, key="k")
     assert isinstance(made.value, str)
     assert topic.read(arrived("t", made.value)) == value
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", [dict, Any, dict[str, float | None]])
+def test_what_json_has_no_number_for_is_refused(kind: Any, number: float) -> None:
+    """Not written as a null, which the type allows."""
+    topic = Topic("t", key=str, value=kind)
+    with pytest.raises(InvalidMessage, match="neither NaN nor infinity"):
+        topic.message({"celsius": number}, key="k")
+    assert topic.message({"celsius": None}, key="k").value == '{"celsius":null}'
 
 
 @pytest.mark.parametrize(

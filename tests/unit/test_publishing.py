@@ -72,6 +72,19 @@ def test_a_declaration_of_a_proxy_is_refused() -> None:
         publishes("tickets")(UrgentTicket)
 
 
+def test_a_table_that_django_makes_for_a_relation_is_refused(apps: Any) -> None:
+    """It sends no signals."""
+
+    class Bag(Named):
+        things = models.ManyToManyField(Ticket)
+
+        class Meta:
+            app_label = "testapp"
+
+    with pytest.raises(ConfigurationError, match="a through model of your own"):
+        publishes("bag-things")(Bag.things.through)
+
+
 def test_a_key_of_several_columns_needs_a_function(apps: Any) -> None:
     class Seat(Named):
         pk = models.CompositePrimaryKey("row", "number")
