@@ -22,11 +22,13 @@ from . import conf
 from .clusters.cluster_ids import NEXT_STEP, mismatches, read_numbering
 from .exceptions import ConfigurationError
 from .message.middleware import load
+from .message.record import HIGHEST_ID
 from .models import (
     ArchivedRecord,
     ConsumerOffset,
     OutboxRecord,
     ParkedRecord,
+    Pause,
     ProcessedMessage,
     Series,
     StagedRecord,
@@ -47,18 +49,17 @@ _HINTS: Final = {
     Rule.TLS_VERIFICATION: "docs/reference/checks.md says when this is acceptable.",
     Rule.CLEAR_TEXT: "docs/reference/checks.md says when this is acceptable.",
 }
-_MODELS: Final[tuple[type[models.Model], ...]] = (
-    OutboxRecord,
-    ParkedRecord,
-    ArchivedRecord,
-    ProcessedMessage,
-    ConsumerOffset,
-    Series,
-    StagedRecord,
-)
-_MIGRATION: Final = ("django_outbox", "0001_initial")
-"""Creates the tables of all models."""
-_BIGINT_MAX: Final = 2**63 - 1
+_MODELS: Final[dict[type[models.Model], str]] = {
+    OutboxRecord: "0001_initial",
+    ParkedRecord: "0001_initial",
+    ArchivedRecord: "0001_initial",
+    ProcessedMessage: "0001_initial",
+    ConsumerOffset: "0001_initial",
+    Series: "0001_initial",
+    StagedRecord: "0001_initial",
+    Pause: "0002_pause",
+}
+"""Each model, and the migration that creates its table."""
 
 _COLUMNS: Final = """\
 -- outbox: check columns
@@ -203,8 +204,8 @@ def check_tables(
 
 
 def _table_messages(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
-    for model in _MODELS:
-        yield from _column_messages(connection, model)
+    for model, migration in _MODELS.items():
+        yield from _column_messages(connection, model, migration)
     quoted = connection.ops.quote_name(OutboxRecord._meta.db_table)
     with connection.cursor() as cursor:
         cursor.execute(_ID_COLUMN, [quoted])
@@ -215,7 +216,7 @@ def _table_messages(connection: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
 
 
 def _column_messages(
-    connection: BaseDatabaseWrapper, model: type[models.Model]
+    connection: BaseDatabaseWrapper, model: type[models.Model], migration: str
 ) -> Iterator[CheckMessage]:
     table = model._meta.db_table
     with connection.cursor() as cursor:
@@ -223,7 +224,8 @@ def _column_messages(
         found = {name for (name,) in cursor.fetchall()}
     if not found:
         # Before the first migrate all tables are missing.
-        if _MIGRATION in MigrationRecorder(connection).applied_migrations():
+        applied = MigrationRecorder(connection).applied_migrations()
+        if ("django_outbox", migration) in applied:
             yield CheckWarning(
                 f"The table {table} is not in the database {connection.alias!r}, "
                 "although its migration has run.",
@@ -259,7 +261,7 @@ def _id_messages(column: IdColumn, alias: str) -> Iterator[CheckMessage]:
             hint=f'ALTER TABLE "{table}" ALTER COLUMN id TYPE bigint;',
             id="django_outbox.E006",
         )
-    if column.sequence and (column.is_cyclic or column.maximum != _BIGINT_MAX):
+    if column.sequence and (column.is_cyclic or column.maximum != HIGHEST_ID):
         yield Error(
             f"The sequence {column.sequence} {where} ends at {column.maximum}"
             f"{' and restarts' if column.is_cyclic else ''}.",

@@ -68,6 +68,11 @@ def load(names: Sequence[str]) -> tuple[Middleware, ...]:
     Raises:
         ConfigurationError: one cannot be imported or made, or is no `Middleware`.
     """
+    for name in names:
+        if not isinstance(name, str):
+            raise ConfigurationError(
+                f"MIDDLEWARE: {name!r} must be the dotted path of a class, as text."
+            )
     return tuple(map(_make, names))
 
 

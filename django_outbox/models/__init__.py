@@ -5,7 +5,8 @@ The tables of the outbox.
 series and delayed messages. `pause.py`: what is not sent for now. `columns.py`: the
 columns and constraints of messages. `processed_message.py`: processed keys and offsets
 of consumers. `aging.py`: pruning of old rows. `missing_tables.py`: the error for tables
-that `migrate` has not created.
+that `migrate` has not created. `arrays.py`: arrays of texts, without
+`django.contrib.postgres`. `routing.py`: the database of the outbox.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ class AgedQuerySet(models.QuerySet[_Model]):
 
     def prune(self, *, chunk: int | None = None) -> Iterator[int]:
         """Delete these rows, oldest first, a chunk a transaction; yield each count."""
+        self._for_write = True
         chunk = deleted = chunk or PRUNE_CHUNK
         while deleted == chunk:
             doomed = self.order_by(self.aged_by, "pk").values("pk")[:chunk]

@@ -183,6 +183,7 @@ def release_series(
 
     Raises:
         NotInTransaction: No `transaction.atomic` block is open there.
+        InvalidMessage: The name is not a text of 1 to 255 characters.
         SeriesUnknown: There is no such series.
         SeriesClosed: It was released, was discarded or has expired.
     """
@@ -203,6 +204,7 @@ def discard_series(name: str, *, using: str | None = None) -> int:
 
     Raises:
         NotInTransaction: No `transaction.atomic` block is open there.
+        InvalidMessage: The name is not a text of 1 to 255 characters.
         SeriesUnknown: There is no such series.
         SeriesClosed: It was released, was discarded or has expired.
     """

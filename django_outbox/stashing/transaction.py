@@ -167,16 +167,6 @@ def awaited(call: Callable[_P, _R]) -> Callable[_P, Coroutine[Any, Any, _R]]:
     return twin
 
 
-def text_array(texts: Iterable[str]) -> str:
-    """
-    Write texts as PostgreSQL writes an array of them.
-
-    The driver inspects each element of a list, a quarter of `stash_many()`'s time.
-    """
-    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
-    return '{"' + '","'.join(quoted) + '"}' if quoted else "{}"
-
-
 def _not_in_transaction(alias: str, caller: str) -> str:
     if _is_async():
         return (

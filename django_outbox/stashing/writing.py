@@ -31,7 +31,6 @@ from .transaction import (
     current_writer,
     identified,
     lock_keys,
-    text_array,
 )
 
 if TYPE_CHECKING:
@@ -234,13 +233,25 @@ def _copy(
     that cannot fail is done here, while the server is busy.
     """
     message_ids: list[uuid.UUID] = []
+    # As Django does before each statement of its own.
+    connection.validate_no_broken_transaction()
     with connection.wrap_database_errors, cursor.copy(statement) as copy:
         for topic, key, text, raw, names, values, partition in rows:
             message_id = uuid.uuid4()
-            headers = text_array(names), text_array(values)
+            headers = _text_array(names), _text_array(values)
             copy.write_row((topic, key, text, raw, *headers, partition, message_id))
             message_ids.append(message_id)
     return message_ids
+
+
+def _text_array(texts: Iterable[str]) -> str:
+    """
+    Write texts as PostgreSQL writes an array of them.
+
+    The driver inspects each element of a list, a quarter of `stash_many()`'s time.
+    """
+    quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in texts]
+    return '{"' + '","'.join(quoted) + '"}' if quoted else "{}"
 
 
 astash = awaited(stash)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.core.checks import CheckMessage
 from django.core.management import call_command
 from django.db import connection
 from pytest_django import Settings
 
+from django_outbox import checks
 from django_outbox.checks import check_tables
 
 pytestmark = pytest.mark.django_db
@@ -84,9 +86,22 @@ def test_a_table_that_is_gone_is_a_warning() -> None:
     assert "is not in the database 'default'" in message.msg
 
 
-def test_after_its_migration_a_table_must_be_there() -> None:
-    message = only(break_it("DROP TABLE outbox_staged"), "W007")
-    assert "outbox_staged is not in the database" in message.msg
+@pytest.mark.parametrize("table", ["outbox_staged", "outbox_pauses"])
+def test_after_its_migration_a_table_must_be_there(table: str) -> None:
+    message = only(break_it(f"DROP TABLE {table}"), "W007")
+    assert f"{table} is not in the database" in message.msg
+
+
+def test_before_its_migration_nothing_is_said() -> None:
+    assert [] == break_it(
+        "DROP TABLE outbox_pauses",
+        "DELETE FROM django_migrations WHERE name = '0002_pause'",
+    )
+
+
+def test_the_tables_of_all_models_are_looked_at() -> None:
+    models = apps.get_app_config("django_outbox").get_models()
+    assert {*checks._MODELS} == {model for model in models if model._meta.managed}
 
 
 def test_before_the_first_migrate_nothing_is_said() -> None:

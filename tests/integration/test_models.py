@@ -12,6 +12,7 @@ import pytest
 from django.db import connection, connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from django_outbox.models import ArchivedRecord, OutboxRecord, ParkedRecord
 
@@ -145,6 +146,18 @@ def test_prune_deletes_what_is_old_chunk_by_chunk(
         assert list(old.prune()) == [10, 10, 5]
     assert [row.id for row in ArchivedRecord.objects.all()] == [100]
     assert len([q for q in queries if "DELETE" in q["sql"]]) == 3
+
+
+class _ReadsElsewhere:
+    def db_for_read(self, model: Any, **hints: Any) -> str:
+        return "replica"
+
+
+@pytest.mark.django_db
+def test_prune_deletes_in_the_database_for_writes(settings: Settings) -> None:
+    archived(1, days=10)
+    settings.DATABASE_ROUTERS = [_ReadsElsewhere()]
+    assert list(ArchivedRecord.objects.older_than(timedelta(days=5)).prune()) == [1]
 
 
 @pytest.mark.django_db

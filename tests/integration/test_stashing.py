@@ -284,6 +284,15 @@ def test_large_values_are_spread_over_statements() -> None:
     assert max(inserts) < 5_000_000
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("count", [1, COPIED - 1, COPIED, MANY])
+def test_many_are_refused_in_a_transaction_that_can_only_roll_back(count: int) -> None:
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        with pytest.raises(transaction.TransactionManagementError):
+            stash_many(Message("t", key="k", value=None) for _ in range(count))
+
+
 @pytest.mark.django_db
 def test_when_one_of_many_is_refused_none_is_written() -> None:
     """Also not those of an earlier statement, if the caller goes on."""

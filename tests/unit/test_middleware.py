@@ -248,6 +248,12 @@ def test_a_wrong_path_is_refused_with_its_name(name: str, reason: str) -> None:
     assert reason in str(refused.value)
 
 
+@pytest.mark.parametrize("entry", [Silent, Silent(), {"class": "x"}])
+def test_what_is_no_text_is_refused(entry: Any) -> None:
+    with pytest.raises(ConfigurationError, match="must be the dotted path"):
+        load([entry])
+
+
 def test_the_system_check_names_it(settings: Any) -> None:
     settings.DJANGO_OUTBOX = {**settings.DJANGO_OUTBOX, "MIDDLEWARE": ["nowhere.M"]}
     messages = [m for m in check_settings() if "MIDDLEWARE" in m.msg]
