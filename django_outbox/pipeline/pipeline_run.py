@@ -24,7 +24,7 @@ from .lake.rebuilding import rebuild
 from .lake.refine import NAME as REFINE
 from .lake.refine import start_refine
 from .lake.topic_ids import TopicIds
-from .query_progress import Batches, Observer, Reading
+from .query_progress import STEPS, Batches, Observer, Reading
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,9 +37,6 @@ RETRY_INTERVAL: Final = 10.0
 
 POLL_INTERVAL: Final = 0.3
 """Seconds between two checks of the queries."""
-
-STEPS: Final = ("ingest", "refine")
-"""The steps, in order."""
 
 _OURS: Final = re.compile(r"^django_outbox\.exceptions\.(\w+): (.+)$", re.MULTILINE)
 """The last line of a traceback of ours, which Spark reports as text."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO, TypeAlias
 
-from .textfile import write
+from . import textfile
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -56,6 +56,9 @@ class Reading:
 
 COUNTED: Final = ("copies", "late", "quarantined")
 """What refine counts in each batch."""
+
+STEPS: Final = ("ingest", "refine")
+"""The queries of a run, in order."""
 
 Observer: TypeAlias = Callable[[Reading], None]
 """Called on the main thread, for each batch in order."""
@@ -185,21 +188,36 @@ class PlainLines:
 
 
 class MetricsFile:
-    """Observer that writes the metrics of the queries to a file."""
+    """
+    Observer that writes the metrics of the queries to a file.
 
-    def __init__(self, path: Path) -> None:
+    It goes on with the values of a file that is there. If each run counted from 0,
+    Prometheus could not see what the next one has counted.
+
+    Args:
+        queries: Those whose counters begin at 0 in a new file.
+    """
+
+    def __init__(self, path: Path, *, queries: Sequence[str] = ()) -> None:
         self._path = path
-        self._values: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        self._values = defaultdict(dict, textfile.read(path))
+        for query in queries:
+            counted = COUNTED if query == STEPS[-1] else ()
+            for name in ("rows", "batches", *counted):
+                self._values[f"{name}_total"].setdefault(query, 0)
+        textfile.write(path, self._values)
 
     def __call__(self, reading: Reading) -> None:
         values, query = self._values, reading.query
         counted = {f"{name}_total": getattr(reading, name) for name in COUNTED}
         more = {"rows_total": reading.rows, "batches_total": 1, **counted}
         for name, count in more.items():
-            if count is not None:
+            if count is None:
+                values[name].pop(query, None)
+            else:
                 values[name][query] = values[name].get(query, 0) + count
         values["batch_seconds"][query] = reading.seconds
         values["last_batch_timestamp_seconds"][query] = datetime.now(UTC).timestamp()
         if reading.lag is not None:
             values["lag_records"][query] = reading.lag
-        write(self._path, values)
+        textfile.write(self._path, values)

@@ -8,6 +8,7 @@ atomically: a scrape never sees half of it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -59,6 +60,22 @@ PIPELINE_FIGURES: Final = (
 
 Values: TypeAlias = Mapping[str, Mapping[str, float]]
 """Values by the figure's name and the label's value."""
+
+
+_LINE: Final = re.compile(PREFIX + r'(\w+)(?:\{\w+="([^"]*)"\})? (\S+)')
+
+
+def read(path: Path) -> dict[str, dict[str, float]]:
+    """Return the metrics of a file that was written here; none if there is no file."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    values: dict[str, dict[str, float]] = {}
+    for match in filter(None, map(_LINE.fullmatch, lines)):
+        name, of, value = match.groups(default="")
+        values.setdefault(name, {})[of] = float(value)
+    return values
 
 
 def write(path: Path, values: Values) -> None:

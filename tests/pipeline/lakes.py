@@ -238,7 +238,7 @@ class FilledLake:
         query.awaitTermination()
         return [*counts.values()]
 
-    def maintain(self, *names: str, **options: bool) -> list[MaintenanceResult]:
+    def maintain(self, *names: str, **options: Any) -> list[MaintenanceResult]:
         return list(maintain(self.spark, self.settings, names=names, **options))
 
     def ids(self, table: str) -> list[int]:

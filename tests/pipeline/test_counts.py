@@ -45,7 +45,17 @@ def write(
     table: str,
     *messages: Any,
     cluster: int = 0,
+    began: int = START,
 ) -> None:
+    if table == "outbox_archive":
+        # Another topic's, by which the archive is as old as that.
+        postgres.execute(
+            "INSERT INTO outbox_archive (id, kafka_topic, kafka_key, create_time,"
+            " archived_at, attempts, last_error, kafka_header_keys,"
+            " kafka_header_values) VALUES (1, 'another', 'k', to_timestamp(%s),"
+            " to_timestamp(%s), 0, '', '{}', '{}') ON CONFLICT DO NOTHING",
+            [began, began],
+        )
     for bucket, name in messages:
         postgres.execute(
             f"INSERT INTO {table} (id, kafka_topic, kafka_key, message_id, create_time,"
@@ -165,6 +175,20 @@ def test_what_is_older_than_the_archive_is_not_judged(
     assert [r["state"] for r in found] == ["equal", "different"]
 
 
+def test_buckets_from_before_the_archive_was_switched_on_are_not_judged(
+    spark: SparkSession, settings: PipelineSettings, postgres: psycopg.Connection
+) -> None:
+    """Though it has messages with such times: `b` had waited for long."""
+    tables.create(spark, settings)
+    keep(spark, settings, (0, "a"), (0, "b"), (1, "c"), (1, "d"), (2, "e"))
+    in_archive = [(0, "b"), (1, "d"), (2, "e")]
+    topic, began = settings.topics[0], START + WIDTH + 1
+    write(postgres, topic, "outbox_archive", *in_archive, began=began)
+
+    found = count(spark, settings, SPAN)
+    assert [(r["in_database"], r["state"]) for r in found] == [(1, "equal")]
+
+
 @pytest.mark.django_db(transaction=True, databases=["default", "other"])
 def test_the_counts_of_several_clusters_are_added(
     spark: SparkSession,
@@ -183,7 +207,9 @@ def test_the_counts_of_several_clusters_are_added(
     write(other_postgres, topic, "outbox_archive", (1, "c"))
     for database in (postgres, other_postgres):
         write(database, topic, "outbox", (1, "d"), cluster=1)
-    keep(spark, settings, (0, "a"), (1, "c"), source="shop/0")
+    # `a` is from before there were several.
+    keep(spark, settings, (0, "a"), source="shop")
+    keep(spark, settings, (1, "c"), source="shop/0")
     keep(spark, settings, (0, "b"), source="shop/1")
 
     found = count(spark, settings, SPAN)

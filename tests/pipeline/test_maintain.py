@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_outbox.exceptions import LakeInUse
 from django_outbox.pipeline.lake import maintenance, reader, tables
 from django_outbox.pipeline.lake.conflicts import is_conflict, retry_conflicts
 from django_outbox.pipeline.lake.refine import start_refine
@@ -26,6 +27,28 @@ if TYPE_CHECKING:
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> FilledLake:
     return FilledLake(spark, PipelineSettings(lake=str(tmp_path / "lake")))
+
+
+def test_who_has_lost_the_lease_changes_nothing_more(lake: FilledLake) -> None:
+    lake.settings = replace(lake.settings, silver_days=20)
+    lake.put(1, days=40)
+    lake.refine()
+    looks = 0
+
+    def check() -> None:
+        nonlocal looks
+        looks += 1
+        # Before each table, and before its compaction and vacuum.
+        if looks > 3:
+            raise LakeInUse("taken")
+
+    maintained = maintenance.maintain(
+        lake.spark, lake.settings, names=("latest", "silver"), check=check
+    )
+    assert next(maintained).table == "latest"
+    with pytest.raises(LakeInUse):
+        next(maintained)
+    assert lake.ids("silver") == [1]
 
 
 @nightly

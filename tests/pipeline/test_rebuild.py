@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,34 @@ def test_a_rebuild_keeps_the_state_of_keys_that_have_been_quiet_for_long(
     after = Contents(spark, lake.settings)
     assert after.rows("latest") == before.rows("latest")
     assert after.ids("silver", lake.topic) == [2]
+
+
+def test_files_of_a_rebuild_that_died_while_it_split_bronze_are_deleted(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`forget` has to find them: no version of a table has them yet."""
+    lake = FilledLake(spark, PipelineSettings(lake=str(tmp_path / "lake")))
+    lake.put(1, 2)
+    lake.refine()
+    monkeypatch.setattr(rebuilding, "SLICE_BYTES", 1)
+    left = Path(lake.settings.table_path("_rebuild")) / "slices" / "part-killed.parquet"
+    bronze = next(Path(lake.settings.table_path("bronze")).glob("*.parquet"))
+
+    class Killed(Exception):
+        """The process is killed."""
+
+    def die(*_: object) -> None:
+        left.parent.mkdir(exist_ok=True)
+        shutil.copy(bronze, left)
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(type(spark.range(1)), "repartition", die)
+        list(rebuilding.rebuild(spark, lake.settings))
+    assert left.exists()
+
+    rebuilding.discard(spark, lake.settings)
+    assert not left.exists()
 
 
 @nightly

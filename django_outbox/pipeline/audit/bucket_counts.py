@@ -52,11 +52,12 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> list[R
     """
     of_topics = jdbc.is_of_topics(settings)
     over = time.time() - span.settle - span.width
+    sources = [*settings.outboxes(), *filter(None, [jdbc.former_source(settings)])]
     promised = jdbc.counts(spark, settings, **asdict(span)).where(of_topics).persist()
     promised.count()
     messages = [
         tables.read(spark, settings, table)
-        .where(F.col("source").isin(*settings.outboxes()) & of_topics)
+        .where(F.col("source").isin(*sources) & of_topics)
         .where(F.col("created_at") >= F.timestamp_seconds(F.lit(span.since)))
         .where(in_range(F.col("created_at")).isNotNull())
         .where(is_promised())
@@ -81,18 +82,22 @@ def judge(promised: DataFrame, lake: DataFrame) -> DataFrame:
 
     Args:
         promised: topic, bucket (seconds since 1970), in_database, pending,
-            database_digest, is_settled.
+            database_digest, is_settled, archive_began.
         lake: topic, bucket, in_lake, lake_digest, is_over (whether the bucket
             had settled before the database was queried; decides for buckets
             that the database does not have).
 
     Returns:
         topic, bucket, in_database, pending, in_lake and `state`, without buckets
-        older than the archive of their topic.
+        that are older than the archive, or than its first message of their topic.
     """
-    archived = F.when(F.col("in_database") > 0, F.col("bucket"))
+    archived = F.min(F.when(F.col("in_database") > 0, F.col("bucket")))
+    # A message that had waited for long comes into the archive with an old time.
+    in_archive = F.greatest(archived, F.max("archive_began"))
     began = promised.groupBy("topic").agg(
-        F.coalesce(F.min(archived), F.min("bucket")).alias("began")
+        F.coalesce(F.when(archived.isNotNull(), in_archive), F.min("bucket")).alias(
+            "began"
+        )
     )
     is_equal = F.col("database_digest").eqNullSafe(F.col("lake_digest")) & (
         F.col("in_database") == F.col("in_lake")

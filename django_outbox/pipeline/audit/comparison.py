@@ -105,8 +105,9 @@ def compare(
     is_overdue = F.lit(False)  # noqa: FBT003 - the literal itself
     if overdue_before is not None:
         is_overdue = F.col("delivered_at") < F.lit(overdue_before)
+    # That a message waits in the outbox proves nothing of the others.
     is_loss_judged = F.coalesce("is_sent", F.lit(False)) | (  # noqa: FBT003
-        (k > 0) & ((d > 0) | (is_known & F.col("is_judged")))
+        (k > 0) & F.col("is_judged")
     )
     flags = {
         "messages": k > 0,
@@ -240,13 +241,18 @@ def audit(
         "is_due",
         F.coalesce(F.col("offset") <= F.col("reached"), F.lit(False)),  # noqa: FBT003
     )
-    messages = compare(due, promises=promises, lake=lake, overdue_before=limit)
+    messages = compare(
+        _named_as_now(due, settings),
+        promises=promises,
+        lake=_named_as_now(lake, settings),
+        overdue_before=limit,
+    )
     latest = _read_latest(spark, settings)
     if since is not None:
         keys = lake.select("source", "topic", "key_digest")
         latest = latest.join(keys, keys.columns, "left_semi")
     of_keys = latest_problems(latest, lake)
-    report = Report(_compared(settings, since))
+    report = Report(compared(settings, since=since))
     try:
         collect(
             report,
@@ -276,7 +282,22 @@ def _reached(kafka: DataFrame, lake: DataFrame) -> DataFrame:
     return of_topic.groupBy(*place).agg(F.max("offset").alias("reached"))
 
 
-def _compared(settings: PipelineSettings, since: datetime | None) -> Compared:
+def _named_as_now(rows: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """
+    Give messages from before there were several clusters the source of cluster 0.
+
+    The archive cannot tell them from later ones.
+    """
+    former = jdbc.former_source(settings)
+    if not former:
+        return rows
+    source = F.col("source")
+    now = F.when(source == former, f"{former}/0").otherwise(source)
+    return rows.withColumn("source", now)
+
+
+def compared(settings: PipelineSettings, *, since: datetime | None = None) -> Compared:
+    """Return what an audit with these settings compares."""
     databases = jdbc.database_names(settings)
     return Compared(
         topics=settings.topics or (f"all that match {settings.topic_pattern!r}",),
@@ -320,8 +341,11 @@ def _is_created_since(since: datetime | None) -> Column:
 
 def _read_latest(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     latest = tables.read(spark, settings, "latest").where(jdbc.is_of_topics(settings))
-    place = ("source", "topic", "id", "rank", "partition", "offset")
-    return ranked(latest, settings).select(*place, F.md5("key").alias("key_digest"))
+    return ranked(latest, settings).select(
+        *("source", "topic", "id", "rank", "partition", "offset"),
+        F.col("timestamp").alias("delivered_at"),
+        F.md5("key").alias("key_digest"),
+    )
 
 
 def _with_arrived(kafka: DataFrame, promises: DataFrame, now: DataFrame) -> DataFrame:

@@ -89,7 +89,9 @@ SELECT kafka_topic AS topic, bucket,
         FILTER (WHERE is_sent)::bigint AS database_digest,
     count(*) FILTER (WHERE NOT is_sent) = 0
         AND max(archived_at) < now() - make_interval(secs => {settle})
-        AS is_settled
+        AS is_settled,
+    (SELECT extract(epoch FROM min(archived_at))::bigint FROM {table}_archive)
+        AS archive_began
 FROM (
     SELECT *, floor(extract(epoch FROM created_at) / {width})::bigint
         * {width} AS bucket
@@ -223,8 +225,8 @@ def promises(
         return None
     rows = _union([_read_slices(spark, url, text, bounds) for url in outboxes.values()])
     source = F.lit(settings.source)
-    if part := CLUSTER.match(next(iter(settings.clusters), "")):
-        source = F.concat(F.lit(f"{part[1]}/"), F.col("cluster_id"))
+    if former := former_source(settings):
+        source = F.concat(F.lit(f"{former}/"), F.col("cluster_id"))
     return rows.withColumn("source", source).drop("cluster_id")
 
 
@@ -301,7 +303,8 @@ def counts(
 
     Returns:
         topic, bucket (seconds since 1970), in_database, pending,
-        database_digest, is_settled.
+        database_digest, is_settled, archive_began (when the first row of the
+        youngest archive was archived, in seconds since 1970).
 
     Raises:
         ConfigurationError: the table's name is not a plain SQL name, or the
@@ -322,12 +325,19 @@ def counts(
         .agg(
             *(F.sum(name).alias(name) for name in sums),
             F.bool_and("is_settled").alias("is_settled"),
+            F.max("archive_began").alias("archive_began"),
         )
     )
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda above, below: above.unionByName(below), frames)
+
+
+def former_source(settings: PipelineSettings) -> str:
+    """Return the source from before there were several clusters; "": there is one."""
+    part = CLUSTER.match(next(iter(settings.clusters), ""))
+    return part[1] if part else ""
 
 
 def database_names(settings: PipelineSettings) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ def latest_problems(latest: DataFrame, lake: DataFrame) -> DataFrame:
 
     Args:
         latest: Rows of `latest`: source, topic, key_digest, id, rank, partition,
-            offset.
+            offset, delivered_at.
         lake: The messages of silver and late, with the same columns.
 
     Returns:
@@ -33,7 +33,9 @@ def latest_problems(latest: DataFrame, lake: DataFrame) -> DataFrame:
         than one row) and latest_stale (its row is missing, or has a lower rank than
         a message of the lake).
     """
-    merged = latest.groupBy("topic", "partition").agg(F.max("offset").alias("merged"))
+    # The newest row's: a topic that was created again has lower offsets.
+    last = F.max_by("offset", "delivered_at").alias("merged")
+    merged = latest.groupBy("topic", "partition").agg(last)
     messages = (
         lake.where(F.col("key_digest").isNotNull())
         .join(F.broadcast(merged), ["topic", "partition"])

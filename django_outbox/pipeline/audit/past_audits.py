@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ..pipeline_settings import PipelineSettings
-    from .report import Report
+    from .report import Compared, Report
     from .verdict import Verdict
 
 OVERLAP: Final = timedelta(hours=1)
@@ -33,6 +33,12 @@ A message that was created in that time may not have been committed yet, or not
 have arrived everywhere.
 """
 
+_SAME: Final = ("topics", "databases", "tables")
+"""What an audit must have compared, so that the next one goes on behind it."""
+
+_LOOKED_AT: Final = 1_000
+"""Audits among which it looks for such a one."""
+
 _TABLE: Final = "audits"
 
 _SCHEMA: Final = (
@@ -40,13 +46,23 @@ _SCHEMA: Final = (
 )
 
 
-def next_start(spark: SparkSession, settings: PipelineSettings) -> datetime | None:
-    """Return the end of the last audit in the table; None before the first."""
+def next_start(
+    spark: SparkSession, settings: PipelineSettings, compared: Compared
+) -> datetime | None:
+    """
+    Return the end of the last audit that compared the same; None before the first.
+
+    One of other topics, or without the database, has not judged what came meanwhile.
+    """
     _create(spark, settings)
-    rows = tables.read(spark, settings, _TABLE)
-    last = rows.agg(F.unix_seconds(F.max_by("until", "at")).alias("until")).collect()
-    seconds = last[0]["until"]
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    wanted = {name: list(getattr(compared, name)) for name in _SAME}
+    rows = tables.read(spark, settings, _TABLE).orderBy(F.desc("at"))
+    ends = rows.select("summary", F.unix_seconds("until").alias("until"))
+    for row in ends.limit(_LOOKED_AT).collect():
+        found = json.loads(row["summary"])["compared"]
+        if {name: found[name] for name in _SAME} == wanted:
+            return datetime.fromtimestamp(row["until"], UTC)
+    return None
 
 
 def remember(

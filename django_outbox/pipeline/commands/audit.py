@@ -62,7 +62,8 @@ def add(commands: Commands) -> None:
         type=lambda text: text if text == LAST else moment(text),
         metavar="TIME",
         help="only messages created at or after this time (2026-01-31T12:00Z, or 2h for"
-        " two hours ago); `last`: since the end of the last audit with this option",
+        " two hours ago); `last`: since the end of the last audit with this option that"
+        " compared the same",
     )
 
 
@@ -76,7 +77,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         )
     with session(settings) as spark:
         from ..audit import past_audits
-        from ..audit.comparison import audit
+        from ..audit.comparison import audit, compared
         from ..audit.page import page
         from ..audit.printout import as_json, as_metrics, as_text
         from ..audit.verdict import judge
@@ -85,7 +86,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         began = datetime.now(UTC)
         since = chosen.since
         if since == LAST:
-            since = past_audits.next_start(spark, settings)
+            since = past_audits.next_start(spark, settings, compared(settings))
         report = audit(
             spark, settings, since=since, max_behind_age=chosen.max_behind_age
         )

@@ -46,14 +46,26 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         from ..lake.maintenance import maintain
         from ..lake.run_lease import MAINTENANCE, lease
 
-        held = lease(spark, settings, purpose="maintain", name=MAINTENANCE, waiting=say)
-        with nullcontext() if chosen.dry_run else held:
+        def abandon() -> None:
+            """Commit nothing more: another command may delete the new files."""
+            spark.interruptAll()
+
+        held = lease(
+            spark,
+            settings,
+            purpose="maintain",
+            name=MAINTENANCE,
+            on_loss=abandon,
+            waiting=say,
+        )
+        with nullcontext() if chosen.dry_run else held as keeper:
             for done in maintain(
                 spark,
                 settings,
                 names=chosen.names or (),
                 cluster=chosen.cluster,
                 dry_run=chosen.dry_run,
+                check=keeper.check if keeper else lambda: None,
             ):
                 sys.stdout.write(f"{done}\n")
                 sys.stdout.flush()

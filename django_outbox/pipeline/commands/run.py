@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ...shutdown import StopSignals
 from ..pipeline_settings import PipelineSettings
-from ..query_progress import JsonLines, LiveLine, MetricsFile, Observer, PlainLines
+from ..query_progress import (
+    STEPS,
+    JsonLines,
+    LiveLine,
+    MetricsFile,
+    Observer,
+    PlainLines,
+)
 from .shared_options import Commands, add_command, say, seconds, session, settings_of
 
 
@@ -52,15 +59,16 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     kafka_options(settings)
     if chosen.command != "ingest":
         check(settings.schemas)
+    steps = STEPS if chosen.command == "run" else (chosen.command,)
     with (
         StopSignals() as signals,
-        _observers(settings, chosen.log_format) as observers,
+        _observers(settings, chosen.log_format, steps) as observers,
         session(settings) as spark,
     ):
         # Spark has replaced the handler for Ctrl-C.
         signals.listen()
         from ..lake.run_lease import lease
-        from ..pipeline_run import STEPS, Hooks, run_every, run_once
+        from ..pipeline_run import Hooks, run_every, run_once
 
         def abandon() -> None:
             """End the queries in the middle of their batches."""
@@ -68,7 +76,6 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
             for query in spark.streams.active:
                 query.stop()
 
-        steps = STEPS if chosen.command == "run" else (chosen.command,)
         with lease(
             spark, settings, purpose=chosen.command, on_loss=abandon, waiting=say
         ) as held:
@@ -96,11 +103,14 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
 
 
 @contextmanager
-def _observers(settings: PipelineSettings, log_format: str) -> Iterator[list[Observer]]:
+def _observers(
+    settings: PipelineSettings, log_format: str, steps: Sequence[str]
+) -> Iterator[list[Observer]]:
     """Choose how progress is shown; restore the terminal at the end."""
     observers: list[Observer] = []
     if settings.metrics_file:
-        observers.append(MetricsFile(Path(settings.metrics_file)))
+        file = MetricsFile(Path(settings.metrics_file), queries=steps)
+        observers.append(file)
     if log_format == "json":
         yield [*observers, JsonLines(sys.stdout)]
     elif sys.stdout.isatty():

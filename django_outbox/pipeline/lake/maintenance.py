@@ -10,7 +10,7 @@ rows, so a refine that starts over rebuilds the tables first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -67,6 +67,7 @@ def maintain(
     names: Sequence[str] = (),
     cluster: bool = False,
     dry_run: bool = False,
+    check: Callable[[], None] = lambda: None,
 ) -> Iterator[MaintenanceResult]:
     """
     Maintain one table after the other, and yield each result.
@@ -76,6 +77,8 @@ def maintain(
         cluster: Sort silver and latest by source, topic and key; this
             rewrites both tables.
         dry_run: Only count the rows to delete; change nothing.
+        check: Called before each change of a table; must raise if another process
+            may maintain them now.
 
     Raises:
         Py4JJavaError, SparkConnectGrpcException: every attempt conflicted with
@@ -84,7 +87,10 @@ def maintain(
     tables.create(spark, settings)
     for table in names or typed_tables.all_tables(spark, settings):
         before = tables.detail(spark, settings, table)
-        done = _maintain(spark, settings, table, cluster=cluster, dry_run=dry_run)
+        check()
+        done = _maintain(
+            spark, settings, table, cluster=cluster, dry_run=dry_run, check=check
+        )
         after = before if dry_run else tables.detail(spark, settings, table)
         yield replace(
             done,
@@ -102,6 +108,7 @@ def _maintain(
     *,
     cluster: bool,
     dry_run: bool,
+    check: Callable[[], None],
 ) -> MaintenanceResult:
     """Delete, compact and vacuum; of bronze only what refine has read."""
     name, note = tables.name(settings, table), ""
@@ -118,7 +125,9 @@ def _maintain(
     deleted = _delete(spark, settings, table, position=position, dry_run=dry_run)
     if not dry_run:
         by = f" ZORDER BY ({', '.join(KEY)})" if cluster and table in CLUSTERED else ""
+        check()
         retry_conflicts(lambda: spark.sql(f"OPTIMIZE {name}{by}").collect())
+        check()
         if not note:
             # Without RETAIN: the default is the shortest safe retention.
             spark.sql(f"VACUUM {name}").collect()

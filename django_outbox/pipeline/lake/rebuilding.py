@@ -161,10 +161,12 @@ def _split(bronze: DataFrame, path: str, slices: int) -> DataFrame:
     """Write a copy of bronze with a partition for each slice, and return it."""
     key = F.coalesce("key", header("outbox-message-id").cast("binary"))
     number = F.pmod(F.xxhash64("topic", key), F.lit(slices)).cast("int")
-    numbered = bronze.withColumn("slice", number).repartition(slices, "slice")
-    numbered.write.format("delta").mode("overwrite").option(
-        "overwriteSchema", "true"
-    ).partitionBy("slice").save(path)
+    numbered = bronze.withColumn("slice", number)
+    # A table from the start, so that `discard` finds what an interrupted write leaves.
+    empty = numbered.limit(0).write.format("delta").partitionBy("slice")
+    empty.mode("overwrite").option("overwriteSchema", "true").save(path)
+    divided = numbered.repartition(slices, "slice").write.format("delta")
+    divided.mode("append").save(path)
     return bronze.sparkSession.read.format("delta").load(path)
 
 
