@@ -12,6 +12,7 @@ console.py           the log above a live line
 process_status.py    what a process knows of its outbox and of itself
 consumer_status.py   what a consumer knows of itself
 message_times.py     how long its messages take
+deliveries.py        how long records took until Kafka had them, and their spans
 endpoints.py         health and metrics over HTTP
 figures.py           figures as Prometheus metrics
 metrics.py           the figures of a harvester

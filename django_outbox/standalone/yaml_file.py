@@ -7,7 +7,6 @@ like `Off` keeps its meaning. No message quotes a value that may be a secret.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
@@ -17,6 +16,7 @@ from typing import Any, Final
 import yaml
 
 from ..exceptions import ConfigurationError
+from ..settings.field_types import suggestion
 
 _RESOLVED: Final = frozenset({"tag:yaml.org,2002:null", "tag:yaml.org,2002:merge"})
 _RESOLVERS: Final = {
@@ -209,6 +209,4 @@ class Section:
         return None if value == "" else value
 
     def _unknown(self, name: str, known: Collection[str]) -> str:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        return f"{self.key(name)}: unknown key.{hint}"
+        return f"{self.key(name)}: unknown key.{suggestion(name, known)}"

@@ -11,7 +11,7 @@ class OutboxTestCase(unittest.TestCase):
     """
     Mixin that gives each test `self.outbox`.
 
-    class OrderTest(OutboxTestCase, TestCase): ...
+        class OrderTest(OutboxTestCase, TestCase): ...
     """
 
     outbox_database: str | None = None
