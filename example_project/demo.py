@@ -50,24 +50,33 @@ step is only given up when it has made no progress for a minute.
 """
 
 
+def _above_zero(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} must be a number above 0")
+    return number
+
+
 def main() -> int:
     """Return the exit code: 1 when a promise was broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=_above_zero,
         default=20.0,
         help="how long to place orders; default: %(default)s",
     )
     parser.add_argument(
         "--rate",
-        type=float,
+        type=_above_zero,
         default=60.0,
         help="orders per second; default: %(default)s",
     )
     parser.add_argument(
         "--harvesters",
         type=int,
+        choices=range(1, 10),
+        metavar="N",
         default=3,
         help="number of harvester processes; default: %(default)s",
     )

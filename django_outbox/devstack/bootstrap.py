@@ -35,6 +35,9 @@ PYTHON = ENVIRONMENT / "bin" / "python"
 STAMP = ENVIRONMENT / "django-outbox.json"
 """Describes a complete environment: Python, pinned versions, extras."""
 
+_locks: set[int] = set()
+"""Descriptors of the lock. Steps inherit it, so that it lasts as long as they run."""
+
 UNFINISHED: dict[str, object] = {"home": "unfinished"}
 """The stamp during the installation: after an interruption it starts over."""
 
@@ -55,7 +58,10 @@ def ensure_environment(*extras: str) -> None:
     if not is_complete(*extras):
         with install_lock(say=_say):
             if not is_complete(*extras):
-                _build(extras)
+                try:
+                    _build(extras)
+                except OSError as error:
+                    sys.exit(f"{ENVIRONMENT} cannot be written: {error}.")
     # Many processes import the same modules, and each would compile them again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if Path(sys.prefix).resolve() != ENVIRONMENT.resolve():
@@ -153,14 +159,34 @@ def _adopt() -> None:
 
 
 def _create() -> None:
-    """Create an empty environment; delete an incomplete or moved one first."""
+    """Create an empty environment; empty an incomplete or moved one first."""
+    if not _is_ours():
+        sys.exit(
+            f"{ENVIRONMENT} was not made by this script, and has no working bin/python."
+            " Move it away, then run this again."
+        )
     _say(f"creating {ENVIRONMENT}")
-    shutil.rmtree(ENVIRONMENT, ignore_errors=True)
-    ENVIRONMENT.mkdir()
+    # The folder itself may be a mount point.
+    ENVIRONMENT.mkdir(exist_ok=True)
     _write_stamp(UNFINISHED)
+    for found in ENVIRONMENT.iterdir():
+        if found.is_dir() and not found.is_symlink():
+            shutil.rmtree(found)
+        elif found != STAMP:
+            found.unlink()
     # The script may run in the environment that is being replaced.
     python = getattr(sys, "_base_executable", sys.executable)
     _run([python, "-m", "venv", str(ENVIRONMENT)])
+
+
+def _is_ours() -> bool:
+    """Whether the environment's folder may be emptied."""
+    if not os.path.lexists(ENVIRONMENT):
+        return True
+    if (stamp := _read_stamp()) is not None:
+        return stamp.get("theirs") is not True
+    partial = STAMP.with_suffix(".partial")
+    return ENVIRONMENT.is_dir() and {*ENVIRONMENT.iterdir()} <= {partial}
 
 
 def _remove_half_installed() -> None:
@@ -234,6 +260,7 @@ def _run(command: list[str], *, echo: tuple[str, ...] = ()) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        pass_fds=tuple(_locks),
         start_new_session=True,
     ) as process:
         try:
@@ -268,8 +295,9 @@ def _say(line: str, *, fleeting: bool = False) -> None:
 
 @contextmanager
 def install_lock(*, say: Callable[[str], None]) -> Iterator[None]:
-    """Let one process at a time install; the lock ends with the process."""
+    """Let one process at a time install; the lock ends with it and its steps."""
     folder = os.open(ROOT, os.O_RDONLY)
+    _locks.add(folder)
     try:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -278,4 +306,5 @@ def install_lock(*, say: Callable[[str], None]) -> Iterator[None]:
             fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
+        _locks.discard(folder)
         os.close(folder)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,6 +33,8 @@ EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - inside the container
 THIS_MACHINE: Final = "127.0.0.1"
 
 _SOCKET: Final = Path("/var/run/docker.sock")
+
+_REAPER: Final = threading.Lock()
 
 
 def does_engine_answer() -> bool:
@@ -81,6 +84,7 @@ class ContainerService(Service):
             if self._is_created:
                 self._container.get_wrapped_container().start()
             else:
+                _start_reaper()
                 self._container.start()
                 self._is_created = True
         wait_until(
@@ -171,6 +175,21 @@ def _container(image: str) -> DockerContainer:
 
     logging.getLogger("testcontainers").setLevel(logging.WARNING)
     return DockerContainer(image)
+
+
+def _start_reaper() -> None:
+    """
+    Start testcontainers' reaper, once for both servers.
+
+    Containers do so themselves, but two at once would start it twice, under one name:
+    testcontainers-python issue 746.
+    """
+    from testcontainers.core.config import testcontainers_config
+    from testcontainers.core.container import Reaper
+
+    with _REAPER:
+        if not testcontainers_config.ryuk_disabled:
+            Reaper.get_instance()
 
 
 def _host(container: DockerContainer) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +18,7 @@ import pytest
 
 from django_outbox.devstack import bootstrap
 from django_outbox.devstack.extras import Extras
+from tests.processes import ROOT
 from tests.waiting import eventually
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -239,6 +243,35 @@ def test_a_second_script_says_that_it_waits(checkout: Path) -> None:
     assert said[1:] == ["in"]
 
 
+def test_a_step_that_outlives_its_script_keeps_the_lock(tmp_path: Path) -> None:
+    """pip goes on for a while when the script was killed."""
+    code = f"""
+from pathlib import Path
+from django_outbox.devstack import bootstrap
+bootstrap.ROOT = Path({str(tmp_path)!r})
+with bootstrap.install_lock(say=print):
+    bootstrap._run(["sh", "-c", "echo $$ > pid; exec sleep 1000"])
+"""
+    script = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    number = tmp_path / "pid"
+    eventually(lambda: number.exists() and number.read_text().strip(), what="a step")
+    script.kill()
+    script.wait()
+    folder = os.open(tmp_path, os.O_RDONLY)
+
+    def is_free() -> bool:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    assert not is_free()
+    os.kill(int(number.read_text()), signal.SIGKILL)
+    eventually(is_free, what="the lock")
+    os.close(folder)
+
+
 def wait_for_the_lock(said: list[str]) -> None:
     with bootstrap.install_lock(say=said.append):
         said.append("in")
@@ -283,6 +316,54 @@ def test_an_environment_that_somebody_else_made_is_kept(
     bootstrap.STAMP.write_text(json.dumps({**stamp, "home": "elsewhere"}))
     build("dev")
     assert (checkout / ".venv" / "theirs").exists()
+
+
+@pytest.mark.parametrize("kind", ["windows", "dangling", "theirs", "file", "link"])
+def test_what_somebody_else_has_there_is_refused_and_kept(
+    steps: list[str], checkout: Path, kind: str
+) -> None:
+    """An environment of Windows, in WSL; or of the host, in a container."""
+    there = checkout / ".venv"
+    if kind == "file":
+        there.write_text("theirs")
+    elif kind == "link":
+        there.symlink_to("nowhere")
+    else:
+        (there / "bin").mkdir(parents=True)
+        (there / "bin" / "theirs").touch()
+        if kind != "windows":
+            bootstrap.PYTHON.symlink_to("nowhere")
+        if kind == "theirs":
+            bootstrap.STAMP.write_text('{"theirs": true}')
+    before = sorted(checkout.rglob("*"))
+    with pytest.raises(SystemExit, match="was not made by this script"):
+        build("dev")
+    assert (sorted(checkout.rglob("*")), steps) == (before, [])
+
+
+@pytest.mark.parametrize("left", [[], ["django-outbox.partial"]])
+def test_an_empty_folder_is_used_as_it_is(
+    steps: list[str], checkout: Path, left: list[str]
+) -> None:
+    """It may be a mount point, which nobody can delete."""
+    there = checkout / ".venv"
+    there.mkdir()
+    for name in left:
+        (there / name).touch()
+    inode = there.stat().st_ino
+    build("dev")
+    assert (steps, there.stat().st_ino) == (["venv", "pip"], inode)
+
+
+def test_a_checkout_that_cannot_be_written_is_told(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(bootstrap, "_build", refuse)
+    with pytest.raises(SystemExit, match=r"\.venv cannot be written: .*denied"):
+        bootstrap.ensure_environment("dev")
 
 
 def test_an_environment_of_another_python_is_refused_and_kept(

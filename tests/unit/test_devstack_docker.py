@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from testcontainers.core import utils as docker_utils
 from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import Reaper
 
 from django_outbox.devstack import DevstackError
 from django_outbox.devstack import stack as stack_module
@@ -116,6 +118,30 @@ def test_only_this_machine_reaches_a_container(
     port = service.address.removesuffix("/outbox").rpartition(":")[2]
     assert bindings(engine, service) == [{"HostIp": "127.0.0.1", "HostPort": port}]
     assert service.warning == ""
+
+
+def test_two_servers_start_one_reaper(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is taken when the second one makes it."""
+    made: list[Reaper] = []
+
+    def make(_: type[Reaper]) -> Reaper:
+        # The first one is still pulling the image.
+        threading.Event().wait(0.2)
+        made.append(Reaper())
+        return made[-1]
+
+    monkeypatch.setattr(testcontainers_config, "ryuk_disabled", False)
+    monkeypatch.setattr(Reaper, "_instance", None)
+    monkeypatch.setattr(Reaper, "_create_instance", classmethod(make))
+    services = [DockerPostgres(), DockerKafka()]
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(service.start) for service in services]
+        assert all(isinstance(job.exception(), DevstackError) for job in jobs)
+    for service in services:
+        service.close()
+    assert len(made) == 1
 
 
 def test_a_broker_in_a_container_reaches_itself_at_the_address_it_gives(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import runpy
+import sys
 from io import StringIO
 from pathlib import Path
 
@@ -56,6 +57,19 @@ def test_what_is_installed_is_not_announced(
         capsys, monkeypatch, installed=("demo", "demo-lake"), has_lake=True
     )
     assert "MB" not in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--rate", "0"), ("--rate", "nan"), ("--seconds", "-1"), ("--harvesters", "0")],
+)
+def test_what_cannot_be_shown_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["demo.py", *arguments])
+    with pytest.raises(SystemExit) as refused:
+        _DEMO["main"]()
+    assert refused.value.code == 2
 
 
 @pytest.mark.parametrize(
