@@ -25,6 +25,7 @@ OutboxError
 ├── BronzeIncomplete              bronze lacks messages; a rebuild would lose them
 ├── DatabaseError                 a statement on the outbox's tables failed
 │   ├── DatabaseUnavailable       ... because no server answers (retriable)
+│   │   ├── DatabaseSlow          ... because it took longer than the time-out
 │   │   └── DatabaseReadOnly      ... because the server does not accept writes
 │   ├── DatabaseBusy              ... because another session has a lock (retriable)
 │   ├── RowInvalid                ... because of the data of a row
@@ -160,6 +161,10 @@ class DatabaseUnavailable(DatabaseError):
     """The database does not answer; the outcome of the call is unknown."""
 
     retriable = True
+
+
+class DatabaseSlow(DatabaseUnavailable):
+    """The server ended a statement that took too long; nothing was done."""
 
 
 class DatabaseReadOnly(DatabaseUnavailable):

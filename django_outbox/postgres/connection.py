@@ -23,7 +23,7 @@ from psycopg.rows import TupleRow
 from psycopg.waiting import Ready
 
 from ..clock import boottime
-from ..exceptions import ConfigurationError, DatabaseBusy
+from ..exceptions import ConfigurationError, DatabaseBusy, DatabaseSlow
 from .deadlines import call_apart, wait_for
 from .errors import translated
 from .statements import queries
@@ -196,7 +196,8 @@ class Database:
             # Details of these errors quote the row.
             is_telling = isinstance(error, psycopg.DataError | psycopg.IntegrityError)
             is_of_a_row = is_telling or isinstance(error, psycopg.errors.RaiseException)
-            if not (is_of_a_row or isinstance(ours, DatabaseBusy)):
+            # After those the session is as it was.
+            if not (is_of_a_row or isinstance(ours, DatabaseBusy | DatabaseSlow)):
                 self.close()
             raise ours from (None if is_telling else error)
 

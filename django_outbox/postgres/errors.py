@@ -14,6 +14,7 @@ from ..exceptions import (
     DatabaseBusy,
     DatabaseError,
     DatabaseReadOnly,
+    DatabaseSlow,
     DatabaseUnavailable,
     OutOfResources,
     RowInvalid,
@@ -68,6 +69,8 @@ def translated(error: psycopg.Error) -> DatabaseError:
     waited_for_row = error.sqlstate == _CANCELED and error.diag.context
     if waited_for_row or error.sqlstate in _LOCKED:
         return DatabaseBusy(_text(error))
+    if error.sqlstate == _CANCELED:
+        return DatabaseSlow(_text(error))
     is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     if error.sqlstate == _READ_ONLY:
         return DatabaseReadOnly(_text(error))

@@ -28,6 +28,7 @@ SELECT
         'role', coalesce(%(role)s::text, current_setting('role')), %(is_local)s
     ),
     set_config('default_transaction_isolation', 'read committed', %(is_local)s),
+    set_config('idle_session_timeout', '0', %(is_local)s),
     set_config('enable_seqscan', 'off', %(is_local)s),
     set_config('enable_bitmapscan', 'off', %(is_local)s),
     set_config('enable_sort', 'off', %(is_local)s)
@@ -287,7 +288,9 @@ LIMIT 1
 
 -- name: sweep
 -- Repair scan: read rows from the head up to a position that this leader does not
--- know, and rows of other clusters that may be taken over.
+-- know, and rows of other clusters that may be taken over. The lists may be long, and
+-- PostgreSQL hashes them for `= ANY` in all its versions: not for `<> ALL` in 14, nor
+-- for `NOT IN` beyond work_mem.
 SELECT {fields}
 FROM (
     SELECT o.*, {bytes_before}
@@ -296,11 +299,14 @@ FROM (
         FROM {table} AS o
         WHERE
             {left}
-            AND o.id <> ALL(%(known)s::bigint[])
-            AND (o.kafka_topic, o.kafka_key) NOT IN (
-                SELECT given.topic, given.key
-                FROM unnest(%(topics)s::text[], %(keys)s::text[]) AS given (topic, key)
-            )
+            AND NOT CASE WHEN o.id = ANY(%(known)s::bigint[]) THEN true ELSE false END
+            AND NOT CASE
+                WHEN
+                    (o.kafka_topic || chr(10) || o.kafka_key)
+                    = ANY(%(passed_keys)s::text[])
+                    THEN true
+                ELSE false
+            END
             AND o.kafka_topic <> ALL(%(passed_topics)s::text[])
         ORDER BY o.id
         LIMIT %(limit)s

@@ -81,6 +81,10 @@ messages are not compressed, and cost nothing. The names are qualified: both
 functions take any type, so that a function of another schema could match better.
 """
 
+_STORED_HEADER_BYTES: Final[LiteralString] = """
+    coalesce(pg_catalog.pg_column_size({column}), 0)"""
+"""The same without reading it: a row that cannot be read must not hide its id."""
+
 _BYTES: Final[LiteralString] = """
     coalesce(octet_length(o.kafka_value), octet_length({kafka_value_bytes}), 0)
     + {header_name_bytes} + {header_value_bytes}"""
@@ -175,11 +179,7 @@ def compose(
             sql.Identifier("o", column) if column in columns else sql.SQL(substitute)
         )
     parts["fields"] = sql.SQL(_FIELDS).format(**parts)
-    for part, column in _HEADER_COLUMNS.items():
-        name = sql.Identifier("o", column)
-        parts[part] = sql.SQL(_HEADER_BYTES).format(column=name)
-    parts["bytes"] = sql.SQL(_BYTES).format(**parts)
-    parts["bytes_before"] = sql.SQL(_BYTES_BEFORE).format(**parts)
+    parts |= _sizes(parts, _HEADER_BYTES)
     parts["fits"] = sql.SQL(_FITS)
     parts["owned"] = sql.SQL(owned).format(**parts)
     parts["these"] = sql.SQL(_LISTED).format(**parts)
@@ -194,7 +194,8 @@ def compose(
     def composed(name: str, **changed: sql.Composable) -> bytes:
         return sql.SQL(queries()[name]).format(**parts | changed).as_bytes(None)
 
-    others, ids = {"unpassed": sql.SQL(_UNPASSED)}, {"fields": sql.SQL("o.id")}
+    others = {"unpassed": sql.SQL(_UNPASSED)}
+    ids = {"fields": sql.SQL("o.id"), **_sizes(parts, _STORED_HEADER_BYTES)}
     statements = {name: composed(name) for name in queries()}
     statements |= {f"{name}_ids": composed(name, **ids) for name in _PAGES}
     if owned == IDENTIFIED:
@@ -203,6 +204,18 @@ def compose(
     statements["mark_others"] = composed("mark", **others)
     statements["mark_others_ids"] = composed("mark", **others, **ids)
     return statements
+
+
+def _sizes(
+    parts: Mapping[str, sql.Composable], header_bytes: LiteralString
+) -> dict[str, sql.Composable]:
+    """Return the parts that limit the bytes of a page."""
+    headers = {
+        part: sql.SQL(header_bytes).format(column=sql.Identifier("o", column))
+        for part, column in _HEADER_COLUMNS.items()
+    }
+    size = sql.SQL(_BYTES).format(**parts, **headers)
+    return {"bytes": size, "bytes_before": sql.SQL(_BYTES_BEFORE).format(bytes=size)}
 
 
 def _escaped(table: str, *, suffix: str = "") -> sql.Composable:

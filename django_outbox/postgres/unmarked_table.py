@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any, ClassVar, Final, LiteralString
 from uuid import uuid4
 
-from ..message.record import HIGHEST_ID, KeyToRead, Record, Sweep
+from ..message.record import HIGHEST_ID, KeyToRead, OrderingKey, Record, Sweep
 from ..relay.ports import Others
 from .connection import Connection
 from .outbox_table import Table, array_of
@@ -90,8 +90,7 @@ class UnmarkedOutbox(Table):
             "sweep",
             position=position,
             known=array_of(map(str, sweep.known)),
-            topics=[topic for topic, _ in sweep.passed],
-            keys=[key for _, key in sweep.passed],
+            passed_keys=[_joined(ordering_key) for ordering_key in sweep.passed],
             passed_topics=list(sweep.passed_topics),
             limit=limit,
         )
@@ -120,9 +119,14 @@ def _key_parameters(keys_to_read: Sequence[KeyToRead]) -> dict[str, Any]:
     """Return the parameters for these keys; without any, ids that no row has."""
     return {
         "low": min((low for _, low in keys_to_read), default=HIGHEST_ID),
-        # The name of a topic contains no line break.
-        "ordering_keys": [f"{topic}\n{key}" for (topic, key), _ in keys_to_read],
+        "ordering_keys": [_joined(ordering_key) for ordering_key, _ in keys_to_read],
     }
+
+
+def _joined(ordering_key: OrderingKey) -> str:
+    # The name of a topic contains no line break.
+    topic, key = ordering_key
+    return f"{topic}\n{key}"
 
 
 def _run_of(records: Sequence[Record]) -> dict[str, Any]:

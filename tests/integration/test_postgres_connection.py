@@ -68,7 +68,19 @@ def test_a_statement_that_takes_too_long_makes_the_call_uncertain(
     ):
         connection.execute("SELECT pg_sleep(10)")
 
-    ping(database)
+    # The session is as it was: it would tell of a failover.
+    with database.session() as again:
+        assert again is connection
+    database.close()
+
+
+def test_an_idle_session_is_kept(database_url: str) -> None:
+    """Whatever the role's own time-out for idle sessions is."""
+    options = {"conninfo": database_url, "options": "-c idle_session_timeout=100ms"}
+    database = Database(options)
+    with database.session() as connection:
+        row = connection.execute("SHOW idle_session_timeout").fetchone()
+    assert row == ("0",)
     database.close()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from django_outbox.exceptions import DatabaseBusy
+from django_outbox.exceptions import DatabaseBusy, DatabaseSlow
 from django_outbox.message.pauses import Pauses
 from django_outbox.message.record import KeyToRead, OrderingKey, Sweep
 from django_outbox.relay.lease import Trust
@@ -23,7 +23,12 @@ class Table(InMemoryUnmarked):
     """Counts the questions who writes; its pages may wait for a lock in vain."""
 
     questions = 0
-    is_locked = False
+    is_locked = is_slow = False
+
+    def sweep(self, *arguments: Any, **named: Any) -> Any:
+        if self.is_slow:
+            raise DatabaseSlow
+        return super().sweep(*arguments, **named)
 
     def writers(self) -> tuple[frozenset[str], bool]:
         self.questions += 1
@@ -303,6 +308,20 @@ def test_a_page_that_waits_for_a_lock_forgets_nothing() -> None:
     bench.table.is_locked = False
     bench.table.insert("t", "k")
     assert bench.ids() == [2]
+
+
+def test_a_repair_scan_that_does_not_end_in_time_forgets_nothing() -> None:
+    """It reads all that is paused, and all that was deleted."""
+    bench = Bench("k", "k")
+    assert bench.ids() == [1, 2]
+    bench.table.is_slow = True
+
+    page = bench.page(sweep=Sweep((), ()))
+
+    assert (page.retry_at, page.is_uncertain, list(page.records)) == (None, False, [])
+    assert bench.reader.outage.lasts(bench.now + 30.0) == 0.0
+    bench.table.insert("t", "k")
+    assert bench.ids() == [3]
 
 
 def test_keys_whose_page_waits_for_a_lock_are_shown_with_a_later_one() -> None:
