@@ -58,7 +58,10 @@ class BatchLimit:
         """Note whose batches were refused for one of their records, or their size."""
         for record, error in faults:
             if isinstance(error, RecordPoisoned) and not error.is_certain:
-                self._look_up_at.setdefault(record.topic, -inf)
+                at = self._look_up_at.setdefault(record.topic, -inf)
+                if at == inf:
+                    # It was known, and may have been changed.
+                    self._look_up_at[record.topic] = self._clock() + RETRY_INTERVAL
 
     def look_up(self) -> None:
         """Read the limits of these topics, where this is allowed and not yet done."""

@@ -104,6 +104,10 @@ def producer_config(
     }
 
 
+_TELLS_OF_BROKEN_CONNECTIONS: Final[KafkaConfig] = {"log.connection.close": True}
+"""Of clients that must not commit again after a connection broke during a commit."""
+
+
 def transactional_config(
     options: OutboxSettings,
     shard: int,
@@ -123,6 +127,7 @@ def transactional_config(
         **producer_config(options, own),
         # The same ids in all clusters on this Kafka: each fences the one before it.
         "transactional.id": f"{name}.{turn + 1}" if turn else name,
+        **_TELLS_OF_BROKEN_CONNECTIONS,
         # An open transaction of a dead leader hides later records from consumers
         # that read committed ones, until its successor opens or this time is over.
         "transaction.timeout.ms": milliseconds(2 * options.DELIVERY_TIMEOUT),
@@ -264,6 +269,7 @@ def transform_config(options: OutboxSettings, transactional_id: str) -> KafkaCon
     return {
         **config,
         "transactional.id": transactional_id,
+        **_TELLS_OF_BROKEN_CONNECTIONS,
         "transaction.timeout.ms": longest,
         "socket.timeout.ms": min(int(config["socket.timeout.ms"]), longest),
     }

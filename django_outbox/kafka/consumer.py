@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import TopicPartition as DriverTopicPartition
 
-from ..exceptions import KafkaUnavailable
+from ..exceptions import ConfigurationError, KafkaUnavailable
 from ..message.incoming import ConsumedMessage, TopicPartition
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
@@ -26,6 +26,7 @@ from .clients import make
 from .config import group_config, redacted
 from .conversion import consumed
 from .delayed_messages import DelayedMessages
+from .partitions import first_offset
 
 logger = logging.getLogger(__name__)
 
@@ -305,6 +306,12 @@ class KafkaSource:
                 self._buffer.append(received)
         elif error.code() == DriverError._PARTITION_EOF:
             self._at_end[topic_partition] = message.offset() or 0
+        elif error.code() == DriverError._FATAL:
+            raise ConfigurationError(
+                "CONSUMER_KAFKA: this member of the consumer group is out of it for "
+                f"good: {error.str()}. Another process may have the same "
+                "'group.instance.id'."
+            )
         else:
             self._report(error)
 
@@ -372,7 +379,7 @@ class KafkaSource:
         end = time.monotonic() + COORDINATOR_TIMEOUT
         for at in offsets.keys() - numbers.keys():
             try:
-                numbers[at] = _first(consumer, at, end - time.monotonic())
+                numbers[at] = first_offset(consumer, at, end - time.monotonic())
             except KafkaException as error:
                 self._report(error.args[0])
         if numbers:
@@ -391,10 +398,3 @@ class KafkaSource:
 
 def _partitions(offsets: Mapping[TopicPartition, int]) -> list[DriverTopicPartition]:
     return [DriverTopicPartition(*at, offset) for at, offset in offsets.items()]
-
-
-def _first(consumer: Consumer, at: TopicPartition, timeout: float) -> int:
-    """Return the offset at which a partition begins now."""
-    asked = DriverTopicPartition(*at)
-    first, _ = consumer.get_watermark_offsets(asked, timeout=max(0.1, timeout))
-    return int(first)

@@ -130,6 +130,8 @@ class KafkaTransforms:
                 STEP_TIMEOUT,
             )
             client.commit_transaction(STEP_TIMEOUT)
+            # Serve the callbacks of errors during the commit.
+            client.poll(0)
         except KafkaException as error:
             drop(client)
             raise self._errors.unavailable("Transaction failed", error) from error

@@ -38,10 +38,12 @@ class Destinations:
         self._client = client
         self._partitions: dict[str, int] = {}
         self._unready: dict[str, DeliveryFailed] = {}
+        self._looked_up: set[str] = set()
 
     def begin(self) -> None:
-        """Forget which topics were not ready, to look them up again."""
+        """Look up again what was not ready, and what may have grown."""
         self._unready.clear()
+        self._looked_up.clear()
 
     def check(self, record: Addressed) -> None:
         """
@@ -51,19 +53,21 @@ class Destinations:
             DeliveryFailed: the topic does not exist or has no leader now.
             RecordPoisoned: the topic does not have that partition.
         """
-        topic = record.topic
+        topic, partition = record.topic, record.partition
         count = self._partitions.get(topic)
-        if count is None:
+        may_have_grown = topic not in self._looked_up
+        if count is None or ((partition or 0) >= count and may_have_grown):
             if topic in self._unready:
                 raise self._unready[topic]
+            self._looked_up.add(topic)
             try:
                 self._partitions[topic] = count = self._look_up(topic)
             except DeliveryFailed as error:
                 self._unready[topic] = error
                 raise
-        if record.partition is not None and record.partition >= count:
+        if partition is not None and partition >= count:
             raise RecordPoisoned(
-                f"The topic has no partition {record.partition}: it has {count}.",
+                f"The topic has no partition {partition}: it has {count}.",
                 code="_UNKNOWN_PARTITION",
             )
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka import Consumer, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as DriverTopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
@@ -118,3 +118,10 @@ class KafkaPartitions:
 def _id(description: Any) -> str:
     text = str(description.topic_id or "")
     return "" if text == _NO_ID else text
+
+
+def first_offset(consumer: Consumer, at: TopicPartition, timeout: float) -> int:
+    """Return the offset at which a partition begins now; raise `KafkaException`."""
+    asked = DriverTopicPartition(*at)
+    first, _ = consumer.get_watermark_offsets(asked, timeout=max(0.1, timeout))
+    return int(first)

@@ -169,6 +169,9 @@ class KafkaTransactions:
         try:
             client.begin_transaction()
             is_complete = self._carry(turn, records, headers, ledger, patience)
+            # Only what breaks from here on may have the commit repeated.
+            client.poll(0)
+            error_count = self._errors.count
             if is_complete and may_commit():
                 is_committed = True
                 client.commit_transaction(self._timeout)

@@ -156,7 +156,7 @@ def growth_findings(topic: TopicFacts, waiting: WaitingTopic) -> Iterator[Findin
         f" {count(waiting.records, 'record')})",
         cure="if these partitions are new, let consumers read the others to their end"
         " first; the next time stop writers, drain (runharvester --drain), wait for"
-        " consumers, then add partitions",
+        " consumers, add partitions, restart the harvesters, then the writers",
     )
 
 

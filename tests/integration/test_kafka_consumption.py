@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 
 from django_outbox import ConsumedMessage
 from django_outbox.exceptions import (
+    ConfigurationError,
     DeliveryFailed,
     KafkaError,
     KafkaUnavailable,
@@ -186,7 +187,7 @@ def test_a_partition_without_a_beginning_keeps_no_other_from_its_own(
             raise KafkaException(DriverError(DriverError.LEADER_NOT_AVAILABLE))
         return 0
 
-    monkeypatch.setattr(consumer_module, "_first", first)
+    monkeypatch.setattr(consumer_module, "first_offset", first)
     shared, group = topics.create(partitions=2), f"group-{uuid4()}"
     source = KafkaSource(
         options,
@@ -298,6 +299,27 @@ def test_what_comes_while_it_closes_is_given_back(
     source.close()
     assert asked == []
     assert source.partitions == ()
+
+
+def test_a_member_whose_name_another_one_takes_says_so(
+    topics: Topics, options: OutboxSettings, topic: str
+) -> None:
+    """It never comes back, and would look like one without partitions."""
+    static = replace(options, CONSUMER_KAFKA={"group.instance.id": "the-same"})
+    group = f"group-{uuid4()}"
+    first, second = (KafkaSource(static, group=group, topics=[topic]) for _ in "ab")
+    try:
+        poll_until(lambda: first.partitions, first)
+
+        def poll() -> None:
+            second.poll(1, 0.05)
+            first.poll(1, 0.05)
+
+        with pytest.raises(ConfigurationError, match=r"'group\.instance\.id'"):
+            eventually(lambda: False, meanwhile=poll)
+    finally:
+        first.close()
+        second.close()
 
 
 def test_a_transaction_of_a_deposed_member_is_refused(

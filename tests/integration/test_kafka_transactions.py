@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from django_outbox.exceptions import (
     KafkaUnavailable,
@@ -19,6 +19,7 @@ from django_outbox.exceptions import (
     ProducerBroken,
     RecordPoisoned,
 )
+from django_outbox.kafka.client_errors import ClientErrors
 from django_outbox.kafka.transactions import KafkaTransactions
 from tests.contracts.test_transactions import opened, sent
 from tests.contracts.transactions import KafkaCluster
@@ -58,6 +59,18 @@ class Cut(Wrapped):
         for descriptor in self._connections & connections(self._servers):
             cut(descriptor, port_of(self._servers))
         self._client.commit_transaction(timeout)
+
+
+class Refused(Wrapped):
+    """A client that meets a broker which refuses it, while records are under way."""
+
+    def __init__(self, client: Any, errors: ClientErrors) -> None:
+        super().__init__(client)
+        self._errors = errors
+
+    def flush(self, timeout: float) -> int:
+        self._errors.callbacks["error_cb"](KafkaError(KafkaError._TRANSPORT))
+        return int(self._client.flush(timeout))
 
 
 class Hurried(Wrapped):
@@ -198,6 +211,17 @@ def test_a_connection_that_breaks_during_a_commit_breaks_the_client(
     last = transactions.open()
     assert last is not None
     assert len(cluster.read(topic)) == last.records[-1].id
+
+
+def test_a_connection_that_breaks_before_a_commit_breaks_nothing(
+    cluster: KafkaCluster,
+) -> None:
+    """Otherwise one broker that refuses this client would stop all records."""
+    topic, transactions = cluster.create(), opened(cluster)
+    assert isinstance(transactions, KafkaTransactions)
+    turn = transactions._turns[0]
+    turn.client = Refused(turn.client, transactions._errors)  # type: ignore[assignment]
+    assert sent(transactions, record(1, topic=topic)) is None
 
 
 def test_a_connection_that_breaks_during_an_announcement_is_replaced(

@@ -27,6 +27,7 @@ class Admin:
     def __init__(self) -> None:
         self.errors: dict[str, KafkaError] = {}
         self.asked: list[set[str]] = []
+        self.limit = 20_000
 
     def describe_configs(self, asked: list[Any], **_: float) -> dict[Any, Future[Any]]:
         self.asked.append({resource.name for resource in asked})
@@ -37,7 +38,9 @@ class Admin:
         if error := self.errors.get(topic):
             answer.set_exception(KafkaException(error))
         else:
-            answer.set_result({"max.message.bytes": SimpleNamespace(value="20000")})
+            answer.set_result(
+                {"max.message.bytes": SimpleNamespace(value=str(self.limit))}
+            )
         return answer
 
 
@@ -65,14 +68,21 @@ def batch_size(limit: BatchLimit) -> int:
     return int(limit.applied({"batch.size": 1_000_000})["batch.size"])
 
 
-def test_a_topic_that_has_answered_is_not_looked_up_again(
+def test_a_topic_that_has_answered_is_looked_up_again_when_it_refuses(
     limit: BatchLimit, admin: Admin, clock: Timeline
 ) -> None:
+    """Its limit may have been lowered."""
     refuse(limit, "a")
     clock.advance(10 * RETRY_INTERVAL)
-    refuse(limit, "a")
+    limit.look_up()
     assert admin.asked == [{"a"}]
-    assert batch_size(limit) == 20000
+    admin.limit = 5_000
+    refuse(limit, "a")
+    assert batch_size(limit) == 20_000
+    clock.advance(RETRY_INTERVAL)
+    limit.look_up()
+    assert batch_size(limit) == 5_000
+    assert len(admin.asked) == 2
 
 
 @pytest.mark.parametrize("error", [TIMED_OUT, DENIED])

@@ -62,6 +62,26 @@ def test_a_topic_that_is_ready_is_looked_up_once(
     assert client.looks == 1
 
 
+def test_a_topic_may_get_more_partitions(
+    client: Client, destinations: Destinations
+) -> None:
+    destinations.check(record(1)._replace(partition=1))
+    late = record(2)._replace(partition=2)
+    client.leaders = [1, 1, 1]
+    destinations.begin()
+    destinations.check(late)
+    assert client.looks == 2
+    for _ in range(3):
+        with pytest.raises(RecordPoisoned, match="no partition 3: it has 3"):
+            destinations.check(record(3)._replace(partition=3))
+    # Once for each transaction, however many of its records are wrong.
+    assert client.looks == 2
+    destinations.begin()
+    with pytest.raises(RecordPoisoned):
+        destinations.check(record(3)._replace(partition=3))
+    assert client.looks == 3
+
+
 def test_a_partition_without_a_leader_is_waited_for(
     client: Client, destinations: Destinations
 ) -> None:

@@ -18,6 +18,7 @@ from django_outbox.kafka.config import (
     producer_config,
     redacted,
     transactional_config,
+    transform_config,
 )
 from django_outbox.kafka.validation import _check_callbacks, check_properties
 from django_outbox.settings.options import OutboxSettings
@@ -141,6 +142,13 @@ def test_what_the_promises_rest_on_cannot_be_overridden(key: str) -> None:
     for make in (producer_config, consumer_config):
         if key in make(plain):
             assert make(options)[key] == make(plain)[key]
+
+
+def test_a_broken_connection_is_told_whatever_a_project_chooses() -> None:
+    """After one during a commit the client must not commit again."""
+    options = named(KAFKA={"log.connection.close": False})
+    for config in (transactional_config(options, 0), transform_config(options, "t")):
+        assert config["log.connection.close"] is True
 
 
 def test_librdkafka_knows_every_property() -> None:
