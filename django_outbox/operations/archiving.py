@@ -43,13 +43,19 @@ def tend_if_due(event: MeterRead, **_: Any) -> None:
 
 
 def tend(using: str = "") -> int:
-    """Create the next days' partitions; return how many old ones were dropped."""
+    """
+    Create the next days' partitions; return how many old ones were dropped.
+
+    The new ones first, in a transaction of their own: a session that reads an old one
+    keeps it from being dropped, and a time-out of the role ends a large deletion.
+    """
     alias = outbox_database(using or settings.DATABASE)
     function = connections[alias].ops.quote_name(
         f"{ArchivedRecord._meta.db_table}_tend"
     )
     with connections[alias].cursor() as cursor:
-        cursor.execute(f"SELECT {function}(%s)", [settings.ARCHIVE_RETENTION])
+        for retention in dict.fromkeys((0, settings.ARCHIVE_RETENTION)):
+            cursor.execute(f"SELECT {function}(%s)", [retention])
         dropped: int = cursor.fetchone()[0]
     if dropped:
         logger.info(

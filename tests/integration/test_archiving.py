@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import psycopg
 import pytest
-from django.db import DataError, connection, transaction
+from django.db import DataError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 from pytest_django import Settings
 
@@ -81,6 +82,24 @@ def test_days_that_are_too_old_are_dropped(settings: Settings) -> None:
     assert archiving.tend() == 2
     left = ArchivedRecord.objects.order_by("id").values_list("id", flat=True)
     assert list(left) == [20, 30]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_reads_an_old_day_keeps_no_new_one_from_being_made(
+    settings: Settings, postgres: psycopg.Connection
+) -> None:
+    settings.DJANGO_OUTBOX = {"ARCHIVE": True, "ARCHIVE_RETENTION": 30 * 86_400.0}
+    make_part(-40)
+    old, new = f"outbox_{day(-40)}", f"outbox_{day(2)}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE {new}")
+    with postgres.transaction():
+        postgres.execute(f"SELECT FROM {old}")
+        with pytest.raises(OperationalError, match="lock timeout"):
+            archiving.tend()
+        assert new in parts()
+    assert archiving.tend() == 1
+    assert old not in parts()
 
 
 def test_without_a_retention_nothing_is_dropped() -> None:
