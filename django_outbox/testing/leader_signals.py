@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -40,7 +41,13 @@ class Leader:
         """UUID as text."""
         self.is_leading = True
         self._name = name
-        announce(LeaderAcquired(name=name, leader_id=self.leader_id))
+        try:
+            announce(LeaderAcquired(name=name, leader_id=self.leader_id))
+        except BaseException:
+            # Those who have begun to lead would go on in other tests.
+            with suppress(Exception):
+                self.revoke()
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from ..exceptions import DeliveryFailed, ProducerBroken
+from ..exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from ..message.headers import Envelope, Headers
 from ..message.incoming import ConsumedMessage, TopicPartition
 from ..message.record import Record
@@ -76,6 +76,7 @@ class InMemoryKafka:
 
         Raises:
             DeliveryFailed: a fault of the test.
+            RecordPoisoned: a topic that was created does not have its partition.
         """
         for fault in self._faults:
             if (error := fault.strikes(record)) is not None:
@@ -83,6 +84,10 @@ class InMemoryKafka:
         partition, key = record.partition, record.key.encode()
         if partition is None:
             partition = partition_of(key, self._partitions.get(record.topic, 1))
+        elif partition >= self._partitions.get(record.topic, partition + 1):
+            raise RecordPoisoned(
+                "The topic does not have this partition.", code="_UNKNOWN_PARTITION"
+            )
         place = (record.topic, partition)
         message = ConsumedMessage(
             topic=record.topic,

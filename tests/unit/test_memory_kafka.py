@@ -62,6 +62,14 @@ def test_a_key_goes_where_the_clients_of_kafka_send_it(
     assert partition_of(key, 1000) == partition
 
 
+def test_a_partition_that_a_topic_does_not_have_is_refused(
+    kafka: InMemoryKafka,
+) -> None:
+    kafka.create_topic("t", partitions=3)
+    faults = send(producer(kafka), record(7)._replace(partition=3))
+    assert faults == ["7 _UNKNOWN_PARTITION"]
+
+
 def test_a_message_has_its_place_and_the_headers_of_the_outbox(
     kafka: InMemoryKafka,
 ) -> None:
