@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from rich.console import Console
@@ -40,14 +40,15 @@ class ConsoleHandler(logging.Handler):
 @contextmanager
 def handlers_through(console: Console) -> Iterator[None]:
     """Redirect all handlers that write to a terminal through this console."""
-    moved = [
-        (handler, handler.stream)
-        for handler in _stream_handlers()
-        if getattr(handler.stream, "isatty", bool)()
-    ]
-    for handler, stream in moved:
-        handler.setStream(FileProxy(console, stream))
+    moved: list[tuple[logging.StreamHandler[Any], Any]] = []
     try:
+        for handler in _stream_handlers():
+            stream = handler.stream
+            if getattr(stream, "isatty", bool)():
+                # One that finds its stream for each record: rich redirects sys.stderr.
+                with suppress(AttributeError):
+                    handler.setStream(FileProxy(console, stream))
+                    moved.append((handler, stream))
         yield
     finally:
         for handler, stream in moved:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -177,6 +178,36 @@ def test_a_projects_own_handler_writes_through_the_console(
     assert drawn.file.getvalue() == "above the line\n"
     assert root_handler.stream is stream
     assert stream.getvalue() == "later\n"
+
+
+def test_a_handler_that_finds_its_stream_by_itself_is_left_alone() -> None:
+    """As that of coloredlogs; rich redirects sys.stderr."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    class Finding(logging.StreamHandler[Any]):
+        @property
+        def stream(self) -> Any:
+            return terminal
+
+        @stream.setter
+        def stream(self, _: Any) -> None:
+            raise AttributeError("can't set attribute")
+
+        def __init__(self) -> None:
+            logging.Handler.__init__(self)
+
+    terminal, handler = Terminal(), Finding()
+    log = logging.getLogger("a.project")
+    log.addHandler(handler)
+    try:
+        with handlers_through(console()):
+            log.warning("as it does")
+    finally:
+        log.removeHandler(handler)
+    assert terminal.getvalue() == "as it does\n"
 
 
 def test_a_handler_that_writes_to_a_file_is_left_alone(
