@@ -195,7 +195,7 @@ def find_group(name: str | None) -> Group:
             f"No handlers found: declare one with @consumer in the module {MODULE} of "
             "an installed app."
         )
-    if name is None and len(names) > 1:
+    if not name and len(names) > 1:
         raise ConfigurationError(f"Choose a group: --group {' | '.join(names)}.")
     chosen = name or names[0]
     found = tuple(s for s in _subscriptions if s.group == chosen)

@@ -91,6 +91,12 @@ def test_a_handler_that_is_once_already_is_refused() -> None:
         consumer("orders", group="billing")(decorated)
 
 
+@pytest.mark.parametrize("group", ["", "x" * 256, "two\nlines"])
+def test_a_group_without_a_usable_name_is_refused(group: str) -> None:
+    with pytest.raises(ConfigurationError, match="handle: group: "):
+        consumer("orders", group=group)(handle)
+
+
 def test_without_handlers_it_is_said_where_they_belong() -> None:
     with pytest.raises(ConfigurationError, match="module consumers"):
         find_group(None)
@@ -99,8 +105,10 @@ def test_without_handlers_it_is_said_where_they_belong() -> None:
 def test_several_groups_must_be_chosen_from() -> None:
     consumer("orders", group="billing")(handle)
     consumer("orders", group="search")(handle)
-    with pytest.raises(ConfigurationError, match=r"--group billing \| search"):
-        find_group(None)
+    # Empty as from a variable that is not set.
+    for name in (None, ""):
+        with pytest.raises(ConfigurationError, match=r"--group billing \| search"):
+            find_group(name)
     with pytest.raises(ConfigurationError, match=r"'serch'.*billing, search"):
         find_group("serch")
     assert find_group("search").name == "search"
