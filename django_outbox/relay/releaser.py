@@ -10,10 +10,12 @@ matters to nobody who does it: a row leaves the staged table once.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from ..exceptions import DatabaseBusy, DatabaseError
+from ..exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
 from ..message.record import ExpiredSeries, StagingDeadlines
 from .availability import Availability, Said
 from .ports import Staging
@@ -66,7 +68,8 @@ class Releaser:
         self._on_expired = on_expired
         self._clock = clock
         self._outage = Availability(said=said)
-        self._chunk = CHUNK
+        self._chunks: dict[str, int] = defaultdict(lambda: CHUNK)
+        """Of each kind of work."""
         self._look_at = 0.0 if staging else float("inf")
 
     def wait(self, now: float) -> float:
@@ -84,11 +87,8 @@ class Releaser:
         try:
             wait = self._work(self._staging, leader_id)
         except DatabaseError as error:
-            if not isinstance(error, DatabaseBusy):
-                self._chunk = max(1, self._chunk // 2)
             self._look_at = self._outage.lost(error, self._clock())
             return
-        self._chunk = min(CHUNK, self._chunk + GROWTH)
         now = self._clock()
         self._outage.reached(now)
         self._look_at = now + max(wait, self._interval, REST * (now - began))
@@ -103,22 +103,44 @@ class Releaser:
         agenda = staging.agenda()
         if agenda is None:
             return ABSENT
-        if agenda.due <= 0 and (released := staging.release(limit=self._chunk)):
+        work: dict[str, Callable[[int], object]] = {}
+        if agenda.due <= 0:
+            work["release"] = partial(self._release, staging)
+        if agenda.overdue <= 0:
+            work["expire"] = lambda limit: staging.expire(limit=limit)
+        if agenda.overdue <= 0 or agenda.is_expiring:
+            work["clear"] = partial(self._clear, staging, leader_id)
+        if agenda.purgeable_at <= 0:
+            work["forget"] = lambda limit: staging.forget(limit=limit)
+        failures = [error for kind in work if (error := self._try(kind, work[kind]))]
+        if failures:
+            raise failures[0]
+        return _rest(agenda)
+
+    def _try(self, kind: str, do: Callable[[int], object]) -> DatabaseError | None:
+        """Do a chunk; return an error that concerns this kind of work only."""
+        chunk = self._chunks[kind]
+        try:
+            do(chunk)
+        except DatabaseError as error:
+            if not isinstance(error, DatabaseBusy):
+                self._chunks[kind] = max(1, chunk // 2)
+            if isinstance(error, DatabaseUnavailable):
+                raise
+            return error
+        self._chunks[kind] = min(CHUNK, chunk + GROWTH)
+        return None
+
+    def _release(self, staging: Staging, limit: int) -> None:
+        if released := staging.release(limit=limit):
             logger.debug(
                 "%s staged records are in the outbox",
                 released,
                 extra={"action": "release", "records": released},
             )
-        if agenda.overdue <= 0:
-            staging.expire(limit=self._chunk)
-        if agenda.overdue <= 0 or agenda.is_expiring:
-            self._clear(staging, leader_id)
-        if agenda.purgeable_at <= 0:
-            staging.forget(limit=self._chunk)
-        return _rest(agenda)
 
-    def _clear(self, staging: Staging, leader_id: str) -> None:
-        if series := staging.clear(limit=self._chunk):
+    def _clear(self, staging: Staging, leader_id: str, limit: int) -> None:
+        if series := staging.clear(limit=limit):
             logger.warning(
                 "A series was not released in time; its %s records were %sed",
                 series.messages,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.exceptions import DatabaseBusy, DatabaseUnavailable
+from django_outbox.exceptions import (
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseUnavailable,
+)
 from django_outbox.message.record import ExpiredSeries, StagingDeadlines
 from django_outbox.relay.releaser import Releaser
 
@@ -113,6 +117,30 @@ def test_large_rows_are_moved_in_smaller_chunks() -> None:
         made.step("L")
         tables.now += 10.0
     assert limits == [1000, 500, 250, 300, 350, 400]
+
+
+def test_what_cannot_be_done_keeps_nothing_else_from_being_done() -> None:
+    """A series that the parked table refuses slows no delayed message down."""
+    tables = Tables(NOTHING._replace(due=0.0, overdue=0.0, purgeable_at=0.0))
+    limits: list[int] = []
+
+    def release(*, limit: int) -> int:
+        limits.append(limit)
+        return limit
+
+    def clear(*, limit: int) -> ExpiredSeries | None:
+        raise DatabaseError("permission denied")
+
+    tables.release = release  # type: ignore[method-assign]
+    tables.clear = clear  # type: ignore[method-assign]
+    made = releaser(tables)
+    for _ in range(3):
+        made.step("L")
+        # As after every failure.
+        assert made.wait(tables.now) > 0
+        tables.now += 10.0
+    assert limits == [1000] * 3
+    assert tables.asked == ["agenda", "expire", "forget"] * 3
 
 
 def test_a_lock_says_nothing_of_the_size_of_rows() -> None:
