@@ -399,7 +399,7 @@ def test_a_tombstone_is_of_the_row_and_not_of_the_object_in_hand(
 
 @pytest.mark.django_db
 def test_who_deletes_what_is_gone_already_publishes_nothing() -> None:
-    """Whoever has deleted the row through the model has published that."""
+    """The first one to delete the row through the model has published that."""
     line = silent(Line, ticket=silent(Ticket, number="a"), text="b")
     in_hand = [Line(pk=line.pk), Line.objects.only("pk").get()]
     with unpublished(Line):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
+from django_outbox.exceptions import LakeInUse
 from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.lake.batch_writer import BatchCounts
 from django_outbox.pipeline.lake.maintenance import MaintenanceResult, maintain
@@ -255,3 +257,14 @@ class FilledLake:
 
     def lose_checkpoint(self, query: str) -> None:
         shutil.rmtree(self.settings.checkpoint(query))
+
+
+def lost_after(looks: int) -> Callable[[], None]:
+    """Return a check of a lease that another process takes after so many looks."""
+    left = iter(range(looks))
+
+    def check() -> None:
+        if next(left, None) is None:
+            raise LakeInUse("taken")
+
+    return check

@@ -18,7 +18,7 @@ from django_outbox.pipeline.lake.refine import start_refine
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from ..machine import nightly
-from .lakes import Contents, FilledLake
+from .lakes import Contents, FilledLake, lost_after
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,15 +33,8 @@ def test_who_has_lost_the_lease_changes_nothing_more(lake: FilledLake) -> None:
     lake.settings = replace(lake.settings, silver_days=20)
     lake.put(1, days=40)
     lake.refine()
-    looks = 0
-
-    def check() -> None:
-        nonlocal looks
-        looks += 1
-        # Before each table, and before its compaction and vacuum.
-        if looks > 3:
-            raise LakeInUse("taken")
-
+    # Before each table, and before its compaction and vacuum.
+    check = lost_after(looks=3)
     maintained = maintenance.maintain(
         lake.spark, lake.settings, names=("latest", "silver"), check=check
     )

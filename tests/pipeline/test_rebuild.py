@@ -15,7 +15,7 @@ from django_outbox.pipeline.pipeline_run import Hooks, start_step
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from ..machine import nightly
-from .lakes import NOW, Contents, FilledLake
+from .lakes import NOW, Contents, FilledLake, lost_after
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,15 +132,8 @@ def test_a_refine_without_checkpoint_behind_rewritten_files_rebuilds_again(
     lake.maintain("bronze")
     lake.lose_checkpoint("refine")
     before = Contents(spark, lake.settings)
-    looks = 0
-
-    def check() -> None:
-        nonlocal looks
-        looks += 1
-        # Before the slice, which is the only one, and before each table.
-        if looks > 2:
-            raise LakeInUse("taken")
-
+    # Before the slice, which is the only one, and before each table.
+    check = lost_after(looks=2)
     with pytest.raises(LakeInUse):
         start_step("refine", spark, lake.settings, NOW, {}, hooks=Hooks(check=check))
     for table in rebuilding.REBUILT:
