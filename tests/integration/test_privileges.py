@@ -115,9 +115,8 @@ def test_an_operator_may_watch_and_act_on_records(
     for statement in grants("outbox", operator=role):
         postgres.execute(statement)
     failed = {"kafka_topic": "t", "kafka_key": "k", "attempts": 1}
-    for number in (1, 2, 3):
-        OutboxRecord.objects.create(id=number, **failed)
-    archived = ArchivedRecord.objects.create(id=9, **failed)
+    one, two, three = (OutboxRecord.objects.create(**failed).id for _ in range(3))
+    archived = ArchivedRecord.objects.create(id=one, **failed)
     archived.refresh_from_db()
     moment = archived.archived_at
     period = Selection(since=moment - HOUR, until=moment + HOUR)
@@ -125,8 +124,8 @@ def test_an_operator_may_watch_and_act_on_records(
         cursor.execute(f"SET LOCAL ROLE {role}")
         tail = Tail("default")
         assert live_reading.read("default", with_keys=True)["backlog"]["records"] == 3
-        assert by_hand.park("default", [1, 2]).left == 0
-        assert by_hand.skip("default", [3]).left == 0
+        assert by_hand.park("default", [one, two]).left == 0
+        assert by_hand.skip("default", [three]).left == 0
         first, second = ParkedRecord.objects.values_list("parked_id", flat=True)
         assert by_hand.release("default", [first]).left == 0
         assert by_hand.skip_parked("default", [second]).left == 0

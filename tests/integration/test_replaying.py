@@ -30,19 +30,20 @@ def last_hour(**chosen: Any) -> Selection:
 
 
 def test_a_record_is_sent_again_as_a_new_row_with_its_message_id() -> None:
+    unused = 1_000_000  # the sequence of the ids does not come to it
     old = archived(
-        7, kafka_header_keys=["h"], kafka_header_values=["v"], kafka_partition=2
+        unused, kafka_header_keys=["h"], kafka_header_values=["v"], kafka_partition=2
     )
     old.refresh_from_db()
     (sent,) = replay("default", last_hour())
-    assert sent["id"] == 7
+    assert sent["id"] == unused
     new = OutboxRecord.objects.get()
     for column in (
         *("kafka_topic", "kafka_key", "kafka_value", "kafka_partition"),
         *("kafka_header_keys", "kafka_header_values", "message_id", "cluster_id"),
     ):
         assert getattr(new, column) == getattr(old, column), column
-    assert new.pk != 7
+    assert new.pk != unused
     assert (new.attempts, new.leader_id) == (0, None)
     assert new.create_time > old.archived_at
 
