@@ -30,7 +30,7 @@ from . import heartbeats
 from .client_errors import ClientErrors
 from .clients import answer_of, make, serve
 from .config import KafkaConfig, admin_config, watch_config
-from .partitions import FIRST
+from .partitions import FIRST, first_and_end
 from .topic_facts import BROKER, ClusterFacts, PartitionFacts, TopicFacts
 
 REQUEST_TIMEOUT: Final = 5.0
@@ -244,7 +244,7 @@ def _note(unseen: dict[str, str], what: str, error: KafkaException) -> None:
 
 def _tail(consumer: Consumer, topic: str, *, since: float) -> Iterator[Heartbeat]:
     place = TopicPartition(topic, 0)
-    low, high = consumer.get_watermark_offsets(place, timeout=REQUEST_TIMEOUT)
+    low, high = first_and_end(consumer, place, timeout=REQUEST_TIMEOUT)
     consumer.assign([TopicPartition(topic, 0, max(low, high - TAIL))])
     deadline = time.monotonic() + REQUEST_TIMEOUT
     while time.monotonic() < deadline:

@@ -16,6 +16,7 @@ from .clients import make, serve
 from .config import KafkaConfig, admin_config, ledger_consumer_config
 from .conversion import headers
 from .ledger_topic import Entry, Tail, tail_of
+from .partitions import first_and_end
 from .topics import ensure_topic, ledger_topic
 
 _FIRST_STEP: Final = 8
@@ -83,7 +84,7 @@ class LedgerPartitions:
 
     def _read(self, consumer: Consumer, shard: int, deadline: float) -> Tail:
         partition = TopicPartition(self.name, shard)
-        low, high = consumer.get_watermark_offsets(partition, timeout=self._timeout)
+        low, high = first_and_end(consumer, partition, timeout=self._timeout)
         step = _FIRST_STEP
         while high > low:
             start = max(low, high - step)

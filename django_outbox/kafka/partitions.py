@@ -7,6 +7,7 @@ assigned.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
@@ -37,6 +38,10 @@ _UNKNOWN: Final = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "_NOENT", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
 )
 """Errors of a topic or partition that does not exist or has no leader."""
+
+_MOVED: Final = "NOT_LEADER_FOR_PARTITION"
+_RETRY_INTERVAL: Final = 0.05
+"""Seconds before a broker that is not the leader yet is asked again."""
 
 
 class KafkaPartitions:
@@ -120,8 +125,25 @@ def _id(description: Any) -> str:
     return "" if text == _NO_ID else text
 
 
-def first_offset(consumer: Consumer, at: TopicPartition, timeout: float) -> int:
-    """Return the offset at which a partition begins now; raise `KafkaException`."""
-    asked = DriverTopicPartition(*at)
-    first, _ = consumer.get_watermark_offsets(asked, timeout=max(0.1, timeout))
-    return int(first)
+def first_and_end(
+    consumer: Consumer, at: DriverTopicPartition, *, timeout: float
+) -> tuple[int, int]:
+    """
+    Return the offset at which a partition begins now, and that of its next message.
+
+    The driver does not ask again when the partition has just got another leader.
+
+    Raises:
+        KafkaException: a refusal, or no answer in `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            return consumer.get_watermark_offsets(at, timeout=max(0.1, left))
+        except KafkaException as error:
+            if error.args[0].name() != _MOVED or left <= 0:
+                raise
+        time.sleep(_RETRY_INTERVAL)
+        # The driver learns who leads the partition now.
+        consumer.list_topics(at.topic, timeout=max(0.1, left))

@@ -21,6 +21,7 @@ from .client_errors import SILENT
 from .clients import make
 from .config import reader_config
 from .conversion import consumed
+from .partitions import first_and_end
 
 ANSWER_TIMEOUT: Final = 10.0
 """Seconds for the broker to answer a question, or to send the next message."""
@@ -71,7 +72,7 @@ def message_at(
             if partition not in _partitions(client, topic):
                 return None
             at = TopicPartition(topic, partition, offset)
-            low, high = client.get_watermark_offsets(at, timeout=ANSWER_TIMEOUT)
+            low, high = first_and_end(client, at, timeout=ANSWER_TIMEOUT)
             if not low <= offset < high:
                 return None
             found = next(_read(client, [at]), None)
@@ -94,7 +95,7 @@ def _starts(
     starts, is_whole = [], True
     for partition in _partitions(client, topic):
         at = TopicPartition(topic, partition)
-        low, high = client.get_watermark_offsets(at, timeout=ANSWER_TIMEOUT)
+        low, high = first_and_end(client, at, timeout=ANSWER_TIMEOUT)
         if low < high:
             starts.append(TopicPartition(topic, partition, max(low, high - limit)))
             is_whole = is_whole and high - limit <= low
