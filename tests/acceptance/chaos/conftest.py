@@ -20,7 +20,7 @@ from ...services import Topics, start_missing
 from ..harvesters import SESSION_TIMEOUT, Harvesters
 from ..tables import OutboxTable, Server
 from ..writing import Writers
-from . import proof
+from . import continuing, proof
 from .fault_matrix import BROKER_FAULTS, FAULTS
 from .impaired_link import ImpairedLink
 from .scene import BACKLOG, RELAYS, WINDOW, Scene, Site
@@ -152,6 +152,17 @@ def scene_of(
         table.wait_until_empty()
 
     return scene_of
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave out what an interrupted run has tried."""
+    tried = continuing.tried(config)
+    left_out = [item for item in items if item.nodeid in tried]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.nodeid not in tried]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,10 +10,9 @@ from typing import Final
 import pytest
 
 from ...processes import ROOT
+from . import continuing
 from .fault_matrix import BROKER_FAULTS, ELSEWHERE, FAULTS
 from .scene import RELAYS
-
-GIT: Final = shutil.which("git") or "git"
 
 PAGE: Final = ROOT / "docs/operations/proof.md"
 
@@ -36,7 +33,8 @@ $ python3 tests/run.py --chaos -k F7-   # one fault
 ```
 
 The first column is what `-k` selects. `OUTBOX_TEST_SEEDS=3` plays each fault three
-times, with other transactions.
+times, with other transactions. A run of all that was interrupted goes on where it
+stopped.
 
 Unless a cell says otherwise, no record was lost, made up, altered, or out of the order
 of its key, and no two processes led at once. A cell says how many records came twice,
@@ -79,35 +77,36 @@ class Proof:
 
 def write(terminal: pytest.TerminalReporter, cases: int, **figures: float) -> None:
     """Print a table of the tests that came to their end; write the page if all did."""
-    proofs = [
-        Proof(**value, is_kept=report.passed)
-        for report in terminal.getreports("passed") + terminal.getreports("failed")
+    reports = terminal.getreports("passed") + terminal.getreports("failed")
+    now = [
+        (report, value)
+        for report in reports
         if report.when == "call"
         for name, value in report.user_properties
         if name == PROPERTY and isinstance(value, dict)
     ]
-    if not proofs:
+    if not now:
         return
+    before = continuing.tried(terminal.config)
+    proofs = [Proof(**value, is_kept=True) for value in before.values()]
+    proofs += [Proof(**value, is_kept=report.passed) for report, value in now]
     table = "".join(f"{line}\n" for line in _rows(proofs))
     terminal.section("what the faults did")
     terminal.write(table)
-    if len(proofs) == cases:
+    is_whole = len(proofs) == cases
+    is_green = not terminal.getreports("failed") + terminal.getreports("error")
+    found = before | {report.nodeid: value for report, value in now}
+    continuing.keep(terminal.config, found if is_green and not is_whole else None)
+    if is_whole:
         PAGE.write_text(_head(proofs, **figures) + table + _elsewhere(), "utf-8")
         terminal.write_line(f"written: {PAGE.relative_to(ROOT)}")
 
 
 def _head(proofs: Sequence[Proof], **figures: float) -> str:
-    commit = subprocess.run(
-        [GIT, "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
     seeds = ", ".join(map(str, sorted({proof.seed for proof in proofs})))
     return HEAD.format(
         date=datetime.now(UTC).date(),
-        commit=commit.stdout.strip() or "unknown",
+        commit=continuing.commit(),
         seeds=seeds,
         relays=" | ".join(RELAYS),
         columns="|".join("---" for _ in RELAYS),
