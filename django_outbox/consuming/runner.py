@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from django.db import Error, close_old_connections
 
-from ..exceptions import KafkaError, TableMissing
+from ..exceptions import ClaimHeld, KafkaError, TableMissing
 from ..message.incoming import BEGINNING, ConsumedMessage, TopicPartition
 from ..message.retry import RetryPolicy
 from .connections import close_idle_connections
@@ -118,7 +118,7 @@ class StartOffsets:
         try:
             close_old_connections()
             self._offset_store.settle(ends)
-        except (Error, TableMissing) as error:
+        except (Error, TableMissing, ClaimHeld) as error:
             logger.debug("Could not store the ends of partitions: %s", error)
 
     def wait_for_database(self) -> None:

@@ -24,7 +24,7 @@ from ..exceptions import KafkaUnavailable
 from ..message.incoming import OutgoingMessage, TopicPartition
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
-from .clients import driver_error, drop, init_transactions, make, serve
+from .clients import RAISED, driver_error, drop, init_transactions, make, serve
 from .config import KafkaConfig, producer_config, transform_config
 from .destinations import Destinations
 from .failures import failure, no_offset
@@ -72,6 +72,9 @@ class KafkaDeadLetters:
         client, self._client = self._client, None
         try:
             _deliver(client, [message], self._flush_timeout)
+        except RAISED as error:
+            drop(client)
+            raise _broken(self._errors, "Dead letter not sent", error) from error
         except BaseException:
             # A late copy must not arrive after a repetition.
             drop(client)
@@ -132,14 +135,9 @@ class KafkaTransforms:
             client.commit_transaction(STEP_TIMEOUT)
             # Serve the callbacks of errors during the commit.
             client.poll(0)
-        except KafkaException as error:
+        except RAISED as error:
             drop(client)
-            raise self._errors.unavailable("Transaction failed", error) from error
-        except SystemError as error:
-            # The driver keeps it, but not its traceback.
-            driver_error(error)
-            drop(client)
-            raise KafkaUnavailable("The Kafka client had a fatal error.") from error
+            raise _broken(self._errors, "Transaction failed", error) from error
         except BaseException:
             drop(client)
             raise
@@ -163,6 +161,14 @@ class KafkaTransforms:
                 "Cannot start transactions", error
             ) from error
         return client, Destinations(client)
+
+
+def _broken(errors: ClientErrors, what: str, error: Exception) -> KafkaUnavailable:
+    """Say why a client can't be used any more: the next one may do better."""
+    cause = driver_error(error)
+    if cause is None:
+        return KafkaUnavailable("The Kafka client had a fatal error.")
+    return errors.unavailable(what, KafkaException(cause))
 
 
 def _deliver(

@@ -37,7 +37,7 @@ from tests.services import Topics
 from tests.waiting import eventually
 
 from .harvesting import has_assigned, poll_until
-from .mockbroker import produce_with_header_name
+from .mockbroker import INIT_PRODUCER_ID, MockBroker, produce_with_header_name
 
 
 @pytest.fixture
@@ -382,3 +382,14 @@ def test_a_letter_waits_for_a_broker_no_longer_than_it_may() -> None:
     )
     with pytest.raises((DeliveryFailed, KafkaError)):
         KafkaDeadLetters(options).send(letter("t", "a"))
+
+
+def test_a_letter_waits_for_a_right_that_is_missing() -> None:
+    """Who may write to no topic gets no producer id, which the driver calls fatal."""
+    broker = MockBroker()
+    options = OutboxSettings(KAFKA={"bootstrap.servers": broker.servers})
+    dead_letters = KafkaDeadLetters(options)
+    broker.refuse(INIT_PRODUCER_ID, DriverError.CLUSTER_AUTHORIZATION_FAILED)
+    with pytest.raises(KafkaUnavailable, match="authorization"):
+        dead_letters.send(letter("t", "a"))
+    dead_letters.send(letter("t", "a"))

@@ -19,6 +19,7 @@ from django_outbox.consuming.working import EffectsWorker
 from django_outbox.contrib.retry_topics import retried
 from django_outbox.events import ConsumerRead, DeadLettered
 from django_outbox.exceptions import (
+    ClaimHeld,
     KafkaUnavailable,
     RecordPoisoned,
     StaleOffset,
@@ -435,7 +436,7 @@ def test_ends_are_stored_when_all_has_been_done() -> None:
 
 
 @pytest.mark.usefixtures("_no_connections")
-@pytest.mark.parametrize("error", [OperationalError(), TableMissing()])
+@pytest.mark.parametrize("error", [OperationalError(), TableMissing(), ClaimHeld()])
 def test_ends_that_cannot_be_stored_end_no_consumer(error: Exception) -> None:
     """A restore drops the table and makes it again."""
     store = OffsetStore(error)
