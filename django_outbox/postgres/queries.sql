@@ -15,7 +15,8 @@
 -- Set the time-outs, for the session or for its transaction only. A queue's
 -- statistics describe the past ("empty", "all marked by this leader"), and would
 -- make the planner read and sort the whole table; all statements here find their
--- rows by the primary key.
+-- rows by the primary key. Up to PostgreSQL 17 a sort that is off costs so much that
+-- each execution would be compiled for a tenth of a second.
 SELECT
     set_config('statement_timeout', %(statement_timeout)s, %(is_local)s),
     set_config('lock_timeout', %(lock_timeout)s, %(is_local)s),
@@ -31,7 +32,8 @@ SELECT
     set_config('idle_session_timeout', '0', %(is_local)s),
     set_config('enable_seqscan', 'off', %(is_local)s),
     set_config('enable_bitmapscan', 'off', %(is_local)s),
-    set_config('enable_sort', 'off', %(is_local)s)
+    set_config('enable_sort', 'off', %(is_local)s),
+    set_config('jit', 'off', %(is_local)s)
 
 -- name: backend
 -- Which server process answers; if it is not the one of the connect, there is a pooler.

@@ -84,6 +84,14 @@ def test_an_idle_session_is_kept(database_url: str) -> None:
     database.close()
 
 
+def test_no_page_is_compiled(database_url: str) -> None:
+    """The planner is told to avoid sorts: up to PostgreSQL 17 at a vast cost."""
+    database = Database({"conninfo": database_url, "options": "-c jit=on"})
+    with database.session() as connection:
+        assert connection.execute("SHOW jit").fetchone() == ("off",)
+    database.close()
+
+
 def test_no_server_makes_the_call_uncertain() -> None:
     database = Database({"host": "127.0.0.1", "port": 1, "password": "hidden"})
 
