@@ -17,7 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
-from ..exceptions import DatabaseBusy, DatabaseError, DatabaseUnavailable
+from ..exceptions import (
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseSlow,
+    DatabaseUnavailable,
+)
 from ..message.record import Failure, Record
 from .availability import Availability, Said
 from .ports import SettledTable
@@ -27,6 +32,12 @@ logger = logging.getLogger(__name__)
 
 MAX_PARTS: Final = 200
 """Statements with which one attempt looks for the rows that the table refuses."""
+
+CHUNK: Final = 10_000
+"""Rows of one statement, at most; a quarter after each that took too long."""
+
+GROWTH: Final = 50
+"""Rows by which a statement takes more again after each that was in time."""
 
 FIRST_PAUSE: Final = 0.1
 """Seconds before the first attempt at a rest; each failure doubles them."""
@@ -106,6 +117,7 @@ class Settler:
         self._expects_locks_until = 0.0
         """Monotonic seconds until which each write looks for locked rows first,
         instead of waiting for one until the time-out."""
+        self._chunk = CHUNK
         self._cause = ""
         """Why the last row was left to a rest."""
 
@@ -173,7 +185,7 @@ class Settler:
         if not rows:
             return 0
         try:
-            return self._write_now(write, leader_id, rows, stuck)
+            return self._write_in_time(write, leader_id, rows, stuck)
         except DatabaseUnavailable:
             raise
         except DatabaseBusy:
@@ -184,6 +196,27 @@ class Settler:
             write(leader_id, [])
             return self._write_parts(write, leader_id, rows, stuck)
         return self._write(write, leader_id, rows, stuck)
+
+    def _write_in_time(
+        self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
+    ) -> int:
+        """Write rows, fewer in a statement while the server takes too long."""
+        count, done, written = 0, 0, list[Any]()
+        while done < len(rows):
+            part = rows[done : done + self._chunk]
+            size = len(part)
+            try:
+                count += self._write_now(write, leader_id, part, stuck)
+            except DatabaseSlow:
+                if size == 1:
+                    raise
+                self._chunk = max(1, size // 4)
+                continue
+            self._chunk = min(CHUNK, self._chunk + GROWTH)
+            done += size
+            written += part
+        rows[:] = written
+        return count
 
     def _write_now(
         self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]

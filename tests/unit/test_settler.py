@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from django_outbox.exceptions import DatabaseUnavailable
+from django_outbox.exceptions import DatabaseSlow, DatabaseUnavailable
 from django_outbox.message.record import Failure, Record
 from django_outbox.relay.settlement import Settled, Settlement
 from django_outbox.relay.settler import LAST_PAUSE, MAX_PARTS, Attempt, Settler
@@ -24,9 +24,12 @@ class Table(InMemoryOutbox):
         super().__init__()
         self.purges: list[int] = []
         self.lost_after = 10**9
+        self.in_time = 10**9
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         self.purges.append(len(records))
+        if len(records) > self.in_time:
+            raise DatabaseSlow("statement timeout")
         if len(self.purges) > self.lost_after:
             raise DatabaseUnavailable("away")
         return super().purge(leader_id, records)
@@ -189,6 +192,23 @@ def test_rows_that_were_not_reached_before_an_outage_are_settled_later(
 
     assert bench.settle(rest).rest is None
     assert bench.left() == []
+
+
+def test_a_server_that_is_too_slow_gets_fewer_rows_at_a_time(bench: Bench) -> None:
+    bench.table.in_time = 60
+    first = bench.settle(Settlement(leader_id=LEADER, acknowledged=bench.records(800)))
+    assert (first.purged, first.rest, bench.left()) == (800, None, [])
+    assert bench.table.purges[:4] == [800, 200, 50, 100]
+
+    bench.table.purges.clear()
+    bench.table.in_time = 10**9
+    bench.settle(Settlement(leader_id=LEADER, acknowledged=bench.records(800)))
+    assert sum(bench.table.purges) == 800
+    assert len(bench.table.purges) < 6
+
+    bench.table.in_time = 0
+    attempt = Attempt(Settlement(leader_id=LEADER, acknowledged=bench.records(3)))
+    assert bench.settler.advance(attempt) is not None
 
 
 def test_a_row_that_cannot_be_parked_yet_is_announced_when_it_is(bench: Bench) -> None:
