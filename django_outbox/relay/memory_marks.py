@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
-from ..exceptions import DatabaseUnavailable
+from ..exceptions import DatabaseSlow, DatabaseUnavailable
 from ..message.pauses import Pauses
 from ..message.record import HIGHEST_ID, KeyToRead, OrderingKey, Record, Sweep
 from .gaps import Gaps
@@ -97,7 +97,14 @@ class Cursor:
     def swept(self, sweep: Sweep, *, limit: int) -> list[Record]:
         """Read what is not looked after, up to the position or in the whole table."""
         position = HIGHEST_ID if sweep.is_whole else self.position
-        records = self._table.sweep(position, sweep, limit=limit)
+        try:
+            records = self._table.sweep(position, sweep, limit=limit)
+        except DatabaseSlow as error:
+            # It reads what is paused or dead, too, and costs no position.
+            logger.info(
+                "A repair scan did not end in time: %s", error, extra={"action": "swept"}
+            )
+            return []
         self._gaps.found([record.id for record in records])
         return records
 

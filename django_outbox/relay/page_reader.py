@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from ..exceptions import DatabaseBusy, DatabaseError, DatabaseSlow
+from ..exceptions import DatabaseBusy, DatabaseError
 from ..message.pauses import NOTHING_PAUSED, Pauses
 from ..message.record import Record
 from .availability import Availability, Said
@@ -76,14 +76,6 @@ class PageReader:
                     leader_id, limit=request.limit, sweep=request.sweep
                 )
         except DatabaseError as error:
-            if request.sweep is not None and isinstance(error, DatabaseSlow):
-                # It reads what is paused or dead, too, and costs no position.
-                logger.info(
-                    "A repair scan did not end in time: %s",
-                    error,
-                    extra={"action": "swept"},
-                )
-                return Page(request=request, pauses=pauses)
             return Page(
                 request=request,
                 pauses=pauses,

@@ -23,7 +23,12 @@ class Table(InMemoryUnmarked):
     """Counts the questions who writes; its pages may wait for a lock in vain."""
 
     questions = 0
-    is_locked = is_slow = False
+    is_locked = is_slow = is_stalled = False
+
+    def pauses(self) -> Pauses:
+        if self.is_stalled:
+            raise DatabaseSlow
+        return super().pauses()
 
     def sweep(self, *arguments: Any, **named: Any) -> Any:
         if self.is_slow:
@@ -322,6 +327,17 @@ def test_a_repair_scan_that_does_not_end_in_time_forgets_nothing() -> None:
     assert bench.reader.outage.lasts(bench.now + 30.0) == 0.0
     bench.table.insert("t", "k")
     assert bench.ids() == [3]
+
+
+def test_a_stall_before_a_repair_scan_leaves_keys_blocked() -> None:
+    bench = Bench("a", "a")
+    bench.ids()
+    bench.table.is_stalled = True
+
+    page = bench.page(keys=from_id(1), looks=True, sweep=Sweep((), ()))
+
+    assert page.retry_at is not None
+    assert page.is_uncertain
 
 
 def test_keys_whose_page_waits_for_a_lock_are_shown_with_a_later_one() -> None:
