@@ -102,7 +102,9 @@ class Cursor:
         except DatabaseSlow as error:
             # It reads what is paused or dead, too, and costs no position.
             logger.info(
-                "A repair scan did not end in time: %s", error, extra={"action": "swept"}
+                "A repair scan did not end in time: %s",
+                error,
+                extra={"action": "swept"},
             )
             return []
         self._gaps.found([record.id for record in records])

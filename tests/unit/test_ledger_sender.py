@@ -177,6 +177,22 @@ def test_a_shard_begins_while_another_one_cannot_purge(cluster: Cluster) -> None
     assert cluster.left == [1]
 
 
+def test_a_message_that_is_sent_again_on_purpose_is_sent(cluster: Cluster) -> None:
+    """The last ledger of the own shard lists it, under another id."""
+    key = key_of(0, 2, cluster)
+    sent = cluster.table.insert("t", key, "a")
+    LedgerBench(cluster, shard=(0, 2)).run()
+    leader = LedgerBench(cluster, shard=(0, 2))
+    leader.run()
+    assert cluster.left == []
+    again = cluster.table.make("t", key, "a")
+    cluster.table.put([again._replace(message_id=sent.message_id)])
+    leader.run()
+
+    assert cluster.seen == ["a", "a"]
+    assert cluster.left == []
+
+
 def test_a_successor_fences_its_predecessor(
     cluster: Cluster, bench: LedgerBench
 ) -> None:

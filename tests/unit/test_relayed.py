@@ -87,6 +87,14 @@ def test_an_id_that_is_given_again_is_another_record() -> None:
     assert record(4)._replace(created_at=str(T0 + 1)) not in relayed
 
 
+def test_a_message_that_is_sent_again_is_another_row() -> None:
+    """As "Send again" in the admin writes it, under the same message id."""
+    listed = CommittedIds(listed=records(5))
+
+    assert record(5) in listed
+    assert record(9)._replace(message_id=record(5).message_id) not in listed
+
+
 def test_where_ids_are_given_again_the_ranges_of_before_are_void() -> None:
     """Else a younger record that was not sent would seem to be among them."""
     ranges = extended((), records(2, 4, 6, 8, 10), step=2)

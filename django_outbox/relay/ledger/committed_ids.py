@@ -26,6 +26,15 @@ MAX_RANGES: Final = 1000
 or is committed later."""
 
 
+def row_of(record: Record) -> tuple[int, str]:
+    """
+    Name the row of a record, also where ids are given again.
+
+    A message that is sent again on purpose is another row under its message id.
+    """
+    return record.id, record.message_id
+
+
 class IdRange(NamedTuple):
     """Ids of records that were committed."""
 
@@ -104,7 +113,7 @@ class CommittedIds:
     def __init__(
         self, ranges: Iterable[IdRange] = (), listed: Iterable[Record] = ()
     ) -> None:
-        self._listed = {record.message_id for record in listed}
+        self._listed = {row_of(record) for record in listed}
         self._series: dict[tuple[int, int], list[IdRange]] = {}
         for one in sorted(ranges):
             self._series.setdefault(one.series, []).append(one)
@@ -118,7 +127,7 @@ class CommittedIds:
         return bool(self._series or self._listed)
 
     def __contains__(self, record: Record) -> bool:
-        return record.message_id in self._listed or any(
+        return row_of(record) in self._listed or any(
             self._is_in(record, step) for step in self._steps
         )
 

@@ -22,7 +22,7 @@ from ..lease import Trust
 from ..page_request import Page, PageRequest
 from ..settings import RelaySettings
 from ..work_queue import WorkQueue
-from .committed_ids import CommittedIds
+from .committed_ids import CommittedIds, row_of
 from .ports import Ledger, Transactions
 from .timelines import believed
 
@@ -230,9 +230,9 @@ class LedgerSender:
         of_now = [one for one in others if one.shards == self._settings.shards]
         former = [one for one in others if one.shards != self._settings.shards]
         self._relayed = CommittedIds(self._ledger.relayed, _listed_in(of_now))
-        listed = {r.message_id: r for r in _listed_in([self._ledger, *former])}
+        listed = {row_of(r): r for r in _listed_in([self._ledger, *former])}
         for record in self._engine.unpurged:
-            listed.pop(record.message_id, None)
+            listed.pop(row_of(record), None)
         self._engine.in_log([*listed.values()])
 
     def seen(self, records: Sequence[Record]) -> None:
