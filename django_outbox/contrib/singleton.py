@@ -140,6 +140,12 @@ class Singleton:
 
     def connect(self) -> None:
         """Receive the signals from now on; connecting twice is harmless."""
+        if self._shard >= settings.SHARDS:
+            logger.warning(
+                "%s is a task of shard %d, and SHARDS is %d: no leader runs it",
+                *(self._name, self._shard, settings.SHARDS),
+                extra={"action": "leader_task"},
+            )
         for signal, receiver in (
             (signals.leader_acquired, self.lead),
             (signals.leader_refreshed, self.refresh),

@@ -58,6 +58,7 @@ class Leadership:
                     leader_id=term.leader_id,
                     previous_leader_id=leader_id,
                     reason=reason,
+                    boottime_ns=round(now * 1e9),
                 )
             )
             return term
@@ -70,8 +71,12 @@ class Leadership:
 
     def grant(self, term: LeaderTerm) -> None:
         """Begin a term that is proven; publish LeaderAcquired."""
+        # The time of the proof: the process may have been frozen since.
         event = LeaderAcquired(
-            name=self._name, shard=self.shard, leader_id=term.leader_id
+            name=self._name,
+            shard=self.shard,
+            leader_id=term.leader_id,
+            boottime_ns=round(term.acquired_at * 1e9),
         )
         with self._lock:
             self.term = term

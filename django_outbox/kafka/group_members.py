@@ -3,7 +3,7 @@ Who is in the leader group, and into how many shards each member divides the key
 
 Two leaders that divide the keys differently may both send records of one key. So a
 process does not lead while the group has a member with another setting SHARDS. That
-member's client id tells: it ends with the number, unless that is one.
+member's client id tells: it ends with the number, which may be left out if it is one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,13 @@ _COUNT: Final = re.compile(r".*-shards-([0-9]+)", re.DOTALL)
 
 
 def client_id(name: str, shards: int) -> str:
-    """Return the client id of a member: `host-123`, or `host-123-shards-4`."""
-    return name if shards == 1 else f"{name}-shards-{shards}"
+    """
+    Return the client id of a member: `host-123`, or `host-123-shards-4`.
+
+    A name may end like that, too: the pods of a StatefulSet `outbox-shards` do.
+    """
+    tells_itself = shards == 1 and not _COUNT.fullmatch(name)
+    return name if tells_itself else f"{name}-shards-{shards}"
 
 
 def shards_of(client_id: str) -> int:

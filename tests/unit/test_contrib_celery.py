@@ -273,6 +273,14 @@ def test_a_leader_task_runs_with_the_id_of_the_leader(
     signals.send(fenced())
 
 
+@pytest.mark.usefixtures("celery")
+def test_a_task_of_a_shard_that_nobody_leads_is_told(
+    fence: MemoryFence, caplog: pytest.LogCaptureFixture
+) -> None:
+    Singleton(fence, print, name="tests.work", interval=1.0, shard=1).connect()
+    assert "tests.work is a task of shard 1, and SHARDS is 1: no leader" in caplog.text
+
+
 def test_a_run_ends_quietly_where_its_leader_id_has_ended(
     celery: Celery, fence: MemoryFence
 ) -> None:

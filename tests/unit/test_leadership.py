@@ -45,6 +45,8 @@ def test_a_granted_term_is_told(
     (event,) = events
     assert isinstance(event, LeaderAcquired)
     assert (event.name, event.shard, event.leader_id) == ("me", 3, term.leader_id)
+    # Of the proof, not of the moment at which a process that was frozen tells.
+    assert event.boottime_ns == 100_000_000_000
 
 
 def test_a_refresh_swaps_the_leader_id_and_tells_both(
@@ -58,6 +60,7 @@ def test_a_refresh_swaps_the_leader_id_and_tells_both(
     event = events[-1]
     assert isinstance(event, LeaderRefreshed)
     assert (event.name, event.shard, event.leader_id) == ("me", 3, fresh.leader_id)
+    assert event.boottime_ns == 101_000_000_000
     assert event.previous_leader_id == term.leader_id
     assert event.reason == "a failure"
 

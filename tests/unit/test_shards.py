@@ -149,8 +149,9 @@ def test_without_kafka_a_process_leads_all_shards() -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 2, 32])
-def test_a_client_id_tells_the_number_of_shards(shards: int) -> None:
-    assert shards_of(client_id("host-123", shards)) == shards
+@pytest.mark.parametrize("name", ["host-123", "outbox-shards-0"])
+def test_a_client_id_tells_the_number_of_shards(name: str, shards: int) -> None:
+    assert shards_of(client_id(name, shards)) == shards
 
 
 @pytest.mark.parametrize("name", ["", "a-shards-", "a-shards-4-b", "a-shards-x"])
