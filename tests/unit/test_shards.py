@@ -260,6 +260,18 @@ def test_a_shard_without_rows_follows_the_others(
     assert reader.page() == [number]
 
 
+def test_one_page_passes_many_rows_of_other_shards(
+    table: InMemoryUnmarked, now: Timeline
+) -> None:
+    """Else it would pass a page of them in each interval of an empty table."""
+    mine, other = keys_of(table, 0)[0], keys_of(table, 1)[0]
+    reader = Reader(table, 0, now)
+    for _ in range(100):
+        table.insert("t", other, "v")
+    number = table.insert("t", mine, "v").id
+    assert reader.page(limit=10) == [number]
+
+
 def test_a_sweep_finds_rows_of_its_shard_only(
     table: InMemoryUnmarked, now: Timeline
 ) -> None:
