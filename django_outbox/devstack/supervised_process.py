@@ -72,7 +72,12 @@ class SupervisedProcess:
         _processes.add(self)
         self._unread = b""
         self._pid: int | None = None
-        self.folder = Path(self._answer())
+        try:
+            folder = self._answer()
+        except DevstackError:
+            self.close()
+            raise
+        self.folder = Path(folder)
         """Working directory of the commands; their output is in its file `log`."""
 
     def start(self, command: list[str]) -> None:

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from pathlib import Path
 
 TERMINATION_TIMEOUT = 2.0
@@ -97,5 +98,8 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     try:
         supervise(sys.argv[1], int(sys.argv[2]), sys.argv[3] or None)
+    except (LookupError, OSError):
+        # No such user, or no folder for temporary files: nobody can be answered yet.
+        traceback.print_exc()
     finally:
         os._exit(0)

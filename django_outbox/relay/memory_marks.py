@@ -72,7 +72,7 @@ class Cursor:
     def _look(
         self, keys_to_read: Sequence[KeyToRead], limit: int
     ) -> tuple[list[Record], bool]:
-        """Read a page; say, too, if it passed as many rows of other shards as it may."""
+        """Read a page; say, too, if it passed only as many rows of others as it may."""
         gaps = self._gaps
         is_shared = self._table.shards > 1
         others = self._table.others(gaps.position, limit=limit) if is_shared else None

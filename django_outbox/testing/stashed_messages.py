@@ -81,4 +81,8 @@ def _decoded(text: str | None) -> Any:
 
 
 def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, bytes) else to_json(value)
+    try:
+        return repr(value) if isinstance(value, bytes) else to_json(value)
+    except ValueError:
+        # JSON has no NaN, but what was stashed as text may be read as one.
+        return repr(value)

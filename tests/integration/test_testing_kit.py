@@ -30,7 +30,7 @@ from django_outbox.exceptions import RecordPoisoned
 from django_outbox.message.limits import header_pairs
 from django_outbox.message.middleware import Handle
 from django_outbox.message.record import Record
-from django_outbox.models import Pause, ProcessedMessage
+from django_outbox.models import OutboxRecord, Pause, ProcessedMessage
 from django_outbox.postgres import outbox_identity
 from django_outbox.signals import (
     leader_acquired,
@@ -161,6 +161,12 @@ def test_nothing_stashed(outbox: OutboxFixture) -> None:
         outbox.assert_nothing_stashed()
     with pytest.raises(AssertionError):
         outbox.assert_nothing_stashed("orders")
+
+
+def test_a_text_that_reads_as_no_number_is_listed(outbox: OutboxFixture) -> None:
+    OutboxRecord.objects.create(kafka_topic="orders", kafka_key="1", kafka_value="NaN")
+    with pytest.raises(AssertionError, match=r"1\. orders key='1' value=nan"):
+        outbox.assert_nothing_stashed()
 
 
 def test_a_misspelt_argument_is_no_silent_match(outbox: OutboxFixture) -> None:

@@ -119,6 +119,14 @@ def test_a_process_that_ignores_its_signal_is_killed() -> None:
     assert not is_running(pid)
 
 
+def test_a_supervisor_that_cannot_begin_says_why(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(DevstackError):
+        SupervisedProcess("test", ending=signal.SIGTERM, user="no-such-user")
+    assert "no such user: 'no-such-user'" in capfd.readouterr().err
+
+
 def test_a_killed_process_takes_its_children_with_it(
     process: SupervisedProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

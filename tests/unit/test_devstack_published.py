@@ -21,8 +21,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_running_devstack_is_found_while_it_runs(path: Path) -> None:
-    with published(VARIABLES, path=path) as is_ours:
-        assert is_ours
+    with published(VARIABLES, path=path) as obstacle:
+        assert not obstacle
         assert running(path=path) == VARIABLES
     assert running(path=path) == {}
 
@@ -49,9 +49,16 @@ def test_a_second_devstack_leaves_the_first_ones_addresses_alone(
 ) -> None:
     monkeypatch.setattr(module, "LOCK_TIMEOUT", 0.0)
     with published(VARIABLES, path=path):
-        with published({"DATABASE_URL": "second"}, path=path) as is_ours:
-            assert not is_ours
+        with published({"DATABASE_URL": "second"}, path=path) as obstacle:
+            assert obstacle == module.ANOTHER
         assert running(path=path) == VARIABLES
+
+
+def test_a_devstack_whose_addresses_cannot_be_written_runs(path: Path) -> None:
+    path.parent.write_text("not a folder")
+    with published(VARIABLES, path=path) as obstacle:
+        assert "File exists" in obstacle
+    assert running(path=path) == {}
 
 
 def test_only_this_user_may_read_the_addresses(path: Path) -> None:
