@@ -22,6 +22,7 @@ class Answer:
         write: writes a line to standard output.
         flush: brings what was written to its reader, who may be another process.
         is_json: write only the document.
+        encoding: of standard output; what it does not have is escaped.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Answer:
         *,
         is_json: bool,
         flush: Callable[[], object] = lambda: None,
+        encoding: str = "utf-8",
         **document: Any,
     ) -> None:
         self.document = document
@@ -37,6 +39,7 @@ class Answer:
         self.is_json = is_json
         self.flush = flush
         self._write = write
+        self._encoding = encoding
         self._is_streaming = False
 
     def say(self, *lines: str) -> None:
@@ -64,7 +67,8 @@ class Answer:
 
     def _write_line(self, line: str) -> None:
         if not self.is_json:
-            self._write(line)
+            encoded = line.encode(self._encoding, "backslashreplace")
+            self._write(encoded.decode(self._encoding))
 
 
 def _plain(value: object) -> str:

@@ -123,7 +123,9 @@ def live_console() -> Console | None:
     except ImportError:
         return None
     console = Console()
-    return None if console.is_dumb_terminal else console
+    # It draws with characters that other encodings than UTF-8 lack.
+    is_able = not (console.is_dumb_terminal or console.options.ascii_only)
+    return console if is_able else None
 
 
 def _log_backlog(backlog: Backlog) -> None:

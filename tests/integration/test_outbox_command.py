@@ -372,6 +372,13 @@ def test_a_series_is_told_when_it_is_committed() -> None:
     assert said == [("'order-17'  0 messages in the outbox", False)]
 
 
+def test_what_the_terminal_lacks_is_escaped() -> None:
+    said: list[str] = []
+    answer = Answer(said.append, is_json=False, encoding="iso8859-1")
+    answer.say("schlüssel ключ")
+    assert said == ["schlüssel \\u043a\\u043b\\u044e\\u0447"]
+
+
 def test_prune_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("django_outbox.models.aging.PRUNE_CHUNK", 2)
     for number in range(5):

@@ -25,6 +25,7 @@ from django_outbox.events import (
 from django_outbox.message.record import Backlog
 from django_outbox.observability import terminal
 from django_outbox.observability.console import ConsoleHandler, handlers_through
+from django_outbox.observability.presentation import live_console
 from django_outbox.observability.terminal import ConsumerLine, DrainBar, StatusLine
 from django_outbox.observability.textlog import TextFormatter
 
@@ -150,6 +151,21 @@ def test_the_bar_fits_into_one_row(width: int) -> None:
     assert "● standing by" in row
     assert "1 of 100,000" in row
     assert len(row.rstrip()) <= width - 5
+
+
+@pytest.mark.parametrize(
+    ("encoding", "is_drawn"), [("utf-8", True), ("iso8859-1", False), ("koi8-r", False)]
+)
+def test_lines_are_drawn_where_the_terminal_has_their_characters(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, *, is_drawn: bool
+) -> None:
+    class Tty(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", Tty(io.BytesIO(), encoding=encoding))
+    assert (live_console() is not None) == is_drawn
 
 
 @pytest.fixture

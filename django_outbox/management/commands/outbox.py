@@ -142,6 +142,7 @@ class Command(BaseCommand):
             self.stdout.write,
             is_json=options["json"],
             flush=self.stdout.flush,
+            encoding=getattr(self.stdout, "encoding", None) or "utf-8",
             database=alias,
         )
         try:
