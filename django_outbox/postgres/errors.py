@@ -46,7 +46,8 @@ _HINTS: Final = {
     "SELECT, UPDATE and DELETE on the outbox table, INSERT on its parked and archive "
     "tables, SELECT on its identity, and what it needs for staged messages.",
     "42703": "Run `manage.py migrate`: the table is of another version.",
-    "42P01": "Run `manage.py migrate`, or correct the name in TABLE.",
+    "42P01": "Run `manage.py migrate`, correct the name in TABLE, or GRANT this role "
+    "USAGE on the schema.",
 }
 """What to do about an error that a retry does not solve, by its SQLSTATE."""
 
