@@ -152,7 +152,9 @@ class Migration(migrations.Migration):
             },
         ),
         run_sql(_sql.DIVIDE, model="archivedrecord"),
+        run_sql(_sql.LEAST, model="archivedrecord"),
         run_sql(_sql.TEND, _sql.DROP_TEND, model="archivedrecord"),
+        run_sql(_sql.BEGIN_TENDING, model="archivedrecord"),
         migrations.CreateModel(
             name="ProcessedMessage",
             fields=[

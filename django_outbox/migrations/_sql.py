@@ -1,4 +1,4 @@
-"""SQL of the initial migration: storage, indexes, the archive, the identity."""
+"""SQL of the migrations: storage, indexes, the archive, the identity."""
 
 from __future__ import annotations
 
@@ -77,16 +77,24 @@ ALTER TABLE "{TABLE}_archive" ATTACH PARTITION "{TABLE}_archive_rest" DEFAULT;
 """
 """The table becomes the default partition of a new one, for rows of other days."""
 
+MOVED_AT_MOST: Final = 100_000
+"""Rows that are moved when their day gets a partition late: for less than a second."""
+
+LEAST: Final = f"""
+CREATE FUNCTION "{TABLE}_archive_least"() RETURNS interval
+LANGUAGE sql IMMUTABLE AS $function$ SELECT interval '1 day' $function$;
+"""
+"""The owner may replace it, so that no day is dropped that is younger."""
+
 TEND: Final = f"""
 DO $migration$ BEGIN EXECUTE pg_catalog.format($create$
-CREATE FUNCTION %1$I."{TABLE}_archive_least"() RETURNS interval
-LANGUAGE sql IMMUTABLE AS $function$ SELECT interval '1 day' $function$;
-CREATE FUNCTION %1$I."{TABLE}_archive_tend"(retention double precision)
+CREATE OR REPLACE FUNCTION %1$I."{TABLE}_archive_tend"(retention double precision)
 RETURNS integer LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET timezone = 'UTC' SET lock_timeout = '1s' AS $function$
 DECLARE
     archive regclass := format('%%I.%%I', %1$L, '{TABLE}_archive')::regclass;
+    began timestamptz := clock_timestamp();
     kept interval;
     oldest timestamptz;
     day date;
@@ -113,8 +121,30 @@ BEGIN
                 %1$L, part, archive, day, day + 1
             );
         EXCEPTION
-            -- Rows of this day are in the rest already, and stay there.
-            WHEN check_violation THEN NULL;
+            WHEN duplicate_table THEN
+                -- Another process has made it meanwhile.
+                NULL;
+            WHEN check_violation THEN
+                -- Rows of this day are in the rest. A few are moved: many stay there.
+                LOCK TABLE %1$I."{TABLE}_archive_rest" IN ACCESS EXCLUSIVE MODE;
+                PERFORM FROM %1$I."{TABLE}_archive_rest"
+                WHERE archived_at >= day AND archived_at < day + 1
+                OFFSET {MOVED_AT_MOST} LIMIT 1;
+                CONTINUE WHEN FOUND;
+                EXECUTE format(
+                    'CREATE TABLE %%I.%%I (LIKE %%s INCLUDING ALL)', %1$L, part, archive
+                );
+                EXECUTE format(
+                    'WITH moved AS (DELETE FROM %%I.%%I WHERE archived_at >= %%L'
+                    ' AND archived_at < %%L RETURNING *)'
+                    ' INSERT INTO %%I.%%I SELECT * FROM moved',
+                    %1$L, '{TABLE}_archive_rest', day, day + 1, %1$L, part
+                );
+                EXECUTE format(
+                    'ALTER TABLE %%s ATTACH PARTITION %%I.%%I'
+                    ' FOR VALUES FROM (%%L) TO (%%L)',
+                    archive, %1$L, part, day, day + 1
+                );
         END;
     END LOOP;
     IF kept IS NULL THEN
@@ -132,21 +162,34 @@ BEGIN
         EXECUTE format('DROP TABLE %%s', old);
         dropped := dropped + 1;
     END LOOP;
-    DELETE FROM %1$I."{TABLE}_archive_rest" WHERE archived_at < oldest;
+    -- In another call than drops, which would wait for it, and in pieces: a time-out
+    -- of the role would undo all.
+    WHILE dropped = 0 AND clock_timestamp() < began + interval '2 s' LOOP
+        DELETE FROM %1$I."{TABLE}_archive_rest" WHERE ctid = ANY (ARRAY(
+            SELECT ctid FROM %1$I."{TABLE}_archive_rest"
+            WHERE archived_at < oldest
+            LIMIT 10000
+        ));
+        EXIT WHEN NOT FOUND;
+    END LOOP;
     RETURN dropped;
 END $function$ $create$, pg_catalog.current_schema());
 END $migration$;
-REVOKE ALL ON FUNCTION "{TABLE}_archive_tend" FROM PUBLIC;
-SELECT "{TABLE}_archive_tend"(0);
 """  # noqa: S608 - a setting, and checked
 """
-Creates the partitions of today and of the next two days, and drops old ones.
+Creates the partitions of today and of the next two days, and drops old ones; a call
+that drops none deletes from the rest instead, for some seconds.
 
 It runs with the rights of the role that migrates, because the leader's role may insert
 into the archive but not create tables. So it can do little else: it finds functions in
 `pg_catalog` only, since other roles may have created a function of the same name in
 the schema of the tables, and it drops nothing younger than the owner's
 `_archive_least()`. Days are those of UTC.
+"""
+
+BEGIN_TENDING: Final = f"""
+REVOKE ALL ON FUNCTION "{TABLE}_archive_tend" FROM PUBLIC;
+SELECT "{TABLE}_archive_tend"(0);
 """
 
 DROP_TEND: Final = f'DROP FUNCTION "{TABLE}_archive_tend", "{TABLE}_archive_least"'

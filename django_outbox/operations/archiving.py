@@ -36,7 +36,9 @@ def connect() -> None:
 def tend_if_due(event: MeterRead, **_: Any) -> None:
     """Maintain the archive of the harvested outbox, if it has one and it is time."""
     now = time.monotonic()
-    if settings.ARCHIVE and now >= _due.get(event.database, 0.0):
+    # Of several leaders one is enough.
+    is_ours = settings.ARCHIVE and event.shard == 0
+    if is_ours and now >= _due.get(event.database, 0.0):
         # Also after a failure: events come every few seconds, partitions last a day.
         _due[event.database] = now + MAINTENANCE_INTERVAL
         tend(event.database)
@@ -47,7 +49,8 @@ def tend(using: str = "") -> int:
     Create the next days' partitions; return how many old ones were dropped.
 
     The new ones first, in a transaction of their own: a session that reads an old one
-    keeps it from being dropped, and a time-out of the role ends a large deletion.
+    keeps it from being dropped. Where none is dropped, old rows without a partition are
+    deleted, for some seconds.
     """
     alias = outbox_database(using or settings.DATABASE)
     function = connections[alias].ops.quote_name(

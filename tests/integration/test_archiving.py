@@ -81,7 +81,10 @@ def test_days_that_are_too_old_are_dropped(settings: Settings) -> None:
 
     assert archiving.tend() == 2
     left = ArchivedRecord.objects.order_by("id").values_list("id", flat=True)
-    assert list(left) == [20, 30]
+    assert list(left) == [20, 30, 50]
+    # A call that drops no days deletes what never had one.
+    assert archiving.tend() == 0
+    assert list(left.all()) == [20, 30]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -109,13 +112,26 @@ def test_without_a_retention_nothing_is_dropped() -> None:
     assert ArchivedRecord.objects.exists()
 
 
-def test_rows_of_a_day_that_has_no_partition_yet_stay_where_they_are() -> None:
+@pytest.mark.parametrize(("rows", "is_moved"), [(3, True), (100_001, False)])
+def test_a_few_rows_move_to_a_partition_that_comes_late(
+    rows: int, *, is_moved: bool
+) -> None:
+    """Else each new day's partition makes the server scan the rest, under a lock."""
     archiving.tend()
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TABLE outbox_{day(2)}")
-    archive(1, age=-2 * DAY)
-    archiving.tend()
+        cursor.execute(
+            "INSERT INTO outbox_archive (id, kafka_topic, kafka_key, archived_at)"
+            " SELECT n, 't', 'k', now() + interval '2 days'"
+            " FROM generate_series(1, %s) AS n",
+            [rows],
+        )
+    archive(rows + 1, age=DAY * 400)
     assert part_of(1) == "outbox_archive_rest"
+    archiving.tend()
+    assert part_of(1) == (f"outbox_{day(2)}" if is_moved else "outbox_archive_rest")
+    assert part_of(rows + 1) == "outbox_archive_rest"
+    assert ArchivedRecord.objects.count() == rows + 1
 
 
 @pytest.mark.parametrize("retention", [1e-9, 1.0, 86_399.0])
@@ -176,7 +192,7 @@ def test_the_archive_may_be_in_any_schema() -> None:
             "CREATE TABLE outbox_archive (LIKE public.outbox_archive INCLUDING ALL)"
         )
         cursor.execute(_sql.DIVIDE)
-        cursor.execute(_sql.TEND)
+        cursor.execute(_sql.LEAST + _sql.TEND + _sql.BEGIN_TENDING)
         cursor.execute("CREATE TABLE outbox_20200101 (LIKE outbox_archive)")
         cursor.execute(
             "ALTER TABLE outbox_archive ATTACH PARTITION outbox_20200101"
@@ -215,6 +231,8 @@ def test_a_leader_tends_once_in_a_while(
     here, other = (replace(READING, database=alias) for alias in ("default", "other"))
     archiving.tend_if_due(event=here)
     settings.DJANGO_OUTBOX = {"ARCHIVE": True}
+    archiving.tend_if_due(event=replace(here, shard=1))
+    assert tended == []
     for reading in (here, other, here, other):
         archiving.tend_if_due(event=reading)
     assert tended == ["default", "other"]
