@@ -209,7 +209,10 @@ def take_descriptors(scene: Scene) -> float:
 def take_memory(scene: Scene) -> float:
     process = psutil.Process(scene.leader.pid)
     process.rlimit(psutil.RLIMIT_DATA, (process.memory_info().data,) * 2)
-    scene.table.insert(scene.topics.create(), "large", "x" * 900_000, count=50)
+    topic = scene.topics.create()
+    for number in range(25):
+        # Of many keys, so that every shard has some.
+        scene.table.insert(topic, f"large-{number}", "x" * 900_000, count=2)
     scene.leader.exit_code()
     scene.still[scene.leader.name].append(boottime_ns())
     return 0
