@@ -91,6 +91,11 @@ class Elector:
         return [candidate.state for candidate in self._candidates]
 
     @property
+    def leaving(self) -> frozenset[int]:
+        """Shards that are given up together with one whose barrier drains."""
+        return self._membership.leaving
+
+    @property
     def fault(self) -> str:
         """Why this process can neither lead nor stand by; empty: it can."""
         if not self._has_joined:

@@ -73,6 +73,9 @@ class Membership(Protocol):
     retries. A member that does not own the partition also hears its leader.
     """
 
+    leaving: frozenset[int]
+    """Shards that are given up now, one after the other; none between callbacks."""
+
     def join(self, *listeners: Listener) -> None:
         """
         Subscribe; join again after `leave`.

@@ -22,6 +22,7 @@ class SoloMembership:
     """
 
     reason_to_rejoin: str | None = None
+    leaving: frozenset[int] = frozenset()
 
     def __init__(self, *, wait: Callable[[float], object] = time.sleep) -> None:
         self._wait = wait
@@ -67,5 +68,7 @@ class SoloMembership:
         self._sent, self._to_confirm = [], []
         if self._has_assigned:
             self._has_assigned = False
+            self.leaving = frozenset(range(len(listeners)))
             for listener in listeners:
                 listener.revoked()
+            self.leaving = frozenset()

@@ -21,6 +21,10 @@ class Election(Protocol):
     """Fast NELI, or the only member of `--solo`."""
 
     @property
+    def leaving(self) -> frozenset[int]:
+        """Shards that are given up together with one whose barrier drains."""
+
+    @property
     def fault(self) -> str:
         """Why this process can neither lead nor stand by; any thread may ask."""
 

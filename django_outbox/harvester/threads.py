@@ -182,9 +182,9 @@ class HarvesterThreads:
         if self.failure is not None:
             # The thread that ended was needed to settle them.
             timeout = 0.0
-        if self._stopping.is_set():
-            # Meanwhile nobody proves the others, which are given up next.
-            for other in self._components.terms(now):
+        # Meanwhile nobody proves the others that are given up next.
+        for other in self._components.terms(now):
+            if other.shard in self._components.election.leaving:
                 self._begin_drain(other)
         queues = self._begin_drain(term)
         is_drained = [

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from confluent_kafka import (
@@ -95,6 +95,7 @@ class KafkaMembership:
         """Part of the transactions of each shard that this member owns; none when
         records are not sent in transactions."""
         self.reason_to_rejoin: str | None = None
+        self.leaving: frozenset[int] = frozenset()
         self._member_id: str | None = None
         self._listeners: tuple[Listener, ...] = ()
         self._assigned: set[int] = set()
@@ -235,8 +236,7 @@ class KafkaMembership:
             self._stay(until=lambda: bool(self._positions))
             # Not in the callback that close() serves: there librdkafka sends no group
             # heartbeats any more, and the session might expire meanwhile.
-            for shard in [*self._positions]:
-                self._let_go(shard)
+            self._give_up([*self._positions])
         finally:
             consumer, self._consumer = self._consumer, None
             producer, self._producer = self._producer, None
@@ -292,8 +292,7 @@ class KafkaMembership:
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         # The broker assigns the partitions to nobody before this method returns.
         try:
-            for shard in self._shards_of(partitions):
-                self._let_go(shard)
+            self._give_up(self._shards_of(partitions))
         finally:
             consumer.incremental_unassign(partitions)
 
@@ -306,6 +305,15 @@ class KafkaMembership:
                     self._listeners[shard].lost()
         finally:
             consumer.incremental_unassign(partitions)
+
+    def _give_up(self, shards: Sequence[int]) -> None:
+        """Let the listeners drain, one after the other."""
+        self.leaving = frozenset(shards)
+        try:
+            for shard in shards:
+                self._let_go(shard)
+        finally:
+            self.leaving = frozenset()
 
     def _let_go(self, shard: int) -> None:
         """Let the listener drain, once for each assignment."""

@@ -92,6 +92,7 @@ class FakeMembership:
         self.fencing_tokens: dict[int, FakeFencingToken] = {}
         """Part of the transactions of each shard that this member owns."""
         self.reason_to_rejoin: str | None = None
+        self.leaving: frozenset[int] = frozenset()
         self._group = group
         self._listeners: tuple[Listener, ...] = ()
         self._client: FakeClient | None = None
@@ -132,6 +133,7 @@ class FakeMembership:
         if client is None:
             return
         client.is_closing = True
+        self.leaving = frozenset(self._positions)
         while self._positions:
             shard, _ = self._positions.popitem()
             if Told(Notice.LOST, shard) in client.inbox:
@@ -139,6 +141,7 @@ class FakeMembership:
                 self._listeners[shard].lost()
             else:
                 self._listeners[shard].revoked()
+        self.leaving = frozenset()
         client.leave()
         self._forget()
 

@@ -22,6 +22,8 @@ from django_outbox.settings.options import OutboxSettings
 from tests.fakes.producer import InMemoryLog, InMemoryProducer
 from tests.fakes.unmarked import InMemoryUnmarked
 
+from .samples import record
+
 SHARDS = 3
 
 
@@ -40,8 +42,10 @@ class Owner(SoloMembership):
     def poll(self, timeout: float) -> None:
         super().poll(timeout)
         shards, self.to_give_up = self.to_give_up, ()
+        self.leaving = frozenset(shards)
         for shard in shards:
             self._listeners[shard].revoked()
+        self.leaving = frozenset()
 
     def _only(self, shard: int, listener: Listener) -> Listener:
         return listener if shard in self._owned else Nobody()
@@ -227,23 +231,38 @@ def test_a_receiver_that_takes_long_fences_none_of_the_other_shards(
     assert second.boottime_ns - first.boottime_ns > 0.5e9, "it is waited for"
 
 
-def test_a_process_that_stops_sends_no_more_of_any_shard(bench: Bench) -> None:
+@pytest.mark.parametrize("kept", [(), (2,)])
+def test_shards_that_are_given_up_together_send_no_more(
+    bench: Bench, kept: tuple[int, ...]
+) -> None:
     """One after the other is given up, and nobody proves those that come later."""
+    given_up = {0, 1, 2} - {*kept}
+    keys = [
+        key
+        for key in map(str, range(30))
+        if any(
+            bench.table.of_shard(shard, SHARDS).is_mine(record(1, key, topic="t"))
+            for shard in given_up
+        )
+    ]
     sent_late: list[bool] = []
 
     def receive(event: Event) -> None:
         if isinstance(event, LeaderRevoked) and not sent_late:
             known = len(bench.log.messages)
-            for number in range(30):
-                bench.table.insert("t", f"key-{number}", "late")
+            for key in keys:
+                bench.table.insert("t", key, "late")
             end = boottime() + 0.5
             while boottime() < end and len(bench.log.messages) == known:
                 time.sleep(0.01)
             sent_late.append(len(bench.log.messages) > known)
 
     bench.receive = receive
-    harvester, _ = bench.start(0, 1, 2, REVOKE_TIMEOUT=20.0)
+    harvester, owner = bench.start(0, 1, 2, REVOKE_TIMEOUT=20.0)
     bench.wait_for(lambda: {reading.shard for reading in bench.readings} == {0, 1, 2})
+    if kept:
+        owner.to_give_up = (*given_up,)
+        bench.wait_for(lambda: len(bench.ended) == len(given_up))
     harvester.stop()
     assert harvester.join(60)
 
