@@ -201,22 +201,25 @@ class Settler:
         self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
     ) -> int:
         """Write rows, fewer in a statement while the server takes too long."""
-        count, done, written = 0, 0, list[Any]()
-        while done < len(rows):
-            part = rows[done : done + self._chunk]
-            size = len(part)
-            try:
-                count += self._write_now(write, leader_id, part, stuck)
-            except DatabaseSlow:
-                if size == 1:
-                    raise
-                self._chunk = max(1, size // 4)
-                continue
-            self._chunk = min(CHUNK, self._chunk + GROWTH)
-            done += size
-            written += part
-        rows[:] = written
-        return count
+        count, written, left = 0, list[Any](), [*rows]
+        try:
+            while left:
+                part = left[: self._chunk]
+                size = len(part)
+                try:
+                    count += self._write_now(write, leader_id, part, stuck)
+                except DatabaseSlow:
+                    if size == 1:
+                        raise
+                    self._chunk = max(1, size // 4)
+                    continue
+                self._chunk = min(CHUNK, self._chunk + GROWTH)
+                written += part
+                del left[:size]
+            return count
+        finally:
+            # Without what is stuck, also for another attempt.
+            rows[:] = written + left
 
     def _write_now(
         self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
