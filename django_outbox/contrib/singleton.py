@@ -20,7 +20,7 @@ from django.db import close_old_connections, connections
 
 from .. import signals
 from ..clock import boottime
-from ..conf import settings
+from ..conf import lenient, settings
 from ..events import Event, LeaderFenced, LeaderRefreshed, LeaderRevoked
 
 logger = logging.getLogger(__name__)
@@ -140,10 +140,11 @@ class Singleton:
 
     def connect(self) -> None:
         """Receive the signals from now on; connecting twice is harmless."""
-        if self._shard >= settings.SHARDS:
+        shards = lenient("SHARDS").SHARDS
+        if self._shard >= shards:
             logger.warning(
                 "%s is a task of shard %d, and SHARDS is %d: no leader runs it",
-                *(self._name, self._shard, settings.SHARDS),
+                *(self._name, self._shard, shards),
                 extra={"action": "leader_task"},
             )
         for signal, receiver in (

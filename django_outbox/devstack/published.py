@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -39,27 +39,19 @@ def published(
 
     Yields why nothing is published, as when another devstack is; else "".
     """
-    try:
-        path = path or address_file()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Only this user may read the file, because the URL contains a password.
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except (ImportError, OSError) as error:
-        # Whoever needs the addresses has them on the terminal.
-        yield f"Other terminals do not find this devstack: {error}."
-        return
-    try:
-        is_ours = _lock(file)
-        if is_ours:
-            os.ftruncate(file, 0)
-            os.pwrite(file, json.dumps(dict(environment)).encode(), 0)
+    with ExitStack() as stack:
         try:
-            yield "" if is_ours else ANOTHER
-        finally:
-            if is_ours:
+            file = _opened(path or address_file())
+            stack.callback(os.close, file)
+            obstacle = "" if _lock(file) else ANOTHER
+            if not obstacle:
+                stack.callback(os.ftruncate, file, 0)
                 os.ftruncate(file, 0)
-    finally:
-        os.close(file)
+                os.pwrite(file, json.dumps(dict(environment)).encode(), 0)
+        except (ImportError, OSError) as error:
+            # The terminal shows the addresses, too.
+            obstacle = f"Other terminals do not find this devstack: {error}."
+        yield obstacle
 
 
 def running(*, path: Path | None = None) -> dict[str, str]:
@@ -72,6 +64,12 @@ def running(*, path: Path | None = None) -> dict[str, str]:
     except (ImportError, OSError, ValueError):
         # Not installed, never run, or starting or stopping right now.
         return {}
+
+
+def _opened(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Only this user may read the file, because the URL contains a password.
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _lock(file: int) -> bool:

@@ -184,7 +184,8 @@ class HarvesterThreads:
             timeout = 0.0
         # Meanwhile nobody proves the others that are given up next.
         for other in self._components.terms(now):
-            if other.shard in self._components.election.leaving:
+            is_next = other.shard in self._components.election.leaving
+            if is_next or self._stopping.is_set():
                 self._begin_drain(other)
         queues = self._begin_drain(term)
         is_drained = [

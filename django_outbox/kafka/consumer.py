@@ -26,7 +26,7 @@ from .clients import make
 from .config import group_config, redacted
 from .conversion import consumed
 from .delayed_messages import DelayedMessages
-from .partitions import first_and_end
+from .partitions import first_offset
 
 logger = logging.getLogger(__name__)
 
@@ -379,9 +379,7 @@ class KafkaSource:
         end = time.monotonic() + COORDINATOR_TIMEOUT
         for at in offsets.keys() - numbers.keys():
             try:
-                numbers[at], _ = first_and_end(
-                    consumer, DriverTopicPartition(*at), timeout=end - time.monotonic()
-                )
+                numbers[at] = first_offset(consumer, at, end - time.monotonic())
             except KafkaException as error:
                 self._report(error.args[0])
         if numbers:

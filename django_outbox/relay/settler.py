@@ -34,7 +34,11 @@ MAX_PARTS: Final = 200
 """Statements with which one attempt looks for the rows that the table refuses."""
 
 CHUNK: Final = 10_000
-"""Rows of one statement, at most; a quarter after each that took too long."""
+"""Rows of one statement, at most."""
+
+SHRINKAGE: Final = 16
+"""A statement that took too long is followed by one with so many times fewer rows: a
+second time-out in a row may end the leader's term."""
 
 GROWTH: Final = 50
 """Rows by which a statement takes more again after each that was in time."""
@@ -179,47 +183,54 @@ class Settler:
     def _write(
         self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
     ) -> int:
-        """Write rows; move those that the table does not release to `stuck`."""
+        """
+        Write rows; move those that the table does not release to `stuck`.
+
+        While the server takes too long, a statement has fewer rows.
+        """
+        count = 0
+        while rows:
+            part, rest = rows[: self._chunk], rows[self._chunk :]
+            is_one = len(part) == 1
+            try:
+                count += self._write_part(write, leader_id, part, stuck)
+            except DatabaseSlow as error:
+                self._take_fewer(len(part))
+                if is_one:
+                    raise
+                self.outage.lost(error, self._clock())
+                rows = part + rest
+                continue
+            self.outage.reached(self._clock())
+            self._chunk = min(CHUNK, self._chunk + GROWTH)
+            rows = rest
+        return count
+
+    def _take_fewer(self, rows: int) -> None:
+        self._chunk = max(1, rows // SHRINKAGE)
+
+    def _write_part(
+        self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
+    ) -> int:
+        """Write these rows, but those that it moves to `stuck`."""
         if self._clock() < self._expects_locks_until:
             self._move_locked(rows, stuck)
         if not rows:
             return 0
         try:
-            return self._write_in_time(write, leader_id, rows, stuck)
+            return self._write_now(write, leader_id, rows, stuck)
         except DatabaseUnavailable:
             raise
         except DatabaseBusy:
             if not self._move_locked(rows, stuck):
+                # Perhaps a trigger or a foreign key has met the time-out.
+                self._take_fewer(len(rows))
                 raise
         except DatabaseError:
             # Without rows this fails, too, if no single row is at fault.
             write(leader_id, [])
             return self._write_parts(write, leader_id, rows, stuck)
-        return self._write(write, leader_id, rows, stuck)
-
-    def _write_in_time(
-        self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
-    ) -> int:
-        """Write rows, fewer in a statement while the server takes too long."""
-        count, written, left = 0, list[Any](), [*rows]
-        try:
-            while left:
-                part = left[: self._chunk]
-                size = len(part)
-                try:
-                    count += self._write_now(write, leader_id, part, stuck)
-                except DatabaseSlow:
-                    if size == 1:
-                        raise
-                    self._chunk = max(1, size // 4)
-                    continue
-                self._chunk = min(CHUNK, self._chunk + GROWTH)
-                written += part
-                del left[:size]
-            return count
-        finally:
-            # Without what is stuck, also for another attempt.
-            rows[:] = written + left
+        return self._write_part(write, leader_id, rows, stuck)
 
     def _write_now(
         self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]

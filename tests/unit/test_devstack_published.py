@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 import subprocess
 import sys
@@ -54,10 +56,22 @@ def test_a_second_devstack_leaves_the_first_ones_addresses_alone(
         assert running(path=path) == VARIABLES
 
 
-def test_a_devstack_whose_addresses_cannot_be_written_runs(path: Path) -> None:
+def test_a_devstack_whose_folder_cannot_be_made_runs(path: Path) -> None:
     path.parent.write_text("not a folder")
     with published(VARIABLES, path=path) as obstacle:
         assert "File exists" in obstacle
+    assert running(path=path) == {}
+
+
+def test_a_devstack_runs_on_a_full_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(file: int, *_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", write)
+    with published(VARIABLES, path=path) as obstacle:
+        assert "No space left on device" in obstacle
     assert running(path=path) == {}
 
 
