@@ -85,7 +85,7 @@ def test_an_idle_session_is_kept(database_url: str) -> None:
 
 
 def test_no_page_is_compiled(database_url: str) -> None:
-    """The planner is told to avoid sorts: up to PostgreSQL 17 at a vast cost."""
+    """Sorts are off, which up to PostgreSQL 17 makes a plan look expensive."""
     database = Database({"conninfo": database_url, "options": "-c jit=on"})
     with database.session() as connection:
         assert connection.execute("SHOW jit").fetchone() == ("off",)

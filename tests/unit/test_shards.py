@@ -247,13 +247,19 @@ def test_rows_that_another_leader_has_purged_hide_no_late_one(
     assert reader.page() == [late_id]
 
 
-def test_a_shard_without_rows_follows_the_others(
-    table: InMemoryUnmarked, now: Timeline
-) -> None:
-    mine, other = keys_of(table, 0)[0], keys_of(table, 1)[0]
-    reader = Reader(table, 0, now)
+@pytest.fixture
+def behind_others(table: InMemoryUnmarked, now: Timeline) -> Reader:
+    """The first shard's reader, before 100 rows of another shard."""
+    other = keys_of(table, 1)[0]
     for _ in range(100):
         table.insert("t", other, "v")
+    return Reader(table, 0, now)
+
+
+def test_a_shard_without_rows_follows_the_others(
+    table: InMemoryUnmarked, behind_others: Reader
+) -> None:
+    mine, reader = keys_of(table, 0)[0], behind_others
     assert [reader.page(limit=10) for _ in range(6)] == [[]] * 6
 
     number = table.insert("t", mine, "v").id
@@ -261,15 +267,11 @@ def test_a_shard_without_rows_follows_the_others(
 
 
 def test_one_page_passes_many_rows_of_other_shards(
-    table: InMemoryUnmarked, now: Timeline
+    table: InMemoryUnmarked, behind_others: Reader
 ) -> None:
     """Else it would pass a page of them in each interval of an empty table."""
-    mine, other = keys_of(table, 0)[0], keys_of(table, 1)[0]
-    reader = Reader(table, 0, now)
-    for _ in range(100):
-        table.insert("t", other, "v")
-    number = table.insert("t", mine, "v").id
-    assert reader.page(limit=10) == [number]
+    number = table.insert("t", keys_of(table, 0)[0], "v").id
+    assert behind_others.page(limit=10) == [number]
 
 
 def test_a_sweep_finds_rows_of_its_shard_only(
