@@ -25,6 +25,7 @@ from ..exceptions import (
 )
 from ..message.record import Failure, Record
 from .availability import Availability, Said
+from .failure_log import FailureLog
 from .ports import SettledTable
 from .settlement import Settled, Settlement
 
@@ -118,6 +119,7 @@ class Settler:
         self._outbox = outbox
         self._on_parked = on_parked
         self._clock = clock
+        self._failure_log = FailureLog(clock)
         self._expects_locks_until = 0.0
         """Monotonic seconds until which each write looks for locked rows first,
         instead of waiting for one until the time-out."""
@@ -146,7 +148,8 @@ class Settler:
         leader_id, rest = settlement.leader_id, attempt.rest
         if not attempt.has_begun:
             attempt.has_begun = True
-            _log_failures(settlement)
+            if not settlement.is_rest:
+                self._failure_log.note(settlement.failed + settlement.poisoned)
         if attempt.purged is None:
             # B1: the records are in the log, so their rows go.
             attempt.purged = self._purge(attempt)
@@ -298,22 +301,6 @@ def _others(rows: Sequence[Any], stuck: Sequence[Any]) -> list[Any]:
         return [*rows]
     ids = {_record_of(row).id for row in stuck}
     return [row for row in rows if _record_of(row).id not in ids]
-
-
-def _log_failures(settlement: Settlement) -> None:
-    """Say once for each settlement what was not delivered: an outage is many."""
-    if settlement.is_rest:
-        return
-    if failures := settlement.failed + settlement.poisoned:
-        record, error = failures[0]
-        logger.warning(
-            "%s records were not delivered; record %s to %s: %s",
-            len(failures),
-            record.id,
-            record.topic,
-            error,
-            extra={"action": "delivery_failed", "records": len(failures)},
-        )
 
 
 def _warn(rows: Sequence[Row], what: str, cause: str) -> None:
