@@ -108,6 +108,11 @@ def test_a_topic_whose_only_broker_is_dead_delays_no_other(
     eventually(lambda: delivered() == len(inserted))
 
     assert table.count() > 0
-    assert [d.id for d in deliveries(topics.read(alive))] == inserted
+    read = [delivery.id for delivery in deliveries(topics.read(alive))]
+    if delivery == "at-least-once":
+        # The broker may have led the leader topic, too: a leader that is fenced has
+        # sent records that the next one sends again.
+        read = list(dict.fromkeys(read))
+    assert read == inserted
     start_missing(services)
     table.wait_until_empty()
