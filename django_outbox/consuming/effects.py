@@ -21,7 +21,13 @@ from collections.abc import (
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
-from django.db import Error, InterfaceError, OperationalError, transaction
+from django.db import (
+    Error,
+    InterfaceError,
+    OperationalError,
+    connections,
+    transaction,
+)
 
 from ..exceptions import (
     ClaimHeld,
@@ -31,6 +37,7 @@ from ..exceptions import (
     RegistryUnavailable,
     TableMissing,
 )
+from ..idempotence.claims import require_committable
 from ..idempotence.once import Once
 from ..message.incoming import ConsumedMessage, TopicPartition
 from ..message.middleware import Middleware, handle_within, overriding
@@ -38,6 +45,7 @@ from ..models import ConsumerOffset, OffsetQuerySet
 from ..models.missing_tables import OutboxTables
 from ..observability.tracing import ProcessSpan
 from ..postgres.opening_claim import open_with_claim
+from .handler_exits import exits_as_errors
 from .handlers import Group, Subscription
 from .ports import PartitionStates
 from .stored_offsets import StoredOffset, start_of
@@ -142,6 +150,8 @@ class TransactionalHandler:
                 ran.append(is_first)
                 if time.monotonic() >= until:
                     break
+            # A middleware may have caught an error behind the last claim.
+            require_committable(connections[self._alias])
         self._committed(*messages[: len(ran)])
         return ran
 
@@ -175,7 +185,8 @@ class TransactionalHandler:
                 run = stack.enter_context(claim)
             self._step_past(message)
             if run.is_first:
-                _require_done(subscription, subscription.handle(message))
+                with exits_as_errors(subscription.name):
+                    _require_done(subscription, subscription.handle(message))
             return run.is_first
 
     def skip(self, message: ConsumedMessage) -> None:

@@ -22,6 +22,7 @@ from ..message.outgoing import Message
 from ..observability.tracing import ProcessSpan
 from ..settings.options import OutboxSettings
 from ..stashing.transaction import make_rows
+from .handler_exits import exits_as_errors
 from .handlers import Subscription
 
 _NAMESPACE: Final = uuid.UUID("6f4d6f7c-5b1e-4d0e-9f0e-2a1c8b7a9d35")
@@ -51,10 +52,13 @@ class Output:
         def handle(message: ConsumedMessage) -> None:
             source = subscription.key(message) if subscription.key else message
             seed = f"{subscription.group}/{checked_key(source)}"
-            output[:] = [
-                self._outgoing(made, f"{seed}/{number}", subscription)
-                for number, made in enumerate(_messages(subscription.handle(message)))
-            ]
+            with exits_as_errors(subscription.name):
+                output[:] = [
+                    self._outgoing(made, f"{seed}/{number}", subscription)
+                    for number, made in enumerate(
+                        _messages(subscription.handle(message))
+                    )
+                ]
 
         with ProcessSpan(
             message if self._is_traced else None,

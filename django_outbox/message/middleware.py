@@ -55,8 +55,9 @@ class Middleware:
         """
         Call `handle` with the message that the handler gets.
 
-        `handle` runs the transaction of the handler, claim and commit included; for a
-        repeat it runs no handler. An error is a failed attempt.
+        `handle` runs the transaction of the handler, claim and commit included; in a
+        batch the commit follows the last message. For a repeat it runs no handler. An
+        error is a failed attempt.
         """
         handle(message)
 

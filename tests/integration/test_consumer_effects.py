@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -11,6 +12,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Event
 from typing import Any
 
@@ -28,11 +30,13 @@ from django_outbox.consuming.runner import StartOffsets, consume
 from django_outbox.consuming.working import EffectsWorker
 from django_outbox.exceptions import (
     ClaimHeld,
+    ErrorSwallowed,
     KafkaUnavailable,
     OffsetsLost,
     StaleOffset,
 )
 from django_outbox.message.incoming import BEGINNING, PartitionState, TopicPartition
+from django_outbox.message.middleware import Handle, Middleware
 from django_outbox.models import ConsumerOffset, ProcessedMessage
 from tests.testapp.models import Effect
 from tests.unit.consuming import (
@@ -72,6 +76,7 @@ def effects_of(
     key: Callable[[ConsumedMessage], str] | None = None,
     idle_timeout: float = 60.0,
     partitions: Partitions | None = None,
+    middleware: Sequence[Middleware] = (),
 ) -> TransactionalHandler:
     subscription = Subscription(
         topics=("orders",), group="billing", handle=handle, name="note", key=key
@@ -83,6 +88,7 @@ def effects_of(
         keeps_offsets=keeps_offsets,
         partitions=partitions or Partitions(),
         idle_timeout=idle_timeout,
+        middleware=middleware,
     )
 
 
@@ -219,6 +225,37 @@ def test_a_batch_rolls_back_together() -> None:
     assert stored() == []
     assert done() == []
     assert not ProcessedMessage.objects.exists()
+
+
+class Careless(Middleware):
+    """Catches an error of the database when the handler has run."""
+
+    def consume(self, message: ConsumedMessage, handle: Handle) -> None:
+        handle(message)
+        with suppress(DatabaseError), connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM absent")
+
+
+def test_a_batch_in_which_an_error_was_caught_fails() -> None:
+    """Its commit would be a rollback that nobody notices."""
+    effects = effects_of(middleware=[Careless()])
+    with pytest.raises(ErrorSwallowed):
+        effects.apply_all([at(4), at(5)])
+    assert stored() == []
+    assert [effects.apply(at(4)), effects.apply(at(5))] == [True, True]
+    assert stored() == [6]
+    assert done() == ["4", "5"]
+
+
+def test_a_handler_that_ends_the_process_has_failed() -> None:
+    def leave(message: ConsumedMessage) -> None:
+        note(message)
+        sys.exit(0)
+
+    with pytest.raises(ConsumingError, match=r"note raised SystemExit\(0\)"):
+        effects_of(leave).apply(at(4))
+    assert stored() == []
+    assert done() == []
 
 
 def test_a_batch_of_who_has_lost_the_partition_has_no_effects() -> None:
