@@ -82,6 +82,8 @@ class EffectsWorker:
             raise
         except Exception as error:  # noqa: BLE001  # handlers raise anything
             logger.debug("A batch of %d rolled back: %s", len(messages), error)
+            # Its time and that of the first message alone may be too much together.
+            self._context.membership.serve()
             return 0
         times = self._context.progress.times
         times.add(time.monotonic() - began, messages=len(ran))
