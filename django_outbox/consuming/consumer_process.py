@@ -20,7 +20,7 @@ from ..exceptions import ConfigurationError, OffsetsLost, StaleOffset
 from ..kafka.consumer import KafkaSource
 from ..kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
 from ..kafka.partitions import KafkaPartitions
-from ..kafka.validation import check_properties
+from ..kafka.validation import check_properties, check_transforms
 from ..message.incoming import TopicPartition
 from ..message.middleware import load
 from ..message.retry import RetryPolicy
@@ -72,6 +72,8 @@ def run(plan: Plan, options: OutboxSettings, *, log_format: str, level: int) -> 
     """
     with StopSignals() as wanted:
         check_properties(options)
+        if plan.group.transforms:
+            check_transforms(options)
         code = 0
         has_ended = threading.Event()
         times = MessageTimes()

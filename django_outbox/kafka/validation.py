@@ -108,6 +108,26 @@ def check_properties(options: OutboxSettings) -> None:
         raise ConfigurationError(text) from None
 
 
+def check_transforms(options: OutboxSettings) -> None:
+    """
+    Check what a group that transforms needs of its properties.
+
+    Only a client that reads committed records waits for the offsets of a transaction
+    whose outcome is open, when it takes a partition over.
+
+    Raises:
+        ConfigurationError: its clients would read uncommitted records.
+    """
+    level = group_config(options, "check")["isolation.level"]
+    if str(level).lower() != "read_committed":
+        name = "isolation.level"
+        setting = "CONSUMER_KAFKA" if name in options.CONSUMER_KAFKA else "KAFKA"
+        raise ConfigurationError(
+            f"{setting}: {name} is {level!r}: a group with transforms=True needs "
+            "'read_committed', or its output could be sent twice. Remove the property."
+        )
+
+
 def _refusal(properties: Mapping[str, Any]) -> str:
     """Return why librdkafka refuses properties; empty if it accepts them."""
     config: KafkaConfig = {**properties, "log_level": 0}

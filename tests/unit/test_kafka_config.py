@@ -20,7 +20,11 @@ from django_outbox.kafka.config import (
     transactional_config,
     transform_config,
 )
-from django_outbox.kafka.validation import _check_callbacks, check_properties
+from django_outbox.kafka.validation import (
+    _check_callbacks,
+    check_properties,
+    check_transforms,
+)
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.reserved_properties import RESERVED_PROPERTIES
 from django_outbox.settings.rules import problems
@@ -203,6 +207,14 @@ def test_a_driver_that_would_not_call_it_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name}: .*2.13 or later; 2.12.1 is"):
         _check_callbacks(options, "2.12.1")
     _check_callbacks(options, "2.13.0rc1")
+
+
+@pytest.mark.parametrize("name", ["KAFKA", "CONSUMER_KAFKA"])
+def test_a_group_that_transforms_reads_committed_records(name: str) -> None:
+    check_transforms(OutboxSettings())
+    own: dict[str, Any] = {name: {"isolation.level": "read_uncommitted"}}
+    with pytest.raises(ConfigurationError, match=f"^{name}: isolation.level is 'read_"):
+        check_transforms(OutboxSettings(**own))
 
 
 def test_long_timeouts_are_none_that_librdkafka_refuses() -> None:
