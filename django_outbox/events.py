@@ -203,6 +203,17 @@ class PartitionsChanged(ConsumerEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MembershipLost(ConsumerEvent):
+    """
+    The group has excluded this process, or has not answered for SESSION_TIMEOUT.
+
+    It joins again; PartitionsChanged follows when it has.
+    """
+
+    kind: ClassVar[str] = "membership_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRead(ConsumerEvent):
     """Figures of the process since it started, and its lag."""
 

@@ -16,6 +16,7 @@ from ..events import (
     ConsumerReady,
     ConsumerStopped,
     DeadLettered,
+    MembershipLost,
     PartitionsChanged,
     WorkerEvent,
 )
@@ -104,7 +105,7 @@ class Progress:
         )
 
     def changed(self, assignment: Assignment) -> None:
-        """Publish the partitions that are assigned now."""
+        """Publish the partitions that are assigned now, or that we are out."""
         if not self._is_ready:
             self._is_ready = True
             self._publish(ConsumerReady(name=self._name, group=self._group))
@@ -114,6 +115,8 @@ class Progress:
         self._publish(
             PartitionsChanged(name=self._name, group=self._group, partitions=partitions)
         )
+        if not assignment.is_member:
+            self._publish(MembershipLost(name=self._name, group=self._group))
 
     def tick(self, assignment: Assignment) -> None:
         """Publish a reading if it is due."""

@@ -64,6 +64,10 @@ class Assignment(Protocol):
     """The partitions of this member, and how far they have been read."""
 
     @property
+    def is_member(self) -> bool:
+        """Whether the group has answered, and has not excluded us since."""
+
+    @property
     def partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions that we own."""
 

@@ -102,10 +102,8 @@ class KafkaSource:
         """Offsets of the last messages that were returned and are not done."""
         self._done: dict[TopicPartition, int] = {}
         """Offsets to commit."""
-        self._is_committing = False
-        self._committed_at = 0.0
-        self.has_joined = False
-        self._joined_at = 0.0
+        self._is_committing, self._committed_at = False, 0.0
+        self.is_member, self._joined_at = False, 0.0
         """When partitions were last assigned."""
         self._settling = 2 * options.SESSION_TIMEOUT
         """Seconds after which a member without partitions will not get any."""
@@ -116,7 +114,7 @@ class KafkaSource:
 
     @property
     def is_at_end(self) -> bool:
-        if not self.has_joined or self._buffer or self._delayed.partitions:
+        if not self.is_member or self._buffer or self._delayed.partitions:
             return False
         if not self._owned:
             # A new member gets nothing at first, and then what others give up.
@@ -130,9 +128,7 @@ class KafkaSource:
         # partition was lost and assigned again meanwhile.
         self._taken.clear()
         taken, self._buffer = self._buffer[:limit], self._buffer[limit:]
-        self._at_work.update(
-            {message.topic_partition: message.offset for message in taken}
-        )
+        self._at_work.update({m.topic_partition: m.offset for m in taken})
         return taken
 
     def serve(self) -> None:
@@ -265,8 +261,7 @@ class KafkaSource:
         """Return messages that are due now; let their partitions go on."""
         if due := self._delayed.take_due():
             self._buffer += due
-            ready = {message.topic_partition for message in due}
-            ready -= self._delayed.partitions
+            ready = {m.topic_partition for m in due} - self._delayed.partitions
             self._connected().resume([DriverTopicPartition(*at) for at in ready])
 
     def _collect(self, limit: int, timeout: float) -> None:
@@ -321,8 +316,7 @@ class KafkaSource:
         self, consumer: Consumer, partitions: list[DriverTopicPartition]
     ) -> None:
         if self._consumer is None:
-            # close() is running: the client assigns and revokes them itself, and
-            # calls to the consumer may hang.
+            # close() is running: the client does the rest, and calls to it may hang.
             return
         assigned = [(p.topic, p.partition) for p in partitions]
         starts = self._start_offsets(assigned) if assigned else {}
@@ -334,7 +328,7 @@ class KafkaSource:
         self._commit_now(consumer, starts)
         self._owned.update(assigned)
         self._member_id = consumer.memberid() or ""
-        self.has_joined, self._joined_at = True, time.monotonic()
+        self.is_member, self._joined_at = True, time.monotonic()
         self._on_change()
 
     def _on_revoke(
@@ -342,9 +336,15 @@ class KafkaSource:
     ) -> None:
         mine = {(p.topic, p.partition) for p in partitions} & self._done.keys()
         self._commit_now(consumer, {at: self._done[at] for at in mine})
-        self._on_lost(consumer, partitions)
+        self._give_up(consumer, partitions)
 
     def _on_lost(
+        self, consumer: Consumer, partitions: list[DriverTopicPartition]
+    ) -> None:
+        self.is_member = False
+        self._give_up(consumer, partitions)
+
+    def _give_up(
         self, consumer: Consumer, partitions: list[DriverTopicPartition]
     ) -> None:
         gone = {(p.topic, p.partition) for p in partitions}

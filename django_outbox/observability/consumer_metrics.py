@@ -35,7 +35,9 @@ CONSUMER_FIGURES: Final[tuple[Figure[ConsumerStatus], ...]] = (
         "gauge",
         "Messages of its partitions that were not read yet",
         # Absent while unknown: one NaN would make the sum of a group NaN.
-        lambda status: [((), status.reading.lag)] if status.reading else [],
+        lambda status: (
+            [((), status.reading.lag)] if status.reading and status.is_member else []
+        ),
     ),
     Figure(
         "consumer_reading_age_seconds",

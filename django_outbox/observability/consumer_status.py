@@ -36,7 +36,8 @@ class ConsumerStatus:
         self._kafka_fault = kafka_fault
         self._clock = clock
         self._heard_at = clock()
-        self._is_member = False
+        self.is_member = False
+        """Whether it is in its group."""
 
     def __call__(self, event: WorkerEvent) -> None:
         self._heard_at = self._clock()
@@ -44,8 +45,9 @@ class ConsumerStatus:
             self.reading = event
         elif isinstance(event, PartitionsChanged):
             self.partitions = len(event.partitions)
-        elif event.kind in {"ready", "stopped"}:
-            self._is_member = event.kind == "ready"
+            self.is_member = True
+        elif event.kind in {"ready", "stopped", "membership_lost"}:
+            self.is_member = event.kind == "ready"
 
     @property
     def reading_age(self) -> float:
@@ -55,7 +57,7 @@ class ConsumerStatus:
     def reasons(self) -> list[str]:
         """Return why this process does not do its part; none: it does."""
         reasons = []
-        if not self._is_member:
+        if not self.is_member:
             reasons.append("it is not in its consumer group")
         elif (silence := self.reading_age) > self._patience:
             reasons.append(

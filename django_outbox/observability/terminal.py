@@ -35,6 +35,7 @@ _STATES = {
 _CONSUMER_STATES = {
     "ready": ("consuming", "green"),
     "partitions_changed": ("consuming", "green"),
+    "membership_lost": ("out of its group", "red"),
     "stopped": ("stopped", "dim"),
 }
 """The state of a consumer after each event: text and colour."""

@@ -214,7 +214,7 @@ def test_a_zombie_inside_a_transaction_commits_nothing(
         successor.wait_for("consumer_read")
         messages = topics.read(output, at_least=len(expected))
         moment = zombie.resume()
-        zombie.wait_for("partitions_changed", after=moment)
+        zombie.wait_for("membership_lost", after=moment)
         send(testapp["KAFKA_BOOTSTRAP_SERVERS"], topic, ["3"])
         messages = topics.read(output, at_least=len(expected) + 2)
         assert zombie.is_running

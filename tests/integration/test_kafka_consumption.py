@@ -238,7 +238,7 @@ def test_who_has_just_joined_others_is_not_at_the_end(
     second = KafkaSource(options, group=group, topics=[shared])
     try:
         poll_until(lambda: len(first.partitions) == 2, first)
-        poll_until(lambda: second.has_joined, second)
+        poll_until(lambda: second.is_member, second)
         assert second.partitions == ()
         assert not second.is_at_end
         eventually(
@@ -256,7 +256,7 @@ def test_who_gets_no_partition_is_at_the_end_after_a_while(
 ) -> None:
     first, second = sources(), sources()
     poll_until(lambda: first.partitions, first)
-    poll_until(lambda: second.has_joined, second)
+    poll_until(lambda: second.is_member, second)
     poll_until(lambda: second.is_at_end, second)
     assert second.partitions == ()
 

@@ -42,7 +42,7 @@ class FakeSource:
     """A partition that is ours until a test takes it away."""
 
     def __init__(self) -> None:
-        self.is_ours = True
+        self.is_ours = self.is_member = True
         self.waits: list[float] = []
         self.next_offsets: dict[TopicPartition, int] = {}
         self.tokens: dict[TopicPartition, str] = {}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from django_outbox.consuming.consumer_progress import Progress
 from django_outbox.events import (
     ConsumerRead,
     ConsumerReady,
@@ -14,6 +17,8 @@ from django_outbox.observability.consumer_metrics import ConsumerMetrics
 from django_outbox.observability.consumer_status import ConsumerStatus
 from django_outbox.observability.message_times import MessageTimes
 from tests.fakes.timeline import Timeline
+
+from .consuming import FakeSource
 
 READING = ConsumerRead(
     name="a",
@@ -38,6 +43,31 @@ def test_it_is_ready_while_it_is_in_its_group(status: ConsumerStatus) -> None:
     assert status.reasons() == []
     status(ConsumerStopped(name="a", group="billing"))
     assert status.reasons() == ["it is not in its consumer group"]
+
+
+def test_it_is_not_ready_while_it_is_out_of_its_group(status: ConsumerStatus) -> None:
+    """Its lag is unknown then, and the last reading is of no use."""
+    registry = ConsumerMetrics(status, group="billing").registry
+
+    def lag() -> float | None:
+        return registry.get_sample_value(
+            "django_outbox_consumer_lag", {"group": "billing"}
+        )
+
+    source = FakeSource()
+    progress = Progress(
+        [status], name="a", group="billing", interval=5.0, clock=time.monotonic
+    )
+    progress.changed(source)
+    progress.read(source)
+    assert (status.reasons(), lag()) == ([], 0)
+    source.is_member = False
+    progress.changed(source)
+    progress.read(source)
+    assert (status.reasons(), lag()) == (["it is not in its consumer group"], None)
+    source.is_member = True
+    progress.changed(source)
+    assert (status.reasons(), lag()) == ([], 0)
 
 
 def test_a_message_that_is_under_way_for_long_is_a_reason(
