@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -28,6 +30,10 @@ PARALLEL_DOWNLOADS: Final = 8
 
 ATTEMPTS: Final = 3
 """Attempts for each archive, because connections may be lost."""
+
+SAY_INTERVAL: Final = 10.0
+"""Seconds between two lines of a process that waits for another one's download: to be
+silent is to be stuck, for who started it."""
 
 _PARTIAL: Final = ".partial-"
 
@@ -64,7 +70,7 @@ def resolve(
     cache = cache or default_cache()
     if not are_cached(coordinates, cache=cache):
         cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache):
+        with _locked(cache, progress):
             # Another process may have downloaded them while this one waited.
             missing = [c for c in coordinates if not _is_verified(cache, c)]
             _download(missing, cache, progress)
@@ -82,16 +88,29 @@ def _sha256(path: Path) -> str:
 
 
 @contextmanager
-def _locked(cache: Path) -> Iterator[None]:
+def _locked(cache: Path, progress: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of the cache; remove the remains of killed downloads first."""
     folder = os.open(cache, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        said_at = -math.inf
+        while not _try_lock(folder):
+            if time.monotonic() - said_at >= SAY_INTERVAL:
+                said_at = time.monotonic()
+                progress("waiting for another download of Java archives")
+            time.sleep(0.2)  # no signal tells of a lock that is free
         for leftover in cache.glob(f"{_PARTIAL}*"):
             shutil.rmtree(leftover, ignore_errors=True)
         yield
     finally:
         os.close(folder)
+
+
+def _try_lock(folder: int) -> bool:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _download(

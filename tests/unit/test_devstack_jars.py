@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -61,6 +63,24 @@ def test_an_archive_is_downloaded_once(repository: Repository, tmp_path: Path) -
     for _ in range(2):
         (path,) = resolve([COORDINATE], cache=tmp_path)
         assert path.read_bytes() == CONTENT
+    assert repository.downloads == 1
+
+
+def test_who_waits_for_another_download_says_so(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silence would be taken for a process that is stuck."""
+    monkeypatch.setattr(resolver_module, "SAY_INTERVAL", 0.0)
+    other, said = os.open(tmp_path, os.O_RDONLY), list[str]()
+    fcntl.flock(other, fcntl.LOCK_EX)
+
+    def say(line: str) -> None:
+        said.append(line)
+        if len(said) == 2:
+            os.close(other)
+
+    resolve([COORDINATE], cache=tmp_path, progress=say)
+    assert said[:2] == ["waiting for another download of Java archives"] * 2
     assert repository.downloads == 1
 
 
