@@ -9,12 +9,12 @@ import pytest
 
 from django_outbox.devstack.server_clock import libfaketime
 
-# Taken out of the environment: child processes inherit it, and the example project
-# refuses variables OUTBOX_... that it does not know.
-HISTORIES: Final = int(os.environ.pop("OUTBOX_SIMULATION_HISTORIES", "300"))
+HISTORIES: Final = int(os.environ.get("TESTS_HISTORIES", "300"))
 """Histories that the simulator plays."""
-SOAK: Final = float(os.environ.pop("OUTBOX_TEST_SOAK", "12"))
+SOAK: Final = float(os.environ.get("TESTS_SOAK", "12"))
 """Seconds of the exactly-once soak."""
+COLD_STARTS: Final = int(os.environ.get("TESTS_COLD_STARTS", "1"))
+"""Starts on a cold broker, with fresh topics."""
 
 NIGHTLY: Final = bool(os.environ.get("TESTS_NIGHTLY"))
 """Whether this run may take hours."""
@@ -22,6 +22,8 @@ NIGHTLY: Final = bool(os.environ.get("TESTS_NIGHTLY"))
 nightly = pytest.mark.skipif(not NIGHTLY, reason="takes long: only with --nightly")
 """Marks what takes long, and whose subject another test tries by day."""
 
+# Taken out of the environment, which child processes inherit: the example project
+# refuses variables OUTBOX_... that it does not know.
 SEEDS: Final = range(1, int(os.environ.pop("OUTBOX_TEST_SEEDS", "1")) + 1)
 """Of the transactions around each fault of the matrix."""
 

@@ -28,11 +28,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Python puts this script's folder first; the tests import from the checkout.
-sys.path[0] = str(ROOT)
 
 SERVICES = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS")
 
@@ -41,11 +40,14 @@ OPTIONS = {"--chaos", "--lint", "--no-lint", "--nightly"}
 CHAOS = "tests/acceptance/chaos"
 
 NIGHTLY = {
-    "OUTBOX_SIMULATION_HISTORIES": "40000",
-    "OUTBOX_TEST_SOAK": "120",
-    "OUTBOX_TEST_COLD_STARTS": "20",
+    "TESTS_HISTORIES": "40000",
+    "TESTS_SOAK": "120",
+    "TESTS_COLD_STARTS": "20",
     "TESTS_NIGHTLY": "1",
 }
+
+VALUED = {"-c", "-k", "-m", "-p", "--deselect", "--ignore"}
+"""Options of pytest whose value, the next argument, names no tests to run."""
 
 PROCESSES = 3
 """Most tests wait for servers most of the time, so this is more than two cores."""
@@ -75,7 +77,7 @@ def _test(arguments: list[str], options: set[str]) -> int:
     if "--chaos" in options:
         os.environ["TESTS_CHAOS"] = "1"
         arguments = [CHAOS, *arguments]
-    is_whole = not any(_is_path(text) for text in arguments)
+    is_whole = not names_path(arguments)
     if "--nightly" in options:
         os.environ.update(NIGHTLY)
     if "--lint" in options or (is_whole and "--no-lint" not in options):
@@ -99,6 +101,12 @@ def _run_pytest(arguments: list[str], *, is_whole: bool) -> int:
     return supervise([sys.executable, "-m", "pytest", *arguments])
 
 
+def names_path(arguments: list[str]) -> bool:
+    """Whether these arguments of pytest name tests by their path."""
+    pairs = pairwise(["", *arguments])
+    return any(_is_path(text) for before, text in pairs if before not in VALUED)
+
+
 def _is_path(argument: str) -> bool:
     return Path(argument.partition("::")[0]).exists()
 
@@ -109,6 +117,8 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
+    # Python puts this script's folder first; the tests import from the checkout.
+    sys.path[0] = str(ROOT)
     # What is being installed ends, too, as with Ctrl-C.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:

@@ -24,8 +24,6 @@ from .standbys import LaggingStandby
 from .tables import OutboxTable, Server
 from .writing import Writers
 
-"""Seconds under load and faults; 120 for a release."""
-
 TAKEOVER_NS = int((SESSION_TIMEOUT + 3) * 1e9)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from django_outbox.clock import boottime_ns
 from django_outbox.devstack import Stack
 from django_outbox.devstack.service import free_port
 
-from ..machine import nightly
+from ..machine import COLD_STARTS, nightly
 from ..services import Topics, fetch, is_ready, start_missing
 from ..waiting import eventually
 from .auditing import Audited, deliveries
@@ -27,9 +26,6 @@ from .tables import OutboxTable, Server
 from .writing import Writers
 
 WINDOW = 200
-
-COLD_STARTS = int(os.environ.get("OUTBOX_TEST_COLD_STARTS", "1"))
-"""Twenty with `--nightly`."""
 
 NS = 1_000_000_000
 

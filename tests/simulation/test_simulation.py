@@ -1,8 +1,7 @@
 """
 Every promise holds in thousands of random histories of faults.
 
-`tests/run.py --nightly` plays many more; OUTBOX_SIMULATION_HISTORIES sets
-their number.
+`tests/run.py --nightly` plays many more; TESTS_HISTORIES sets their number.
 """
 
 from __future__ import annotations

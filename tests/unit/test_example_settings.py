@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from tests.run import NIGHTLY
+
 EXAMPLE = Path(__file__).parents[2] / "example_project"
 # By its path: the example's packages are not the tests'.
 _MODULE = runpy.run_path(str(EXAMPLE / "config" / "environment.py"))
@@ -30,6 +32,11 @@ def database(**environment: str) -> Mapping[str, Any]:
 
 def test_only_variables_that_are_set_reach_the_settings() -> None:
     assert outbox_settings(PATH="/bin", OUTBOX_SOURCE="") == {}
+
+
+def test_what_makes_a_run_of_the_tests_nightly_is_no_setting() -> None:
+    """The example inherits these variables from the tests that start it."""
+    assert outbox_settings(**NIGHTLY) == {}
 
 
 def test_variables_are_read_by_the_types_of_the_settings() -> None:
