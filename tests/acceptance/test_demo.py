@@ -17,7 +17,7 @@ from django_outbox.devstack.service import DevstackError
 from django_outbox.devstack.waiting import wait_while_moving
 from django_outbox.jars.find_java import find_java
 
-from ..machine import nightly
+from ..machine import do_without, nightly
 from ..processes import Process
 
 DEMO = Path(__file__).parents[2] / "example_project" / "demo.py"
@@ -34,7 +34,7 @@ def elsewhere() -> Iterator[dict[str, str]]:
     try:
         find_java()
     except DevstackError as error:
-        pytest.skip(str(error))
+        do_without(str(error))
     of_tests = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "OUTBOX_")
     with tempfile.TemporaryDirectory() as temporary:
         # Under root another user's Postgres works in there.
