@@ -24,7 +24,7 @@ from ..operations.examination import Request, examine, own_topics
 from ..operations.finding import Finding
 from ..operations.finding_kinds import NOT_EXAMINED, UNREACHABLE
 from ..postgres.database_facts import WaitingTopic
-from ..postgres.outbox_identity import name, until_answered
+from ..postgres.outbox_identity import require_names, until_answered
 from ..settings.rules import TOPIC_NAME
 from .harvester import Harvester
 
@@ -49,10 +49,13 @@ def wait_until_durable(harvester: Harvester, stop: threading.Event) -> bool:
     Raises:
         ConfigurationError: a topic is not durable; one line names it and the cure.
     """
-    options, adapters = harvester.options, harvester.make_adapters()
-    if not options.REQUIRE_DURABLE_TOPICS or adapters.health is None:
+    options = harvester.options
+    if not options.REQUIRE_DURABLE_TOPICS:
         return True
-    with closing(adapters.health()) as health:
+    make_health = harvester.make_adapters().health
+    if make_health is None:
+        return True
+    with closing(make_health()) as health:
 
         def ask() -> tuple[Identity | None, Sequence[WaitingTopic]]:
             return health.identity(), health.waiting()
@@ -61,7 +64,7 @@ def wait_until_durable(harvester: Harvester, stop: threading.Event) -> bool:
     if answer is None:
         return False
     ((identity, waiting),) = answer
-    options = name(options, identity, table=options.TABLE)
+    options = require_names(options, identity, table=options.TABLE)
     own = own_topics(options)
     records = {one.topic for one in waiting if TOPIC_NAME.match(one.topic)}
     kafka = ClusterReader(options, name=f"{harvester.name}-doctor")

@@ -9,15 +9,13 @@ from django.db import connections
 
 from ..conf import settings
 from ..models import OutboxRecord
-from ..postgres.outbox_identity import read_identity, renew_identity
+from ..postgres.outbox_identity import named_by, read_identity, renew_identity
 
 
 def report(alias: str) -> dict[str, Any]:
     """Return the identity of the outbox in a database, and the election's names."""
     identity = read_identity(connections[alias], OutboxRecord._meta.db_table)
-    options = settings.snapshot()
-    if identity is not None and not options.is_named:
-        options = options.named(identity.outbox)
+    options = named_by(settings.snapshot(), identity)
     return {
         "outbox": identity.outbox if identity else None,
         "system": identity.system if identity else None,

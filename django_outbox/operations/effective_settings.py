@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields
 from typing import Any, Final, TypedDict
 
@@ -18,7 +19,7 @@ from django.db import DatabaseError, connections
 from ..conf import settings
 from ..kafka.config import redacted
 from ..models import OutboxRecord
-from ..postgres.outbox_identity import read_identity
+from ..postgres.outbox_identity import named_by, read_identity
 from ..settings.options import OutboxSettings
 
 HIDDEN: Final = "[hidden]"
@@ -77,13 +78,10 @@ def _values(alias: str) -> dict[str, Any]:
     """Return the value of each setting, with those that the database decides."""
     options = settings.snapshot()
     if not options.is_named:
-        try:
+        # Without the database the names are unknown, and all else is shown.
+        with suppress(DatabaseError):
             identity = read_identity(connections[alias], OutboxRecord._meta.db_table)
-        except DatabaseError:
-            # Without the database the names are unknown, and all else is shown.
-            identity = None
-        if identity is not None:
-            options = options.named(identity.outbox)
+            options = named_by(options, identity)
     values = {name: getattr(options, name) for name in _DEFAULTS}
     derived = {
         "DATABASE": alias,

@@ -16,6 +16,7 @@ from ..exceptions import DatabaseError, KafkaError
 from ..kafka.topic_facts import ClusterFacts, TopicFacts
 from ..message.record import Identity
 from ..postgres.database_facts import DatabaseFacts, Privilege, WaitingTopic
+from ..postgres.outbox_identity import named_by
 from ..settings.kafka_rules import servers_of
 from ..settings.options import OutboxSettings
 from ..settings.rules import TOPIC_NAME
@@ -122,8 +123,7 @@ def examine(
         identity = database.identity()
     except DatabaseError as error:
         found.append(_unreachable("database", error))
-    if identity is not None and not options.is_named:
-        options = options.named(identity.outbox)
+    options = named_by(options, identity)
     waiting = {one.topic: one for one in facts.waiting} if facts else {}
     try:
         cluster = read_cluster(options, waiting, kafka)

@@ -10,17 +10,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..postgres.statements import quoted
+from .needed_privileges import MOVED, PRUNED, RELEASED
 
-_WRITTEN: Final = (
-    "create_time, kafka_topic, kafka_key, kafka_value, kafka_value_bytes, "
-    "kafka_header_keys, kafka_header_values, message_id, kafka_partition, cluster_id"
-)
+_WRITTEN: Final = ", ".join(("create_time", *RELEASED))
 """The columns that a writer may set: neither the id nor the mark."""
 
-_MOVED: Final = f"id, {_WRITTEN}, attempts, last_error"
-"""The columns that the harvester may set of a row that it moves: not the time."""
+_MOVED: Final = ", ".join(MOVED)
+"""The columns that the harvester may set of a row that it moves: neither `parked_at`
+nor `archived_at`."""
 
-_PRUNED: Final = "consumer, key, processed_at"
+_PRUNED: Final = ", ".join(PRUNED)
 """The columns by which the harvester finds old keys."""
 
 _PAUSED: Final = "kafka_topic, kafka_key, paused_at, reason"

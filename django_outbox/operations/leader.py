@@ -20,9 +20,8 @@ from ..exceptions import ConfigurationError, KafkaError
 from ..kafka.config import watch_config
 from ..kafka.watch import Watch
 from ..models import OutboxRecord
-from ..postgres.outbox_identity import name, read_identity
+from ..postgres.outbox_identity import read_identity, require_names
 from ..settings.kafka_rules import has_servers, servers_of
-from ..settings.options import OutboxSettings
 
 POLL_INTERVAL: Final = 0.05
 """Seconds between two looks at the leader topic."""
@@ -41,6 +40,7 @@ def report(alias: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: there are no names for the election.
         KafkaUnavailable: the client could not be created.
+        django.db.Error: the database did not answer.
     """
     with closing(LeaderWatch(alias)) as watch:
         while watch.is_listening and watch.look() is None:
@@ -78,12 +78,13 @@ class LeaderWatch:
     Raises:
         ConfigurationError: there are no names for the election, or no brokers.
         KafkaUnavailable: the client could not be created.
+        django.db.Error: the database did not answer.
     """
 
     def __init__(self, alias: str) -> None:
         table = OutboxRecord._meta.db_table
         identity = read_identity(connections[alias], table)
-        self.options: OutboxSettings = name(settings.snapshot(), identity, table=table)
+        self.options = require_names(settings.snapshot(), identity, table=table)
         if not has_servers(self.options.KAFKA):
             raise ConfigurationError("KAFKA: this process has no address of a broker.")
         self._outbox = identity.outbox if identity else ""
@@ -154,7 +155,12 @@ class BackgroundWatch:
         self._state: dict[str, Any] = {}
 
     def state(self) -> dict[str, Any]:
-        """Return what `LeaderWatch.state()` said last; never raises."""
+        """
+        Return what `LeaderWatch.state()` said last, or why it cannot be known.
+
+        Raises:
+            django.db.Error: the watch did not run, and the database did not answer.
+        """
         with self._lock:
             self._asked_at = time.monotonic()
             if not self._is_running:

@@ -8,15 +8,18 @@ from typing import Final
 from ..postgres.database_facts import Privilege
 from ..settings.options import OutboxSettings
 
-_MOVED: Final = (
-    *("id", "create_time", "kafka_topic", "kafka_key", "kafka_value"),
-    *("kafka_value_bytes", "kafka_header_keys", "kafka_header_values", "message_id"),
-    *("kafka_partition", "cluster_id", "attempts", "last_error"),
+RELEASED: Final = (
+    *("kafka_topic", "kafka_key", "kafka_value", "kafka_value_bytes"),
+    *("kafka_header_keys", "kafka_header_values", "message_id"),
+    *("kafka_partition", "cluster_id"),
 )
+"""Columns of a staged message that moves to the outbox, where it gets a new time."""
+
+MOVED: Final = ("id", "create_time", *RELEASED, "attempts", "last_error")
 """Columns of a row that moves to the parked table or to the archive."""
 
-_RELEASED: Final = _MOVED[2:-2]
-"""Columns of a staged message that moves to the outbox."""
+PRUNED: Final = ("consumer", "key", "processed_at")
+"""Columns by which old keys of consumers are found."""
 
 
 def needed_privileges(options: OutboxSettings) -> list[Privilege]:
@@ -29,11 +32,11 @@ def _needed(options: OutboxSettings) -> Iterator[Privilege]:
     yield Privilege("", "DELETE")
     for column in ("leader_id", "attempts", "last_error"):
         yield Privilege("", "UPDATE", column)
-    for column in _RELEASED:
+    for column in RELEASED:
         yield Privilege("", "INSERT", column)
     yield Privilege("_id_seq", "USAGE")
     for suffix in ("_parked", *(["_archive"] if options.ARCHIVE else [])):
-        for column in _MOVED:
+        for column in MOVED:
             yield Privilege(suffix, "INSERT", column)
     yield Privilege("_staged", "SELECT")
     yield Privilege("_staged", "DELETE")
@@ -45,6 +48,6 @@ def _needed(options: OutboxSettings) -> Iterator[Privilege]:
     yield Privilege("_identity", "SELECT")
     yield Privilege("_pauses", "SELECT")
     if options.PROCESSED_RETENTION:
-        for column in ("consumer", "key", "processed_at"):
+        for column in PRUNED:
             yield Privilege("_processed", "SELECT", column)
         yield Privilege("_processed", "DELETE")

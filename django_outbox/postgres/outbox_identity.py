@@ -56,12 +56,19 @@ class KnownOutbox:
                 f"LEADER_TOPIC: the database now holds outbox {identity.outbox}; it "
                 f"held {before.outbox} before. Restart this process."
             )
-        self.options = name(self.options, identity, table=self._table)
+        self.options = require_names(self.options, identity, table=self._table)
         self.identity = identity or before
         return self.options
 
 
-def name(
+def named_by(options: OutboxSettings, identity: Identity | None) -> OutboxSettings:
+    """Return settings with the names of the election, as far as they are known."""
+    if options.is_named or identity is None:
+        return options
+    return options.named(identity.outbox)
+
+
+def require_names(
     options: OutboxSettings, identity: Identity | None, *, table: str
 ) -> OutboxSettings:
     """
@@ -70,16 +77,15 @@ def name(
     Raises:
         ConfigurationError: they are not set, and there is no identity.
     """
-    if options.is_named:
-        return options
-    if identity is None:
+    named = named_by(options, identity)
+    if not named.is_named:
         raise ConfigurationError(
             f"LEADER_TOPIC and LEADER_GROUP are not set, and {table!r} has no identity "
             f"to name them after (no row in {table + '_identity'!r}). Run `manage.py "
             "migrate`, or for a table of another tool set both to names that no other "
             "outbox uses."
         )
-    return options.named(identity.outbox)
+    return named
 
 
 def until_answered(ask: Callable[[], T], stop: threading.Event) -> tuple[T] | None:
@@ -148,6 +154,6 @@ def _outbox_in(alias: str) -> str:
 
     options, table = conf.settings.snapshot(), OutboxRecord._meta.db_table
     identity = read_identity(connections[alias], table)
-    name(options, identity, table=table)
+    require_names(options, identity, table=table)
     assert identity is not None
     return identity.outbox

@@ -216,6 +216,11 @@ def test_a_start_logs_one_line_for_each_kind(caplog: pytest.LogCaptureFixture) -
     ]
 
 
+def test_a_start_asks_no_service_unless_topics_must_be_durable() -> None:
+    harvester: Any = SimpleNamespace(options=OutboxSettings())
+    assert start_checks.wait_until_durable(harvester, threading.Event())
+
+
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """What each look of the doctor finds, or raises, in their order."""

@@ -9,7 +9,7 @@ import pytest
 from django_outbox.exceptions import ConfigurationError, InvalidMessage, WrongOutbox
 from django_outbox.message.limits import Topics
 from django_outbox.message.record import Identity
-from django_outbox.postgres.outbox_identity import KnownOutbox
+from django_outbox.postgres.outbox_identity import KnownOutbox, named_by
 from django_outbox.settings.options import OutboxSettings
 
 HERE = Identity("3f2a9c1b-7d4e-4f00-8000-000000000001", "77/16385")
@@ -61,7 +61,7 @@ def test_a_table_without_an_identity_needs_names() -> None:
 
 
 def test_names_that_are_not_known_yet_are_not_made_up() -> None:
-    unknown = OutboxSettings()
+    unknown = named_by(OutboxSettings(), None)
     for name in ("leader_topic", "leader_group", "ledger_topic", "source"):
         with pytest.raises(LookupError, match="named_settings"):
             getattr(unknown, name)
