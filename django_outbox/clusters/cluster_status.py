@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..conf import settings
-from ..message.record import Waiting
+from ..message.record import ClusterBacklog
 from ..models import OutboxRecord
 from ..relay.takeover import distance, successors
 from ..wording import duration
@@ -16,7 +16,7 @@ def report(alias: str) -> dict[str, Any]:
     """Return the backlog of each cluster in a database, and its next takeovers."""
     found = {row.origin: row for row in OutboxRecord.objects.using(alias).waiting()}
     for origin in range(settings.CLUSTERS_COUNT):
-        found.setdefault(origin, Waiting(origin, 0, None))
+        found.setdefault(origin, ClusterBacklog(origin, 0, None))
     return {
         "here": settings.CLUSTER_ID,
         "count": settings.CLUSTERS_COUNT,
@@ -35,7 +35,7 @@ def describe(clusters: dict[str, Any]) -> Iterator[str]:
         yield f"  {source:<12}{_waiting(origin, this_cluster=this_cluster)}"
 
 
-def _origin(waiting: Waiting) -> dict[str, Any]:
+def _origin(waiting: ClusterBacklog) -> dict[str, Any]:
     """Return the report of one source cluster."""
     return {
         **waiting._asdict(),
@@ -46,7 +46,7 @@ def _origin(waiting: Waiting) -> dict[str, Any]:
     }
 
 
-def _turns(waiting: Waiting) -> Iterator[tuple[int, float, float]]:
+def _turns(waiting: ClusterBacklog) -> Iterator[tuple[int, float, float]]:
     """
     Yield each other cluster that may relay the oldest of these records.
 

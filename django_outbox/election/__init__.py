@@ -98,7 +98,9 @@ What fails, and what follows
 ============================
 
 =========================  ==================================================
-heartbeat lost, refused    Sent again every 0.1 s until one is proven.
+heartbeat lost, refused    Sent again every 0.1 s until one is proven. After
+                           HEARTBEAT_TIMEOUT without a proof a candidate goes
+                           back to HEARTBEAT_INTERVAL.
 no proof in time           The lease expires: the relay checks the clock itself
                            and stops; the next tick publishes LeaderFenced. A
                            new nonce voids all outstanding proofs.

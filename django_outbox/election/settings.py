@@ -22,7 +22,8 @@ class ElectionSettings:
     heartbeat_interval: float = 0.5
     """Between two heartbeats, once the earlier one is proven."""
     retry_interval: float = 0.1
-    """Between two heartbeats while the earlier one is not proven."""
+    """Between two heartbeats while the earlier one is not proven. After a
+    `heartbeat_timeout` without proof, a candidate goes back to `heartbeat_interval`."""
     candidate_timeout: float = 30.0
     """After so long without a proof, a candidate leaves the group."""
     join_backoff: float = 0.25

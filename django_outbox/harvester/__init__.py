@@ -23,5 +23,5 @@ monitoring.py    health and metrics over HTTP
 ===============  ============================================================
 
 Here the protocols (`election/`, `relay/`) meet their adapters (`kafka/`,
-`postgres/`); neither side knows the other.
+`postgres/`); the protocols do not know their adapters.
 """

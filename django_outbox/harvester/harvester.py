@@ -1,12 +1,11 @@
 """
-The composition root and the lifecycle of a harvester, in any process.
+The lifecycle of a harvester, in any process.
 
     with Harvester():
         ...
 
 A harvester may be the whole work of a process or run beside an application's own
-work. Django's settings are read here: the parts that it is made of get values, and
-know neither the settings nor each other's classes.
+work. Django's settings are read here: the parts that it is made of get values.
 """
 
 from __future__ import annotations

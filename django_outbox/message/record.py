@@ -25,7 +25,7 @@ the reason. A text of PostgreSQL never contains NUL."""
 
 class Record(NamedTuple):
     """
-    One outbox row that this leader has marked.
+    One row of the outbox, as it was read.
 
     A named tuple and not a dataclass, because twenty thousand a second are created
     from the driver's row tuples.
@@ -161,7 +161,7 @@ class TopicCounts(NamedTuple):
     """Records of all other topics."""
 
 
-class Waiting(NamedTuple):
+class ClusterBacklog(NamedTuple):
     """The records of one cluster that wait in the table."""
 
     origin: int

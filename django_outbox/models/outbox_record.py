@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import schema_settings
-from ..message.record import Backlog, Waiting
+from ..message.record import Backlog, ClusterBacklog
 from .aging import AgedQuerySet
 from .columns import RecordColumns, message_constraints
 
@@ -98,7 +98,7 @@ class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
             oldest_age=_seconds(next(iter(oldest), None)) or 0.0,
         )
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[ClusterBacklog]:
         """Return number and oldest age of these rows for each source cluster."""
         rows = (
             self.order_by("cluster_id")
@@ -106,7 +106,7 @@ class OutboxQuerySet(models.QuerySet["OutboxRecord"]):
             .annotate(models.Count("pk"), oldest_age=_oldest_age())
         )
         return [
-            Waiting(origin, records, _seconds(oldest))
+            ClusterBacklog(origin, records, _seconds(oldest))
             for origin, records, oldest in rows
         ]
 

@@ -78,7 +78,7 @@ class BlockedKeys(dict[OrderingKey, BlockedKey]):
         return Sweep(frozenset(known), passed, self.pauses.topics)
 
     def clear(self) -> None:
-        """Let all keys go on."""
+        """Let all keys go on, and forget what is paused."""
         super().clear()
         self.pauses = NOTHING_PAUSED
         self.retry_at = NEVER

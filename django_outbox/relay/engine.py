@@ -104,7 +104,7 @@ class Engine:
             return False
         pages = READ_AHEAD if waiting.is_limited else 1 + settings.blocks
         is_small = waiting.bytes <= settings.page_bytes
-        waits = len(waiting) + len(self._stuck)
+        waits = waiting.of_this_cluster + len(self._stuck)
         return waits < pages * settings.page_rows and is_small
 
     # A run.
@@ -350,6 +350,8 @@ class Engine:
 
     def _check_marks(self, settled: Settled) -> None:
         """Read all again where rows of ours were no longer marked by us."""
+        # A purge that got no answer may have deleted the missing rows, or somebody
+        # else has marked them: only a new leader id tells.
         missing = len(settled.acknowledged) - settled.purged
         if missing > 0:
             self.refresh(f"{missing} purged rows were no longer marked by us")

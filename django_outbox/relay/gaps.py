@@ -58,11 +58,6 @@ class Gaps:
         return [(gap.low, gap.high) for gap in self._gaps]
 
     @property
-    def first(self) -> int:
-        """The lowest id that may still be committed: of a gap, or behind all."""
-        return self._gaps[0].low if self._gaps else self.position + 1
-
-    @property
     def is_full(self) -> bool:
         """
         Whether the position has to wait until gaps are closed.

@@ -53,11 +53,6 @@ class Cursor:
         """The highest id that was shown."""
         return self._gaps.position
 
-    @property
-    def unseen(self) -> int:
-        """The lowest id that was not shown and may still be committed."""
-        return self._gaps.first
-
     def advance(
         self, keys_to_read: Sequence[KeyToRead] = (), *, limit: int
     ) -> list[Record]:

@@ -1,8 +1,8 @@
 """
 What became of records: for the table to hold, and what the table made of it.
 
-The dispatcher makes a settlement, the settler carries it out in one round trip, and
-its outcome comes back.
+The engine makes a settlement, the settler carries it out with as many statements as
+that takes, and its outcome comes back.
 """
 
 from __future__ import annotations

@@ -164,8 +164,6 @@ class Settler:
         self._plan_rest(attempt)
 
     def _purge(self, attempt: Attempt) -> int:
-        # After a try without an answer, missing rows may be its work, or rows
-        # that somebody else has marked: only a new mark can tell.
         purge, leader_id = self._outbox.purge, attempt.settlement.leader_id
         return self._write(
             purge, leader_id, attempt.purged_records, attempt.rest.acknowledged

@@ -67,12 +67,13 @@ class Waiting:
         self._may_go = True
         """Whether something has changed since nothing could go."""
 
-    def __len__(self) -> int:
-        """Records of this cluster that wait."""
-        return len(self._own)
-
     def __bool__(self) -> bool:
         return bool(self._own or self._others)
+
+    @property
+    def of_this_cluster(self) -> int:
+        """Records of this cluster that wait."""
+        return len(self._own)
 
     @property
     def of_others(self) -> int:

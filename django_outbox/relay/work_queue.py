@@ -67,12 +67,17 @@ class WorkQueue:
         self.wake()
 
     def wait_drained(self, timeout: float) -> bool:
-        """Wait for that; False when something is in flight after `timeout` seconds."""
+        """Wait for that; False when it has not come after `timeout` seconds."""
         return self._drained.wait(timeout)
 
     @property
     def is_drained(self) -> bool:
-        """Whether all that was in flight when the drain began is settled."""
+        """
+        Whether the drain has ended.
+
+        All that was in flight when it began is settled, or what is not settled is known
+        to the next leader.
+        """
         return self._drained.is_set()
 
     def put_page(self, page: Page) -> None:

@@ -148,7 +148,8 @@ def test_a_new_leader_id_forgets_queue_and_blocked_keys() -> None:
     engine.begin("next")
 
     assert (engine.run, engine.leader_id) == (2, "next")
-    assert (engine.in_flight, len(engine.waiting), engine.blocked) == (0, 0, {})
+    assert (engine.in_flight, engine.waiting.of_this_cluster) == (0, 0)
+    assert engine.blocked == {}
     assert engine.blocked.retry_at == inf
 
 

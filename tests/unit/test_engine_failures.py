@@ -293,7 +293,7 @@ def test_followers_of_a_row_that_stays_leave_room_with_one_record_of_a_key() -> 
     assert rest is not None
     assert engine.ids() == [3]
     engine.found([record(4, "a"), record(5, "b")])
-    assert len(engine.waiting) == 1, "only that of the other key"
+    assert engine.waiting.of_this_cluster == 1, "only that of the other key"
     assert A in engine.waiting.limited
     engine.settled(settled(rest), now=0.0)
     assert engine.due(0.0) == [KeyToRead(A, 1)]

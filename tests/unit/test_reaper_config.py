@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_outbox.exceptions import ConfigurationError
-from django_outbox.postgres.outbox_identity import name
+from django_outbox.postgres.outbox_identity import require_names
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.standalone.configuration import ReaperConfig, configure
 from django_outbox.standalone.translation import SERVERS
@@ -61,7 +61,7 @@ def test_names_that_are_not_given_are_left_to_the_database() -> None:
     assert not config.options.is_named
     assert not {"leaderGroupID", "leaderTopic"} & set(warnings(config))
     with pytest.raises(ConfigurationError) as caught:
-        name(config.options, None, table="outbox")
+        require_names(config.options, None, table="outbox")
     assert config.in_words_of_the_file(str(caught.value)).startswith(
         "leaderTopic and leaderGroupID are not set, and 'outbox' has no identity"
     )

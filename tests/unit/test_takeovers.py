@@ -68,7 +68,7 @@ def batches(queue: Waiting) -> list[list[int]]:
 
 def test_own_records_go_before_those_of_other_clusters() -> None:
     queue = shared(foreign(2, "a"), foreign(5, "b"), record(4, "c"))
-    assert (len(queue), queue.of_others) == (1, 2)
+    assert (queue.of_this_cluster, queue.of_others) == (1, 2)
 
     assert batches(queue) == [[4], [2, 5]]
 
@@ -81,7 +81,7 @@ def test_a_record_that_comes_back_joins_those_of_its_cluster() -> None:
 
     queue.put_back([*other.records, record(4, "c")])
 
-    assert (len(queue), queue.of_others) == (1, 1)
+    assert (queue.of_this_cluster, queue.of_others) == (1, 1)
     assert batches(queue) == [[4], [2]]
 
 
@@ -98,4 +98,4 @@ def test_records_of_others_that_are_forgotten_count_no_more() -> None:
 
     queue.forget([])
 
-    assert (len(queue), queue.of_others, bool(queue)) == (0, 0, False)
+    assert (queue.of_this_cluster, queue.of_others, bool(queue)) == (0, 0, False)
