@@ -21,6 +21,7 @@ from ..idempotence.claims import Keyed, checked_consumer
 from ..idempotence.once import is_once
 from ..message.incoming import ConsumedMessage
 from ..message.limits import shown
+from ..settings.field_types import has_type
 from ..settings.rules import TOPIC_NAME
 
 MODULE: Final = "consumers"
@@ -249,10 +250,12 @@ def _check(new: Subscription, others: Iterable[Subscription]) -> None:
     if not new.topics:
         raise ConfigurationError(f"{new.name}: @consumer needs a topic.")
     for topic in (*new.topics, *filter(None, [new.dead_letters])):
-        if not TOPIC_NAME.match(topic):
-            raise ConfigurationError(
-                f"{new.name}: {shown(topic)} is not a Kafka topic name."
-            )
+        _check_topic(new, topic)
+    if new.key is not None and not callable(new.key):
+        raise ConfigurationError(
+            f"{new.name}: key={new.key!r} must be a function that makes a key of a "
+            "message, for instance key=lambda message: message.key_text()."
+        )
     _check_numbers(new)
     if new.dead_letters in new.topics:
         raise ConfigurationError(
@@ -273,15 +276,40 @@ def _check(new: Subscription, others: Iterable[Subscription]) -> None:
             )
 
 
-def _check_numbers(new: Subscription) -> None:
-    if new.attempts is not None and new.attempts < 1:
+def _check_topic(new: Subscription, topic: object) -> None:
+    if isinstance(topic, str):
+        if TOPIC_NAME.match(topic):
+            return
         raise ConfigurationError(
-            f"{new.name}: attempts={new.attempts} must be at least 1."
+            f"{new.name}: {shown(topic)} is not a Kafka topic name."
+        )
+    if isinstance(topic, list | tuple | set | frozenset):
+        hint = "pass each topic as an argument of its own: @consumer(*topics, ...)"
+    elif hasattr(topic, "consumer") and hasattr(topic, "name"):
+        hint = f"pass its .name, {topic.name!r}, or decorate with its .consumer(...)"
+    else:
+        hint = "pass the topic's name as a str"
+    raise ConfigurationError(
+        f"{new.name}: {topic!r} is not a Kafka topic name; {hint}."
+    )
+
+
+def _check_numbers(new: Subscription) -> None:
+    numbers = {"batch": new.batch}
+    if new.attempts is not None:
+        numbers["attempts"] = new.attempts
+    for name, number in numbers.items():
+        if not (has_type(number, "int") and number >= 1):
+            raise ConfigurationError(
+                f"{new.name}: {name}={number!r} must be a whole number, at least 1."
+            )
+    if not isinstance(new.delay, timedelta):
+        raise ConfigurationError(
+            f"{new.name}: delay={new.delay!r} must be a timedelta, for instance "
+            "timedelta(seconds=30)."
         )
     if new.delay < timedelta():
         raise ConfigurationError(f"{new.name}: delay={new.delay} is negative.")
-    if new.batch < 1:
-        raise ConfigurationError(f"{new.name}: batch={new.batch} must be at least 1.")
     if new.transforms and new.batch > 1:
         raise ConfigurationError(
             f"{new.name}: remove batch={new.batch}; the messages of a handler with "

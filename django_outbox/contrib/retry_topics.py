@@ -65,6 +65,16 @@ def retried(
     Raises:
         ConfigurationError: The declaration is invalid or contradicts another one.
     """
+    if not isinstance(topic, str):
+        raise ConfigurationError(
+            f"@retried: {topic!r} is not a Kafka topic name; pass one name as a str. "
+            "Of a declared topic that is its attribute `name`."
+        )
+    if not isinstance(delays, Sequence):
+        raise ConfigurationError(
+            f"{shown(topic)}: delays={delays!r} must be a list of timedeltas, for "
+            "instance delays=[timedelta(minutes=1)]."
+        )
     are_times = all(isinstance(delay, timedelta) for delay in delays)
     if not (are_times and delays and min(delays) > timedelta()):
         raise ConfigurationError(

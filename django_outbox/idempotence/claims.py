@@ -85,7 +85,7 @@ def checked_key(source: Keyed) -> str:
         # str(None) would give all messages without a key the same one.
         raise InvalidKey(
             f"The key must be a message, a str or a UUID, not {type(identity).__name__}"
-            "; return str(...) of what is unique in each message."
+            "; use str(...) of what is unique in each message."
         )
     return _checked("key", str(identity), KEY_LENGTH)
 
@@ -95,8 +95,10 @@ def checked_consumer(name: str) -> str:
     Return the name of a consumer.
 
     Raises:
-        InvalidKey: it is empty, too long or not printable.
+        InvalidKey: it is not text, or is empty, too long or not printable.
     """
+    if not isinstance(name, str):
+        raise InvalidKey(f"The consumer must be a str, not {name!r}; give it a name.")
     return _checked("consumer", name, CONSUMER_LENGTH)
 
 

@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -40,6 +40,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _Claim: TypeAlias = tuple[str, str, str]
+
+_ABSENT: Final[Any] = object()
+"""Default of arguments: None may be a key that is missing, which is an error."""
 
 _open_claims: ContextVar[frozenset[_Claim]] = ContextVar(
     "django_outbox_open_claims", default=frozenset()
@@ -248,14 +251,14 @@ def once(*, key: str | UUID, consumer: str, using: str | None = None) -> Once: .
 def once(
     *,
     consumer: str,
-    key: Callable[..., Keyed] | None = None,
+    key: Callable[..., Keyed] = ...,
     using: str | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def once(
-    message: Keyed | None = None,
+    message: Keyed = _ABSENT,
     *,
     consumer: str,
-    key: str | UUID | Callable[..., Keyed] | None = None,
+    key: str | UUID | Callable[..., Keyed] = _ABSENT,
     using: str | None = None,
 ) -> Once | Callable[[Callable[P, R]], Callable[P, R]]:
     """
@@ -284,17 +287,25 @@ def once(
             choice of the database routers.
 
     Raises:
-        InvalidKey: The key or the consumer is empty, too long or not printable.
+        InvalidKey: The key or the consumer is not text, or is empty, too long or not
+            printable; or there are both a message and a key.
         AlreadyOpen: The same claim is already open in this context.
         RepeatUnnoticed: The block did not read `is_first`.
         ErrorSwallowed: The block caught a database error, so it cannot commit.
         TableMissing: `manage.py migrate` has not run on that database.
     """
-    if message is not None:
+    if message is not _ABSENT:
+        if key is not _ABSENT:
+            raise InvalidKey(
+                "once() got a message and key=, and uses only one of them: for a key "
+                "of your own write once(key=..., consumer=...)."
+            )
         return Once(message, consumer=consumer, using=using, traced=_traced(message))
-    if isinstance(key, str | UUID):
-        return Once(key, consumer=consumer, using=using)
-    return _decorator(consumer, key or _first_argument, using)
+    if key is _ABSENT:
+        return _decorator(consumer, _first_argument, using)
+    if callable(key):
+        return _decorator(consumer, key, using)
+    return Once(key, consumer=consumer, using=using)
 
 
 def is_once(function: Callable[..., Any]) -> bool:

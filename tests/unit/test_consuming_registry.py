@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import pytest
@@ -36,8 +37,70 @@ def test_the_smallest_batch_of_a_group_counts() -> None:
 
 
 def test_a_batch_has_a_message() -> None:
-    with pytest.raises(ConfigurationError, match="batch=0 must be at least 1"):
+    with pytest.raises(ConfigurationError, match=r"batch=0 must be .* at least 1"):
         consumer("orders", group="billing", batch=0)(handle)
+
+
+class DeclaredTopic:
+    """What is known of a declared topic here."""
+
+    name = "orders"
+
+    def __repr__(self) -> str:
+        return "<Topic orders>"
+
+    def consumer(self, *, group: str) -> None:
+        """Declare a handler."""
+
+
+class Name(enum.StrEnum):
+    ORDERS = "orders"
+
+
+@pytest.mark.parametrize(
+    ("topic", "hint"),
+    [
+        (["orders", "returns"], r"\['orders', 'returns'\] .*@consumer\(\*topics, "),
+        (DeclaredTopic(), r"<Topic orders> .*its \.name, 'orders', or .* \.consumer\("),
+        (None, "None .*as a str"),
+        (b"orders", "b'orders' .*as a str"),
+    ],
+)
+def test_what_is_not_the_name_of_a_topic_is_answered_with_the_next_step(
+    topic: Any, hint: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"handle: {hint}"):
+        consumer(topic, group="billing")(handle)
+    if topic is not None:
+        with pytest.raises(ConfigurationError, match=f"handle: {hint}"):
+            consumer("payments", group="billing", dead_letters=topic)(handle)
+
+
+def test_a_topic_may_be_the_member_of_an_enum() -> None:
+    consumer(Name.ORDERS, group="billing")(handle)
+    assert find_group("billing").topics == ("orders",)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"key": "message_id"}, "key='message_id' must be a function"),
+        ({"delay": 30}, r"delay=30 must be a timedelta, for instance timedelta\("),
+        ({"delay": None}, "delay=None must be a timedelta"),
+        ({"attempts": "3"}, "attempts='3' must be a whole number, at least 1"),
+        ({"attempts": True}, "attempts=True must be a whole number"),
+        ({"batch": "20"}, "batch='20' must be a whole number"),
+        ({"batch": True}, "batch=True must be a whole number"),
+        ({"batch": None}, "batch=None must be a whole number"),
+        ({"group": None}, "group: The consumer must be a str, not None"),
+        ({"group": 7}, "group: The consumer must be a str, not 7"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(
+    options: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"handle: {error}"):
+        consumer("orders", **{"group": "billing", **options})(handle)
 
 
 def test_a_handler_that_transforms_has_no_batch_of_its_own() -> None:
