@@ -53,6 +53,10 @@ def leader_task(
 
     Returns:
         A decorator; what it returns is the Celery task.
+
+    Raises:
+        ConfigurationError: `interval` is not a number of seconds above 0, or `shard`
+            is not one from 0.
     """
 
     def decorate(work: Work) -> Any:
@@ -74,12 +78,12 @@ def leader_task(
         def send(leader_id: str) -> None:
             task.apply_async(kwargs={"leader_id": leader_id}, expires=interval)
 
-        run.__doc__, run.__module__ = work.__doc__, work.__module__
-        run.__name__, run.__qualname__ = work.__name__, work.__qualname__
-        task = app.task(name=task_name, ignore_result=True, **options)(run)
         singleton = Singleton(
             fence, send, name=task_name, interval=interval, shard=shard
         )
+        run.__doc__, run.__module__ = work.__doc__, work.__module__
+        run.__name__, run.__qualname__ = work.__name__, work.__qualname__
+        task = app.task(name=task_name, ignore_result=True, **options)(run)
         singleton.connect()
         return task
 

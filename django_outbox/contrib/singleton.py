@@ -22,6 +22,8 @@ from .. import signals
 from ..clock import boottime
 from ..conf import lenient, settings
 from ..events import Event, LeaderFenced, LeaderRefreshed, LeaderRevoked
+from ..exceptions import ConfigurationError
+from ..settings.field_types import has_type
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +119,10 @@ class Singleton:
     Reacts to the events of one harvester about one shard, for one singleton.
 
     Its receivers run on the harvester's thread "notify", one after the other.
+
+    Raises:
+        ConfigurationError: `interval` is not a number of seconds above 0, or `shard`
+            is not one from 0.
     """
 
     def __init__(
@@ -128,6 +134,7 @@ class Singleton:
         interval: float,
         shard: int = 0,
     ) -> None:
+        _check(name, interval=interval, shard=shard)
         self._fence = fence
         self._send = send
         self._shard = shard
@@ -212,3 +219,16 @@ class Singleton:
         if self._beat is not None:
             self._beat.stop()
         self._beat = None
+
+
+def _check(name: str, *, interval: float, shard: int) -> None:
+    """Refuse numbers with which the task would run all the time, or never."""
+    if not (has_type(interval, "float") and 0 < interval <= threading.TIMEOUT_MAX):
+        raise ConfigurationError(
+            f"{name}: interval={interval!r} must be a finite number of seconds above "
+            "0, for instance 5.0."
+        )
+    if not (has_type(shard, "int") and shard >= 0):
+        raise ConfigurationError(
+            f"{name}: shard={shard!r} must be the number of a shard, from 0."
+        )

@@ -36,6 +36,8 @@ from ..stashing.writing import stash, stash_delayed, to_json
 PREFIX: Final = "tasks."
 """Of the topics, by default: the queue `mail` is in the topic `tasks.mail`."""
 
+_OPTION: Final = "topic_prefix"
+
 
 class OutboxTaskBackend(BaseTaskBackend):
     """
@@ -43,10 +45,27 @@ class OutboxTaskBackend(BaseTaskBackend):
 
     Its only option is `topic_prefix`. Results are not kept: an effect of a task is
     what its transaction has written.
+
+    Raises:
+        ConfigurationError: OPTIONS has another key, or the prefix is not text.
     """
 
     supports_defer = True
     supports_async_task = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        for name, value in self.options.items():
+            if name != _OPTION:
+                raise ConfigurationError(
+                    f"TASKS[{alias!r}]: there is no {name!r} in OPTIONS; the only "
+                    f"option is {_OPTION!r}."
+                )
+            if not isinstance(value, str):
+                raise ConfigurationError(
+                    f"TASKS[{alias!r}]: {name}={value!r} must be a str, for instance "
+                    f"{PREFIX!r}."
+                )
 
     def enqueue(self, task: Task[..., Any], args: Any, kwargs: Any) -> Any:
         """
@@ -89,7 +108,7 @@ class OutboxTaskBackend(BaseTaskBackend):
 
     def topic(self, queue: str) -> str:
         """Return the topic of a queue."""
-        return f"{self.options.get('topic_prefix', PREFIX)}{queue}"
+        return f"{self.options.get(_OPTION, PREFIX)}{queue}"
 
 
 def run_queue(
@@ -108,13 +127,21 @@ def run_queue(
         backend: Its alias in TASKS.
 
     Raises:
-        ConfigurationError: This alias is no `OutboxTaskBackend`.
+        ConfigurationError: This alias is no `OutboxTaskBackend`, or the queue is not
+            one of its QUEUES.
     """
     found = task_backends[backend]
     if not isinstance(found, OutboxTaskBackend):
         raise ConfigurationError(
             f"run_queue(): TASKS[{backend!r}] is no OutboxTaskBackend; set its BACKEND "
             f"to {OutboxTaskBackend.__module__}.OutboxTaskBackend."
+        )
+    # An empty list allows every queue.
+    if found.queues and queue not in found.queues:
+        known = ", ".join(map(repr, sorted(found.queues)))
+        raise ConfigurationError(
+            f"run_queue(): {queue!r} is not in QUEUES of TASKS[{backend!r}]; use one "
+            f"of {known}, or add it there."
         )
 
     def run(message: ConsumedMessage) -> None:

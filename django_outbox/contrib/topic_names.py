@@ -36,11 +36,19 @@ class TopicName:
         Return the topic's name.
 
         Raises:
-            InvalidMessage: a variable is missing, or unknown.
+            InvalidMessage: a variable is missing, unknown, empty or not text.
         """
         if variables.keys() != self.variables:
             wanted = ", ".join(sorted(self.variables)) or "no variables"
             raise InvalidMessage(f"topic: {self} needs {wanted}.")
+        for name, value in variables.items():
+            # Of None the topic would be None.orders.
+            if not (isinstance(value, str) and value):
+                kind = "empty" if value == "" else type(value).__name__
+                raise InvalidMessage(
+                    f"topic: {name} of {self} must be a str with at least one "
+                    f"character, not {kind}."
+                )
         return self._pattern.format(**variables)
 
 

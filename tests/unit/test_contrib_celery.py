@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from django_outbox.events import (
     LeaderRevoked,
     MeterRead,
 )
+from django_outbox.exceptions import ConfigurationError
 
 FIRST = "00000000-0000-4000-8000-000000000001"
 SECOND = "00000000-0000-4000-8000-000000000002"
@@ -121,6 +123,27 @@ def is_silent(sent: queue.SimpleQueue[str]) -> bool:
     except queue.Empty:
         return True
     return False
+
+
+@pytest.mark.parametrize("interval", [0, -1.0, math.nan, math.inf, 1e12, True, "5"])
+def test_an_interval_is_a_positive_number(fence: MemoryFence, interval: Any) -> None:
+    """With others the task would be sent all the time, or once."""
+    with pytest.raises(ConfigurationError, match=r"work: interval=.* above 0"):
+        Singleton(fence, print, name="work", interval=interval)
+
+
+@pytest.mark.parametrize("shard", [-1, True, "0", None])
+def test_a_shard_has_a_number(fence: MemoryFence, shard: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"work: shard=.* from 0"):
+        Singleton(fence, print, name="work", interval=1.0, shard=shard)
+
+
+def test_a_task_with_a_wrong_interval_is_not_declared(
+    celery: Celery, fence: MemoryFence
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"tests\.work: interval=0 must"):
+        leader_task(fence, interval=0, name="tests.work", shared=False)(print)
+    assert "tests.work" not in celery.tasks
 
 
 def test_a_leader_sends_the_task_again_and_again(
