@@ -37,14 +37,14 @@ def add_parsers(verbs: Any, shared: Sequence[ArgumentParser]) -> None:
         help="between two readings; default: %(default)s",
     )
     top_options.add_argument(
-        "--count", type=int, default=0, help="end after this number of readings"
+        "--count", type=_number, default=0, help="end after this number of readings"
     )
     tail_options = verbs.add_parser(
         "tail", help="print new records as they come", parents=shared
     )
     tail_options.add_argument("--topic", default="", help="only records of this topic")
     tail_options.add_argument(
-        "--count", type=int, default=0, help="end after this number of records"
+        "--count", type=_number, default=0, help="end after this number of records"
     )
     top_options.set_defaults(run=top)
     tail_options.set_defaults(run=tail)
@@ -205,3 +205,15 @@ def _seconds(text: str) -> float:
     if not 0.1 <= seconds <= 3600:
         raise ArgumentTypeError(f"{text!r} must be from 0.1 to 3600")
     return seconds
+
+
+def _number(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise ArgumentTypeError(
+            f"{text!r} must be a whole number above 0, or 0 to go on until Ctrl-C"
+        )
+    return number

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from math import isfinite
 from typing import Any, Final
 
 from .field_types import has_type, suggestion
@@ -71,6 +72,8 @@ def _unknown(name: str, known: Mapping[str, Any]) -> Problem:
 
 def _check_type(name: str, value: Any, annotation: Any) -> Problem | None:
     if has_type(value, annotation):
+        if isinstance(value, float) and not isfinite(value):
+            return Problem(Rule.VALUE, name, f"{value!r} must be a finite number.")
         return None
     # A wrong value of a mapping may contain passwords.
     is_mapping = annotation.startswith("Mapping")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from django.db import transaction
 
@@ -13,6 +13,7 @@ from ..conf import settings
 from ..consuming.effects import TransactionalHandler
 from ..consuming.handlers import Group, group_of
 from ..consuming.output import Output
+from ..exceptions import ConfigurationError
 from ..idempotence.once import alias_for
 from ..message.incoming import (
     ConsumedMessage,
@@ -24,6 +25,8 @@ from ..message.middleware import load
 
 Death: TypeAlias = Literal["before-commit", "after-commit"]
 """When the process of a consumer dies."""
+
+_DEATHS: Final[tuple[Death, ...]] = get_args(Death)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +68,14 @@ def run_consumer(
         using: Alias of the database, as in `once()`.
 
     Raises:
-        ConfigurationError: The handler is not declared for the message's topic.
+        ConfigurationError: The handler is not declared for the message's topic, or
+            `dies` has another value.
         ConsumingError: The handler breaks a rule of consumers.
         Exception: What the handler raises; its effects were rolled back.
     """
+    if dies is not None and dies not in _DEATHS:
+        known = " or ".join(map(repr, _DEATHS))
+        raise ConfigurationError(f"dies={dies!r} must be {known}, or None.")
     found = group_of(handler, message.topic, name=group)
     if found.transforms:
         return _transform(found, message, dies)

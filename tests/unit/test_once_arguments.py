@@ -30,11 +30,6 @@ def test_what_is_neither_text_nor_a_function_is_no_key(name: str, key: Any) -> N
         untyped(**{name: key}, consumer="billing")
 
 
-def test_a_message_is_no_key_of_its_own() -> None:
-    with pytest.raises(InvalidKey, match=r"write once\(message, consumer="):
-        untyped(key=MESSAGE, consumer="billing")
-
-
 def test_a_key_or_a_message_makes_a_block() -> None:
     for block in (
         once("4711", consumer="billing"),

@@ -201,6 +201,11 @@ class Command(BaseCommand):
     def series(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """List the open series, or close the named ones."""
         if options["action"] == "list":
+            if options["names"]:
+                raise CommandError(
+                    "`series list` lists every open series: leave out the names, or "
+                    "write `release` or `discard` before them."
+                )
             list_series(alias, answer)
         else:
             if options["action"] == "discard" and options["names"]:
