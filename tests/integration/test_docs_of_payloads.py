@@ -24,7 +24,7 @@ from django_outbox.testing import OutboxFixture
 
 PAGE = (Path(__file__).parents[2] / "docs/howto/payloads.md").read_text("utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-MODELS, MESSAGING, SETTINGS, *EXAMPLES, _LAKE = BLOCKS
+MODELS, MESSAGING, SETTINGS, *EXAMPLES, _SESSION, _LAKE = BLOCKS
 
 
 def run(code: str, names: dict[str, Any]) -> None:
