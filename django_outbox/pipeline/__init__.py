@@ -17,7 +17,7 @@ An interrupted batch runs again with the same rows. Each append carries the
 number of its batch, so Delta skips appends that it has already committed.
 `latest` only accepts larger ids, and is written last:
 
-    quarantine ─ silver ─ late ─ latest
+    quarantine ─ late ─ silver ─ latest
 
 `lake/maintenance.py` deletes, compacts and vacuums while the pipeline runs.
 It never deletes rows of bronze that refine has not read.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import exceptions
 from .lake import tables
 from .lake.batch_writer import BatchCounts
-from .lake.ingest import start_ingest
+from .lake.ingest import reason_of_loss, start_ingest
 from .lake.reader import needs_rebuild
 from .lake.rebuilding import rebuild
 from .lake.refine import NAME as REFINE
@@ -47,10 +47,9 @@ _KAFKA_OUTAGE: Final = re.compile(
 )
 """Errors of Spark's Kafka reader that mean an outage."""
 
-_DATA_LOSS: Final = re.compile(
-    r"data may have been lost\b.+?\bReason:\s*([^\n]+)", re.DOTALL
-)
-"""Spark's error for records that Kafka no longer has, and the reason."""
+_ADDED: Final = re.compile(r"Added partition (\S+)-(\d+) starts from (\d+) ")
+"""Spark's reason for a partition that the checkpoint does not know: topic, number and
+first offset."""
 
 _PLAN: Final = "=== Streaming Query ==="
 """Where the description of the query begins in Spark's error."""
@@ -249,12 +248,20 @@ def translate(error: Exception) -> Exception:
             return kind(message)
     if outage := _KAFKA_OUTAGE.search(str(error)):
         return exceptions.KafkaUnavailable(f"Kafka is unavailable: {outage[1]}.")
-    if loss := _DATA_LOSS.search(str(error).partition(_PLAN)[0]):
+    reason = reason_of_loss(str(error).partition(_PLAN)[0])
+    if added := _ADDED.search(reason):
+        topic, partition, first = added.groups()
         return exceptions.RecordsDeleted(
-            "Kafka no longer has records that ingest has not read:"
-            f" {loss[1].rstrip('.')}. Retention or an administrator deleted them. The"
-            " lake keeps all rows, and `audit` counts the messages that it lacks."
-            " `reset TOPIC` reads the topic from the first record that Kafka still has."
+            f"Ingest has not read partition {partition} of {topic} yet, and Kafka has"
+            f" deleted the records before offset {first}. Run `reset {topic}` to read"
+            " the topic from the first record that Kafka still has."
+        )
+    if reason:
+        return exceptions.RecordsDeleted(
+            f"Kafka no longer has records that ingest has not read: {reason}. Retention"
+            " or an administrator deleted them. The lake keeps all rows, and `audit`"
+            " counts the messages that it lacks. `reset TOPIC` reads the topic from the"
+            " first record that Kafka still has, and drops a topic that was deleted."
         )
     if NO_TOPIC in str(error):
         return exceptions.TopicMissing(

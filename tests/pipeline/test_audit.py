@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from pyspark.sql import functions as F
 
+from django_outbox.exceptions import RecordsDeleted
 from django_outbox.pipeline.audit import jdbc
 from django_outbox.pipeline.audit.comparison import (
     _reached,
@@ -28,13 +29,15 @@ from django_outbox.pipeline.audit.printout import as_json, as_text
 from django_outbox.pipeline.audit.report import COUNTS, Report
 from django_outbox.pipeline.audit.verdict import judge
 from django_outbox.pipeline.lake import tables
+from django_outbox.pipeline.lake.ingest import explained_loss
 from django_outbox.pipeline.lake.records import has_bad_creation_time, parse
+from django_outbox.pipeline.lake.refine import start_refine
 from django_outbox.pipeline.pipeline_run import run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
 from ..machine import nightly
 from ..services import Topics
-from .lakes import Sender, outbox_headers
+from .lakes import NOW, Sender, outbox_headers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,6 +111,43 @@ def test_what_arrives_during_an_audit_is_no_fault(
     states = {p.name: (p.state, p.messages) for p in judge(report).promises}
     assert states["loss"] == ("ok", 2)
     assert states["lake"] == ("not judged", 0)
+
+
+def test_an_audit_beside_a_batch_misses_none_of_its_messages(
+    spark: SparkSession, topics: Topics, settings: PipelineSettings
+) -> None:
+    """Its late ones are in the lake first, and silver says how far it has come."""
+    (topic,) = settings.topics
+    settings = replace(settings, database_url="")
+    send(Sender(topics.servers), topic, 1, 5, 3)
+    run_once(spark, settings, stop=threading.Event(), steps=("ingest",))
+    found: dict[str, dict[str, int]] = {}
+
+    def look(table: str) -> None:
+        if table in {"late", "silver"}:
+            found[table] = counts(audit(spark, settings))
+
+    query = start_refine(spark, settings, trigger=NOW, reached=look)
+    query.awaitTermination()
+    assert query.exception() is None
+    assert found == {
+        "late": {"disorder": 1, "behind": 2},
+        "silver": {"disorder": 1},
+    }
+
+
+def test_records_that_retention_deletes_during_an_audit_are_explained() -> None:
+    lost = (
+        "Job aborted: Some data may have been lost because they are not available in"
+        " Kafka any more;\neither the data was aged out\nReason:\n"
+        "Could not read records in offset [3, 9) for topic partition orders-0\nwith"
+        " consumer group x."
+    )
+    expected = r"while they were read: Could not .* orders-0\. .* Run the command again"
+    with pytest.raises(RecordsDeleted, match=expected), explained_loss():
+        raise RuntimeError(lost)
+    with pytest.raises(RuntimeError, match="another"), explained_loss():
+        raise RuntimeError("another")
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from django_outbox.exceptions import (
     ConfigurationError,
     DatabaseError,
     DatabaseUnavailable,
+    KafkaError,
 )
 from django_outbox.pipeline import commands
 from django_outbox.pipeline.__main__ import main
@@ -212,9 +213,9 @@ def test_rows_columns_and_keys_are_chosen_and_counted(
     assert main([*asked, *some, f"--json={note}"]) == 0
     told = json.loads(note.read_text())
     assert (told["table"], told["topic"], told["records"]) == (TABLE, topic, 2)
-    assert capsys.readouterr().out == (
-        f"{TABLE} -> {topic}: 2 rows\nposition {told['position']}\n"
-    )
+    out, err = capsys.readouterr()
+    assert out == f"{TABLE} -> {topic}: 2 rows\nposition {told['position']}\n"
+    assert f"sending with position {told['position']}\n" in err
     assert [(m.key(), m.value()) for m in topics.read(topic, at_least=2)] == [
         (b"2", b'{"t":1.00,"shop":"north"}'),
         (b"3", b'{"t":1.50,"shop":"north"}'),
@@ -235,6 +236,18 @@ def test_rows_columns_and_keys_are_chosen_and_counted(
     nobody = replace(settings, database_url="postgres://nobody@127.0.0.1:1/none")
     with pytest.raises(DatabaseUnavailable, match="cannot be reached"):
         preview(spark, nobody, chosen)
+
+
+def test_a_backfill_that_failed_says_how_its_rows_become_copies(
+    spark: SparkSession, settings: PipelineSettings, orders: psycopg.Connection
+) -> None:
+    positions: list[int] = []
+    impatient = replace(settings, kafka={**settings.kafka, "max.block.ms": "500"})
+    snapshot = Snapshot(table=TABLE, to="no/topic has this name")
+    with pytest.raises(KafkaError) as caught:
+        backfill(spark, impatient, snapshot, sending=positions.append)
+    (position,) = positions
+    assert f"Run the same command with `--position {position}`" in str(caught.value)
 
 
 def test_columns_that_an_index_only_carries_are_no_part_of_the_key(

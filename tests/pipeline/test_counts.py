@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +15,10 @@ import psycopg
 import pytest
 from pyspark.sql import functions as F
 
+from django_outbox.exceptions import DatabaseUnavailable
+from django_outbox.pipeline import commands
+from django_outbox.pipeline.__main__ import main
+from django_outbox.pipeline.audit import bucket_counts, jdbc
 from django_outbox.pipeline.audit.bucket_counts import Span, count
 from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
@@ -128,6 +134,53 @@ def test_what_has_just_come_into_the_lake_is_open(
 
     found = count(spark, settings, SPAN)
     assert [r["state"] for r in found] == ["equal", "open"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[FAILED_JDBC.CONNECTION] Failed JDBC jdbc:postgresql://db on the operation:",
+        "PSQLException: FATAL: terminating connection due to administrator command",
+        "org.postgresql.util.PSQLException: An I/O error occurred while sending",
+        "org.postgresql.util.PSQLException: Connection to db:5432 refused.",
+    ],
+)
+def test_a_connection_that_ends_is_an_outage(text: str) -> None:
+    with (
+        pytest.raises(DatabaseUnavailable, match="cannot be reached"),
+        jdbc.explained("table: 'outbox'"),
+    ):
+        raise RuntimeError(text)
+
+
+def test_counts_go_on_after_an_outage_of_the_database(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(commands.counts, "session", lambda _: nullcontext(spark))
+    monkeypatch.setenv("DATABASE_URL", "postgres://nobody@127.0.0.1:1/none")
+    monkeypatch.setenv("OUTBOX_SOURCE", "shop")
+    asked = ["counts", f"--lake={settings.lake}", f"--topic={settings.topics[0]}"]
+    assert main(asked) == 1
+    assert "counts: The database cannot be reached" in capsys.readouterr().err
+
+    states = iter(["away", "away", "there", "away", "last"])
+
+    def look(*_: object) -> list[object]:
+        state = next(states, "there")
+        if state == "away":
+            raise DatabaseUnavailable("No answer.")
+        if state == "last":
+            signal.raise_signal(signal.SIGTERM)
+        return []
+
+    monkeypatch.setattr(bucket_counts, "count", look)
+    assert main([*asked, "--every=1ms"]) == 0
+    out, err = capsys.readouterr()
+    assert err.count("No answer. Trying again every 0.001 s.\n") == 2
+    assert len(out.splitlines()) >= 2
 
 
 def test_times_that_the_lake_cannot_have_are_not_counted(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_outbox.exceptions import LakeInUse
+from django_outbox.pipeline import commands
+from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.lake import maintenance, reader, tables
 from django_outbox.pipeline.lake.conflicts import is_conflict, retry_conflicts
 from django_outbox.pipeline.lake.refine import start_refine
@@ -42,6 +47,38 @@ def test_who_has_lost_the_lease_changes_nothing_more(lake: FilledLake) -> None:
     with pytest.raises(LakeInUse):
         next(maintained)
     assert lake.ids("silver") == [1]
+
+
+def test_a_table_that_others_write_all_the_time_does_not_stop_the_next_one(
+    lake: FilledLake,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lake.settings = replace(lake.settings, silver_days=20)
+    lake.put(1, 2, days=40)
+    lake.refine()
+    monkeypatch.setattr(commands.maintain, "session", lambda _: nullcontext(lake.spark))
+    calls = itertools.count(1)
+
+    def retry(work: Callable[[], Any]) -> Any:
+        # The second one compacts silver; the first one has deleted its rows.
+        if next(calls) == 2:
+            raise RuntimeError("[DELTA_CONCURRENT_DELETE_READ] again and again")
+        return work()
+
+    monkeypatch.setattr(maintenance, "retry_conflicts", retry)
+    config = Path(lake.settings.lake).with_name("pipeline.toml")
+    config.write_text(f"lake = {lake.settings.lake!r}\nsilver_days = 20\n")
+
+    names = ("--table=silver", "--table=late")
+    assert main(["maintain", f"--config={config}", *names]) == 1
+
+    out, err = capsys.readouterr()
+    silver, late = out.splitlines()
+    assert silver.startswith("silver: 2 rows deleted")
+    assert silver.endswith("(not finished: 10 conflicts with another writer)")
+    assert late.startswith("late: 0 rows deleted")
+    assert "Not finished: silver. Run it again" in err
 
 
 @nightly

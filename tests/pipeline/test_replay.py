@@ -192,7 +192,7 @@ def test_partitions_are_kept_on_demand_and_missing_ones_are_told(
     assert places == {(b"a", 0), (b"b", 1)}
     impatient = replace(settings, kafka={**settings.kafka, "max.block.ms": "500"})
     destination = Destination(to=narrow, keeps_partitions=True)
-    with pytest.raises(TopicMissing, match=r"not present in metadata.*Create it"):
+    with pytest.raises(TopicMissing, match=r"in metadata.*Create it.*\(--to\)"):
         replay(spark, impatient, Selection(keys=("b",)), destination, run="r")
 
 
@@ -257,7 +257,8 @@ def test_ids_that_began_again_are_sent_behind_those_of_the_former_epoch(
     lake.refine()
     sent: list[list[str]] = []
 
-    def note(records: DataFrame, _: PipelineSettings) -> None:
+    def note(records: DataFrame, _: PipelineSettings, *, again: str) -> None:
+        assert "header outbox-replay=r." in again
         sent.append([dict(row["headers"])["outbox-id"] for row in records.collect()])
 
     monkeypatch.setattr(history, "send", note)

@@ -11,15 +11,19 @@ import shutil
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+from uuid import uuid4
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from django_outbox.exceptions import (
     ConfigurationError,
     OutboxError,
     RecordsDeleted,
+    TopicMissing,
     TopicRecreated,
 )
 from django_outbox.pipeline.__main__ import main
@@ -45,6 +49,19 @@ LONG_AGO = 1_600_000_000_000
 """Timestamp of old records, in milliseconds."""
 
 
+def admin_of(topics: Topics) -> AdminClient:
+    return AdminClient({"bootstrap.servers": topics.servers, "log_level": 0})
+
+
+def delete(admin: AdminClient, topic: str) -> None:
+    admin.delete_topics([topic])[topic].result(timeout=60)
+    eventually(
+        lambda: topic not in admin.list_topics(timeout=60).topics,
+        what=f"the end of {topic}",
+        interval=0.01,
+    )
+
+
 class History:
     """What happened to the topics and the checkpoint, and what bronze held then."""
 
@@ -53,7 +70,7 @@ class History:
     ) -> None:
         self.spark, self.topics = spark, topics
         self.sender = Sender(topics.servers)
-        self._admin = AdminClient({"bootstrap.servers": topics.servers, "log_level": 0})
+        self._admin = admin_of(topics)
         self.grown, self.shrunk = topics.create(), topics.create()
         self.stays = topics.create(partitions=2)
         self.dated = topics.create(config={"retention.ms": "-1"})
@@ -141,12 +158,7 @@ class History:
         return caught.value
 
     def create_again(self, topic: str, *ids: int) -> None:
-        self._admin.delete_topics([topic])[topic].result(timeout=60)
-        eventually(
-            lambda: topic not in self._admin.list_topics(timeout=60).topics,
-            what=f"the end of {topic}",
-            interval=0.01,
-        )
+        delete(self._admin, topic)
         self.topics.create(topic)
         self.sender.send(topic, *ids)
 
@@ -245,6 +257,71 @@ def test_a_lost_checkpoint_is_told_and_everything_is_read_again(
 def test_a_topic_that_is_not_read_is_not_reset(history: History) -> None:
     with pytest.raises(ConfigurationError, match="does not read 'unknown', only"):
         history.reset("unknown")
+
+
+def test_a_topic_that_was_deleted_is_dropped_by_a_reset(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """With a pattern there is no list that it could be taken from."""
+    begin = f"test-{uuid4()}"
+    stays, goes = (topics.create(f"{begin}-{end}") for end in ("stays", "goes"))
+    settings = PipelineSettings(
+        lake=str(tmp_path),
+        kafka={"bootstrap.servers": topics.servers},
+        topic_pattern=f"{begin}-.*",
+    )
+    sender = Sender(topics.servers)
+    sender.send(stays, 1)
+    sender.send(goes, 1)
+    ingest(spark, settings)
+    delete(admin_of(topics), goes)
+    sender.send(stays, 2)
+    with pytest.raises(RecordsDeleted, match="and drops a topic that was deleted"):
+        ingest(spark, settings)
+    with pytest.raises(TopicMissing):
+        reset(spark, settings, f"{begin}-unknown")
+
+    assert reset(spark, settings, goes) == []
+    ingest(spark, settings)
+    assert in_bronze(spark, settings) == [(goes, 0), (stays, 0), (stays, 1)]
+
+
+def test_a_topic_that_is_added_without_its_first_records_needs_a_reset(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    first, added = topics.create(), topics.create()
+    settings = PipelineSettings(
+        lake=str(tmp_path),
+        kafka={"bootstrap.servers": topics.servers},
+        topics=(first,),
+    )
+    sender = Sender(topics.servers)
+    sender.send(first, 1)
+    sender.send(added, 1, 2, 3)
+    places = [TopicPartition(added, 0, 2)]
+    for done in admin_of(topics).delete_records(places).values():
+        done.result(timeout=60)
+    ingest(spark, settings)
+    settings = replace(settings, topics=(first, added))
+    expected = f"partition 0 of {added} yet, .* before offset 2. Run `reset {added}`"
+    with pytest.raises(RecordsDeleted, match=expected):
+        ingest(spark, settings)
+
+    assert [str(part) for part in reset(spark, settings, added)] == [
+        f"{added} 0: from offset 2 to 3, 1 offsets"
+    ]
+    ingest(spark, settings)
+    assert in_bronze(spark, settings) == sorted([(added, 2), (first, 0)])
+
+
+def ingest(spark: SparkSession, settings: PipelineSettings) -> None:
+    run_once(spark, settings, stop=threading.Event(), steps=("ingest",))
+
+
+def in_bronze(spark: SparkSession, settings: PipelineSettings) -> list[tuple[str, int]]:
+    """Return topic and offset of all rows, sorted."""
+    rows = tables.read(spark, settings, "bronze").collect()
+    return sorted((row["topic"], row["offset"]) for row in rows)
 
 
 def test_offsets_to_repair_need_a_partition(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_outbox.exceptions import ConfigurationError
-from django_outbox.pipeline.lake.batch_writer import BAD_CREATION_TIME
+from django_outbox.pipeline.lake.batch_writer import BAD_CREATION_TIME, NO_OUTBOX
 from django_outbox.pipeline.pipeline_settings import PipelineSettings, build
 
 from .lakes import Contents, FilledLake
@@ -74,6 +74,7 @@ class History:
         put("restored", 1, 3, 2, 2, series="again", created_at=AFTER)
         put("restored", 4, created_at=BEFORE)
         put("restored", 5, key="b", created_at=str(2**63 - 1))
+        put("restored", -1, 2**63 - 1, key="forged", created_at=AFTER)
 
 
 @pytest.fixture(scope="module")
@@ -122,13 +123,19 @@ def test_ids_that_began_again_come_behind_those_of_the_former_epoch(
 
 
 def test_an_impossible_creation_time_is_in_quarantine(history: History) -> None:
-    assert history.at_last("quarantine", "restored", "key", "reason") == [
-        (b"b", BAD_CREATION_TIME)
-    ]
+    assert (b"b", BAD_CREATION_TIME) in history.at_last(
+        "quarantine", "restored", "key", "reason"
+    )
     assert history.at_last("latest", "restored", "key", "created_at")[0] == (
         b"b",
         None,
     )
+
+
+def test_ids_that_no_outbox_gives_out_are_in_quarantine(history: History) -> None:
+    """With an epoch the rank of the highest one would be no number of 64 bits."""
+    found = history.at_last("quarantine", "restored", "key", "reason")
+    assert [row for row in found if row[0] == b"forged"] == [(b"forged", NO_OUTBOX)] * 2
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,32 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> list[R
     Returns:
         A row for each topic and bucket, in their order: topic, bucket, in_database,
         pending, in_lake, state.
+
+    Raises:
+        ConfigurationError: the database rejected the statement.
+        DatabaseUnavailable: a database cannot be reached; call again later.
     """
     of_topics = jdbc.is_of_topics(settings)
     over = time.time() - span.settle - span.width
+    with jdbc.explained_outbox(settings):
+        promised = jdbc.counts(spark, settings, **asdict(span)).where(of_topics)
+    promised.persist()
+    try:
+        with jdbc.explained_outbox(settings):
+            promised.count()
+        lake = _count_lake(spark, settings, span)
+        judged = judge(promised, lake.withColumn("is_over", F.col("bucket") <= over))
+        return judged.orderBy(*_BUCKET).collect()
+    finally:
+        # Spark keeps it for as long as the session lasts.
+        promised.unpersist()
+
+
+def _count_lake(
+    spark: SparkSession, settings: PipelineSettings, span: Span
+) -> DataFrame:
     sources = [*settings.outboxes(), *filter(None, [jdbc.former_source(settings)])]
-    promised = jdbc.counts(spark, settings, **asdict(span)).where(of_topics).persist()
-    promised.count()
+    of_topics = jdbc.is_of_topics(settings)
     messages = [
         tables.read(spark, settings, table)
         .where(F.col("source").isin(*sources) & of_topics)
@@ -65,15 +85,9 @@ def count(spark: SparkSession, settings: PipelineSettings, span: Span) -> list[R
         for table in ("silver", "late")
     ]
     counted = messages[0].unionByName(messages[1]).groupBy(*_bucket(span))
-    lake = counted.agg(
+    return counted.agg(
         F.count("*").alias("in_lake"), F.sum(_digest()).alias("lake_digest")
     )
-    judged = judge(promised, lake.withColumn("is_over", F.col("bucket") <= over))
-    try:
-        return judged.orderBy(*_BUCKET).collect()
-    finally:
-        # Spark keeps it for as long as the session lasts.
-        promised.unpersist()
 
 
 def judge(promised: DataFrame, lake: DataFrame) -> DataFrame:

@@ -218,6 +218,10 @@ def audit(
             without a creation time counts from its timestamp in Kafka.
         max_behind_age: Seconds after which a message in a topic must be in the
             lake, even if refine has not reached it; None for no limit.
+
+    Raises:
+        ConfigurationError: the database rejected the statement.
+        DatabaseUnavailable: a database cannot be reached.
     """
     tables.create(spark, settings)
     if since is not None:
@@ -228,16 +232,19 @@ def audit(
         limit = datetime.now(UTC) - timedelta(seconds=max_behind_age)
     kafka = _read_kafka(spark, settings, since).persist()
     kafka.count()
-    promises = _read_promises(spark, settings, since)
+    with jdbc.explained_outbox(settings):
+        promises = _read_promises(spark, settings, since)
+        if promises is not None:
+            promises = promises.persist()
+            # All slices, before the topics are read again.
+            promises.count()
     if promises is not None:
-        promises = promises.persist()
-        # All slices, before the topics are read again.
-        promises.count()
         sent = promises.where(F.col("state") == jdbc.SENT)
         if not sent.join(kafka, list(MESSAGE), "left_anti").isEmpty():
             kafka = _with_arrived(kafka, promises, _read_kafka(spark, settings, since))
     lake = _read_lake(spark, settings, since).persist()
-    due = kafka.join(_reached(kafka, lake), ["topic", "partition"], "left").withColumn(
+    reached = _reached(kafka, lake.where(~F.col("is_late")))
+    due = kafka.join(reached, ["topic", "partition"], "left").withColumn(
         "is_due",
         F.coalesce(F.col("offset") <= F.col("reached"), F.lit(False)),  # noqa: FBT003
     )
@@ -268,17 +275,18 @@ def audit(
     return report
 
 
-def _reached(kafka: DataFrame, lake: DataFrame) -> DataFrame:
+def _reached(kafka: DataFrame, silver: DataFrame) -> DataFrame:
     """
     Return the last offset of each partition that refine has read.
 
-    Rows that are older than all that is in the topic are of another one that was
-    deleted: its offsets say nothing.
+    A batch is in late before it is in silver, so only silver tells that it is in
+    both. Rows that are older than all that is in the topic are of another one that
+    was deleted: its offsets say nothing.
     """
     place = ("topic", "partition")
     oldest = kafka.groupBy(*place).agg(F.min("delivered_at").alias("oldest"))
     is_older = F.coalesce(F.col("delivered_at") < F.col("oldest"), F.lit(False))  # noqa: FBT003
-    of_topic = lake.join(F.broadcast(oldest), [*place]).where(~is_older)
+    of_topic = silver.join(F.broadcast(oldest), [*place]).where(~is_older)
     return of_topic.groupBy(*place).agg(F.max("offset").alias("reached"))
 
 
@@ -324,10 +332,16 @@ def _read_kafka(
 def _read_lake(
     spark: SparkSession, settings: PipelineSettings, since: datetime | None
 ) -> DataFrame:
+    # In this order: what a batch has in late was there before its rows in silver.
     silver, late = (tables.read(spark, settings, t) for t in ("silver", "late"))
     kept = is_promised() & jdbc.is_of_topics(settings) & _is_created_since(since)
-    kept_rows = silver.unionByName(late.drop("mark")).where(kept)
-    return slim(ranked(kept_rows, settings), origin="lake")
+    in_silver, in_late = (
+        slim(ranked(rows.where(kept), settings), origin="lake").withColumn(
+            "is_late", F.lit(is_late)
+        )
+        for rows, is_late in ((silver, False), (late, True))
+    )
+    return in_silver.unionByName(in_late)
 
 
 def _is_created_since(since: datetime | None) -> Column:

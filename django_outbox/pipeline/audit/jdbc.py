@@ -12,8 +12,9 @@ that no row moves between two slices.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from functools import reduce
 from itertools import pairwise
@@ -57,6 +58,12 @@ _SELECT: Final = (
     " AND coalesce({created}, {archived_at}, now()) >= {since}"
 )
 """A message without a creation time counts from its way to Kafka."""
+
+_NO_CONNECTION: Final = re.compile(
+    r"FAILED_JDBC\.CONNECTION|PSQLException: (?:FATAL|Connection|The connection"
+    r"|This connection|An I/O error)"
+)
+"""Errors of a database that cannot be reached, or that ended the connection."""
 
 PARALLEL_BYTES: Final = 256 * 2**20
 """Size of an archive, about a million rows, above which it is read in slices."""
@@ -169,11 +176,16 @@ def explained(what: str) -> Iterator[None]:
             raise ConfigurationError(
                 f"{what}: error from the database: {reason}"
             ) from error
-        if "FAILED_JDBC.CONNECTION" in str(error):
+        if _NO_CONNECTION.search(str(error)):
             raise DatabaseUnavailable(
                 "The database cannot be reached, or rejects this user (DATABASE_URL)."
             ) from error
         raise
+
+
+def explained_outbox(settings: PipelineSettings) -> AbstractContextManager[None]:
+    """Turn errors of the outbox's tables into one line, as `explained()` does."""
+    return explained(f"table: {settings.table!r}, its archive or its parked rows")
 
 
 def promises(

@@ -81,15 +81,17 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         from ..audit.page import page
         from ..audit.printout import as_json, as_metrics, as_text
         from ..audit.verdict import judge
+        from ..lake.ingest import explained_loss
         from ..textfile import write
 
         began = datetime.now(UTC)
         since = chosen.since
         if since == LAST:
             since = past_audits.next_start(spark, settings, compared(settings))
-        report = audit(
-            spark, settings, since=since, max_behind_age=chosen.max_behind_age
-        )
+        with explained_loss():
+            report = audit(
+                spark, settings, since=since, max_behind_age=chosen.max_behind_age
+            )
         verdict = judge(report, max_copies=chosen.max_copies)
         if chosen.since == LAST:
             past_audits.remember(spark, settings, report, verdict, began=began)

@@ -91,6 +91,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                 timeout=chosen.timeout,
                 position=chosen.position,
                 waiting=_WaitReporter(),
+                sending=lambda position: say(f"sending with position {position}"),
             )
     sys.stdout.write(f"{outcome.table} -> {outcome.topic}: {outcome.records:,} rows\n")
     if outcome.position is None:

@@ -7,15 +7,17 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ...exceptions import ConfigurationError
+from ...exceptions import ConfigurationError, DatabaseUnavailable
 from ...shutdown import StopSignals
-from .shared_options import Commands, add_command, seconds, session, settings_of
+from .shared_options import Commands, add_command, say, seconds, session, settings_of
 
 if TYPE_CHECKING:
+    from pyspark.sql import Row
+
     from ..audit.bucket_counts import Span
 
 
@@ -53,27 +55,42 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         )
     if min(chosen.bucket, chosen.since) < 1:
         raise ConfigurationError("--bucket and --since must be at least 1s.")
-    code = 0
+    code, is_available = 0, True
     with StopSignals() as signals, session(settings) as spark:
         # Spark has replaced the handler for Ctrl-C.
         signals.listen()
-        from ..audit.bucket_counts import DIFFERENT, EQUAL, OPEN, count
+        from ..audit.bucket_counts import count
         from ..audit.verdict import EXIT_BROKEN
         from ..lake import tables
 
         tables.create(spark, settings)
         while True:
-            found = Counter[str]()
-            for row in count(spark, settings, _span(chosen)):
-                found[row["state"]] += 1
-                if row["state"] == DIFFERENT:
-                    code = EXIT_BROKEN
-                    start = datetime.fromtimestamp(row["bucket"], UTC)
-                    _write({**row.asDict(), "bucket": start.isoformat()})
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            _write({"at": now, **{s: found[s] for s in (EQUAL, OPEN, DIFFERENT)}})
+            try:
+                differs = _print(count(spark, settings, _span(chosen)))
+                code = EXIT_BROKEN if differs else code
+                is_available = True
+            except DatabaseUnavailable as error:
+                if chosen.every is None:
+                    raise
+                if is_available:
+                    say(f"{error} Trying again every {chosen.every:g} s.")
+                is_available = False
             if chosen.every is None or signals.stop.wait(chosen.every):
                 return code
+
+
+def _print(rows: Sequence[Row]) -> bool:
+    """Print the buckets that differ, and the totals; return whether one differs."""
+    from ..audit.bucket_counts import DIFFERENT, EQUAL, OPEN
+
+    found = Counter(row["state"] for row in rows)
+    for row in rows:
+        if row["state"] == DIFFERENT:
+            start = datetime.fromtimestamp(row["bucket"], UTC)
+            _write({**row.asDict(), "bucket": start.isoformat()})
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    _write({"at": now, **{s: found[s] for s in (EQUAL, OPEN, DIFFERENT)}})
+    return found[DIFFERENT] > 0
 
 
 def _span(chosen: Namespace) -> Span:

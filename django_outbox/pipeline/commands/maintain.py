@@ -40,7 +40,7 @@ def add(commands: Commands) -> None:
 
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
-    """Print one line for each table."""
+    """Print one line for each table; return 1 if one was not finished."""
     settings = settings_of(chosen, defaults)
     with session(settings) as spark:
         from ..lake.maintenance import maintain
@@ -50,6 +50,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
             """Commit nothing more: another command may delete the new files."""
             spark.interruptAll()
 
+        unfinished = []
         held = lease(
             spark,
             settings,
@@ -69,4 +70,9 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
             ):
                 sys.stdout.write(f"{done}\n")
                 sys.stdout.flush()
+                if not done.is_finished:
+                    unfinished.append(done.table)
+    if unfinished:
+        say(f"Not finished: {', '.join(unfinished)}. Run it again for these tables.")
+        return 1
     return 0

@@ -53,6 +53,11 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                     spark, settings, name, since=chosen.since, dry_run=chosen.dry_run
                 )
                 sys.stdout.writelines(f"{part}\n" for part in ranges)
+                if not ranges:
+                    sys.stdout.write(
+                        f"{name}: Kafka no longer has this topic; ingest goes on"
+                        " without it\n"
+                    )
     if chosen.dry_run:
         say("Dry run: nothing was changed.")
     else:

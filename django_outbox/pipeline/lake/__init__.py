@@ -1,7 +1,7 @@
 """
 The tables of the lake, and the queries that fill and maintain them.
 
-    Kafka ─ ingest.py ─▶ bronze ─ refine.py ─▶ quarantine ─ silver ─ late ─ latest
+    Kafka ─ ingest.py ─▶ bronze ─ refine.py ─▶ quarantine ─ late ─ silver ─ latest
 
 `tables.py` defines the tables. `ingest.py` appends the records of the topics
 to `bronze`, as bytes. `refine.py` reads `bronze` in batches: `records.py`
@@ -9,7 +9,7 @@ parses headers and payloads, `classification.py` decides whether a record is
 new, a duplicate or late, and `batch_writer.py` writes the batch to the other
 tables.
 `epochs.py` orders ids that began again, and `rebuilding.py` makes all tables but
-`bronze` again.
+`bronze` again. `restored_checkpoint.py` refuses a checkpoint from a copy.
 
 `maintenance.py` deletes, compacts and vacuums while both run. `reader.py` tells
 it how far refine has read, and `conflicts.py` retries writes that meet another

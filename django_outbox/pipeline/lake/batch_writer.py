@@ -1,5 +1,5 @@
 """
-Writes one batch of bronze to silver, late, quarantine, latest and typed tables.
+Writes one batch of bronze to quarantine, late, typed tables, silver and latest.
 
 A batch may be interrupted anywhere: it is written again with the same rows, and
 that changes nothing.
@@ -38,6 +38,7 @@ from .classification import (
 from .conflicts import retry_conflicts
 from .epochs import RANKS, rank, ranked
 from .records import has_bad_creation_time, invalid, parse
+from .restored_checkpoint import note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -189,18 +190,19 @@ class BatchWriter:
             records, classified, arrived, found, batch_id, undated=undated
         )
         self._reached("quarantine")
+        if resolved and resolved.late_rows:
+            mark = (F.col("mark") % RANKS).alias("mark")
+            marks = resolved.late.select(ROW, mark)
+            late = records.join(marks, ROW).select(*tables.RECORD_COLUMNS, "mark")
+            # Before silver, whose last offset says how much of bronze was refined.
+            self._append("late", late, batch_id)
+        self._reached("late")
         if FRESH in found or (resolved and resolved.arrived_rows):
             # Before silver, by which a repeated batch drops what has arrived.
             self._append_typed(arrived, batch_id)
             self._reached("typed")
             self._append("silver", arrived.select(*tables.RECORD_COLUMNS), batch_id)
         self._reached("silver")
-        if resolved and resolved.late_rows:
-            mark = (F.col("mark") % RANKS).alias("mark")
-            marks = resolved.late.select(ROW, mark)
-            late = records.join(marks, ROW).select(*tables.RECORD_COLUMNS, "mark")
-            self._append("late", late, batch_id)
-        self._reached("late")
         if FRESH in found:
             newest = classified.where("is_newest")
             newest = at(records, newest, broadcast=_is_small(found, FRESH))
@@ -328,6 +330,7 @@ class BatchWriter:
             .mode("append")
             .option("txnAppId", f"{batch_id.run}-{table}")
             .option("txnVersion", batch_id.number)
+            .option("userMetadata", note(batch_id.run, batch_id.number))
         )
         if table not in tables.SCHEMAS:
             # A typed table is made by its first rows, and may get further columns.

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ..pipeline_settings import PipelineSettings
 
 RANKS: Final = 1 << 56
-"""Ranks of one epoch; no outbox gives out that many ids."""
+"""Ranks of one epoch. No outbox gives out that many ids: a record with a higher one
+was not sent by an outbox."""
 
 
 def rank(settings: PipelineSettings, table: str = "") -> str:

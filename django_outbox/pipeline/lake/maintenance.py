@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from . import tables, typed_tables
 from .classification import KEY
-from .conflicts import retry_conflicts
+from .conflicts import ATTEMPTS, is_conflict, retry_conflicts
 from .reader import Position, find
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class MaintenanceResult:
     bytes_after: int = 0
     note: str = ""
     """Why a step was skipped; empty if none was."""
+    is_finished: bool = True
+    """False if a step always conflicted with another writer; the table is intact."""
 
     def __str__(self) -> str:
         text = (
@@ -79,10 +81,6 @@ def maintain(
         dry_run: Only count the rows to delete; change nothing.
         check: Called before each change of a table; must raise if another process
             may maintain them now.
-
-    Raises:
-        Py4JJavaError, SparkConnectGrpcException: every attempt conflicted with
-            another writer; the tables are intact.
     """
     tables.create(spark, settings)
     for table in names or typed_tables.all_tables(spark, settings):
@@ -122,15 +120,26 @@ def _maintain(
         since = position.waiting_since
         if since is not None and datetime.now(UTC) - since > MAX_UNREAD_AGE:
             note = f"not vacuumed: refine has unread rows since {since:%Y-%m-%d}"
-    deleted = _delete(spark, settings, table, position=position, dry_run=dry_run)
-    if not dry_run:
-        by = f" ZORDER BY ({', '.join(KEY)})" if cluster and table in CLUSTERED else ""
-        check()
-        retry_conflicts(lambda: spark.sql(f"OPTIMIZE {name}{by}").collect())
-        check()
-        if not note:
-            # Without RETAIN: the default is the shortest safe retention.
-            spark.sql(f"VACUUM {name}").collect()
+    deleted = 0
+    try:
+        deleted = _delete(spark, settings, table, position=position, dry_run=dry_run)
+        if not dry_run:
+            is_clustered = cluster and table in CLUSTERED
+            by = f" ZORDER BY ({', '.join(KEY)})" if is_clustered else ""
+            check()
+            retry_conflicts(lambda: spark.sql(f"OPTIMIZE {name}{by}").collect())
+            check()
+            if not note:
+                # Without RETAIN: the default is the shortest safe retention.
+                spark.sql(f"VACUUM {name}").collect()
+    except Exception as error:
+        # The class depends on where Spark runs.
+        if not is_conflict(error):
+            raise
+        note = f"not finished: {ATTEMPTS} conflicts with another writer"
+        return MaintenanceResult(
+            table=table, rows_deleted=deleted, note=note, is_finished=False
+        )
     return MaintenanceResult(table=table, rows_deleted=deleted, note=note)
 
 

@@ -80,25 +80,36 @@ def find(spark: SparkSession, settings: PipelineSettings) -> Position | None:
     return Position(version=version - 1, waiting_since=since)
 
 
-def run_id(spark: SparkSession, settings: PipelineSettings) -> str:
+def run_id(
+    spark: SparkSession, settings: PipelineSettings, checkpoint: str = NAME
+) -> str:
     """
-    Return the id that Spark gave to the checkpoint.
+    Return the id that Spark gave to a checkpoint.
 
     A new checkpoint numbers its batches from 0; with the old id, Delta would
     skip their appends.
     """
-    lines = spark.read.text(f"{settings.checkpoint(NAME)}/metadata").collect()
+    lines = spark.read.text(f"{settings.checkpoint(checkpoint)}/metadata").collect()
     return str(json.loads(lines[0]["value"])["id"])
 
 
 def last_batch(
-    spark: SparkSession, settings: PipelineSettings, query: str = NAME
+    spark: SparkSession,
+    settings: PipelineSettings,
+    query: str = NAME,
+    *,
+    log: str = "commits",
 ) -> int | None:
-    """Return the number of a query's last committed batch; None before the first."""
+    """
+    Return the number of a query's last committed batch; None before the first.
+
+    Args:
+        log: "offsets" for the last planned batch, which may not be committed.
+    """
     reader = spark.read.option("ignoreMissingFiles", "true")
     try:
         files = (
-            reader.text(f"{settings.checkpoint(query)}/commits")
+            reader.text(f"{settings.checkpoint(query)}/{log}")
             .select(F.max(F.col("_metadata.file_name").cast("bigint")).alias("last"))
             .collect()
         )

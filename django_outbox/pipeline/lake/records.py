@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError
 from ..payloads.declared import Encoded
+from .epochs import RANKS
 from .tables import RECORD_COLUMNS
 
 if TYPE_CHECKING:
@@ -79,6 +80,12 @@ def _created_at(text: Column) -> Column:
     return in_range(F.timestamp_micros(text.try_cast("bigint")))
 
 
+def _id(text: Column) -> Column:
+    """Return an id, or null for text that is no id of an outbox."""
+    number = text.try_cast("bigint")
+    return F.when(number.between(0, RANKS - 1), number)
+
+
 def has_bad_creation_time() -> Column:
     """
     Whether the header `outbox-created-at` is there and is not a creation time.
@@ -94,14 +101,14 @@ def parse(bronze: DataFrame) -> DataFrame:
     """
     Parse rows of bronze: `source`, `id` and `created_at` are null without the header.
 
-    `created_at` is also null if the header is out of range.
+    `id` and `created_at` are also null if the header is out of range.
     """
     own = _own_headers()
     return (
         bronze.withColumns(
             {
                 "source": own["outbox-source"],
-                "id": own["outbox-id"].try_cast("bigint"),
+                "id": _id(own["outbox-id"]),
                 "message_id": own["outbox-message-id"],
                 "created_at": _created_at(own["outbox-created-at"]),
                 "is_deleted": F.col("value").isNull(),

@@ -15,6 +15,7 @@ from ..payloads.required_packages import require_packages
 from . import reader
 from .batch_writer import BatchCounts, BatchWriter
 from .records import check_columns
+from .restored_checkpoint import REFINED, refuse_restored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,12 +67,14 @@ def start_refine(
     the order of their rows, or begins where a rebuild has ended.
 
     Raises:
-        ConfigurationError: a schema is invalid, or an extra is not installed.
+        ConfigurationError: a schema is invalid, an extra is not installed, or the
+            checkpoint was put back from a copy.
     """
     check(settings.schemas)
     check_columns(settings.schemas)
     if settings.unwrap:
         _check_unwrapping(settings)
+    refuse_restored(spark, settings, NAME, REFINED)
     return (
         spark.readStream.format("delta")
         .options(**_options(spark, settings))

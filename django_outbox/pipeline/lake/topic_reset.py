@@ -2,7 +2,8 @@
 Starts one topic over, from its first record or from a time; keeps all rows.
 
 The other topics go on where ingest has read them. Records that are read twice
-come into bronze twice, as they do after a lost checkpoint.
+come into bronze twice, as they do after a lost checkpoint. A topic that Kafka no
+longer has is dropped: ingest does not miss it any more.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...exceptions import TopicMissing
 from ..kafka_admin import KafkaAdmin, find_topic
 from . import read_positions
 from .read_positions import ReadPositions, TopicStart
@@ -53,6 +55,8 @@ def reset(
     """
     Let the next run of ingest read a topic again, and accept the topic's id.
 
+    Returns a range for each partition; none if Kafka no longer has the topic.
+
     Args:
         since: Skip the records before the first one at or after this time, by
             Kafka's timestamps. Never skips an open transaction.
@@ -61,10 +65,18 @@ def reset(
     Raises:
         ConfigurationError: the pipeline does not read this topic.
         KafkaUnavailable: Kafka does not answer.
-        TopicMissing: Kafka has no such topic.
+        TopicMissing: Kafka has no such topic, and ingest has not read it.
     """
     admin = KafkaAdmin(settings)
-    found = find_topic(admin, spark, settings, topic)
+    positions = read_positions.load(spark, settings)
+    try:
+        found = find_topic(admin, spark, settings, topic)
+    except TopicMissing:
+        if topic not in {*positions.topics, *positions.offsets(spark, settings)}:
+            raise
+        if not dry_run:
+            _begin_generation(spark, settings, positions, topic, None)
+        return []
     if since is None:
         starting = {}
         first = admin.first_offsets(topic, found.partitions)
@@ -73,31 +85,29 @@ def reset(
     ends = admin.end_offsets(topic, found.partitions)
     if not dry_run:
         start = TopicStart(topic_id=found.id, starting=starting)
-        positions = read_positions.load(spark, settings)
-        following = _next_generation(spark, settings, positions, topic, start)
-        read_positions.save(spark, settings, following)
+        _begin_generation(spark, settings, positions, topic, start)
     return [
         PartitionRange(topic=topic, partition=n, start=first[n], end=ends[n])
         for n in found.partitions
     ]
 
 
-def _next_generation(
+def _begin_generation(
     spark: SparkSession,
     settings: PipelineSettings,
     positions: ReadPositions,
     topic: str,
-    start: TopicStart,
-) -> ReadPositions:
+    start: TopicStart | None,
+) -> None:
+    """Save where each topic goes on: this one at `start`, or nowhere if it is None."""
     offsets = positions.offsets(spark, settings)
-    kept = {
+    topics = {
         name: replace(
             positions.topics.get(name, TopicStart()), starting=offsets.get(name, {})
         )
-        for name in {*positions.topics, *offsets}
+        for name in {*positions.topics, *offsets} - {topic}
     }
-    return replace(
-        positions,
-        generation=positions.generation + 1,
-        topics={**kept, topic: start},
-    )
+    if start is not None:
+        topics[topic] = start
+    following = replace(positions, generation=positions.generation + 1, topics=topics)
+    read_positions.save(spark, settings, following)

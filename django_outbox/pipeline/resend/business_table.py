@@ -104,6 +104,7 @@ def backfill(
     timeout: float = 60.0,
     position: int | None = None,
     waiting: Callable[[list[Writer]], None] = lambda _: None,
+    sending: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """
     Send the rows of a table, and return the position that they carry.
@@ -113,13 +114,14 @@ def backfill(
         position: Position of an earlier run, to resend its messages as
             duplicates.
         waiting: Called before each pause with the transactions that are open.
+        sending: Called with the position before the first row is sent.
 
     Raises:
         ConfigurationError: a setting is missing, or the database does not
             have the table or a column, or several rows have the same key.
         DatabaseError: a transaction did not end in time; names it.
         DatabaseUnavailable: the database cannot be reached.
-        KafkaError: not all rows were sent; run it again.
+        KafkaError: not all rows were sent; run it again with the position.
     """
     _check(settings)
     text = examine(spark, settings, snapshot)
@@ -132,7 +134,13 @@ def backfill(
             )
         found = Position(id=position, microseconds=found.microseconds)
     rows = read(spark, settings, text)
-    send(messages(rows, snapshot, source=settings.source, position=found), settings)
+    sending(found.id)
+    send(
+        messages(rows, snapshot, source=settings.source, position=found),
+        settings,
+        again=f"Run the same command with `--position {found.id}`: rows that were sent"
+        " already are copies then.",
+    )
     return Outcome(
         source=settings.source,
         table=snapshot.table,

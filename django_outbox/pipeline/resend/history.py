@@ -136,7 +136,12 @@ def replay(
     if not destination.is_forced:
         _refuse_topics_in_use(parts, silver, settings)
     if parts and not is_dry:
-        send(outgoing(ranked(records, settings), destination, run=run), settings)
+        send(
+            outgoing(ranked(records, settings), destination, run=run),
+            settings,
+            again="Run it again with another target topic (--to), or let the consumer"
+            f" leave out records with the header {HEADER}={run}.",
+        )
     return parts
 
 

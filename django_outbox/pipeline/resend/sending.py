@@ -50,7 +50,7 @@ def producer_options(settings: PipelineSettings) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in properties.items()}
 
 
-def send(records: DataFrame, settings: PipelineSettings) -> None:
+def send(records: DataFrame, settings: PipelineSettings, *, again: str) -> None:
     """
     Send all rows; return when Kafka has acknowledged every one.
 
@@ -62,6 +62,7 @@ def send(records: DataFrame, settings: PipelineSettings) -> None:
         records: Columns `topic` (text), `key` and `value` (bytes, or null),
             `headers` (array of structs of text and bytes), and optionally
             `partition` (integer, or null).
+        again: How to send them again, in one sentence; ends the message of an error.
 
     Raises:
         ConfigurationError: no broker is configured.
@@ -78,8 +79,9 @@ def send(records: DataFrame, settings: PipelineSettings) -> None:
         if "not present in metadata" in reason:
             raise TopicMissing(
                 f"{reason} Create it: this broker does not create topics"
-                " automatically, or the topic has too few partitions."
+                f" automatically, or the topic has too few partitions. {again}"
             ) from error
         raise KafkaError(
-            f"Sending failed; some records may have been sent: {reason}"
+            f"Sending failed; some records may have been sent: {reason.rstrip('.')}."
+            f" {again}"
         ) from error
