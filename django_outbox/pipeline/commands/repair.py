@@ -47,14 +47,15 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         raise ConfigurationError(
             "--from and --to: offsets belong to a partition; add --partition N."
         )
-    from ..lake.ingest import kafka_options
+    from ..lake.ingest import explained_loss, kafka_options
 
     kafka_options(settings)
     with session(settings) as spark:
         from ..lake.run_lease import lease
         from ..lake.topic_repair import repair
 
-        with lease(spark, settings, purpose="repair", waiting=say):
+        held = lease(spark, settings, purpose="repair", waiting=say)
+        with held, explained_loss():
             counts = repair(
                 spark,
                 settings,
