@@ -210,7 +210,10 @@ class Adapters:
                 if is_exactly_once
                 else unmarked.pooled_timeline
             )
-            return MemoryMarks(unmarked, clock=boottime, timeline=timeline)
+            by_scans = is_exactly_once and cluster != options.CLUSTER_ID
+            return MemoryMarks(
+                unmarked, clock=boottime, timeline=timeline, by_scans=by_scans
+            )
 
         return cls(
             table=partial(adapt, PostgresOutbox if has_marks else UnmarkedOutbox),

@@ -139,7 +139,11 @@ def _ledger_worker(shard: _Shard, membership: Membership, cluster: int) -> Relay
     is_own = cluster == o.CLUSTER_ID
     name = shard.suffix if is_own else f"-{cluster}"
     settings = _settings(
-        o, page_rows=o.TRANSACTION_BATCH, blocks=True, needs_proof=False
+        o,
+        page_rows=o.TRANSACTION_BATCH,
+        blocks=True,
+        needs_proof=False,
+        by_scans=not is_own,
     )
     reading = adapters.reading(f"find{name}", cluster, leadership.shard)
     settling = adapters.table(f"settle{name}")

@@ -193,11 +193,12 @@ class Dispatcher:
             self._look_at = now + LOOK_INTERVAL
         sweep = None
         schedule.requested(now)
-        if limit and not self._settings.marks_in_table and schedule.must_sweep(now):
+        if limit and self._is_sweep(now):
             # Half of what may be in flight is for this cluster's own records.
             most = max(1, self._settings.max_in_flight / 2)
             if (room := most - engine.waiting.of_others) >= 1:
                 limit, sweep = int(min(limit, room)), engine.sweep()
+                sweep = sweep._replace(is_whole=self._settings.by_scans)
         self._request(
             PageRequest(
                 run=engine.run,
@@ -209,6 +210,12 @@ class Dispatcher:
             )
         )
 
+    def _is_sweep(self, now: float) -> bool:
+        """Whether the next page is a sweep."""
+        settings = self._settings
+        is_due = not settings.marks_in_table and self._schedule.must_sweep(now)
+        return settings.by_scans or is_due
+
     def _request(self, request: PageRequest) -> None:
         self.engine.begin_read()
         self._queue.read(request)
@@ -216,6 +223,8 @@ class Dispatcher:
     @property
     def _read_at(self) -> float:
         """When to read the table: by the schedule, or at once after a commit."""
+        if self._settings.by_scans:
+            return self._schedule.sweep_at
         return 0.0 if self._queue.is_urgent else self._schedule.read_at
 
     def _take_page(self, page: Page, now: float) -> None:
@@ -238,14 +247,15 @@ class Dispatcher:
         else:
             engine.blocked.unblock(key for key, _ in request.keys)
             engine.found(records)
-            self._plan(page, now)
+            self._plan(page, records, now)
 
-    def _plan(self, page: Page, now: float) -> None:
-        """Plan the next page by what this one has shown."""
+    def _plan(self, page: Page, records: Sequence[Record], now: float) -> None:
+        """Plan the next page by what this one has shown, and which of it is new."""
         request, found = page.request, len(page.records)
         if request.sweep is not None:
-            self._schedule.swept(found, now=now)
-            self.engine.takeovers.found(request.leader_id, page.records, now)
+            is_full = self._settings.by_scans and found == request.limit
+            self._schedule.swept(found, now=now, is_full=is_full)
+            self.engine.takeovers.found(request.leader_id, records, now)
             this_cluster = self._settings.this_cluster
             report_sweep(sum(r.cluster_id == this_cluster for r in page.records))
         elif request.limit:

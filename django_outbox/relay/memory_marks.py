@@ -143,6 +143,7 @@ class MemoryMarks:
         clock: monotonic seconds.
         timeline: names the timeline of the database behind the connection. Another
             one may assign ids again, which says nothing of what was shown.
+        by_scans: whether all is read by sweeps of the whole table.
     """
 
     def __init__(
@@ -151,7 +152,9 @@ class MemoryMarks:
         *,
         clock: Callable[[], float],
         timeline: Callable[[], str],
+        by_scans: bool = False,
     ) -> None:
+        self._by_scans = by_scans
         self._table = table
         self._clock = clock
         self._read_timeline = timeline
@@ -196,6 +199,9 @@ class MemoryMarks:
 
     def reset(self, leader_id: str, keys: Iterable[KeyToRead]) -> None:
         """Show what lies of these keys up to the position again; see the port."""
+        if self._by_scans:
+            # The next scan that does not pass them shows it.
+            return
         for ordering_key, low in keys:
             self._again[ordering_key] = min(low, self._again.get(ordering_key, low))
 

@@ -36,18 +36,19 @@ class PollSchedule:
         """When to try again, after the table could not be read."""
         self.is_behind = False
         """Whether the last page was full."""
+        self.sweep_at = 0.0
+        """When to sweep next."""
         self._requested_at = 0.0
-        self._sweep_at = 0.0
         self._is_more_left = False
 
     def restart(self) -> None:
         """Read, and sweep, at once, as at a busy table."""
         self._interval, self.read_at = self._busy, 0.0
-        self._sweep_at = 0.0
+        self.sweep_at = 0.0
 
     def must_sweep(self, now: float) -> bool:
         """Whether the next page is to be a repair scan."""
-        return now >= self._sweep_at
+        return now >= self.sweep_at
 
     def requested(self, now: float) -> None:
         """Note when a page is requested."""
@@ -62,12 +63,18 @@ class PollSchedule:
         self.read_at = 0.0 if self.is_behind else next_at
         if self._is_more_left and rows < limit:
             # What was left behind comes after all that is next, and at once.
-            self.read_at = self._sweep_at = 0.0
+            self.read_at = self.sweep_at = 0.0
 
-    def swept(self, rows: int, *, now: float) -> None:
-        """Plan the next sweep by what this one took: it may pass many dead rows."""
+    def swept(self, rows: int, *, now: float, is_full: bool = False) -> None:
+        """
+        Plan the next sweep by what this one took: it may pass many dead rows.
+
+        Args:
+            is_full: the next one follows at once, since there may be more.
+        """
         took = now - self._requested_at
-        self._sweep_at = now + max(SWEEP_INTERVAL, took * SWEEP_SHARE)
+        rest = 0.0 if is_full else max(SWEEP_INTERVAL, took * SWEEP_SHARE)
+        self.sweep_at = now + rest
         self._is_more_left = bool(rows)
 
 

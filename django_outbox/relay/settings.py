@@ -41,6 +41,9 @@ class RelaySettings:
     marks_in_table: bool = False
     """Whether rows are marked in the table; else a repair scan has to find what the
     leader's memory may have passed."""
+    by_scans: bool = False
+    """Whether each page is a scan of the whole table, as for records that are taken
+    over: they become readable in another order than that of their ids."""
     this_cluster: int = 0
     """This cluster, whose records go first."""
     clusters: int = 1

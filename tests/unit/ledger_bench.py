@@ -112,7 +112,12 @@ class LedgerBench:
         self.is_settling = True
         self.is_trusted = Trust(self.leadership, self.clock)
         self.schedule = PollSchedule(busy_interval=0.01, idle_interval=0.1)
-        marks = MemoryMarks(table, clock=self.clock, timeline=table.database_timeline)
+        marks = MemoryMarks(
+            table,
+            clock=self.clock,
+            timeline=table.database_timeline,
+            by_scans=not is_own,
+        )
         self.reader = PageReader(marks, is_trusted=self.is_trusted, clock=self.clock)
         self.settler = Settler(
             outbox=cluster.table, on_parked=lambda *_: None, clock=self.clock
@@ -123,7 +128,8 @@ class LedgerBench:
             settle=self.settlements.append,
             wake=lambda: None,
         )
-        settings = relay_settings(**{"page_rows": 10, "needs_proof": False} | changes)
+        own = {"page_rows": 10, "needs_proof": False, "by_scans": not is_own}
+        settings = relay_settings(**own | changes)
         self.engine = Engine(settings)
         self.sender = LedgerSender(
             settings,

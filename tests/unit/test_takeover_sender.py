@@ -67,7 +67,12 @@ class Process(LedgerBench):
         self.news: list[TakeoverChange] = []
         is_own = site.number == ORIGIN
         super().__init__(
-            site, is_own=is_own, this_cluster=site.number, clusters=3, quiet=QUIET
+            site,
+            is_own=is_own,
+            this_cluster=site.number,
+            clusters=3,
+            quiet=QUIET,
+            blocks=True,
         )
 
     def round(self) -> float:
@@ -123,6 +128,28 @@ def test_what_is_found_is_relayed_and_purged_here(
     assert origin.left == [3, 6, 9]
     assert taker.news[0]._replace(leader_id="") == TakeoverChange(
         "", ORIGIN, 3, has_ended=False
+    )
+
+
+def test_rows_that_may_be_taken_over_at_once_go_in_the_order_of_their_ids(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    """Their times are those of transactions, and do not grow with the ids."""
+    origin.write(24, to=(other,))
+    taker.run(20)
+    assert origin.seen == ["24"]
+
+    for step in range(12):
+        low, high = 3 * (step + 1) - 1, 27 + 3 * step
+        origin.write(low, high, to=(other,))
+        taker.run(step + 1)
+
+    taker.run(40)
+    order = [int(value) for value in origin.seen[1:]]
+    assert len(order) == 24
+    assert all(
+        order.index(3 * (step + 1) - 1) < order.index(27 + 3 * step)
+        for step in range(12)
     )
 
 

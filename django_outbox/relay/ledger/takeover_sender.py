@@ -2,7 +2,8 @@
 Exactly-once delivery of records that another cluster has left.
 
 There is one for each other cluster, beside the one for this cluster's own records, so
-that a takeover delays none of those. While there is nothing to take over it only
+that a takeover delays none of those. It reads by scans of the whole table: records may
+be taken over by their age, which does not follow their ids. While there is nothing to take over it only
 looks, at most once a second: the origin's producer is fenced when rows are found that
 no ledger knows of, and not before.
 
@@ -99,9 +100,6 @@ class TakeoverSender:
         records = self._sender.admit(page, now)
         if is_open and page.records:
             self._found_at = now
-            if page.request.sweep is None:
-                leader_id = page.request.leader_id
-                self._engine.takeovers.found(leader_id, records or (), now)
         return records
 
     def send(self, leader_id: str, now: float) -> bool:
@@ -186,6 +184,6 @@ class TakeoverSender:
         ids = {record.id for record in relayed}
         if any(r.id not in ids and not pauses.holds(r) for r in page.records):
             self._is_on, self._found_at = True, now
-        elif relayed:
-            # Behind these there may be more.
+        if self._is_on or relayed:
+            # Behind what is in the log there may be more.
             self._schedule.restart()
