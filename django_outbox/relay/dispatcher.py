@@ -158,8 +158,7 @@ class Dispatcher:
         self._is_ready = self._sender.prepare(term.leader_id, now)
         if not self._is_ready:
             return False
-        is_late = self._settings.blocks and not self._schedule.is_behind
-        if not (is_late and self.engine.waiting) or now >= self._look_at:
+        if not self._reads_late or now >= self._look_at:
             self._read(term.leader_id, now)
         return self._sender.send(term.leader_id, now)
 
@@ -221,6 +220,12 @@ class Dispatcher:
         self._queue.read(request)
 
     @property
+    def _reads_late(self) -> bool:
+        """Whether no page is read before what waits is sent."""
+        is_late = self._settings.blocks and not self._schedule.is_behind
+        return is_late and bool(self.engine.waiting)
+
+    @property
     def _read_at(self) -> float:
         """When to read the table: by the schedule, or at once after a commit."""
         if self._settings.by_scans:
@@ -279,6 +284,8 @@ class Dispatcher:
             return until - now
         if engine.must_refresh:
             next_at = until if engine.unsettled else 0.0
+        elif self._reads_late:
+            next_at = min(self._sender.wait(now), self._look_at)
         else:
             next_at = min(engine.blocked.retry_at, self._sender.wait(now))
             if engine.has_room:

@@ -177,3 +177,27 @@ def test_else_a_page_is_read_as_late_as_possible(cluster: Cluster) -> None:
 
     assert asked == [0]
     assert cluster.seen == ["a"]
+
+
+def test_a_relay_whose_purges_get_no_answer_rests() -> None:
+    """As while another session has locked the table against deletes only."""
+    cluster = Cluster()
+    bench = LedgerBench(cluster, blocks=True)
+    bench.run()
+    bench.is_settling = False
+    for value in "abc":
+        cluster.insert(value)
+        bench.run(10)
+    assert cluster.seen == ["a", "b"]
+    assert len(bench.engine.waiting.known) == 3
+
+    rests = []
+    for _ in range(20):
+        rests.append(bench.round())
+        bench.now += max(rests[-1], 0.001)
+
+    assert rests.count(0.0) <= 4
+    bench.is_settling = True
+    bench.run()
+    assert cluster.seen == ["a", "b", "c"]
+    assert cluster.left == []
