@@ -178,8 +178,10 @@ class Dispatcher:
         if self._queue.is_reading or now < schedule.lost_until:
             return
         if engine.must_refresh:
-            if not engine.unsettled:
-                # A new id helps only when the table can be reached.
+            if not engine.unsettled or now >= self._look_at:
+                # A new id helps only when the table can be reached. While something is
+                # not settled, the answer only tells that an outage is over.
+                self._look_at = now + LOOK_INTERVAL
                 self._request(PageRequest(run=engine.run, leader_id=leader_id))
             return
         keys = engine.due(now)

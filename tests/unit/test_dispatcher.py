@@ -288,6 +288,27 @@ def test_a_leader_behind_a_lock_leads_on_under_the_same_id(bench: Bench) -> None
     assert {i: bench.table.marks[i] for i in bench.table.rows} == {2: "id-1"}
 
 
+def test_an_outage_is_over_with_an_answer_while_a_row_is_locked(bench: Bench) -> None:
+    """A migration ends the connection, and then holds a lock for long."""
+    bench.stash(record(1, "a"))
+    bench.step()
+    bench.producer.ack()
+    bench.step()
+    bench.table.is_away = True
+    bench.step()
+    bench.table.is_away = False
+    for _ in range(30):
+        bench.step(after=1.0)
+    assert bench.leadership.resigned == ""
+    assert bench.leadership.reasons == []
+
+    bench.settle()
+    bench.step(after=1.0)
+    bench.step()
+
+    assert bench.leadership.reasons == ["the outcome of a mark or reset is unknown"]
+
+
 def test_an_outage_of_an_earlier_term_is_no_reason_to_resign(bench: Bench) -> None:
     bench.table.is_away = True
     bench.step()
