@@ -3,9 +3,9 @@ Exactly-once delivery of records that another cluster has left.
 
 There is one for each other cluster, beside the one for this cluster's own records, so
 that a takeover delays none of those. It reads by scans of the whole table: records may
-be taken over by their age, which does not follow their ids. While there is nothing to take over it only
-looks, at most once a second: the origin's producer is fenced when rows are found that
-no ledger knows of, and not before.
+be taken over by their age, which does not follow their ids. While there is nothing to
+take over it only looks, at most once a second: the origin's producer is fenced when
+rows are found that no ledger knows of, and not before.
 
 Only the cluster that has opened an origin's `transactional.id` relays its records:
 the origin, or one other cluster. When the origin comes back it opens, too; the
