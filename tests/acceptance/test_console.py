@@ -181,6 +181,27 @@ def test_the_page_says_when_its_figures_are_old(web: Process) -> None:
         assert "old." in browser.text("#outbox-trouble")
 
 
+def test_the_page_says_when_the_outbox_is_locked(
+    table: OutboxTable, web: Process
+) -> None:
+    with Browser(web.name) as browser:
+        browser.log_in("grace")
+        browser.open(LIVE)
+        browser.wait(
+            lambda: browser.text("#outbox-backlog") == "0", what="the first reading"
+        )
+        with table.connect() as other, other.transaction():
+            other.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+            browser.wait(
+                lambda: "does not answer in time" in browser.text("#outbox-trouble"),
+                what="the trouble",
+            )
+        browser.wait(
+            lambda: not browser.find("#outbox-trouble").is_displayed(),
+            what="the next reading",
+        )
+
+
 def test_what_is_paused_stands_on_the_page(
     web: Process, environment: dict[str, str]
 ) -> None:

@@ -21,6 +21,7 @@ from django_outbox.operations import leader
 
 from ..waiting import eventually
 from .test_admin import MESSAGE, staff
+from .transactions import begun
 
 pytestmark = pytest.mark.django_db
 
@@ -84,6 +85,8 @@ def test_people_who_look_at_the_same_time_share_a_reading() -> None:
             assert client.get(DATA).status_code == 200
     counted = [q for q in queries if "counters" in q["sql"]]
     assert len(counted) == 1
+    log = [q for q in queries if '"django_admin_log"' in q["sql"]]
+    assert len(log) == 2
 
 
 def test_what_people_did_is_among_the_events() -> None:
@@ -96,6 +99,59 @@ def test_what_people_did_is_among_the_events() -> None:
         f"ada: {parked}: Parked",
         "Record 7 to orders was parked after 3 attempts: <b>MSG_SIZE_TOO_LARGE</b>",
     ]
+
+
+def test_only_the_newest_entries_of_the_admin_log_are_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parked = ParkedRecord.objects.create(id=7, **MESSAGE)
+    user = User.objects.create(username="ada")
+    note(type("Request", (), {"user": user})(), [parked], CHANGE, "Parked")
+    LogEntry.objects.log_actions(str(user.pk), [user], CHANGE, "unrelated")
+    for searched, found in ((1, 0), (2, 1)):
+        monkeypatch.setattr(live_page, "MAX_NOTES", searched)
+        monkeypatch.setattr(live_page, "_readings", {})
+        events = staff("view_live").get(DATA).json()["events"]
+        assert [event["kind"] for event in events].count("admin") == found
+
+
+def lock_outbox() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+
+
+def limits() -> tuple[Any, ...]:
+    """Return for how long the connection waits for locks and statements."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('lock_timeout'),"
+            " current_setting('statement_timeout')"
+        )
+        return tuple(cursor.fetchone())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_locked_outbox_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_page, "RETRY_AFTER", 3600.0)
+    client, usual = staff("view_live"), limits()
+    with begun() as other:
+        other.do(lock_outbox)
+        answer = client.get(DATA)
+        assert answer.status_code == 503
+        assert answer.json() == {"error": "The database does not answer in time."}
+        with CaptureQueriesContext(connection) as queries:
+            assert client.get(DATA).status_code == 503
+        assert not [q for q in queries if "-- outbox" in q["sql"]]
+        other.roll_back()
+    monkeypatch.setattr(live_page, "RETRY_AFTER", 0.0)
+    assert client.get(DATA).status_code == 200
+    assert limits() == usual
+
+
+def test_a_reading_that_takes_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_page, "LONGEST_READING", -1.0)
+    assert staff("view_live").get(DATA).status_code == 503
+    assert OutboxRecord.objects.count() == 0
 
 
 class FakeWatch:

@@ -264,7 +264,8 @@
       });
       const isJson = (answer.headers.get("Content-Type") ?? "").startsWith("application/json");
       if (answer.redirected || answer.status === 403) trouble("You are logged out, or may not see this page any more: load it again.");
-      else if (!answer.ok || !isJson) trouble(`The server answers with ${answer.status}.`);
+      else if (!isJson) trouble(`The server answers with ${answer.status}.`);
+      else if (!answer.ok) trouble((await answer.json()).error ?? `The server answers with ${answer.status}.`);
       else {
         show(await answer.json());
         answered = Date.now();
