@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..exceptions import ConfigurationError
 from ..message.record import Numbering
+from ..postgres.outbox_schema import Schema, qualified
 from ..postgres.statements import queries, quoted
 from ..settings.options import OutboxSettings
 
@@ -72,7 +73,13 @@ def check(numbering: Numbering | None, options: OutboxSettings) -> None:
 
 
 def statements(
-    table: str, numbering: Numbering, *, cluster: int, count: int, above: int = 0
+    table: str,
+    numbering: Numbering,
+    *,
+    cluster: int,
+    count: int,
+    above: int = 0,
+    schema: Schema | None = None,
 ) -> list[str]:
     """
     Return the SQL that numbers a table for this cluster; none if it is up to date.
@@ -86,8 +93,11 @@ def statements(
         cluster: number of the cluster.
         count: number of clusters.
         above: the next id is higher than this, and than all ids in the database.
+        schema: of the table; None: the `search_path` finds it.
     """
-    tables = [quoted(table + suffix) for suffix in ("", "_parked", "_staged")]
+    tables = [
+        qualified(schema, table + suffix) for suffix in ("", "_parked", "_staged")
+    ]
     outbox, parked, staged = tables
     changes = [
         f"ALTER TABLE {name} ALTER COLUMN cluster_id SET DEFAULT {cluster};"

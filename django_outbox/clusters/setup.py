@@ -9,6 +9,7 @@ from ..conf import settings
 from ..message.record import Numbering
 from ..models import OutboxRecord
 from ..observability.answer import Answer
+from ..postgres.outbox_schema import read_schema
 from .cluster_ids import NEXT_STEP, mismatches, read_numbering, statements
 
 
@@ -70,12 +71,14 @@ def describe(alias: str, answer: Answer) -> None:
 
 
 def _statements(alias: str, above: int) -> list[str]:
+    table, numbering = OutboxRecord._meta.db_table, _numbering(alias)
     return statements(
-        OutboxRecord._meta.db_table,
-        _numbering(alias),
+        table,
+        numbering,
         cluster=settings.CLUSTER_ID,
         count=settings.CLUSTERS_COUNT,
         above=above,
+        schema=read_schema(connections[alias], table),
     )
 
 

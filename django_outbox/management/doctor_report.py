@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -37,7 +38,7 @@ def report(
     Raises:
         ConfigurationError: a property in KAFKA is wrong.
     """
-    options = settings.snapshot()
+    options = replace(settings.snapshot(), DATABASE=alias)
     check_properties(options)
     database = Database(
         params_of(connections[alias]),

@@ -1,4 +1,9 @@
-"""The report of `manage.py outbox status`: backlog, paused, parked, blocked."""
+"""
+The report of `manage.py outbox status`: backlog, paused, parked, blocked.
+
+It reads a bounded number of rows, whatever the size of the tables. With several
+clusters it also counts all waiting records.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +16,24 @@ from django.db.models.functions import Now
 from ..clusters import cluster_status
 from ..conf import settings
 from ..models import OutboxRecord, ParkedRecord, Series, StagedRecord
-from ..operations import pausing
+from ..operations import live_reading, pausing
 from ..wording import count, duration
 from . import identity, pause_verbs
 
 MAX_LISTED: Final = 20
-"""Rows of a kind that are listed, the oldest first."""
+"""Parked records that are listed, the oldest first."""
 
 
 def report(alias: str) -> dict[str, Any]:
     """Return the state of the outbox in a database, ready for JSON."""
-    staged = StagedRecord.objects.using(alias)
     found = {
         "table": OutboxRecord._meta.db_table,
         "identity": identity.report(alias),
         "backlog": OutboxRecord.objects.using(alias).backlog()._asdict(),
-        "staged": {
-            "series": Series.objects.using(alias).open().count(),
-            "in_series": staged.in_series().count(),
-            "delayed": staged.delayed().count(),
-        },
+        "staged": _staged(alias),
         "paused": pausing.pauses(alias),
         "parked": _parked(alias),
-        "blocked": _blocked(alias),
+        "blocked": live_reading.blocked(alias),
     }
     if settings.CLUSTERS_COUNT > 1:
         found["clusters"] = cluster_status.report(alias)
@@ -49,24 +49,55 @@ def describe(found: dict[str, Any]) -> Iterator[str]:
     yield from pause_verbs.describe(found["paused"])
     if "clusters" in found:
         yield from cluster_status.describe(found["clusters"])
-    yield (
-        f"staged   {count(staged['in_series'], 'record')} in {staged['series']:,} open "
-        f"series, {staged['delayed']:,} for later"
-    )
+    yield _describe_staged(staged)
     parked = found["parked"]
-    yield f"parked   {count(parked['records'], 'record')}"
+    set_aside = count(parked["records"], "record", is_capped=parked["is_capped"])
+    yield f"parked   {set_aside}"
     for row in parked["rows"]:
         age = duration(row["age"])
         yield f"  {row['parked_id']}  {_failed(row)}, parked {age} ago: {_error(row)}"
-    if more := parked["records"] - len(parked["rows"]):
-        yield f"  and {more:,} more"
+    if (more := parked["records"] - len(parked["rows"])) > 0:
+        yield f"  and {'at least ' if parked['is_capped'] else ''}{more:,} more"
     blocked = found["blocked"]
-    capped = blocked["is_capped"]
-    yield f"blocked  {count(len(blocked['rows']), 'record', is_capped=capped)}"
+    capped, sample = blocked["is_capped"], live_reading.SAMPLE
+    listed = count(len(blocked["rows"]), "record", is_capped=capped)
+    where = f" among the oldest {sample:,}" if backlog["records"] > sample else ""
+    yield f"blocked  {listed}{where}"
     for row in blocked["rows"]:
         yield f"  {_failed(row)}: {_error(row)}"
     if capped:
         yield "  and more"
+
+
+def _staged(alias: str) -> dict[str, Any]:
+    staged = StagedRecord.objects.using(alias)
+    is_open = Series.objects.using(alias).open()
+    counted = {
+        "series": live_reading.bounded_count(is_open, "expires_at"),
+        "in_series": live_reading.bounded_count(
+            staged.in_series(), "series_id", "staged_id"
+        ),
+        "delayed": live_reading.bounded_count(
+            staged.delayed(), "not_before", "staged_id"
+        ),
+    }
+    return {
+        **{name: found["records"] for name, found in counted.items()},
+        "is_capped": any(found["is_capped"] for found in counted.values()),
+    }
+
+
+def _describe_staged(staged: dict[str, Any]) -> str:
+    def is_capped(name: str) -> bool:
+        cap = live_reading.MAX_COUNTED
+        return bool(staged["is_capped"] and staged[name] >= cap)
+
+    def figure(name: str) -> str:
+        return f"{staged[name]:,}{'+' if is_capped(name) else ''}"
+
+    records = count(staged["in_series"], "record", is_capped=is_capped("in_series"))
+    series, delayed = figure("series"), figure("delayed")
+    return f"staged   {records} in {series} open series, {delayed} for later"
 
 
 def _parked(alias: str) -> dict[str, Any]:
@@ -76,18 +107,9 @@ def _parked(alias: str) -> dict[str, Any]:
         *("parked_id", "id", "kafka_topic", "attempts", "last_error"), age=parked_for
     )[:MAX_LISTED]
     return {
-        "records": rows.count(),
+        **live_reading.bounded_count(rows),
         "rows": [{**row, "age": row["age"].total_seconds()} for row in listed],
     }
-
-
-def _blocked(alias: str) -> dict[str, Any]:
-    rows = OutboxRecord.objects.using(alias).blocked()
-    # Counting them all would read the whole table: there is no index for them.
-    found = list(
-        rows.values("id", "kafka_topic", "attempts", "last_error")[: MAX_LISTED + 1]
-    )
-    return {"is_capped": len(found) > MAX_LISTED, "rows": found[:MAX_LISTED]}
 
 
 def _failed(row: dict[str, Any]) -> str:

@@ -58,12 +58,13 @@ def database_findings(
             cure=f"ALTER SEQUENCE {facts.sequence.name} CACHE 1;",
         )
     if facts.missing:
+        database = f" --database={options.DATABASE}" if options.DATABASE else ""
         yield Finding(
             kind=kinds.GRANTS,
             subject=f"role {facts.role}",
             seen="lacks " + ", ".join(_grouped(facts.missing, options.TABLE)),
             cure=f"run what python manage.py outbox grants --harvester {facts.role}"
-            " prints",
+            f"{database} prints",
         )
     if facts.is_pooled and options.NOTIFY:
         yield Finding(
@@ -209,7 +210,10 @@ def _horizon(facts: DatabaseFacts) -> Iterator[Finding]:
 
 
 def _grouped(missing: Sequence[Privilege], table: str) -> Iterator[str]:
-    """Name each privilege of each relation once: `INSERT on outbox_parked`."""
-    for suffix, rights in groupby(missing, key=lambda one: one.suffix):
+    """Name each privilege of each object once: `INSERT on outbox_parked`."""
+    for (kind, suffix), rights in groupby(
+        missing, key=lambda one: (one.kind, one.suffix)
+    ):
         names = dict.fromkeys(right.privilege for right in rights)
-        yield f"{' and '.join(names)} on {table}{suffix}"
+        before = {"schema": "the schema of ", "function": "function "}.get(kind, "")
+        yield f"{' and '.join(names)} on {before}{table}{suffix}"

@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from django.db import Error, connections
+
+from ..models import OutboxRecord
+from ..observability.answer import Answer
+from ..postgres.outbox_schema import Schema, qualified, read_schema
 from ..postgres.statements import quoted
 from .needed_privileges import MOVED, PRUNED, RELEASED
 
@@ -29,8 +34,36 @@ _JOINED: Final = "name, expected, staged, expires_at, on_timeout"
 """The columns that a writer may set of a series that it opens."""
 
 
+def print_grants(alias: str, answer: Answer, **roles: str | None) -> None:
+    """
+    Show the statements for an outbox, with the schema in which its database has it.
+
+    A role that has no rights yet may not reach the database, or not see the schema:
+    then the names have no schema, and a comment says so.
+    """
+    table = OutboxRecord._meta.db_table
+    schema, why = None, f"its search_path has no table {table!r}"
+    try:
+        schema = read_schema(connections[alias], table)
+    except Error as error:
+        why = str(error).partition("\n")[0]
+    statements = list(grants(table, schema, **roles))
+    answer.document |= {
+        "schema": schema.name if schema else None,
+        "statements": statements,
+    }
+    if schema is None:
+        answer.say(
+            f"-- The database {alias!r} does not show the schema of the outbox: {why}.",
+            "-- Run these statements with the search_path of the outbox.",
+        )
+    answer.say_sql(statements)
+
+
 def grants(
     table: str,
+    schema: Schema | None = None,
+    /,
     *,
     app: str | None = None,
     harvester: str | None = None,
@@ -42,6 +75,7 @@ def grants(
 
     Args:
         table: The name of the outbox table.
+        schema: The schema of the table; None: the `search_path` finds it.
         app: The role that calls `stash()`; it can read back only what is staged,
             because it moves its series into the outbox itself.
         harvester: The role of `runharvester`, which also prunes processed keys
@@ -50,15 +84,19 @@ def grants(
         operator: The role of the admin site and of `manage.py outbox`.
     """
     outbox, parked, archive, staged, series, identity, ids = (
-        quoted(table + suffix)
+        qualified(schema, table + suffix)
         for suffix in (
             *("", "_parked", "_archive", "_staged", "_series", "_identity", "_id_seq"),
         )
     )
     processed, offsets, pauses, tend = (
-        quoted(table + suffix)
+        qualified(schema, table + suffix)
         for suffix in ("_processed", "_offsets", "_pauses", "_archive_tend")
     )
+    if schema and not schema.is_open:
+        roles = filter(None, (app, harvester, consumer, operator))
+        for name in dict.fromkeys(roles):
+            yield f"GRANT USAGE ON SCHEMA {quoted(schema.name)} TO {quoted(name)};"
     if app:
         role = quoted(app)
         yield f"GRANT INSERT ({_WRITTEN}) ON {outbox} TO {role};"

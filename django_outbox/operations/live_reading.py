@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from django.db import connections
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from ..conf import settings
@@ -26,7 +27,7 @@ from ..models import (
 from . import pausing
 
 MAX_COUNTED: Final = 10_000
-"""Most rows of a table that a reading counts, but for the backlog."""
+"""Most rows of a table that are counted, but for the backlog."""
 SAMPLE: Final = 10_000
 """Oldest records among which blocked ones and shares of topics are looked for."""
 MAX_LISTED: Final = 20
@@ -67,9 +68,9 @@ def read(alias: str, *, with_keys: bool = False) -> dict[str, Any]:
         "counters": _counters(alias),
         "backlog": OutboxRecord.objects.using(alias).backlog()._asdict(),
         "latency": _latency(alias) if settings.ARCHIVE else None,
-        "staged": _bounded(staged.all()),
-        "parked": _bounded(ParkedRecord.objects.using(alias).all()),
-        "blocked": _blocked(alias),
+        "staged": bounded_count(staged.all()),
+        "parked": bounded_count(ParkedRecord.objects.using(alias).all()),
+        "blocked": blocked(alias),
         "paused": _paused(alias, with_keys=with_keys),
         "sample": SAMPLE,
         "topics": OutboxRecord.objects.using(alias).shares("kafka_topic", cap=SAMPLE),
@@ -145,19 +146,26 @@ def _latency(alias: str) -> dict[str, Any]:
     return {"records": records, "p50": p50, "p99": p99}
 
 
-def _bounded(rows: Any) -> dict[str, Any]:
-    records = rows.order_by()[: MAX_COUNTED + 1].count()
+def bounded_count(rows: QuerySet[Any], *index: str) -> dict[str, Any]:
+    """
+    Count rows up to MAX_COUNTED.
+
+    Args:
+        index: the columns of an index that has these rows, if they may be few of a
+            large table: in its order they are found without a scan of the table.
+    """
+    records = rows.order_by(*index)[: MAX_COUNTED + 1].count()
     is_capped = records > MAX_COUNTED
     return {"records": min(records, MAX_COUNTED), "is_capped": is_capped}
 
 
-def _blocked(alias: str) -> dict[str, Any]:
-    """Look among the oldest records: others would have to be searched for."""
+def blocked(alias: str) -> dict[str, Any]:
+    """List blocked ones of the oldest records: there is no index for the others."""
     rows = OutboxRecord.objects.using(alias)
     oldest = rows.order_by("id").values("pk")[:SAMPLE]
-    blocked = rows.filter(pk__in=oldest).blocked()
     columns = ("id", "kafka_topic", "attempts", "last_error")
-    found = list(blocked.values(*columns)[: MAX_LISTED + 1])
+    listed = rows.filter(pk__in=oldest).blocked().values(*columns)
+    found = list(listed[: MAX_LISTED + 1])
     return {"is_capped": len(found) > MAX_LISTED, "rows": found[:MAX_LISTED]}
 
 

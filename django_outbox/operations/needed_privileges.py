@@ -28,16 +28,19 @@ def needed_privileges(options: OutboxSettings) -> list[Privilege]:
 
 
 def _needed(options: OutboxSettings) -> Iterator[Privilege]:
+    yield Privilege("", "USAGE", kind="schema")
     yield Privilege("", "SELECT")
     yield Privilege("", "DELETE")
     for column in ("leader_id", "attempts", "last_error"):
         yield Privilege("", "UPDATE", column)
     for column in RELEASED:
         yield Privilege("", "INSERT", column)
-    yield Privilege("_id_seq", "USAGE")
+    yield Privilege("_id_seq", "USAGE", kind="ids")
     for suffix in ("_parked", *(["_archive"] if options.ARCHIVE else [])):
         for column in MOVED:
             yield Privilege(suffix, "INSERT", column)
+    if options.ARCHIVE:
+        yield Privilege("_archive_tend", "EXECUTE", kind="function")
     yield Privilege("_staged", "SELECT")
     yield Privilege("_staged", "DELETE")
     yield Privilege("_staged", "UPDATE", "not_before")

@@ -17,6 +17,7 @@ opening_claim.py     opens a consumer's transaction with its claim
 listening.py         LISTEN: learns of commits by writers that notify
 health_reader.py     what the doctor wants to know, as database_facts.py
 outbox_identity.py   which outbox this is, and the names derived from it
+outbox_schema.py     in which schema it is, for SQL that is printed
 ===================  ========================================================
 
 The flow of one call: an adapter opens a session of its connection, runs a statement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class ServerFacts(NamedTuple):
@@ -90,13 +90,16 @@ class IdSequence(NamedTuple):
 
 
 class Privilege(NamedTuple):
-    """A right on a table, on a column, or on the sequence of the ids."""
+    """A right on an object of the outbox, or on a column."""
 
     suffix: str
-    """Of the table's name: `_parked`; empty for the outbox itself."""
+    """Of the object's name: `_parked`; empty for the outbox itself."""
     privilege: str
     column: str = ""
-    """Empty: on the whole relation."""
+    """Empty: on the whole object."""
+    kind: Literal["table", "ids", "function", "schema"] = "table"
+    """`ids`: the sequence of the ids; `schema`: the schema of the outbox. Both may have
+    any name."""
 
 
 class WaitingTopic(NamedTuple):

@@ -26,9 +26,6 @@ from .statements import compose, identifier
 SUFFIXES: Final = ("", "_parked", "_archive", "_staged", "_series", "_processed")
 """Of the tables whose state is read."""
 
-IDS: Final = "_id_seq"
-"""Suffix that stands for the sequence of the ids, whatever its name."""
-
 WAITING_CAP: Final = 20_000
 """Rows, from the head of the outbox, whose topics are read: a few milliseconds."""
 
@@ -126,7 +123,7 @@ class HealthReader:
             table=self._named(""),
             role=role,
             names=[self._named(one.suffix) for one in needed],
-            ids=[one.suffix == IDS for one in needed],
+            kinds=[one.kind for one in needed],
             columns=[one.column for one in needed],
             privileges=[one.privilege for one in needed],
         )

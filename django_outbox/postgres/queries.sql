@@ -766,34 +766,52 @@ SELECT seqrelid::regclass::text, seqcache
 FROM pg_sequence
 WHERE seqrelid = pg_get_serial_sequence(%(table)s, 'id')::regclass
 
+-- name: outbox_schema
+-- The schema in which a session finds a table, and whether every role may use it.
+SELECT n.nspname::text, has_schema_privilege('public', n.oid, 'USAGE')
+FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass(%(table)s)
+
 -- name: missing_privileges
--- The numbers of those privileges that a role lacks. A relation or a column that
--- does not exist needs none.
+-- The numbers of those privileges that a role lacks. An object or a column that does
+-- not exist needs none.
 SELECT number
 FROM unnest(
-    %(names)s::text[], %(ids)s::boolean[], %(columns)s::text[], %(privileges)s::text[]
-) WITH ORDINALITY AS given (name, is_ids, col, privilege, number)
+    %(kinds)s::text[], %(names)s::text[], %(columns)s::text[], %(privileges)s::text[]
+) WITH ORDINALITY AS given (kind, name, col, privilege, number)
 CROSS JOIN LATERAL (
     SELECT
-        CASE
-            WHEN given.is_ids THEN pg_get_serial_sequence(%(table)s, 'id')::regclass
-            ELSE to_regclass(given.name)
+        CASE given.kind
+            WHEN 'schema'
+                THEN (
+                    SELECT relnamespace
+                    FROM pg_class
+                    WHERE oid = to_regclass(%(table)s)
+                )
+            WHEN 'function' THEN to_regproc(given.name)::oid
+            WHEN 'ids' THEN pg_get_serial_sequence(%(table)s, 'id')::regclass::oid
+            ELSE to_regclass(given.name)::oid
         END
-) AS found (relation)
+) AS found (target)
 WHERE
-    found.relation IS NOT NULL
+    found.target IS NOT NULL
     AND NOT CASE
-        WHEN given.is_ids
-            THEN has_sequence_privilege(%(role)s, found.relation, given.privilege)
+        WHEN given.kind = 'schema'
+            THEN has_schema_privilege(%(role)s, found.target, given.privilege)
+        WHEN given.kind = 'function'
+            THEN has_function_privilege(%(role)s, found.target, given.privilege)
+        WHEN given.kind = 'ids'
+            THEN has_sequence_privilege(%(role)s, found.target, given.privilege)
         WHEN given.col = ''
-            THEN has_table_privilege(%(role)s, found.relation, given.privilege)
+            THEN has_table_privilege(%(role)s, found.target, given.privilege)
         WHEN EXISTS (
             SELECT
             FROM pg_attribute
-            WHERE attrelid = found.relation AND attname = given.col AND NOT attisdropped
+            WHERE attrelid = found.target AND attname = given.col AND NOT attisdropped
         )
             THEN has_column_privilege(
-                %(role)s, found.relation, given.col, given.privilege
+                %(role)s, found.target, given.col, given.privilege
             )
         ELSE true
     END

@@ -174,6 +174,28 @@ def test_a_dry_run_prints_what_would_be_done(become: Become) -> None:
     assert run("--dry-run") == "-- nothing to do\n"
 
 
+@pytest.mark.django_db
+def test_a_dry_run_is_for_no_other_outbox_than_that_of_the_alias(
+    become: Become,
+) -> None:
+    """The session that runs it may find another one under the same names."""
+    become(1)
+    with connection.cursor() as cursor:
+        cursor.execute('CREATE SCHEMA "Sales 2"')
+        for table in ("outbox", "outbox_parked", "outbox_staged"):
+            cursor.execute(
+                f'CREATE TABLE "Sales 2".{table} (LIKE public.{table} INCLUDING ALL)'
+            )
+        cursor.execute('SET LOCAL search_path = "Sales 2"')
+        printed = run("--dry-run")
+        cursor.execute("SET LOCAL search_path = public")
+        cursor.execute(printed.removeprefix("BEGIN;\n").removesuffix("COMMIT;\n"))
+        with pytest.raises(CommandError, match="cluster_id 0 by default, not 1"):
+            run("--check")
+        cursor.execute('SET LOCAL search_path = "Sales 2"')
+        assert "cluster  1 of 3" in run("--check")
+
+
 def test_a_writer_that_does_not_end_is_not_waited_for(
     become: Become, postgres: psycopg.Connection, database_url: str
 ) -> None:

@@ -26,6 +26,7 @@ from django_outbox.operations.grants import grants
 from django_outbox.operations.needed_privileges import needed_privileges
 from django_outbox.postgres import health_reader
 from django_outbox.postgres.connection import Database
+from django_outbox.postgres.database_facts import Privilege
 from django_outbox.settings.options import OutboxSettings
 from tests.services import Topics
 from tests.waiting import eventually
@@ -334,9 +335,58 @@ def test_the_privileges_of_the_harvester_are_looked_up(
     assert seen("grants", "--harvester", role) == {}
     postgres.execute(f"REVOKE DELETE ON outbox FROM {role}")
     postgres.execute(f"REVOKE INSERT (message_id) ON outbox_parked FROM {role}")
+    (finding,) = (
+        one for one in findings("--harvester", role) if one["name"] == "grants"
+    )
+    assert finding["subject"] == f"role {role}"
+    assert finding["seen"] == "lacks DELETE on outbox, INSERT on outbox_parked"
+    assert finding["cure"] == (
+        f"run what python manage.py outbox grants --harvester {role}"
+        " --database=default prints"
+    )
+
+
+def test_with_an_archive_its_function_is_looked_up(
+    postgres: psycopg.Connection, role: str, settings: Settings
+) -> None:
+    for statement in grants("outbox", harvester=role):
+        postgres.execute(statement)
+    settings.DJANGO_OUTBOX = {**settings.DJANGO_OUTBOX, "ARCHIVE": True}
+    assert seen("grants", "--harvester", role) == {}
+    postgres.execute(f"REVOKE EXECUTE ON FUNCTION outbox_archive_tend FROM {role}")
     assert seen("grants", "--harvester", role) == {
-        f"role {role}": "lacks DELETE on outbox, INSERT on outbox_parked"
+        f"role {role}": "lacks EXECUTE on function outbox_archive_tend"
     }
+    settings.DJANGO_OUTBOX = {**settings.DJANGO_OUTBOX, "ARCHIVE": False}
+    assert seen("grants", "--harvester", role) == {}
+
+
+def test_the_right_to_use_the_schema_is_looked_up(
+    postgres: psycopg.Connection, database_url: str, role: str
+) -> None:
+    """The owner sees the tables, and the harvester's role would not."""
+    path = "-c search_path=doctor_tenant"
+    reader = health_reader.HealthReader(
+        Database({"conninfo": database_url, "options": path}), table="outbox"
+    )
+    needed = needed_privileges(OutboxSettings())
+    postgres.execute("CREATE SCHEMA doctor_tenant")
+    try:
+        postgres.execute(
+            "CREATE TABLE doctor_tenant.outbox (LIKE public.outbox INCLUDING ALL)"
+        )
+        for relation in ("TABLE", "SEQUENCE"):
+            postgres.execute(
+                f"GRANT ALL ON ALL {relation}S IN SCHEMA doctor_tenant TO {role}"
+            )
+        before = reader.read(needed, role=role).missing
+        postgres.execute(f"GRANT USAGE ON SCHEMA doctor_tenant TO {role}")
+        after = reader.read(needed, role=role).missing
+    finally:
+        reader.close()
+        postgres.execute("DROP SCHEMA doctor_tenant CASCADE")
+    assert before == [Privilege("", "USAGE", kind="schema")]
+    assert after == []
 
 
 def test_a_role_that_does_not_exist_is_an_answer() -> None:
@@ -365,10 +415,12 @@ def test_the_harvesters_role_sees_nearly_everything(
 def test_a_role_without_rights_hides_a_part(database_url: str, role: str) -> None:
     database = Database({"conninfo": database_url, "options": f"-c role={role}"})
     reader = health_reader.HealthReader(database, table="outbox")
-    facts = reader.read(needed_privileges(OutboxSettings()))
+    needed = needed_privileges(OutboxSettings())
+    facts = reader.read(needed)
     reader.close()
     assert set(facts.unseen) == {"waiting records"}
-    assert len(facts.missing) == len(needed_privileges(OutboxSettings()))
+    # Every role may use the schema `public`.
+    assert {*needed} - {*facts.missing} == {Privilege("", "USAGE", kind="schema")}
 
 
 def test_prepared_transactions_and_slots_are_read(database_url: str) -> None:

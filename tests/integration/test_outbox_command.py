@@ -12,6 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
 from django_outbox import Message, open_series, stash_many
 from django_outbox.management.commands.outbox import Command
@@ -26,6 +27,7 @@ from django_outbox.models import (
     StagedRecord,
 )
 from django_outbox.observability.answer import Answer
+from django_outbox.operations import live_reading
 from django_outbox.operations.open_series import close_series
 
 from .transactions import wait_until_blocked
@@ -106,6 +108,69 @@ def test_status_lists_a_bounded_number() -> None:
     assert len(lines) == 4 + 22 + 22
 
 
+def test_status_says_where_a_number_is_a_lower_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_reading, "MAX_COUNTED", 21)
+    monkeypatch.setattr(live_reading, "SAMPLE", 1)
+    for number in range(23):
+        ParkedRecord.objects.create(id=number, kafka_topic="t", kafka_key="k")
+    open_series("order-17").stash("t", key="k", value=None)
+    stash_many([Message("t", key="k", value=None)] * 22, not_before=timedelta(hours=1))
+    for attempts in (0, 1):
+        OutboxRecord.objects.create(
+            id=9_000_000 + attempts, kafka_topic="t", kafka_key="k", attempts=attempts
+        )
+    lines = run("status").splitlines()
+    assert "staged   1 record in 1 open series, 21+ for later" in lines
+    parked = lines.index("parked   21+ records")
+    # More than 20 are not listed.
+    assert lines[parked + 21] == "  and at least 1 more"
+    assert lines[-1] == "blocked  0 records among the oldest 1"
+    shown = json.loads(run("status", "--json"))
+    assert shown["staged"] == {
+        "series": 1,
+        "in_series": 1,
+        "delayed": 21,
+        "is_capped": True,
+    }
+    assert (shown["parked"]["records"], shown["parked"]["is_capped"]) == (21, True)
+    assert shown["blocked"] == {"is_capped": False, "rows": []}
+
+
+def test_every_query_of_status_is_bounded() -> None:
+    tables = ("outbox", "outbox_staged", "outbox_series", "outbox_parked")
+    with CaptureQueriesContext(connection) as queries:
+        run("status")
+    reads = [
+        query["sql"]
+        for query in queries
+        if any(f'FROM "{table}"' in query["sql"] for table in tables)
+    ]
+    assert len(reads) == 8, reads
+    assert all("LIMIT" in sql for sql in reads), reads
+
+
+def test_status_counts_few_rows_of_large_tables_by_an_index() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        run("status")
+    counts = [
+        query["sql"]
+        for query in queries
+        if 'FROM "outbox_series"' in query["sql"]
+        or 'FROM "outbox_staged"' in query["sql"]
+    ]
+    indexes = ("outbox_series_due", "outbox_staged_series", "outbox_staged_due")
+    with connection.cursor() as cursor:
+        # A small table is scanned and sorted otherwise.
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        cursor.execute("SET LOCAL enable_sort = off")
+        for statement, index in zip(counts, indexes, strict=True):
+            cursor.execute(f"EXPLAIN {statement}")
+            plan = "\n".join(line for (line,) in cursor.fetchall())
+            assert index in plan, plan
+
+
 @pytest.mark.usefixtures("some_of_each")
 def test_status_for_machines() -> None:
     shown = json.loads(run("status", "--json"))
@@ -118,10 +183,11 @@ def test_status_for_machines() -> None:
         "database": "default",
         "table": "outbox",
         "backlog": {"records": 2, "is_capped": False},
-        "staged": {"series": 1, "in_series": 2, "delayed": 1},
+        "staged": {"series": 1, "in_series": 2, "delayed": 1, "is_capped": False},
         "paused": [],
         "parked": {
             "records": 2,
+            "is_capped": False,
             "rows": [
                 {
                     "parked_id": 7,
@@ -459,6 +525,56 @@ def test_grants_can_be_run_as_they_are() -> None:
         assert cursor.fetchone() == (True,)
         cursor.execute("SELECT has_any_column_privilege('a\"b', 'outbox', 'SELECT')")
         assert cursor.fetchone() == (False,)
+
+
+def test_grants_are_for_no_other_outbox_than_that_of_the_alias() -> None:
+    """The session that runs them may find another one under the same names."""
+    suffixes = (
+        *("", "_parked", "_archive", "_staged", "_series", "_identity"),
+        *("_processed", "_offsets", "_pauses"),
+    )
+    roles = ("--app", "a", "--harvester", "h", "--consumer", "c", "--operator", "o")
+    with connection.cursor() as cursor:
+        cursor.execute('CREATE SCHEMA "Sales 2"')
+        cursor.execute('SET LOCAL search_path = "Sales 2"')
+        for suffix in suffixes:
+            cursor.execute(
+                f"CREATE TABLE outbox{suffix}"
+                f" (LIKE public.outbox{suffix} INCLUDING ALL)"
+            )
+        cursor.execute(
+            "CREATE FUNCTION outbox_archive_tend(double precision) RETURNS integer"
+            " LANGUAGE sql AS 'SELECT 0'"
+        )
+
+        statements = run("grants", *roles).splitlines()
+        document = json.loads(run("grants", *roles, "--json"))
+
+        cursor.execute("SET LOCAL search_path = public")
+        for role in "ahco":
+            cursor.execute(f"CREATE ROLE {role}")
+        for statement in statements:
+            cursor.execute(statement)
+        cursor.execute(
+            """
+            SELECT
+                has_schema_privilege(role, 'Sales 2', 'USAGE'),
+                has_table_privilege(role, '"Sales 2".outbox_series', 'SELECT'),
+                has_any_column_privilege(role, 'public.outbox', 'SELECT, INSERT'),
+                has_any_column_privilege(role, 'public.outbox_processed', 'SELECT')
+            FROM unnest(ARRAY['a', 'h', 'c', 'o']::name[]) AS role
+            """
+        )
+        found = cursor.fetchall()
+
+    assert found == [
+        (True, True, False, False),
+        (True, True, False, False),
+        (True, False, False, False),
+        (True, True, False, False),
+    ]
+    assert document["schema"] == "Sales 2"
+    assert document["statements"] == statements
 
 
 def test_grants_needs_a_role() -> None:

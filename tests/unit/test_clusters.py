@@ -8,6 +8,7 @@ import pytest
 
 from django_outbox.clusters.cluster_ids import mismatches, statements
 from django_outbox.message.record import Numbering
+from django_outbox.postgres.outbox_schema import Schema
 
 RIGHT = Numbering("1", "'1'::smallint", "outbox_id_seq", 3, 40)
 
@@ -47,6 +48,15 @@ def test_only_what_is_wrong_is_changed() -> None:
     assert (
         change == 'ALTER TABLE "outbox_staged" ALTER COLUMN cluster_id SET DEFAULT 1;'
     )
+
+
+def test_every_name_has_the_schema_when_it_is_known() -> None:
+    wrong = RIGHT._replace(default="0", staged_default="0", increment=1)
+    schema = Schema("Sales 2", is_open=False)
+    printed = "\n".join(statements("outbox", wrong, cluster=1, count=3, schema=schema))
+    plain = "\n".join(statements("outbox", wrong, cluster=1, count=3))
+    assert printed.replace('"Sales 2".', "") == plain
+    assert printed.count('"Sales 2"."outbox') == plain.count('"outbox') == 8
 
 
 def test_a_higher_beginning_is_a_change() -> None:

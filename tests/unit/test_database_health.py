@@ -206,6 +206,28 @@ def test_missing_privileges_are_named_by_relation() -> None:
     assert "outbox grants --harvester shop" in finding.cure
 
 
+def test_missing_privileges_on_other_objects_are_named_with_their_kind() -> None:
+    facts = DatabaseFacts(
+        server=SERVER,
+        role="shop",
+        missing=[
+            Privilege("", "USAGE", kind="schema"),
+            Privilege("", "SELECT"),
+            Privilege("_id_seq", "USAGE", kind="ids"),
+            Privilege("_archive_tend", "EXECUTE", kind="function"),
+        ],
+    )
+    (finding,) = database_findings(facts, OutboxSettings(DATABASE="acme", NOTIFY=False))
+    assert finding.seen == (
+        "lacks USAGE on the schema of outbox, SELECT on outbox, USAGE on outbox_id_seq,"
+        " EXECUTE on function outbox_archive_tend"
+    )
+    assert finding.cure == (
+        "run what python manage.py outbox grants --harvester shop --database=acme"
+        " prints"
+    )
+
+
 def test_notifications_do_not_pass_a_pooler() -> None:
     assert findings(is_pooled=True) == []
     assert findings(notify=True) == []

@@ -13,7 +13,7 @@ from django.db import DatabaseError, connections
 from ...clusters import setup
 from ...conf import settings
 from ...exceptions import ConfigurationError, KafkaError, TableMissing
-from ...models import ArchivedRecord, OutboxRecord, ProcessedMessage
+from ...models import ArchivedRecord, ProcessedMessage
 from ...models.missing_tables import OutboxTables
 from ...models.routing import outbox_database
 from ...observability.answer import Answer
@@ -21,7 +21,7 @@ from ...operations import leader
 from ...operations.effective_settings import describe_settings, effective_settings
 from ...operations.examination import LONGEST_STOP
 from ...operations.finding_kinds import KINDS
-from ...operations.grants import grants
+from ...operations.grants import print_grants
 from ...operations.offsets import rewind_topics
 from ...operations.open_series import close_series, list_series
 from ...wording import count, duration, printable
@@ -258,9 +258,7 @@ class Command(BaseCommand):
         roles = {name: options[name] for name in _ROLES}
         if not any(roles.values()):
             raise CommandError(f"Name a role: --{', --'.join(_ROLES)}.")
-        statements = list(grants(OutboxRecord._meta.db_table, **roles))
-        answer.document["statements"] = statements
-        answer.say_sql(statements)
+        print_grants(alias, answer, **roles)
 
     def cluster(self, alias: str, options: dict[str, Any], answer: Answer) -> None:
         """Set up the outbox for this cluster, or check whether it is."""
