@@ -185,7 +185,8 @@ class Dispatcher:
                 self._request(PageRequest(run=engine.run, leader_id=leader_id))
             return
         keys = engine.due(now)
-        is_due = keys or now >= self._read_at
+        # A scan finds what is left of a key when it no longer passes it.
+        is_due = (keys and not self._settings.by_scans) or now >= self._read_at
         limit = self._settings.page_rows if is_due and engine.has_room else 0
         looks = now >= self._look_at
         if not (keys or limit or looks):
@@ -200,6 +201,8 @@ class Dispatcher:
             if (room := most - engine.waiting.of_others) >= 1:
                 limit, sweep = int(min(limit, room)), engine.sweep()
                 sweep = sweep._replace(is_whole=self._settings.by_scans)
+            elif self._settings.by_scans:
+                limit = 0
         self._request(
             PageRequest(
                 run=engine.run,
@@ -260,8 +263,8 @@ class Dispatcher:
         """Plan the next page by what this one has shown, and which of it is new."""
         request, found = page.request, len(page.records)
         if request.sweep is not None:
-            is_full = self._settings.by_scans and found == request.limit
-            self._schedule.swept(found, now=now, is_full=is_full)
+            has_more = self._settings.by_scans and bool(found)
+            self._schedule.swept(found, now=now, has_more=has_more)
             self.engine.takeovers.found(request.leader_id, records, now)
             this_cluster = self._settings.this_cluster
             report_sweep(sum(r.cluster_id == this_cluster for r in page.records))

@@ -65,15 +65,15 @@ class PollSchedule:
             # What was left behind comes after all that is next, and at once.
             self.read_at = self.sweep_at = 0.0
 
-    def swept(self, rows: int, *, now: float, is_full: bool = False) -> None:
+    def swept(self, rows: int, *, now: float, has_more: bool = False) -> None:
         """
         Plan the next sweep by what this one took: it may pass many dead rows.
 
         Args:
-            is_full: the next one follows at once, since there may be more.
+            has_more: whether the next one follows at once.
         """
         took = now - self._requested_at
-        rest = 0.0 if is_full else max(SWEEP_INTERVAL, took * SWEEP_SHARE)
+        rest = 0.0 if has_more else max(SWEEP_INTERVAL, took * SWEEP_SHARE)
         self.sweep_at = now + rest
         self._is_more_left = bool(rows)
 

@@ -71,6 +71,11 @@ class Waiting:
         return bool(self._own or self._others)
 
     @property
+    def may_go(self) -> bool:
+        """Whether one of them may go, as far as is known."""
+        return self._may_go and bool(self)
+
+    @property
     def of_this_cluster(self) -> int:
         """Records of this cluster that wait."""
         return len(self._own)

@@ -255,7 +255,7 @@ def test_poison_is_parked_after_enough_attempts_and_its_key_goes_on(
 def test_followers_of_a_record_that_is_to_be_parked_wait_until_it_is(
     cluster: Cluster, retry: RetryPolicy
 ) -> None:
-    bench = LedgerBench(cluster, retry=retry)
+    bench = LedgerBench(cluster, retry=retry, blocks=True)
     bench.prove()
     broker = Broker(bench)
     broker.errors = {"a": POISON}
@@ -267,6 +267,11 @@ def test_followers_of_a_record_that_is_to_be_parked_wait_until_it_is(
         bench.dispatcher.step()
     bench.run()
     assert cluster.seen == []
+    rests = []
+    for _ in range(20):
+        rests.append(bench.round())
+        bench.now += max(rests[-1], 0.001)
+    assert rests.count(0.0) <= 4, "it rests meanwhile"
 
     bench.is_settling = True
     bench.run()

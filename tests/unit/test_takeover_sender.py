@@ -153,6 +153,18 @@ def test_rows_that_may_be_taken_over_at_once_go_in_the_order_of_their_ids(
     )
 
 
+def test_pages_that_values_fill_follow_each_other_at_once(
+    origin: Site, other: Site, taker: Process
+) -> None:
+    """Not at the pace of scans that find nothing."""
+    other.table._page_bytes = 1
+    origin.write(*range(3, 63, 3), to=(other,))
+
+    taker.run(60)
+
+    assert len(origin.seen) == 20
+
+
 def test_a_takeover_ends_when_nothing_was_found_for_long(
     origin: Site, other: Site, taker: Process
 ) -> None:
@@ -292,7 +304,8 @@ def test_records_that_can_be_sent_are_taken_over_beside_those_that_cannot(
     stuck(origin, other, taker)
     taker.run(int(10 * QUIET))
     other.table.put([origin.table.make("t", "other", "6", record_id=6)])
-    taker.run()
+    # It was fenced when it tried the stuck record again, and keeps away since then.
+    taker.run(int(10 * QUIET))
     assert origin.seen == ["6"]
 
 

@@ -188,7 +188,8 @@ class LedgerSender:
             self.stage = Stage.CLOSED
 
     def wait(self, now: float) -> float:
-        return self._send_at if self._engine.waiting and self._queue.has_room else inf
+        may_send = self._engine.waiting.may_go and self._queue.has_room
+        return self._send_at if may_send else inf
 
     def close(self) -> None:
         self._transactions.close()
