@@ -6,7 +6,7 @@ the page in this process at the same time. No payload is part of it; shares of k
 only for those who may see keys.
 
 The view answers within seconds, also when a table is locked or the database is slow:
-one thread of this process waits for the database, and others do not wait for that one.
+one thread of this process waits for the database, and others wait a second for it.
 """
 
 from __future__ import annotations

@@ -146,12 +146,12 @@ class TransactionalHandler:
             for message in messages:
                 with self._span(message) as span:
                     is_first = self._run(message, has_savepoint=False)
+                    # A middleware may have caught an error behind the claim.
+                    require_committable(connections[self._alias])
                     span.ran(is_first=is_first)
                 ran.append(is_first)
                 if time.monotonic() >= until:
                     break
-            # A middleware may have caught an error behind the last claim.
-            require_committable(connections[self._alias])
         self._committed(*messages[: len(ran)])
         return ran
 

@@ -42,7 +42,7 @@ R = TypeVar("R")
 _Claim: TypeAlias = tuple[str, str, str]
 
 _ABSENT: Final[Any] = object()
-"""Default of arguments: None may be a key that is missing, which is an error."""
+"""Default of arguments. It is not None: a key that is None is an error."""
 
 _open_claims: ContextVar[frozenset[_Claim]] = ContextVar(
     "django_outbox_open_claims", default=frozenset()

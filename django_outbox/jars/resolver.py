@@ -32,8 +32,8 @@ ATTEMPTS: Final = 3
 """Attempts for each archive, because connections may be lost."""
 
 SAY_INTERVAL: Final = 10.0
-"""Seconds between two lines of a process that waits for another one's download: to be
-silent is to be stuck, for who started it."""
+"""Seconds between two lines of a process that waits for another one's download. Its
+parent takes a minute of silence for a hang."""
 
 _PARTIAL: Final = ".partial-"
 

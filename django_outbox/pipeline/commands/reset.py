@@ -47,12 +47,14 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         from ..lake.topic_reset import reset
 
         held = lease(spark, settings, purpose="reset", waiting=say)
+        are_read = False
         with nullcontext() if chosen.dry_run else held:
             for name in chosen.names:
                 ranges = reset(
                     spark, settings, name, since=chosen.since, dry_run=chosen.dry_run
                 )
                 sys.stdout.writelines(f"{part}\n" for part in ranges)
+                are_read |= bool(ranges)
                 if not ranges:
                     sys.stdout.write(
                         f"{name}: Kafka no longer has this topic; ingest goes on"
@@ -60,7 +62,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                     )
     if chosen.dry_run:
         say("Dry run: nothing was changed.")
-    else:
+    elif are_read:
         say(
             "The next run of ingest reads these records. The lake keeps all rows, and"
             " refine recognises records that it has read before."
