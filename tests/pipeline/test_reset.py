@@ -298,8 +298,9 @@ def test_a_topic_that_is_added_without_its_first_records_needs_a_reset(
     sender = Sender(topics.servers)
     sender.send(first, 1)
     sender.send(added, 1, 2, 3)
+    admin = admin_of(topics)
     places = [TopicPartition(added, 0, 2)]
-    for done in admin_of(topics).delete_records(places).values():
+    for done in admin.delete_records(places).values():
         done.result(timeout=60)
     ingest(spark, settings)
     settings = replace(settings, topics=(first, added))
