@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..exceptions import ConfigurationError, KafkaError, KafkaUnavailable, TopicMissing
 from .java_properties import translate_properties
-from .resend.selection import fits
+from .lake.records import fits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,9 +51,8 @@ class KafkaAdmin:
         Connect in the background.
 
         Raises:
-            ConfigurationError: confluent-kafka is not installed, or a property of
-                the Java client cannot be translated.
-            KafkaUnavailable: librdkafka does not accept the properties.
+            ConfigurationError: confluent-kafka is not installed, a property of the
+                Java client cannot be translated, or librdkafka does not accept one.
         """
         try:
             from confluent_kafka import KafkaException

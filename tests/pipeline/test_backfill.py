@@ -22,7 +22,6 @@ from django_outbox.exceptions import (
 )
 from django_outbox.pipeline import commands
 from django_outbox.pipeline.__main__ import main
-from django_outbox.pipeline.lake.position import Writer, find_position
 from django_outbox.pipeline.pipeline_run import run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 from django_outbox.pipeline.resend.business_table import (
@@ -31,6 +30,7 @@ from django_outbox.pipeline.resend.business_table import (
     preview,
     uuid5,
 )
+from django_outbox.pipeline.resend.position import Writer, find_position
 from django_outbox.pipeline.resend.snapshot import Snapshot, examine, read
 
 from ..services import Topics, text_of

@@ -25,8 +25,8 @@ from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError, DatabaseUnavailable
 from ...settings.rules import TABLE_NAME
+from ..lake.records import fits
 from ..pipeline_settings import CLUSTER
-from ..resend.selection import fits
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .shared_options import Commands, add_command, say, seconds, session, settings_of
 
 if TYPE_CHECKING:
-    from ..lake.position import Writer
+    from ..resend.position import Writer
 
 
 def add(commands: Commands) -> None:

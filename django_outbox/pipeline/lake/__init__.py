@@ -14,6 +14,4 @@ tables.
 `maintenance.py` deletes, compacts and vacuums while both run. `reader.py` tells
 it how far refine has read, and `conflicts.py` retries writes that meet another
 writer. `run_lease.py` refuses a second run, and `forgetting.py` erases a key.
-`position.py` finds the point in the outbox's history that a snapshot of its
-database belongs to.
 """

@@ -41,6 +41,11 @@ _CREATION_TIMES: Final = (0, 253_402_300_799_999_999)
 """First and last microsecond of the years 1970 to 9999: what Python can show."""
 
 
+def fits(column: str, pattern: str) -> Column:
+    """Whether a Java regular expression matches the whole name."""
+    return F.col(column).rlike(f"^({pattern})$")
+
+
 def header(name: str) -> Column:
     """
     Return the text of a header, or null.

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError
-from ..lake.position import Position, Writer, find_position
 from ..lake.records import BACKFILL
+from .position import Position, Writer, find_position
 from .sending import producer_options, send
 from .snapshot import Snapshot, count, examine, read
 

@@ -21,7 +21,8 @@ from pyspark.sql import functions as F
 from ...exceptions import ConfigurationError
 from ..lake import tables
 from ..lake.epochs import ranked
-from .selection import Selection, fits, select
+from ..lake.records import fits
+from .selection import Selection, select
 from .sending import producer_options, send
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError
+from ..lake.records import fits
 from ..lake.tables import RECORD_COLUMNS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +82,3 @@ def select(records: DataFrame, selection: Selection) -> DataFrame:
             f" silver ({', '.join(RECORD_COLUMNS)}): {reason}"
         ) from error
     return records
-
-
-def fits(column: str, pattern: str) -> Column:
-    """Whether a Java regular expression matches the whole name."""
-    return F.col(column).rlike(f"^({pattern})$")
