@@ -158,6 +158,8 @@ class Shredded(Encrypted):
 
         Raises:
             InvalidMessage: The subject is empty or too long.
+            ConsumingError: The master key of an existing key is not configured.
+            StashError: Others deleted the key each time; try later.
         """
         subject = self.subject(message)
         if not 0 < len(subject) <= LONGEST_SUBJECT:
@@ -174,7 +176,13 @@ class Shredded(Encrypted):
         raise StashError("The subject's key was deleted again and again; try later.")
 
     def reading_key(self, key_id: str) -> bytes | None:
-        """Return the key; None if its subject was forgotten."""
+        """
+        Return the key; None if its subject was forgotten.
+
+        Raises:
+            ConsumingError: The id is not a UUID, or the key's master key is not
+                configured.
+        """
         try:
             found = uuid.UUID(key_id)
         except ValueError:

@@ -12,17 +12,18 @@ Each service comes from the first of these sources that can provide it:
    a Java process, both in a temporary folder (`embedded_postgres.py`,
    `embedded_kafka.py`).
 
-Embedded servers and containers end with the process that started them, even
-if it is killed: `supervised_process.py` runs each embedded server under the
+Embedded servers and containers end with the process that started them, even if
+it is killed: `supervised_process.py` runs each embedded server under the
 separate process of `supervisor.py`. `stack.py` chooses the sources and starts
-both services; `waiting.py` waits for them. `python -m django_outbox.devstack`
-runs both in a terminal, and `published.py` lets other processes find them.
-`replication.py` starts several Postgres servers that replicate to each other,
-with clocks of their own (`server_clock.py`).
+both services (`service.py`); `waiting.py` waits for them. `python -m
+django_outbox.devstack` runs both in a terminal, and `published.py` lets other
+processes find them. `replication.py` starts several Postgres servers that
+replicate to each other, with clocks of their own (`server_clock.py`).
 
 `bootstrap.py` makes the environment of a checkout, for scripts that start on a
 machine where nothing is installed. So importing this package needs only the
-standard library. `background_install.py` installs more while a script runs.
+standard library. `background_install.py` installs more while a script runs: the
+packages of an extra (`extras.py`), and the Java archives (`archives.py`).
 
 Nothing at run time imports this package.
 """

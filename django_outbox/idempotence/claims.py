@@ -57,7 +57,12 @@ class Run:
         return self._is_first
 
     def respond(self, response: Any) -> None:
-        """Keep a response for repeats; None keeps nothing."""
+        """
+        Keep a response for repeats; None keeps nothing.
+
+        Raises:
+            ConsumingError: This is a repeat.
+        """
         if not self._is_first:
             raise ConsumingError("A repeat cannot respond: the first response is kept.")
         if response is not None:

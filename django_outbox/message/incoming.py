@@ -97,15 +97,30 @@ class ConsumedMessage:
         return (self.topic, self.partition)
 
     def key_text(self) -> str:
-        """Return the key as text; empty without a key."""
+        """
+        Return the key as text; empty without a key.
+
+        Raises:
+            UnicodeDecodeError: It is not UTF-8.
+        """
         return (self.key or b"").decode()
 
     def text(self) -> str:
-        """Return the value as text, empty for a tombstone."""
+        """
+        Return the value as text, empty for a tombstone.
+
+        Raises:
+            UnicodeDecodeError: It is not UTF-8.
+        """
         return (self.value or b"").decode()
 
     def json(self) -> Any:
-        """Parse the value as JSON; None for a tombstone."""
+        """
+        Parse the value as JSON; None for a tombstone.
+
+        Raises:
+            ValueError: It is not JSON.
+        """
         return None if self.value is None else json.loads(self.value)
 
 

@@ -87,6 +87,7 @@ class OpenSeries:
             NotInTransaction: No `transaction.atomic` block is open.
             InvalidMessage: The message breaks a limit.
             SeriesError: The series does not accept the message.
+            TableMissing: `manage.py migrate` has not run there.
         """
         message = Message(
             topic, key=key, value=value, headers=headers, partition=partition
@@ -106,6 +107,7 @@ class OpenSeries:
             NotInTransaction: No `transaction.atomic` block is open.
             InvalidMessage: A message breaks a limit.
             SeriesError: The series does not accept the messages.
+            TableMissing: `manage.py migrate` has not run there.
         """
         writer = current_writer()
         connection = writer.connection(self._using, caller="stash_many")
@@ -154,6 +156,7 @@ def open_series(
         InvalidMessage: An argument is wrong.
         SeriesClosed: The series was released, was discarded or has expired.
         SeriesError: The series expects another number of messages.
+        TableMissing: `manage.py migrate` has not run there.
     """
     writer = current_writer()
     connection = writer.connection(using, caller="open_series")
@@ -186,6 +189,7 @@ def release_series(
         InvalidMessage: The name is not a text of 1 to 255 characters.
         SeriesUnknown: There is no such series.
         SeriesClosed: It was released, was discarded or has expired.
+        TableMissing: `manage.py migrate` has not run there.
     """
     writer = current_writer()
     connection = writer.connection(using, caller="release_series")
@@ -207,6 +211,7 @@ def discard_series(name: str, *, using: str | None = None) -> int:
         InvalidMessage: The name is not a text of 1 to 255 characters.
         SeriesUnknown: There is no such series.
         SeriesClosed: It was released, was discarded or has expired.
+        TableMissing: `manage.py migrate` has not run there.
     """
     writer = current_writer()
     connection = writer.connection(using, caller="discard_series")
