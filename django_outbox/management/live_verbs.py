@@ -16,7 +16,8 @@ from ..observability.answer import Answer
 from ..observability.presentation import live_console
 from ..operations import leader, live_reading
 from ..operations.tailing import Tail
-from ..wording import count, duration, local_time
+from ..wording import local_time
+from .top_lines import Lines
 
 TOP_INTERVAL: Final = 2.0
 """Seconds between two readings, by default."""
@@ -119,51 +120,14 @@ class _Leader:
             self._watch.close()
 
 
-class _Lines:
-    """Shows readings as lines, or as JSON, one a line."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-
-    def __enter__(self) -> Callable[[dict[str, Any]], None]:
-        return lambda reading: self._answer.stream(reading, line_of(reading))
-
-    def __exit__(self, *exc: object) -> None:
-        """Do nothing: each line is complete."""
-
-
-def line_of(reading: dict[str, Any]) -> str:
-    """Describe a reading in one line."""
-    backlog, rates = reading["backlog"], reading["rates"]
-    records = count(backlog["records"], "record", is_capped=backlog["is_capped"])
-    speed = f"{rates['sent']:,.0f}/s" if rates else "-"
-    blocked = reading["blocked"]
-    stuck = count(len(blocked["rows"]), "record", is_capped=blocked["is_capped"])
-    return (
-        f"leader {leader_of(reading)}   sent {speed}   waiting {records}, "
-        f"oldest {duration(backlog['oldest_age'])}   blocked {stuck}"
-        f"{'   paused ' if reading['paused'] else ''}{paused_of(reading)}"
-    )
-
-
-def paused_of(reading: dict[str, Any]) -> str:
-    """Name what is paused."""
-    return ", ".join(row["what"] for row in reading["paused"])
-
-
-def leader_of(reading: dict[str, Any]) -> str:
-    """Return who leads, or why that is not known."""
-    state = reading["leader"]
-    return state["leader"] or f"unknown ({state['reason']})"
-
-
 def _display(answer: Answer) -> Any:
     """Return what shows readings: the whole terminal, if it can be redrawn."""
     if not answer.is_json and (console := live_console()):
+        # It needs rich, which is optional.
         from .top_screen import Screen
 
         return Screen(console)
-    return _Lines(answer)
+    return Lines(answer)
 
 
 def _every(

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..wording import count, duration, local_time, printable
-from .live_verbs import leader_of, paused_of
+from .top_lines import leader_of, paused_of
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 WIDE: Final = 70
