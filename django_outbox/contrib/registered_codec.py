@@ -26,6 +26,8 @@ from ..exceptions import (
     InvalidMessage,
     OutboxError,
 )
+from ..pipeline.payloads.framing import MAGIC, PREFIX
+from ..pipeline.payloads.registry import MAX_ID
 from .schema_registry import NotRegistered, SchemaRegistry
 
 Resolve: TypeAlias = Callable[[str, Schema], RegisteredSchema]
@@ -37,11 +39,6 @@ BY_TOPIC: Final[Mapping[str, Any]] = {
     "subject.name.strategy": topic_subject_name_strategy
 }
 """Configuration of serializers and deserializers."""
-
-_MAGIC: Final = b"\0"
-"""The first byte of a framed value."""
-_MAX_ID: Final = 2**31 - 1
-"""Of a schema: registries count in Java's int."""
 
 _BUILT_IN: Final = ("confluent/", "google/protobuf/", "google/type/")
 """Folders of .proto files that every reader has: they are not registered."""
@@ -131,7 +128,7 @@ class RegisteredCodec:
             ConsumingError: it has no frame, or does not fit the type or the schema.
             RegistryUnavailable: the registry does not answer.
         """
-        if not data.startswith(_MAGIC) or int.from_bytes(data[1:5]) > _MAX_ID:
+        if not data.startswith(MAGIC) or int.from_bytes(data[1:PREFIX]) > MAX_ID:
             # Another first byte would be asked for as an id of another kind, and for a
             # larger id the registry answers as if it were away.
             raise ConsumingError(

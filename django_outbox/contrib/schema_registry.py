@@ -19,6 +19,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistry
 
 from ..clock import boottime
 from ..exceptions import ConfigurationError, RegistryUnavailable
+from ..pipeline.payloads.registry import UNAUTHORIZED, UNKNOWN, may_pass
 
 DEFAULTS: Final[Mapping[str, Any]] = {
     "timeout": 2.0,  # seconds, for each of connecting, sending and receiving
@@ -34,13 +35,8 @@ PAUSE: Final = 3.0
 _KEPT: Final = frozenset({"lookup_schema", "get_schema", "get_version"})
 """Calls whose answer never changes, once there is one."""
 
-_MISSING: Final = frozenset({40401, 40402, 40403})
-"""Error codes for a subject, version or schema that does not exist."""
 _REFUSED: Final = frozenset({409, 422})
 """HTTP status of a schema that is not compatible, or not valid."""
-_UNAUTHORIZED: Final = frozenset({401, 403})
-_TOO_MANY_REQUESTS: Final = 429
-_SERVER_ERROR: Final = 500
 
 
 class NotRegistered(ConfigurationError):
@@ -126,7 +122,7 @@ class _Client:
             return call(*args, **kwargs)
         except SchemaRegistryError as error:
             status = error.http_status_code
-            if error.error_code in _MISSING:
+            if error.error_code in UNKNOWN:
                 raise NotRegistered from error
             if status in _REFUSED:
                 raise ConfigurationError(
@@ -134,9 +130,9 @@ class _Client:
                     f"{error.error_message}"
                 ) from error
             problem = str(error)
-            if status in _UNAUTHORIZED:
+            if status in UNAUTHORIZED:
                 problem += ". Check basic.auth.user.info"
-            elif status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR:
+            elif may_pass(status):
                 self._pause(problem)
             raise self._unavailable(problem) from error
         except Exception as error:

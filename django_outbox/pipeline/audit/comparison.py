@@ -21,6 +21,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from ..lake import tables
+from ..lake.classification import IDENTITY
 from ..lake.epochs import ranked
 from ..lake.ingest import read_topics
 from ..lake.records import in_range, is_from_outbox, is_promised, parse
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
     from ..pipeline_settings import PipelineSettings
 
-MESSAGE: Final = ("source", "topic", "message_id")
-"""Columns that identify a message in database, topics and lake."""
-
 MAX_CLOCK_SKEW: Final = 10_000_000
 """Microseconds by which a producer's clock may be ahead of the database's."""
 
@@ -49,7 +47,7 @@ _ORIGINS: Final = ("kafka", "database", "lake")
 def slim(records: DataFrame, *, origin: str) -> DataFrame:
     """Reduce ranked records to what the audit needs: digests instead of contents."""
     return records.select(
-        *MESSAGE,
+        *IDENTITY,
         *("id", "rank", "partition", "offset"),
         F.md5("key").alias("key_digest"),
         F.md5("value").alias("value_digest"),
@@ -87,7 +85,7 @@ def compare(
     counts = [
         F.count_if(F.col("origin") == origin).alias(origin) for origin in _ORIGINS
     ]
-    messages = everything.groupBy(*MESSAGE).agg(
+    messages = everything.groupBy(*IDENTITY).agg(
         F.min("id").alias("id"),
         F.min("created_at").alias("created_at"),
         F.min("delivered_at").alias("delivered_at"),
@@ -128,7 +126,7 @@ def compare(
         "due": F.col("is_due") | (lk > 0),
     }
     return messages.withColumn("is_judged", _is_judged(promises)).select(
-        *MESSAGE,
+        *IDENTITY,
         "id",
         "created_at",
         "latency_bucket",
@@ -178,7 +176,7 @@ def disorder(kafka: DataFrame) -> DataFrame:
     Duplicates do not count: only the first delivery of each message has a
     position in the order.
     """
-    nth = Window.partitionBy(*MESSAGE).orderBy("partition", "offset")
+    nth = Window.partitionBy(*IDENTITY).orderBy("partition", "offset")
     before = (
         Window.partitionBy("source", "topic", "key_digest", "partition")
         .orderBy("offset")
@@ -240,7 +238,7 @@ def audit(
             promises.count()
     if promises is not None:
         sent = promises.where(F.col("state") == jdbc.SENT)
-        if not sent.join(kafka, list(MESSAGE), "left_anti").isEmpty():
+        if not sent.join(kafka, list(IDENTITY), "left_anti").isEmpty():
             kafka = _with_arrived(kafka, promises, _read_kafka(spark, settings, since))
     lake = _read_lake(spark, settings, since).persist()
     reached = _reached(kafka, lake.where(~F.col("is_late")))
@@ -364,9 +362,9 @@ def _read_latest(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
 
 def _with_arrived(kafka: DataFrame, promises: DataFrame, now: DataFrame) -> DataFrame:
     """Keep the records of `now` whose messages are in `kafka` or `promises`."""
-    ids = [frame.select(*MESSAGE) for frame in (kafka, promises)]
+    ids = [frame.select(*IDENTITY) for frame in (kafka, promises)]
     known = ids[0].unionByName(ids[1]).distinct()
-    arrived = now.join(known, list(MESSAGE), "left_semi").persist()
+    arrived = now.join(known, list(IDENTITY), "left_semi").persist()
     # Before the first reading is dropped: reading it again would add newer messages.
     arrived.count()
     kafka.unpersist()

@@ -48,7 +48,8 @@ def register(
         name, path = f"{quoted}.{known_as}", settings.table_path(table)
         # Without columns: they and the properties are those of the path.
         spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION {_literal(path)}"
+            f"CREATE TABLE IF NOT EXISTS {name} USING delta"
+            f" LOCATION {tables.literal(path)}"
         )
         _check_location(spark, settings, name, table)
         yield f"{schema}.{known_as}"
@@ -76,11 +77,6 @@ def _quoted(schema: str) -> str:
             " catalog and '.' before it if it is not the session's own."
         )
     return ".".join(f"`{part}`" for part in schema.split("."))
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _check_is_kept(spark: SparkSession, schema: str) -> None:

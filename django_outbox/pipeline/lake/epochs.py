@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from .tables import literal
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -35,8 +37,8 @@ def rank(settings: PipelineSettings, table: str = "") -> str:
     """
     of = f"{table}." if table else ""
     epochs = [
-        f" + IF({of}source = {_quoted(source)}"
-        f" AND {of}created_at >= TIMESTAMP {_quoted(moment)}, {RANKS}, 0)"
+        f" + IF({of}source = {literal(source)}"
+        f" AND {of}created_at >= TIMESTAMP {literal(moment)}, {RANKS}, 0)"
         for source, moments in settings.epochs.items()
         for moment in moments
     ]
@@ -46,8 +48,3 @@ def rank(settings: PipelineSettings, table: str = "") -> str:
 def ranked(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     """Add `rank` to records."""
     return records.withColumn("rank", F.expr(rank(settings)))
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -12,8 +12,6 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import functions as F
-
 from ...exceptions import ConfigurationError, RecordsDeleted
 from ..kafka_admin import KafkaAdmin, configured, configured_topics
 from . import read_positions, tables
@@ -71,11 +69,8 @@ def kafka_options(settings: PipelineSettings) -> dict[str, str]:
 
 def as_bronze(kafka: DataFrame) -> DataFrame:
     """Rename Kafka's columns to those of bronze."""
-    return kafka.select(
-        *("topic", "partition", "offset", "timestamp"),
-        F.col("timestampType").alias("timestamp_type"),
-        *("key", "value", "headers"),
-    )
+    renamed = kafka.withColumnRenamed("timestampType", "timestamp_type")
+    return renamed.select(*tables.BRONZE_COLUMNS)
 
 
 def read_topics(

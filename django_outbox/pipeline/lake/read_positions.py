@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.errors import AnalysisException
 
 from ...exceptions import TopicRecreated
-from .reader import last_batch
+from .reader import last_batch, source_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,12 +72,10 @@ class ReadPositions:
         batch = last_batch(spark, settings, self.checkpoint)
         if batch is None:
             return None
-        path = f"{settings.checkpoint(self.checkpoint)}/offsets/{batch}"
-        # The last line is the source's offset.
-        lines = spark.read.text(path).collect()
+        topics = source_offset(spark, settings, self.checkpoint, batch)
         return {
             topic: {int(number): offset for number, offset in partitions.items()}
-            for topic, partitions in json.loads(lines[-1]["value"]).items()
+            for topic, partitions in topics.items()
         }
 
     @property

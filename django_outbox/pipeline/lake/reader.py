@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
@@ -44,8 +44,7 @@ class Position:
 
     def reached(self, spark: SparkSession, settings: PipelineSettings) -> DataFrame:
         """Return the last offsets that were read: topic, partition, reached."""
-        bronze = spark.read.format("delta").option("versionAsOf", self.version)
-        rows = bronze.load(settings.table_path("bronze"))
+        rows = tables.read(spark, settings, "bronze", version=self.version)
         return rows.groupBy("topic", "partition").agg(F.max("offset").alias("reached"))
 
 
@@ -54,9 +53,7 @@ def find(spark: SparkSession, settings: PipelineSettings) -> Position | None:
     batch = last_batch(spark, settings)
     if batch is None:
         return None
-    path = f"{settings.checkpoint(NAME)}/offsets/{batch}"
-    # The last line is the source's offset: where the next batch begins.
-    offset = json.loads(spark.read.text(path).collect()[-1]["value"])
+    offset = source_offset(spark, settings, NAME, batch)
     if offset["isStartingVersion"]:
         return None
     # The offset may point into the middle of a version; that counts as unread.
@@ -91,6 +88,15 @@ def run_id(
     """
     lines = spark.read.text(f"{settings.checkpoint(checkpoint)}/metadata").collect()
     return str(json.loads(lines[0]["value"])["id"])
+
+
+def source_offset(
+    spark: SparkSession, settings: PipelineSettings, query: str, batch: int
+) -> dict[str, Any]:
+    """Return the offset at which a batch of a query ends, as its source writes it."""
+    lines = spark.read.text(f"{settings.checkpoint(query)}/offsets/{batch}").collect()
+    # Above it are lines about the query.
+    return dict(json.loads(lines[-1]["value"]))
 
 
 def last_batch(

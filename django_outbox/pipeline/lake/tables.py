@@ -96,9 +96,18 @@ def name(settings: PipelineSettings, table: str) -> str:
     return f"delta.`{settings.table_path(table)}`"
 
 
-def read(spark: SparkSession, settings: PipelineSettings, table: str) -> DataFrame:
-    """Read the current version of a table."""
-    return spark.read.format("delta").load(settings.table_path(table))
+def read(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    table: str,
+    *,
+    version: int | None = None,
+) -> DataFrame:
+    """Read a version of a table; None for the current one."""
+    reader = spark.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", version)
+    return reader.load(settings.table_path(table))
 
 
 def detail(spark: SparkSession, settings: PipelineSettings, table: str) -> Row:
@@ -110,6 +119,12 @@ def newest_version(spark: SparkSession, settings: PipelineSettings, table: str) 
     """Return the number of a table's last commit."""
     history = spark.sql(f"DESCRIBE HISTORY {name(settings, table)} LIMIT 1")
     return int(history.collect()[0]["version"])
+
+
+def literal(text: str) -> str:
+    """Return a text as SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def current(spark: SparkSession, settings: PipelineSettings) -> DataFrame:

@@ -13,6 +13,7 @@ import json
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, Final, TypeAlias
 from urllib.error import HTTPError
@@ -30,12 +31,10 @@ MAX_ID: Final = 2**31 - 1
 RETRY_DELAYS: Final = (0.2, 1.0)
 """Seconds before each retry."""
 
-_UNKNOWN: Final = frozenset({40401, 40402, 40403})
+UNKNOWN: Final = frozenset({40401, 40402, 40403})
 """Error codes for a subject, version or schema that does not exist."""
 
-_UNAUTHORIZED: Final = (401, 403)
-_TOO_MANY_REQUESTS: Final = 429
-_SERVER_ERROR: Final = 500
+UNAUTHORIZED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,18 +140,24 @@ def _get(registry: Registry, path: str) -> Any:
     raise _unavailable(registry, problem)
 
 
+def may_pass(status: int) -> bool:
+    """Whether a request with this HTTP status may succeed later, unchanged."""
+    is_server_error = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return is_server_error or status == HTTPStatus.TOO_MANY_REQUESTS
+
+
 def _retriable_problem(error: HTTPError, registry: Registry, path: str) -> str:
     """Return the problem if a retry may help; raise otherwise."""
     problem = f"{error.code} {error.reason}"
-    if error.code == _TOO_MANY_REQUESTS or error.code >= _SERVER_ERROR:
+    if may_pass(error.code):
         return problem
     try:
         code = json.load(error).get("error_code")
     except (OSError, ValueError, AttributeError):
         code = None
-    if code in _UNKNOWN:
+    if code in UNKNOWN:
         raise _UnknownError(path)
-    if error.code in _UNAUTHORIZED:
+    if error.code in UNAUTHORIZED:
         problem += " (registry_auth, OUTBOX_PIPELINE_REGISTRY_AUTH)"
     raise _unavailable(registry, f"{problem} for {path}")
 

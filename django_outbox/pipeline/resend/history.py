@@ -148,10 +148,8 @@ def replay(
 
 def _pinned(spark: SparkSession, settings: PipelineSettings, table: str) -> DataFrame:
     """Read the current version of a table; later changes do not show."""
-    history = spark.sql(f"DESCRIBE HISTORY {tables.name(settings, table)} LIMIT 1")
-    version = int(history.collect()[0]["version"])
-    path = settings.table_path(table)
-    return spark.read.format("delta").option("versionAsOf", version).load(path)
+    version = tables.newest_version(spark, settings, table)
+    return tables.read(spark, settings, table, version=version)
 
 
 def _count(records: DataFrame, destination: Destination) -> list[Part]:
