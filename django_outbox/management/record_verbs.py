@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -69,7 +69,9 @@ def skip(alias: str, options: dict[str, Any], answer: Answer) -> None:
     _require_all(len(found), len(ids), is_parked=is_parked)
     confirm(
         _question(len(found)),
-        details=_described(found),
+        details=[
+            f"{by_hand.failed_record(row)}: {by_hand.last_error(row)}" for row in found
+        ],
         is_confirmed=options["yes"],
     )
     drop = by_hand.skip_parked if is_parked else by_hand.skip
@@ -105,13 +107,6 @@ def _require_all(found: int, wanted: int, *, is_parked: bool) -> None:
         f"{wanted - found} of {wanted} are not blocked: only records whose delivery"
         " has failed can be dropped. `outbox status` lists them."
     )
-
-
-def _described(found: Iterable[dict[str, Any]]) -> Iterable[str]:
-    for row in found:
-        attempts = count(row["attempts"], "attempt")
-        error = row["last_error"] or "no error recorded"
-        yield f"record {row['id']} to {row['kafka_topic']}, {attempts}: {error}"
 
 
 def _question(number: int) -> str:

@@ -17,6 +17,7 @@ from ..clusters import cluster_status
 from ..conf import settings
 from ..models import OutboxRecord, ParkedRecord, Series, StagedRecord
 from ..operations import live_reading, pausing
+from ..operations.by_hand import failed_record, last_error
 from ..wording import count, duration
 from . import identity, pause_verbs
 
@@ -55,7 +56,8 @@ def describe(found: dict[str, Any]) -> Iterator[str]:
     yield f"parked   {set_aside}"
     for row in parked["rows"]:
         age = duration(row["age"])
-        yield f"  {row['parked_id']}  {_failed(row)}, parked {age} ago: {_error(row)}"
+        what = f"{row['parked_id']}  {failed_record(row)}, parked {age} ago"
+        yield f"  {what}: {last_error(row)}"
     if (more := parked["records"] - len(parked["rows"])) > 0:
         yield f"  and {'at least ' if parked['is_capped'] else ''}{more:,} more"
     blocked = found["blocked"]
@@ -64,7 +66,7 @@ def describe(found: dict[str, Any]) -> Iterator[str]:
     where = f" among the oldest {sample:,}" if backlog["records"] > sample else ""
     yield f"blocked  {listed}{where}"
     for row in blocked["rows"]:
-        yield f"  {_failed(row)}: {_error(row)}"
+        yield f"  {failed_record(row)}: {last_error(row)}"
     if capped:
         yield "  and more"
 
@@ -110,12 +112,3 @@ def _parked(alias: str) -> dict[str, Any]:
         **live_reading.bounded_count(rows),
         "rows": [{**row, "age": row["age"].total_seconds()} for row in listed],
     }
-
-
-def _failed(row: dict[str, Any]) -> str:
-    attempts = count(row["attempts"], "attempt")
-    return f"record {row['id']} to {row['kafka_topic']}, {attempts}"
-
-
-def _error(row: dict[str, Any]) -> str:
-    return row["last_error"] or "no error recorded"

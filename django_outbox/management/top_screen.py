@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..operations.by_hand import last_error
 from ..wording import count, duration, local_time, printable
 from .top_lines import leader_of, paused_of
 
@@ -120,7 +121,7 @@ def _blocked(blocked: dict[str, Any]) -> Table:
             Text(str(row["id"])),
             Text(printable(row["kafka_topic"])),
             Text(str(row["attempts"])),
-            Text(printable(row["last_error"] or "no error recorded"), "red"),
+            Text(printable(last_error(row)), "red"),
         )
     return table
 

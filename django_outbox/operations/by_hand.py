@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from django.db.models import QuerySet
 
 from ..models import OutboxRecord, ParkedRecord
+from ..wording import count
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +93,17 @@ def parked_records(alias: str, parked_ids: Collection[int]) -> list[dict[str, An
     """Describe those of these records that are parked."""
     rows = ParkedRecord.objects.using(alias).filter(parked_id__in=set(parked_ids))
     return list(rows.order_by("parked_id").values("parked_id", *DESCRIBED))
+
+
+def failed_record(row: dict[str, Any]) -> str:
+    """Name a record and how often its delivery has failed."""
+    attempts = count(row["attempts"], "attempt")
+    return f"record {row['id']} to {row['kafka_topic']}, {attempts}"
+
+
+def last_error(row: dict[str, Any]) -> str:
+    """Return why a record's delivery failed the last time."""
+    return row["last_error"] or "no error recorded"
 
 
 def still_there(rows: QuerySet[Any], pks: Collection[int]) -> set[int]:
