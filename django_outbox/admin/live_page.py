@@ -42,7 +42,7 @@ SHARED_FOR: Final = 1.0
 """Seconds for which a reading is given to others."""
 RETRY_AFTER: Final = 5.0
 """Seconds after a failed reading in which nobody tries again."""
-PATIENCE: Final = 1.0
+READING_TIMEOUT: Final = 1.0
 """Seconds for which a viewer waits for the reading of another one."""
 OLDEST_SHOWN: Final = 10.0
 """Age in seconds of a reading that is still shown while the next one takes long."""
@@ -107,7 +107,7 @@ def _reading(alias: str, *, with_keys: bool) -> dict[str, Any] | None:
     It may be older while another thread waits for the database.
     """
     key = (alias, with_keys)
-    if not _lock.acquire(timeout=PATIENCE):
+    if not _lock.acquire(timeout=READING_TIMEOUT):
         read_at, reading = _readings.get(key, (-inf, None))
         return reading if time.monotonic() - read_at <= OLDEST_SHOWN else None
     try:

@@ -66,7 +66,7 @@ _UNAVAILABLE: Final = frozenset(
 _TIMED_OUT: Final = frozenset({"55P03", "57014"})
 """SQLSTATEs of a lock or a statement that took longer than the server allows."""
 
-BATCH_TIME: Final = 1.0
+MAX_BATCH_TIME: Final = 1.0
 """Seconds after which the transaction of a batch takes no further message."""
 
 _MAX_CAUSES: Final = 10
@@ -140,7 +140,7 @@ class TransactionalHandler:
         Raises:
             Exception: one of them failed, and the effects of all were rolled back.
         """
-        until = time.monotonic() + BATCH_TIME
+        until = time.monotonic() + MAX_BATCH_TIME
         ran: list[bool] = []
         with transaction.atomic(using=self._alias):
             for message in messages:

@@ -21,7 +21,7 @@ from typing import Final
 from .service import DevstackError
 
 _NAME: Final = "libfaketime.so.1"
-_LOOK: Final = "import time; print(time.time() > 4e9)"
+_PROBE: Final = "import time; print(time.time() > 4e9)"
 
 
 def ahead_by(seconds: float, *, copy_to: Path) -> Mapping[str, str]:
@@ -65,7 +65,7 @@ def _candidates() -> Iterator[Path]:
 def _works(library: Path) -> bool:
     """Whether the library can shift the clock of a process by a hundred years."""
     looked = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _LOOK],
+        [sys.executable, "-I", "-S", "-c", _PROBE],
         env={**os.environ, **_variables(library, 3.2e9)},
         capture_output=True,
         check=False,

@@ -33,7 +33,7 @@ Answer: TypeAlias = tuple[HTTPStatus, Sequence[str]]
 _PATHS: Final = "try /livez, /readyz or /metrics"
 
 
-SILENCE: Final = 10.0
+REQUEST_TIMEOUT: Final = 10.0
 """Seconds after which a client that sends no request is hung up on."""
 
 
@@ -50,7 +50,7 @@ class _ServerOfIPv6(_Server):
 
 
 class _QuietHandler(WSGIRequestHandler):
-    timeout = SILENCE
+    timeout = REQUEST_TIMEOUT
 
     def log_message(self, *args: object) -> None:
         """Log no request and no malformed one: these are no lines of the log."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 _KEYS: Final = """\
--- outbox: lanes of series
+-- outbox: keys of series
 SELECT DISTINCT kafka_topic, kafka_key FROM {staged} WHERE series_id = %s"""
 
 _DISCARD: Final = """\

@@ -38,7 +38,7 @@ WHERE s.state = 'open'
 RETURNING s.id, s.expected, s.staged"""
 """A series that refuses messages is not changed, so that the caller can continue."""
 
-_LOOK: Final = """\
+_READ_SERIES: Final = """\
 -- outbox: look at series
 SELECT id, state, expected, staged, closed_at FROM {series} WHERE name = %s"""
 
@@ -123,7 +123,7 @@ def look(
     writer: Writer, connection: BaseDatabaseWrapper, name: str, *, lock: bool = False
 ) -> SeriesRow | None:
     """Read a series; `lock=True` waits for its other writers."""
-    statement = writer.statement(_LOOK) + (" FOR UPDATE" if lock else "")
+    statement = writer.statement(_READ_SERIES) + (" FOR UPDATE" if lock else "")
     with OutboxCursor(connection) as cursor:
         cursor.execute(statement, [name])
         row = cursor.fetchone()

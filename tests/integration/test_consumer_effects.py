@@ -268,7 +268,7 @@ def test_a_batch_of_who_has_lost_the_partition_has_no_effects() -> None:
 
 
 def test_a_batch_of_a_slow_handler_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_outbox.consuming.effects.BATCH_TIME", 0.0)
+    monkeypatch.setattr("django_outbox.consuming.effects.MAX_BATCH_TIME", 0.0)
     effects = effects_of()
     assert effects.apply_all([at(4), at(5)]) == [True]
     assert stored() == [5]

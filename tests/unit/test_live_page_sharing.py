@@ -40,7 +40,7 @@ def database(monkeypatch: pytest.MonkeyPatch) -> FakeDatabase:
     made = FakeDatabase()
     monkeypatch.setattr(live_page, "_readings", {})
     monkeypatch.setattr(live_page, "_read", made.read)
-    monkeypatch.setattr(live_page, "PATIENCE", 0.01)
+    monkeypatch.setattr(live_page, "READING_TIMEOUT", 0.01)
     return made
 
 
