@@ -58,11 +58,6 @@ class Service(ABC):
     def close(self) -> None:
         """End the server and delete its data. May be called twice, and at any time."""
 
-    def restart(self) -> None:
-        """Shut the server down gracefully and start it."""
-        self.stop()
-        self.start()
-
 
 class ExternalService(Service):
     """A server from the environment, which the devstack does not manage."""

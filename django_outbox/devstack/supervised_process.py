@@ -176,13 +176,13 @@ class SupervisedProcess:
         self._pid = None
         return code
 
-    def explain(self, lines: int = 15) -> str:
+    def explain(self) -> str:
         """Return the last lines of output, for error messages."""
         try:
             text = (self.folder / "log").read_text("utf-8", errors="replace")
         except OSError:
             return "No output."
-        tail = text.splitlines()[-lines:]
+        tail = text.splitlines()[-15:]
         return "Last lines of output:\n" + "\n".join(tail) if tail else "No output."
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from .faults import FAULTS, inject
+from .faults import inject
 from .plan import Fault
 
 if TYPE_CHECKING:
@@ -61,8 +61,6 @@ CLUSTER_FAULTS: Final[dict[str, Doing]] = {
     "slow_link": _slow_down,
 }
 """How to do each kind to a cluster, for so many seconds."""
-
-ALL_FAULTS: Final = frozenset(FAULTS) | frozenset(CLUSTER_FAULTS)
 
 
 def inject_into(world: ClustersWorld, fault: Fault) -> None:

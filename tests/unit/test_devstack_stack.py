@@ -225,7 +225,7 @@ def test_the_command_says_what_ctrl_c_ends(
         assert ending(stack) == expected
 
 
-@pytest.mark.parametrize("verb", ["stop", "kill", "restart"])
+@pytest.mark.parametrize("verb", ["stop", "kill"])
 def test_a_server_of_others_is_not_touched(verb: str) -> None:
     service = ExternalService(DATABASE_URL, variable="DATABASE_URL")
     service.start()

@@ -104,9 +104,9 @@ def _promises(verdict: Verdict) -> str:
 
 def _findings(report: Report) -> str:
     rows = [
-        (name, f"{report.total(name):,}", _ids(report.examples.get(name, [])), text)
+        (name, f"{count:,}", _ids(report.examples.get(name, [])), MEANINGS[name])
         for name in WRONG
-        if (text := MEANINGS[name]) and report.total(name)
+        if (count := report.total(name))
     ]
     if not rows:
         return "<p>None.</p>"
