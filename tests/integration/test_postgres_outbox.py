@@ -664,7 +664,7 @@ class TestOtherTables:
         assert outbox.backlog().records == 1
         assert outbox.topics(limit=5) == ((("t", 1),), 0)
         assert outbox.writer_ages() == {}
-        assert outbox.dead_tuples() >= 0
+        outbox.dead_tuples()
         postgres.execute(sql.SQL("DROP TABLE {}").format(table))
 
     def test_a_table_may_lie_in_another_schema(

@@ -190,7 +190,7 @@ def test_the_harvester_needs_no_more_than_its_grants(
     assert table.park(LEADER, [Failure(third, "MSG_SIZE_TOO_LARGE")]) == 1
     assert table.backlog().records == 2
     assert table.topics(limit=1) == ((("t", 2),), 0)
-    assert table.dead_tuples() >= 0
+    table.dead_tuples()
     assert table.numbering().increment == 1
     left = OutboxRecord.objects.order_by("id").values_list("id", flat=True)
     assert list(left) == [second.id, fourth.id]

@@ -31,10 +31,12 @@ def test_values_and_headers_count(one: Record, size: int) -> None:
     assert size_of([one, ONE, one]) == 2 * size + 1
 
 
-@pytest.mark.parametrize("texts", [[None], [["b" * 1000]], [None, "b" * 1000]])
-def test_headers_of_any_table_have_a_size_that_stays(texts: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("texts", "size"),
+    [([None], 1005), ([["b" * 1000]], 2005), ([None, "b" * 1000], 2005)],
+)
+def test_headers_of_any_table_have_a_size(texts: list[Any], size: int) -> None:
     """goharvest's own table takes nulls, and arrays of arrays."""
     one = with_(header_keys=["a" * 1000], header_values=texts)
 
-    assert size_of([one]) == size_of([one])
-    assert size_of([one]) >= 1000
+    assert size_of([one]) == size
