@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from io import StringIO
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from django_outbox.conf import settings as outbox_settings
 from django_outbox.consuming.dead_letters import dead_letters
@@ -15,6 +14,7 @@ from django_outbox.kafka.consumer_output import KafkaDeadLetters
 from django_outbox.message.incoming import ConsumedMessage, OutgoingMessage
 
 from ..services import Topics
+from . import outbox_command
 
 pytestmark = [
     pytest.mark.django_db,
@@ -23,9 +23,7 @@ pytestmark = [
 
 
 def run(*arguments: str) -> str:
-    out = StringIO()
-    call_command("outbox", "dead-letters", *arguments, stdout=out)
-    return out.getvalue()
+    return outbox_command.run("dead-letters", *arguments)
 
 
 @pytest.fixture

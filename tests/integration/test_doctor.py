@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from typing import Any
@@ -33,7 +32,6 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-ROLE = "outbox_test_doctor"
 ONE_BROKER = ("replication-factor", "min-insync-replicas")
 """What every topic of these tests lacks."""
 
@@ -313,15 +311,6 @@ def test_a_vacuum_is_not_an_old_transaction(
     reader.close()
     assert lasted
     assert pid not in old
-
-
-@pytest.fixture
-def role(postgres: psycopg.Connection) -> Iterator[str]:
-    """A role without any privileges."""
-    postgres.execute(f"CREATE ROLE {ROLE}")
-    yield ROLE
-    postgres.execute(f"DROP OWNED BY {ROLE}")
-    postgres.execute(f"DROP ROLE {ROLE}")
 
 
 def test_the_privileges_of_the_harvester_are_looked_up(

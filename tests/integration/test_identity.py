@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from io import StringIO
 from uuid import UUID
 
 import psycopg
@@ -18,28 +16,13 @@ from django_outbox.postgres.connection import Database
 from django_outbox.postgres.marked_table import PostgresOutbox
 from django_outbox.postgres.outbox_identity import named_settings, read_identity
 
-ROLE = "outbox_test_identity"
-
-
-def run(*arguments: str) -> str:
-    out = StringIO()
-    call_command("outbox", *arguments, stdout=out)
-    return out.getvalue()
+from .outbox_command import run
 
 
 def current() -> str:
     identity = read_identity(connection, "outbox")
     assert identity is not None
     return identity.outbox
-
-
-@pytest.fixture
-def role(postgres: psycopg.Connection) -> Iterator[str]:
-    """A role without any privileges."""
-    postgres.execute(f"CREATE ROLE {ROLE}")
-    yield ROLE
-    postgres.execute(f"DROP OWNED BY {ROLE}")
-    postgres.execute(f"DROP ROLE {ROLE}")
 
 
 @pytest.mark.django_db

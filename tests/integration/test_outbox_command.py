@@ -30,16 +30,10 @@ from django_outbox.observability.answer import Answer
 from django_outbox.operations import live_reading
 from django_outbox.operations.open_series import close_series
 
+from .outbox_command import run
 from .transactions import wait_until_blocked
 
 pytestmark = pytest.mark.django_db
-
-
-def run(*arguments: str) -> str:
-    """Run the command and return what it prints."""
-    out = StringIO()
-    call_command("outbox", *arguments, stdout=out)
-    return out.getvalue()
 
 
 @pytest.fixture

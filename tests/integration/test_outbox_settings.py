@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
-from io import StringIO
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.db import OperationalError
 from pytest_django import Settings
 
@@ -16,13 +14,9 @@ from django_outbox.management.identity import report
 from django_outbox.operations import effective_settings
 from django_outbox.settings.options import OutboxSettings
 
+from .outbox_command import run
+
 pytestmark = pytest.mark.django_db
-
-
-def run(*arguments: str) -> str:
-    out = StringIO()
-    call_command("outbox", *arguments, stdout=out)
-    return out.getvalue()
 
 
 def setting(name: str) -> dict[str, Any]:

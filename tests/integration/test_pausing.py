@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 from typing import Any
 
 import psycopg
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import IntegrityError, transaction
 
 from django_outbox.message.pauses import NOTHING_PAUSED, Pauses
@@ -19,13 +18,9 @@ from django_outbox.operations.live_reading import read
 from django_outbox.postgres.connection import Connection, Database
 from django_outbox.postgres.unmarked_table import UnmarkedOutbox
 
+from .outbox_command import run
+
 SECRET = "customer-17"
-
-
-def run(*arguments: str) -> str:
-    out = io.StringIO()
-    call_command("outbox", *arguments, stdout=out)
-    return out.getvalue()
 
 
 def found() -> list[tuple[str, str | None]]:

@@ -23,14 +23,12 @@ from django_outbox import (
 from django_outbox.exceptions import DatabaseError
 from django_outbox.message.record import ExpiredSeries, StagingDeadlines
 from django_outbox.models import OutboxRecord, ParkedRecord, Series, StagedRecord
-from django_outbox.operations.grants import grants
 from django_outbox.postgres.connection import Database
 from django_outbox.postgres.staged_tables import PostgresStaging
 
 from .transactions import begun
 
 S = "order-17"
-ROLE = "outbox_test_stager"
 DAY = 86_400.0
 PAST = timedelta(seconds=-5)
 IMPOSSIBLE = (
@@ -40,21 +38,6 @@ IMPOSSIBLE = (
     "294276-12-31 23:59+00",
 )
 """Dates that PostgreSQL takes, and with which it cannot always reckon."""
-
-
-@pytest.fixture
-def database(postgres: psycopg.Connection, database_url: str) -> Iterator[Database]:
-    """Connections that act as the harvester's role: nothing here needs more."""
-    postgres.execute(f"CREATE ROLE {ROLE}")
-    try:
-        for statement in grants("outbox", harvester=ROLE):
-            postgres.execute(statement)
-        database = Database({"conninfo": database_url, "options": f"-c role={ROLE}"})
-        yield database
-        database.close()
-    finally:
-        postgres.execute(f"DROP OWNED BY {ROLE}")
-        postgres.execute(f"DROP ROLE {ROLE}")
 
 
 @pytest.fixture

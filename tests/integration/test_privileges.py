@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 
@@ -29,17 +28,7 @@ from django_outbox.postgres.connection import Database
 from django_outbox.postgres.marked_table import PostgresOutbox
 
 LEADER = "11111111-1111-4111-8111-111111111111"
-ROLE = "outbox_test_harvester"
 HOUR = timedelta(hours=1)
-
-
-@pytest.fixture
-def role(postgres: psycopg.Connection) -> Iterator[str]:
-    """A role without any privileges."""
-    postgres.execute(f"CREATE ROLE {ROLE}")
-    yield ROLE
-    postgres.execute(f"DROP OWNED BY {ROLE}")
-    postgres.execute(f"DROP ROLE {ROLE}")
 
 
 def test_a_consumer_needs_no_more_than_its_grants(
@@ -158,21 +147,6 @@ def tend_as(role: str) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL ROLE {role}")
         archiving.tend()
-
-
-@pytest.fixture
-def database(postgres: psycopg.Connection, database_url: str) -> Iterator[Database]:
-    """Connections that act as the harvester's role."""
-    postgres.execute(f"CREATE ROLE {ROLE}")
-    try:
-        for statement in grants("outbox", harvester=ROLE):
-            postgres.execute(statement)
-        database = Database({"conninfo": database_url, "options": f"-c role={ROLE}"})
-        yield database
-        database.close()
-    finally:
-        postgres.execute(f"DROP OWNED BY {ROLE}")
-        postgres.execute(f"DROP ROLE {ROLE}")
 
 
 @pytest.mark.parametrize("has_archive", [False, True])

@@ -7,18 +7,14 @@ import json
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 
 from django_outbox.models import OutboxRecord, ParkedRecord
 from django_outbox.operations import by_hand
 
+from .outbox_command import run
+
 pytestmark = pytest.mark.django_db
-
-
-def run(*arguments: str) -> str:
-    out = io.StringIO()
-    call_command("outbox", *arguments, stdout=out)
-    return out.getvalue()
 
 
 def record(number: int, *, attempts: int = 0) -> OutboxRecord:
