@@ -125,7 +125,24 @@ _AT_LEAST: Final = {
 }
 """Settings with a minimum."""
 
+_LONGEST_OF_POSTGRES: Final = (
+    2_147_483,
+    "PostgreSQL counts its milliseconds in 32 bits",
+)
+
+_LONGEST: Final = (3_153_600_000, "that is a hundred years")
+
 _AT_MOST: Final = {
+    "DATABASE_DEADLINE": _LONGEST_OF_POSTGRES,
+    "CONSUMER_IDLE_TIMEOUT": _LONGEST_OF_POSTGRES,
+    **dict.fromkeys(
+        (
+            *("POLL_INTERVAL", "RETRY_BACKOFF_MAX", "METER_INTERVAL", "READY_AGE"),
+            *("SERIES_TIMEOUT", "SERIES_RETENTION", "MAXIMUM_DELAY"),
+            *("PROCESSED_RETENTION", "ARCHIVE_RETENTION"),
+        ),
+        _LONGEST,
+    ),
     "MAX_IN_FLIGHT_PER_KEY": (1, "0 stands for any number"),
     "TRANSACTION_BATCH": (LARGEST_TRANSACTION, "its ledger must fit into one message"),
     "MAX_VALUE_BYTES": (LARGEST_VALUE, "the tables refuse larger values"),
