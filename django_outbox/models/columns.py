@@ -27,13 +27,13 @@ LAST_DATE: Final = datetime.max.replace(tzinfo=UTC)
 """The range of dates that Python can hold, and PostgreSQL can compute with."""
 
 
-class CreationTimeField(models.DateTimeField):  # type: ignore[type-arg]  # generic in the stubs only
+class ReadableTimeField(models.DateTimeField):  # type: ignore[type-arg]  # generic in the stubs only
     """
-    A time that plain SQL may have written: None is one that Python cannot hold.
+    A time that anybody may have written: None is one that Python cannot show.
 
     PostgreSQL has infinite times and years before 1 and after 9999, and the driver
-    raises an error for them. Filters and orders see the column as it is. A row that
-    was read with None cannot be saved with it: the column is not null.
+    raises an error for them. The first and the last day of these years are out of
+    range in some time zones. Filters and orders see the column as it is.
     """
 
     def deconstruct(self) -> Any:
@@ -50,7 +50,7 @@ class CreationTimeField(models.DateTimeField):  # type: ignore[type-arg]  # gene
 class MessageColumns(models.Model):
     """The columns of every table of messages."""
 
-    create_time = CreationTimeField(
+    create_time = ReadableTimeField(
         _("created at"),
         db_default=Now(),
         db_comment="When the row was inserted (statement time).",

@@ -14,7 +14,12 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from ..conf import schema_settings
-from .columns import MessageColumns, date_in_range, message_constraints
+from .columns import (
+    MessageColumns,
+    ReadableTimeField,
+    date_in_range,
+    message_constraints,
+)
 
 
 class SeriesState(models.TextChoices):
@@ -73,7 +78,7 @@ class Series(models.Model):
         db_default=SeriesState.OPEN,
         db_comment="open, expiring, released, discarded or expired.",
     )
-    expires_at = models.DateTimeField(
+    expires_at = ReadableTimeField(
         _("expires at"), null=True, db_comment="When it expires; null: never."
     )
     on_timeout = models.CharField(
@@ -83,7 +88,7 @@ class Series(models.Model):
         db_default="park",
         db_comment="What happens to its messages then: park or discard.",
     )
-    closed_at = models.DateTimeField(
+    closed_at = ReadableTimeField(
         _("closed at"),
         null=True,
         db_comment="When it was released, discarded or expired.",
@@ -131,7 +136,7 @@ class StagedRecord(MessageColumns):
         related_name="records",
         db_comment="The series of the message.",
     )
-    not_before = models.DateTimeField(
+    not_before = ReadableTimeField(
         _("not before"),
         null=True,
         db_comment="When the leader moves it into the outbox.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from pytest_django import Settings
 
-from django_outbox import open_series
+from django_outbox import open_series, stash_delayed
 from django_outbox.models import OutboxRecord, ParkedRecord, Series, StagedRecord
 
 pytestmark = pytest.mark.django_db
@@ -146,6 +147,19 @@ def test_a_time_that_python_cannot_hold_is_shown_as_none(
         if url == CHANGELISTS[0]:
             cell = f'class="field-create_time nowrap">{shown or "-</td>"}'
             assert cell in response.content.decode()
+
+
+def test_a_date_at_the_end_of_the_years_is_shown_as_none(settings: Settings) -> None:
+    settings.TIME_ZONE = "Europe/Berlin"
+    client, urls = staff(*VIEW), pages()
+    last = datetime.max.replace(tzinfo=UTC)
+    delayed = stash_delayed("orders", key="1", value="a", not_before=last)
+    record = StagedRecord.objects.get(message_id=delayed)
+    Series.objects.update(expires_at=last, closed_at=last)
+    for row in (record, Series.objects.get()):
+        name = f"admin:django_outbox_{row._meta.model_name}_change"
+        urls.append(reverse(name, args=[row.pk]))
+    assert {client.get(url).status_code for url in urls} == {200}
 
 
 def _urls_of(field: str) -> list[str]:
