@@ -152,7 +152,7 @@ def run_queue(
             _result(task, sent["args"], sent["kwargs"], backend=backend),
             id=message.identity,
             status=TaskResultStatus.RUNNING,
-            enqueued_at=message.created_at,
+            enqueued_at=_enqueued_at(message, now),
             started_at=now,
             last_attempted_at=now,
             worker_ids=[group],
@@ -168,12 +168,21 @@ def run_queue(
     return consumer(found.topic(queue), group=group)(run)
 
 
+def _enqueued_at(message: ConsumedMessage, now: datetime) -> datetime | None:
+    """Return when a task was enqueued, without a time zone if `now` has none."""
+    created_at = message.created_at
+    if created_at is None or timezone.is_aware(now):
+        return created_at
+    return timezone.make_naive(created_at, timezone.get_default_timezone())
+
+
 def _stash(topic: str, value: str, *, not_before: datetime | None) -> uuid.UUID:
     key = str(uuid.uuid4())
     if not_before is None:
         return stash(topic, key=key, value=value)
     if timezone.is_naive(not_before):
-        not_before = timezone.make_aware(not_before)
+        zone = timezone.get_default_timezone()
+        not_before = timezone.make_aware(not_before, zone)
     return stash_delayed(topic, key=key, value=value, not_before=not_before)
 
 

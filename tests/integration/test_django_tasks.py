@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +22,7 @@ from django_outbox.exceptions import (
     InvalidMessage,
     NotInTransaction,
 )
-from django_outbox.models import OutboxRecord
+from django_outbox.models import OutboxRecord, StagedRecord
 from django_outbox.testing import OutboxFixture, run_consumer
 from tests.testapp.models import Effect
 
@@ -58,6 +58,12 @@ async def anote(text: str) -> None:
 def note_context(context: Any, text: str) -> None:
     """Leave an effect with what is known of the run."""
     Effect.objects.create(text=f"{text} {context.attempt} {context.task_result.id}")
+
+
+def note_wait(context: Any) -> None:
+    """Leave how long it has waited."""
+    result = context.task_result
+    Effect.objects.create(text=str(result.started_at - result.enqueued_at))
 
 
 @pytest.fixture
@@ -159,6 +165,29 @@ def test_a_task_may_take_its_context(outbox: OutboxFixture, as_task: Any) -> Non
     result = as_task(note_context, takes_context=True).enqueue("a")
     assert run_all(outbox) == [True]
     assert Effect.objects.get().text == f"a 1 {result.id}"
+
+
+def test_times_can_be_compared_without_time_zones(
+    outbox: OutboxFixture, as_task: Any, settings: Settings
+) -> None:
+    settings.USE_TZ = False
+    as_task(note_wait, takes_context=True).enqueue()
+    assert run_all(outbox) == [True]
+    # In hours, minutes and seconds: not off by a time zone.
+    assert Effect.objects.get().text.startswith("0:00:")
+
+
+def test_a_date_without_a_time_zone_is_in_that_of_the_settings(
+    outbox: OutboxFixture, as_task: Any, settings: Settings
+) -> None:
+    settings.USE_TZ = False
+    settings.TIME_ZONE = "Europe/Berlin"
+    with timezone.override("Asia/Tokyo"):
+        as_task(note).using(
+            run_after=datetime.fromisoformat("2999-01-01 12:00")
+        ).enqueue("a")
+    settings.USE_TZ = True
+    assert StagedRecord.objects.get().not_before == datetime(2999, 1, 1, 11, tzinfo=UTC)
 
 
 def test_run_after_is_a_date_of_the_message(
