@@ -11,12 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic import (
+    PydanticUserError,
+    Secret,
+    SecretBytes,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import PydanticSerializationError
 
 from ..exceptions import ConfigurationError, ConsumingError, InvalidMessage
+
+_SECRETS: Final = (Secret, SecretBytes, SecretStr)
+_MASK: Final = b"*****"
+"""What pydantic writes for a secret."""
 
 
 class Codec(Protocol):
@@ -115,12 +126,22 @@ class TypedValues:
         with self._refusing(value):
             text = self._adapter.dump_json(value, by_alias=True, warnings="error")
             self._adapter.validate_json(text)
-        # Pydantic writes a null for what JSON has no number for.
-        if b"null" in text and _has_no_number(self._adapter.dump_python(value)):
+        # Pydantic writes these for what JSON has no number for, and for secrets.
+        if b"null" in text or _MASK in text:
+            for scalar in _scalars(self._adapter.dump_python(value)):
+                self._require_written(scalar)
+        return text
+
+    def _require_written(self, scalar: Any) -> None:
+        if isinstance(scalar, float) and not isfinite(scalar):
             raise InvalidMessage(
                 f"value: not of {self._topic}: JSON has neither NaN nor infinity."
             )
-        return text
+        if isinstance(scalar, _SECRETS):
+            raise InvalidMessage(
+                f"value: {self._topic} has a {type(scalar).__name__}, which pydantic "
+                "writes as asterisks. Use str, or a field_serializer that reveals it."
+            )
 
     def to_python(self, value: Any) -> Any:
         """
@@ -218,11 +239,13 @@ def _fields(schema: object) -> Iterator[str]:
         yield from _fields(part)
 
 
-def _has_no_number(plain: Any) -> bool:
-    """Whether a NaN or an infinity is somewhere in dicts, lists and scalars."""
-    if isinstance(plain, float):
-        return not isfinite(plain)
+def _scalars(plain: Any) -> Iterator[Any]:
+    """Yield all that is in dicts and lists, keys included."""
     if isinstance(plain, dict):
-        return any(map(_has_no_number, (*plain, *plain.values())))
-    is_several = isinstance(plain, list | tuple | set | frozenset)
-    return is_several and any(map(_has_no_number, plain))
+        for part in (*plain, *plain.values()):
+            yield from _scalars(part)
+    elif isinstance(plain, list | tuple | set | frozenset):
+        for part in plain:
+            yield from _scalars(part)
+    else:
+        yield plain

@@ -16,7 +16,15 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.db import transaction
-from pydantic import BaseModel, Field, PositiveInt
+from pydantic import (
+    BaseModel,
+    Field,
+    PositiveInt,
+    Secret,
+    SecretBytes,
+    SecretStr,
+    field_serializer,
+)
 from typing_extensions import TypedDict
 
 from django_outbox import stash_many
@@ -101,6 +109,33 @@ def test_any_type_that_pydantic_describes_is_read_as_it_was_written(
     made = topic.message(value, key="k")
     assert isinstance(made.value, str)
     assert topic.read(arrived("t", made.value)) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "secret"),
+    [
+        (SecretStr, SecretStr("x")),
+        (dict[str, list[SecretBytes]], {"a": [SecretBytes(b"x")]}),
+        (Secret[str], Secret("x")),
+    ],
+)
+def test_what_would_be_written_as_asterisks_is_refused(kind: Any, secret: Any) -> None:
+    topic = Topic("t", key=str, value=kind)
+    with pytest.raises(InvalidMessage, match=r"a Secret\w*, which .* asterisks"):
+        topic.message(secret, key="k")
+
+
+def test_a_secret_that_is_revealed_is_written() -> None:
+    class Login(BaseModel):
+        token: SecretStr
+
+        @field_serializer("token", when_used="json")
+        def reveal(self, token: SecretStr) -> str:
+            return token.get_secret_value()
+
+    topic = Topic("t", key=str, value=Login)
+    made = topic.message(Login(token=SecretStr("x")), key="k")
+    assert made.value == '{"token":"x"}'
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
