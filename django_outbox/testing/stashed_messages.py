@@ -75,9 +75,11 @@ def _message(row: OutboxRecord | StagedRecord | ParkedRecord) -> StashedMessage:
 
 def _decoded(text: str | None) -> Any:
     try:
-        return None if text is None else json.loads(text)
+        value = None if text is None else json.loads(text)
     except ValueError:
         return text
+    # None is a tombstone, and the text "null" is none.
+    return text if value is None else value
 
 
 def _shown(value: Any) -> str:

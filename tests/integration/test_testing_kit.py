@@ -169,6 +169,14 @@ def test_a_text_that_reads_as_no_number_is_listed(outbox: OutboxFixture) -> None
         outbox.assert_nothing_stashed()
 
 
+def test_the_text_null_is_no_tombstone(outbox: OutboxFixture) -> None:
+    stash("orders", key="1", value="null")
+    with pytest.raises(AssertionError, match=r"1\. orders key='1' value=\"null\""):
+        outbox.assert_stashed("orders", value=None)
+    stash("orders", key="2", value=None)
+    assert outbox.assert_stashed("orders", value=None, times=1)[0].key == "2"
+
+
 def test_a_misspelt_argument_is_no_silent_match(outbox: OutboxFixture) -> None:
     stash("orders", key="1", value={"status": "placed"})
     with pytest.raises(TypeError, match="'status'"):
