@@ -18,8 +18,8 @@ from django.core.checks import register
 from django.db import connections, models, transaction
 from django.db.models import signals
 
-from ..exceptions import NotInTransaction
-from ..message.limits import Headers
+from ..exceptions import ConfigurationError, InvalidMessage, NotInTransaction
+from ..message.limits import Headers, split_headers
 from ..stashing.writing import stash_message
 from . import publications
 from .publications import (
@@ -90,13 +90,21 @@ def publishes(
                 key=key,
                 on=frozenset([on] if isinstance(on, str) else on),
                 value=value if callable(value) or value is None else tuple(value),
-                headers=headers,
+                headers=headers if callable(headers) else _pairs(model, headers),
                 event_header=event_header,
             )
         )
         return model
 
     return decorate
+
+
+def _pairs(model: Model, headers: Headers | None) -> Headers:
+    """Check headers and keep them: an iterator would be empty for the next row."""
+    try:
+        return tuple(zip(*split_headers(headers), strict=True))
+    except InvalidMessage as error:
+        raise ConfigurationError(f"{model._meta.label}: {error}") from error
 
 
 def _declare(publication: Publication) -> None:

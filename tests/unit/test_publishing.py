@@ -53,6 +53,7 @@ def ids() -> list[str]:
         ({"on": ()}, r"on=\[\]; choose"),
         ({"key": "number"}, r"testapp\.Order has no column 'number'; it has id, name"),
         ({"value": ["name", "nme"]}, "has no column 'nme'"),
+        ({"headers": ["ab"]}, r"testapp\.Order: headers: each must be a \(name, value"),
     ],
 )
 def test_an_invalid_declaration_is_refused(
@@ -65,6 +66,20 @@ def test_an_invalid_declaration_is_refused(
     with pytest.raises(ConfigurationError, match=reason):
         publishes("orders", **options)(Order)
     assert publications.publications_of(Order) == []
+
+
+def test_an_iterator_of_headers_is_kept_for_every_row(apps: Any) -> None:
+    class Order(Named):
+        class Meta:
+            app_label = "testapp"
+
+    publishes("orders", headers=iter([("a", "b")]))(Order)
+    (publication,) = publications.publications_of(Order)
+    messages = [publication.message(Order(pk=pk, name="x"), "create") for pk in (1, 2)]
+    assert [message.headers for message in messages] == [
+        [("a", "b"), ("event", "create")],
+        [("a", "b"), ("event", "create")],
+    ]
 
 
 def test_a_declaration_of_a_proxy_is_refused() -> None:
