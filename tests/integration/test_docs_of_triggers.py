@@ -21,7 +21,10 @@ def test_every_change_of_a_row_is_a_message(outbox: OutboxFixture) -> None:
         cursor.execute(SQL)
         cursor.execute("INSERT INTO shop_order VALUES (1, 'placed'), (2, 'placed')")
         cursor.execute("UPDATE shop_order SET status = 'paid' WHERE id = 1")
-        cursor.execute("DELETE FROM shop_order WHERE id = 2")
+        # As an import does that has a path of its own.
+        cursor.execute("SET LOCAL search_path = pg_catalog")
+        cursor.execute("DELETE FROM public.shop_order WHERE id = 2")
+        cursor.execute("SET LOCAL search_path TO DEFAULT")
 
     found = [
         (
