@@ -7,7 +7,13 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from django.db import DataError, OperationalError, connection, transaction
+from django.db import (
+    DataError,
+    OperationalError,
+    ProgrammingError,
+    connection,
+    transaction,
+)
 from django.db.models.functions import Now
 from pytest_django import Settings
 
@@ -213,6 +219,25 @@ def test_the_archive_may_be_in_any_schema() -> None:
         f'"Sales 2".{name}'
         for name in ("outbox_archive_rest", *(f"outbox_{day(n)}" for n in range(3)))
     }
+
+
+def test_a_migration_makes_the_function_of_a_renamed_schema_again() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA acme")
+        cursor.execute("SET LOCAL search_path = acme")
+        cursor.execute(
+            "CREATE TABLE outbox_archive (LIKE public.outbox_archive INCLUDING ALL)"
+        )
+        cursor.execute(_sql.DIVIDE)
+        cursor.execute(_sql.LEAST + _sql.TEND)
+        cursor.execute("ALTER SCHEMA acme RENAME TO globex")
+        cursor.execute("SET LOCAL search_path = globex")
+        with pytest.raises(ProgrammingError, match="acme"), transaction.atomic():
+            cursor.execute("SELECT outbox_archive_tend(0)")
+        cursor.execute(_sql.TEND)
+        cursor.execute("SELECT outbox_archive_tend(0)")
+        cursor.execute("SELECT to_regclass(%s)", [f"globex.outbox_{day(0)}"])
+        assert cursor.fetchone() != (None,)
 
 
 def call_tend(retention: float) -> int:
