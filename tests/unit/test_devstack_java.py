@@ -40,6 +40,17 @@ def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
     assert find_java(environment) == str(on_path)
 
 
+def test_java_itself_is_taken_and_not_what_starts_it(tmp_path: Path) -> None:
+    """As a version manager's script does, in a folder without a Java."""
+    java = make_java(tmp_path / "java 21", "21.0.1")
+    (script := tmp_path / "shims" / "java").parent.mkdir()
+    script.write_text(
+        f"#!/bin/sh\necho '    java.home = {java.parents[1]}' >&2\nexec '{java}'\n"
+    )
+    script.chmod(0o755)
+    assert find_java({"PATH": str(script.parent)}) == str(java)
+
+
 def test_the_wheel_is_taken_when_the_machine_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
