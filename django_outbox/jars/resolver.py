@@ -65,15 +65,22 @@ def resolve(
     Return the verified files of these archives, in order.
 
     Raises:
-        JarError: an archive cannot be downloaded, or its sha256 differs.
+        JarError: an archive cannot be downloaded or stored, or its sha256 differs.
     """
     cache = cache or default_cache()
-    if not are_cached(coordinates, cache=cache):
-        cache.mkdir(parents=True, exist_ok=True)
-        with _locked(cache, progress):
-            # Another process may have downloaded them while this one waited.
-            missing = [c for c in coordinates if not _is_verified(cache, c)]
-            _download(missing, cache, progress)
+    try:
+        if not are_cached(coordinates, cache=cache):
+            cache.mkdir(parents=True, exist_ok=True)
+            with _locked(cache, progress):
+                # Another process may have downloaded them while this one waited.
+                missing = [c for c in coordinates if not _is_verified(cache, c)]
+                _download(missing, cache, progress)
+    except OSError as error:
+        raise JarError(
+            f"The Java archives cannot be kept in {cache}: {error.strerror or error}."
+            " Make room there and let this user write to it, or name another folder"
+            " for caches with XDG_CACHE_HOME."
+        ) from error
     return [cache / coordinate.path for coordinate in coordinates]
 
 

@@ -102,6 +102,15 @@ def test_another_content_is_an_error_and_does_not_stay(
     assert list(tmp_path.rglob("*.jar")) == []
 
 
+def test_a_cache_that_cannot_be_written_is_named(
+    repository: Repository, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    cache = tmp_path / "file" / "jars"
+    with pytest.raises(JarError, match=rf"kept in {cache}: .* XDG_CACHE_HOME"):
+        resolve([COORDINATE], cache=cache)
+
+
 def test_a_damaged_archive_is_downloaded_anew(
     repository: Repository, tmp_path: Path
 ) -> None:
