@@ -90,8 +90,10 @@ def test_values_are_columns_and_come_once(spark: SparkSession, tmp_path: Path) -
     totals = [payload and payload["total"] for _, _, payload in contents(lake)]
     assert totals == [5, 5, None, None, None, Decimal("1.50")]
 
-    name = lake.maintain()[-1].table
-    assert name == TABLE
+    assert lake.maintain()[-1].table == TABLE
+    assert [done.table for done in lake.maintain(TABLE)] == [TABLE]
+    with pytest.raises(ConfigurationError, match=f"no table 'gold'; .* {TABLE}"):
+        lake.maintain("gold")
 
 
 def test_decrypted_values_are_not_stored() -> None:

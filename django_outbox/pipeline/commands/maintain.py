@@ -24,8 +24,9 @@ def add(commands: Commands) -> None:
         "--table",
         action="append",
         dest="names",
-        choices=tuple(SCHEMAS),
-        help="table to maintain, repeatable; default: all",
+        metavar="TABLE",
+        help=f"table to maintain, repeatable: {', '.join(SCHEMAS)} or typed/TOPIC; "
+        "default: all",
     )
     parser.add_argument(
         "--cluster",
@@ -73,6 +74,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                 if not done.is_finished:
                     unfinished.append(done.table)
     if unfinished:
-        say(f"Not finished: {', '.join(unfinished)}. Run it again for these tables.")
+        again = " ".join(f"--table {table}" for table in unfinished)
+        say(f"Not finished: {', '.join(unfinished)}. Run it again with {again}.")
         return 1
     return 0

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from ...exceptions import ConfigurationError
 from . import tables, typed_tables
 from .classification import KEY
 from .conflicts import ATTEMPTS, is_conflict, retry_conflicts
@@ -81,9 +82,18 @@ def maintain(
         dry_run: Only count the rows to delete; change nothing.
         check: Called before each change of a table; must raise if another process
             may maintain them now.
+
+    Raises:
+        ConfigurationError: the lake has no table of this name.
     """
     tables.create(spark, settings)
-    for table in names or typed_tables.all_tables(spark, settings):
+    known = typed_tables.all_tables(spark, settings)
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(
+                f"--table: the lake has no table {name!r}; it has {', '.join(known)}."
+            )
+    for table in names or known:
         before = tables.detail(spark, settings, table)
         check()
         done = _maintain(
