@@ -34,6 +34,9 @@ from django_outbox.devstack.bootstrap import ensure_environment, is_complete  # 
 BEGUN = "DJANGO_OUTBOX_DEMO_BEGUN"
 """Start time, passed on when the script restarts in its own environment."""
 
+LEAST_ORDERS = 60
+"""Orders of which act 2 can lose, double and swap some: of ten it may find too few."""
+
 FIRST = """\
   install    about 50 MB of Python packages, 45 MB of Java archives: about 30 s
 """
@@ -98,19 +101,24 @@ def main() -> int:
         help="stop after act 1, without installing Spark",
     )
     arguments = parser.parse_args()
+    has_lake = not (arguments.no_lake or arguments.clusters)
+    if has_lake and arguments.seconds * arguments.rate < LEAST_ORDERS:
+        parser.error(
+            f"--seconds times --rate must be at least {LEAST_ORDERS} orders, so that "
+            "act 2 can put its faults into a copy of them; or pass --no-lake"
+        )
     # A supervisor or a closed terminal stops everything, as Ctrl-C does.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
     try:
-        return _run(arguments)
+        return _run(arguments, has_lake=has_lake)
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted. Nothing is left running.\n")
         return 130
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    has_lake = not (arguments.no_lake or arguments.clusters)
+def _run(arguments: argparse.Namespace, *, has_lake: bool) -> int:
     if BEGUN not in os.environ:
         os.environ[BEGUN] = str(time.monotonic())
         _announce(arguments, has_lake=has_lake)

@@ -61,7 +61,10 @@ def test_what_is_installed_is_not_announced(
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--rate", "0"), ("--rate", "nan"), ("--seconds", "-1"), ("--harvesters", "0")],
+    [
+        *(("--rate", "0"), ("--rate", "nan"), ("--rate", "2")),
+        *(("--seconds", "-1"), ("--harvesters", "0")),
+    ],
 )
 def test_what_cannot_be_shown_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, str]
