@@ -28,7 +28,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,7 +102,7 @@ def _run_pytest(arguments: list[str], *, is_whole: bool) -> int:
 
 def names_path(arguments: list[str]) -> bool:
     """Whether these arguments of pytest name tests by their path."""
-    pairs = pairwise(["", *arguments])
+    pairs = zip(["", *arguments], arguments, strict=False)
     return any(_is_path(text) for before, text in pairs if before not in VALUED)
 
 
