@@ -25,6 +25,8 @@ from pathlib import Path
 from .extras import Extras
 
 OLDEST_PYTHON = (3, 11)
+NEWEST_PYTHON = (3, 13)
+"""The newest one that this release is tested with."""
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout."""
@@ -274,11 +276,18 @@ def _run(command: list[str], *, echo: tuple[str, ...] = ()) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
             raise
     if process.returncode:
+        advice = (
+            "Check that pip can reach its package index (network, proxy, pip.conf); on"
+            " Debian, install the package python3-venv. Then run this again."
+        )
+        if sys.version_info[:2] > NEWEST_PYTHON:
+            advice = (
+                "This is Python {}.{}, for which some packages may not exist yet: use"
+                " {}.{} or older.".format(*sys.version_info[:2], *NEWEST_PYTHON)
+            )
         sys.exit(
-            "\n{}\nThe environment could not be created; see above. Check that pip"
-            " can reach its package index (network, proxy, pip.conf); on Debian,"
-            " install the package python3-venv. Then run this again.".format(
-                "".join(output[-20:])
+            "\n{}\nThe environment could not be created; see above. {}".format(
+                "".join(output[-20:]), advice
             )
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -113,6 +114,11 @@ def _start(
         service = None
         try:
             if (service := _build(name, source, progress)) is None:
+                if source == "docker" and shutil.which("docker"):
+                    reasons.append(
+                        "docker: is installed, but no engine answers at DOCKER_HOST or"
+                        " /var/run/docker.sock."
+                    )
                 continue
             started.append(service)
             # After the append: either the owner closes it, or this sees the flag.

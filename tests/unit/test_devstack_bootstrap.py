@@ -382,6 +382,14 @@ def test_a_step_that_fails_shows_its_output_and_what_is_needed(checkout: Path) -
         bootstrap._run(["sh", "-c", "echo no route to host; exit 1"])
 
 
+def test_a_step_that_fails_on_a_newer_python_names_it(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 15, 0))
+    with pytest.raises(SystemExit, match=r"is Python 3\.15, .* use 3\.13 or older"):
+        bootstrap._run([sys.executable, "-c", "raise SystemExit(3)"])
+
+
 def test_an_old_python_is_told_which_one_is_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

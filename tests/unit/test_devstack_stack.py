@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -128,7 +129,21 @@ def test_a_variable_narrows_the_choice(
     embedded: dict[str, RecordedService], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEVSTACK_SOURCES", "environment,docker")
+    monkeypatch.setenv("PATH", "")
     with pytest.raises(DevstackError, match="No Postgres: set DATABASE_URL"):
+        devstack().__enter__()
+
+
+def test_a_docker_without_an_engine_is_told(
+    embedded: dict[str, RecordedService],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "docker").touch(0o755)
+    monkeypatch.setenv("DEVSTACK_SOURCES", "docker")
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DevstackError, match="docker: is installed, but no engine"):
         devstack().__enter__()
 
 
