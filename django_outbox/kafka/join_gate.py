@@ -18,13 +18,16 @@ not wait for the broker's answer, and the client that asks exists before it join
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
 from typing import Final
 
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from ..election.ports import JoinLater
+from ..exceptions import KafkaUnavailable
 from .client_errors import ClientErrors
 from .clients import make
 from .config import KafkaConfig
@@ -32,6 +35,9 @@ from .group_members import ask_for_members, members_in, shards_of
 
 REBALANCE_TIME = 1.0
 """Seconds for the rebalance after a session has expired."""
+
+ANSWER_WAIT: Final = 1.0
+"""Seconds that a newcomer waits for an answer each time."""
 
 ANSWER_TIMEOUT: Final = 30.0
 """Seconds without an answer after which a member leaves again."""
@@ -62,12 +68,16 @@ class JoinGate:
         self._shards = shards
         self._errors = ClientErrors("join check", action="join", config=config)
         self._admin: AdminClient | None = None
+        self._errors_before: int | None = None
+        """Number of errors when this client asked the first time; None: it has not."""
         self._came_at = 0.0
         self.is_waiting = False
         """Whether the process is waiting to join."""
         self._answer: Future[ConsumerGroupDescription] | None = None
-        """To the question of a member, until it was read."""
+        """To the last question, until it was read."""
         self._asked_at = 0.0
+        self._leaves_at = 0.0
+        """When a member without an answer leaves again."""
         self._obstacle: str | None = ""
 
     def enter(self) -> None:
@@ -77,13 +87,11 @@ class JoinGate:
         Raises:
             JoinLater: not yet; call again after a moment.
         """
-        admin = self._client()
         if not self.is_waiting:
             self.is_waiting, self._came_at = True, time.monotonic()
         max_wait = self._session_timeout + REBALANCE_TIME
         must_wait = time.monotonic() - self._came_at < max_wait
-        members = members_in(ask_for_members(admin, self._group))
-        admin.poll(0)
+        members = self._members(wait=ANSWER_WAIT)
         if obstacle := self._others(members or ()):
             raise JoinLater(obstacle)
         if must_wait and (members is None or members):
@@ -96,8 +104,8 @@ class JoinGate:
 
         Called once this process is a member: who joins later sees it.
         """
-        self._obstacle, self._asked_at = None, time.monotonic()
-        self._answer = ask_for_members(self._client(), self._group)
+        self._obstacle, self._leaves_at = None, time.monotonic() + ANSWER_TIMEOUT
+        self._ask()
 
     def obstacle(self) -> str | None:
         """
@@ -105,27 +113,50 @@ class JoinGate:
 
         None: there is no answer yet; call again after a moment.
         """
-        if self._admin is not None:
-            self._admin.poll(0)
-        if self._obstacle is None and self._answer is not None:
-            self._obstacle = self._read(self._answer)
-        return self._obstacle
-
-    def _read(self, answer: Future[ConsumerGroupDescription]) -> str | None:
-        """Read the answer to a member's question; ask again if it tells nothing."""
-        if answer.done():
-            members = members_in(answer)
+        if self._obstacle is None:
+            members = self._members(wait=0.0)
             if members is not None:
-                return self._others(members)
-            self._answer = ask_for_members(self._client(), self._group)
-        if time.monotonic() - self._asked_at > ANSWER_TIMEOUT:
-            return "the broker does not tell who is in the leader group"
-        return None
+                self._obstacle = self._others(members)
+            elif time.monotonic() > self._leaves_at:
+                self._obstacle = "the broker does not tell who is in the leader group"
+        elif self._admin is not None:
+            self._serve(self._admin)
+        return self._obstacle
 
     def close(self) -> None:
         """Drop the client; safe to call twice."""
-        self._admin, self._answer = None, None
+        self._admin, self._answer, self._errors_before = None, None, None
         self._obstacle, self.is_waiting = "", False
+
+    def _members(self, *, wait: float) -> Collection[str] | None:
+        """Return who is in the group; None: the broker has not told yet."""
+        answer = self._answer or self._ask()
+        if is_answered := bool(wait_for([answer], wait).done):
+            self._answer = None
+        self._serve(self._client())
+        return members_in(answer) if is_answered else None
+
+    def _ask(self) -> Future[ConsumerGroupDescription]:
+        admin = self._client()
+        if self._errors_before is None:
+            self._errors_before = self._errors.count
+        self._answer = ask_for_members(admin, self._group)
+        self._asked_at = time.monotonic()
+        return self._answer
+
+    def _serve(self, admin: AdminClient) -> None:
+        """
+        Serve the client, and replace it when its connections broke.
+
+        One that has asked before its coordinator was restarted gets no answer any more:
+        librdkafka 2.16 does not always connect to it again.
+        """
+        admin.poll(0)
+        is_broken = self._errors_before not in {None, self._errors.count}
+        if is_broken and time.monotonic() - self._asked_at >= ANSWER_WAIT:
+            with suppress(KafkaUnavailable):
+                self._admin, self._errors_before = self._made(), None
+                self._answer = None
 
     def _others(self, members: Iterable[str]) -> str:
         """Describe the members that divide the keys differently, if there are any."""
@@ -139,6 +170,9 @@ class JoinGate:
 
     def _client(self) -> AdminClient:
         if self._admin is None:
-            config: KafkaConfig = {**self._config, **self._errors.callbacks}
-            self._admin = make(AdminClient, config)
+            self._admin = self._made()
         return self._admin
+
+    def _made(self) -> AdminClient:
+        config: KafkaConfig = {**self._config, **self._errors.callbacks}
+        return make(AdminClient, config)

@@ -20,7 +20,6 @@ from django_outbox.exceptions import KafkaUnavailable, RecordPoisoned
 from django_outbox.kafka import (
     batch_limit,
     cluster_reader,
-    group_members,
     join_gate,
     partitions,
 )
@@ -44,7 +43,7 @@ CONFIG: Final = admin_config(NOWHERE)
 TIMEOUTS: Final[tuple[tuple[ModuleType, str], ...]] = (
     (batch_limit, "LOOK_UP_TIMEOUT"),
     (cluster_reader, "REQUEST_TIMEOUT"),
-    (group_members, "DESCRIBE_TIMEOUT"),
+    (join_gate, "ANSWER_WAIT"),
     (join_gate, "ANSWER_TIMEOUT"),
     (partitions, "REQUEST_TIMEOUT"),
 )
