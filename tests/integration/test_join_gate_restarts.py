@@ -9,9 +9,10 @@ from uuid import uuid4
 import pytest
 
 from django_outbox.devstack import Stack
-from django_outbox.election.ports import JoinLater
 from django_outbox.kafka.join_gate import JoinGate
 from tests.waiting import eventually
+
+from .joining import may_enter
 
 NEWCOMER = """
 import sys
@@ -33,14 +34,6 @@ while not unanswered or entered < 1000:
         print("entered", flush=True)
 """
 """Asks until the broker is away, and then until it is back."""
-
-
-def may_enter(gate: JoinGate) -> bool:
-    try:
-        gate.enter()
-    except JoinLater:
-        return False
-    return True
 
 
 @pytest.fixture

@@ -37,6 +37,7 @@ from tests.services import Topics
 from tests.waiting import eventually
 
 from .harvesting import has_assigned
+from .joining import may_enter
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -208,14 +209,6 @@ def inhabitant(config: dict[str, Any], name: str, topic: str) -> Iterator[Consum
     eventually(consumer.assignment, meanwhile=lambda: consumer.poll(0.1))
     yield consumer
     consumer.close()
-
-
-def may_enter(join_gate: JoinGate) -> bool:
-    try:
-        join_gate.enter()
-    except JoinLater:
-        return False
-    return True
 
 
 def test_an_empty_group_can_be_entered_at_once(
