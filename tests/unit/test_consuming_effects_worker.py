@@ -280,14 +280,15 @@ def test_what_is_away_counts_as_no_attempt() -> None:
     it.worker.work(messages("a"))
     assert handler.done == ["a"]
     assert it.read().failed == 1
-    assert max(it.source.waits) == 0.3
+    assert it.source.waits == [0.1, 0.2, *[0.3] * 7, 0.1]
 
 
 def test_a_dead_letter_waits_for_the_broker() -> None:
     it = Consumption(Failing(*[LookupError()] * 3))
-    it.dead_letters.failures = [KafkaUnavailable(), KafkaUnavailable()]
+    it.dead_letters.failures = [KafkaUnavailable()] * 3
     it.worker.work(messages("a"))
     assert len(it.dead_letters.sent) == 1
+    assert it.source.waits == [*(0.1, 0.2), *(0.1, 0.2, 0.3)]
     assert it.source.next_offsets == {("orders", 0): 1}
 
 
@@ -391,17 +392,44 @@ def test_the_log_tells_what_the_handler_says_and_shows_no_payload(
 def test_the_loop_ends_at_the_end_and_leaves_the_group() -> None:
     it = Consumption(Failing())
     it.source.to_come = messages("a", "b", "c")
+    store = OffsetStore()
+    consume(
+        it.source,
+        it.worker,
+        it.context.progress,
+        start_offsets=start_offsets_of(store),
+        stop=it.context.stop,
+        until_end=True,
+    )
+    assert it.read().processed == 3
+    assert store.settled == {("orders", 0): 3}
+    assert it.source.is_closed
+    assert "stopped" in it.watch.kinds()
+
+
+@pytest.mark.usefixtures("_no_connections")
+def test_the_loop_waits_at_the_end_until_it_is_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = Consumption(Failing())
+    polls = [messages("a"), [], messages("a", "b")[1:], []]
+
+    def poll(limit: int, timeout: float) -> list[ConsumedMessage]:
+        if len(polls) == 1:
+            it.context.stop.set()
+        return polls.pop(0)
+
+    monkeypatch.setattr(it.source, "poll", poll)
     consume(
         it.source,
         it.worker,
         it.context.progress,
         start_offsets=start_offsets_of(OffsetStore()),
         stop=it.context.stop,
-        until_end=True,
+        until_end=False,
     )
-    assert it.read().processed == 3
-    assert it.source.is_closed
-    assert "stopped" in it.watch.kinds()
+    assert it.source.next_offsets == {("orders", 0): 2}
+    assert polls == []
 
 
 def test_a_stored_offset_that_would_skip_messages_ends_the_consumer() -> None:

@@ -16,6 +16,7 @@ from django_outbox.consuming.handlers import Group, find_group
 from django_outbox.consuming.output import Output
 from django_outbox.consuming.transforming import TransformWorker
 from django_outbox.contrib.retry_topics import retried
+from django_outbox.events import DeadLettered
 from django_outbox.exceptions import DeliveryFailed, KafkaUnavailable, RecordPoisoned
 from django_outbox.message.incoming import OutgoingMessage
 from django_outbox.settings.options import OutboxSettings
@@ -122,6 +123,7 @@ def test_an_outage_of_a_database_is_no_attempt() -> None:
     it.worker.work(messages("a", "b"))
     assert it.values() == [["A", "B"]]
     assert not failures
+    assert it.source.waits == [0.1, 0.2, *[0.3] * 4]
 
 
 def test_the_same_input_gives_the_same_message_ids() -> None:
@@ -185,8 +187,14 @@ def test_a_dead_letter_goes_out_in_the_transaction_of_its_offset() -> None:
     it = Transformation(fail)
     it.worker.work(messages("a", "b", "c"))
     assert it.values() == [["A"], [b"b", "C"]]
-    assert it.transactions.sent[1][0].topic == "orders.dlt"
-    assert it.watch.kinds().count("dead_lettered") == 1
+    dead_letter = it.transactions.sent[1][0]
+    assert dead_letter.topic == "orders.dlt"
+    assert {
+        ("outbox-dlt-error", "LookupError"),
+        ("outbox-dlt-attempts", "3"),
+    } <= {*dead_letter.headers}
+    (event,) = [e for e in it.watch.events if isinstance(e, DeadLettered)]
+    assert (event.offset, event.attempts, event.error) == (1, 3, "LookupError")
     assert it.source.waits == [0.1, 0.2]
 
 
@@ -264,6 +272,42 @@ def test_an_unknown_outcome_is_asked_for(moment: str, transactions: Any) -> None
     assert it.transactions.renewals == 1
 
 
+def test_an_outcome_is_asked_for_until_kafka_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    it = Transformation()
+    it.transactions.failures = [("after", KafkaUnavailable())]
+    renew, outages = it.transactions.renew, [KafkaUnavailable()] * 3
+
+    def renew_later() -> None:
+        if outages:
+            raise outages.pop()
+        renew()
+
+    monkeypatch.setattr(it.transactions, "renew", renew_later)
+    it.worker.work(messages("a"))
+    assert it.values() == [["A"]]
+    assert it.source.waits == [0.1, 0.2, 0.3, 0.3]
+    assert it.watch.kinds() == ["consumer_read"]
+
+
+def test_a_stop_leaves_an_unknown_outcome_to_the_next_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It reads the offset of the group, which the transaction wrote or did not."""
+    it = Transformation()
+    it.transactions.failures = [("before", KafkaUnavailable())]
+
+    def stop_and_fail() -> None:
+        it.context.stop.set()
+        raise KafkaUnavailable
+
+    monkeypatch.setattr(it.transactions, "renew", stop_and_fail)
+    it.worker.work(messages("a"))
+    assert it.values() == []
+    assert it.watch.kinds() == [], "done is what was committed"
+
+
 def test_output_that_cannot_be_sent_is_told_from_its_neighbours() -> None:
     def refuse(letter: OutgoingMessage) -> Exception | None:
         is_bad = letter.value == "BAD"
@@ -304,6 +348,7 @@ def test_a_partition_that_goes_takes_its_messages_along() -> None:
     it.source.on_hold = lambda: setattr(it.source, "is_ours", False)
     it.worker.work(messages("a"))
     assert it.values() == []
+    assert it.watch.kinds() == [], "done is what was committed"
 
 
 def test_what_a_predecessor_left_open_is_ended_at_the_start() -> None:
