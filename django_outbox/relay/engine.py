@@ -100,12 +100,11 @@ class Engine:
     def has_room(self) -> bool:
         """Whether a page should be read."""
         waiting, settings = self.waiting, self._settings
-        if self.blocked.pauses.is_all:
+        if self.blocked.pauses.is_all or waiting.bytes > settings.page_bytes:
             return False
         pages = READ_AHEAD if waiting.is_limited else 1 + settings.blocks
-        is_small = waiting.bytes <= settings.page_bytes
         waits = waiting.of_this_cluster + len(self._stuck)
-        return waits < pages * settings.page_rows and is_small
+        return waits < pages * settings.page_rows
 
     # A run.
 
@@ -369,18 +368,20 @@ class Engine:
             unparked = [record for record, _ in rest.poisoned]
             self.waiting.parked(unparked)
             self.waiting.drop(unparked)
-            rest = self._replaced(rest, replace(rest, poisoned=[]))
+            whole, rest = rest, replace(rest, poisoned=[])
+            self._replace(whole, [rest])
         self._block_behind(rest)
         return rest if len(rest) else None
 
-    def _replaced(self, rest: Settlement, by: Settlement) -> Settlement:
-        submitted = [by if s is rest else s for s in self._submitted]
-        self._submitted = [s for s in submitted if len(s)]
-        return by
+    def _replace(self, rest: Settlement, by: Sequence[Settlement]) -> None:
+        others = [s for s in self._submitted if s is not rest]
+        self._submitted = others + [part for part in by if len(part)]
 
-    def remarked(self, rest: Settlement) -> Settlement:
-        """Return a rest under the leader id that its rows have now."""
-        return self._replaced(rest, self._stuck.remarked(rest))
+    def remarked(self, rest: Settlement) -> Sequence[Settlement]:
+        """Return a rest in parts, each under the leader id that its rows have now."""
+        parts = self._stuck.remarked(rest)
+        self._replace(rest, parts)
+        return parts
 
     # Blocked keys.
 

@@ -69,6 +69,8 @@ class Attempt:
         """Rows that the purge deleted; None until the table has answered."""
         self.parked = 0
         """Rows that were moved to the parked table."""
+        self.unnoted = [*settlement.failed]
+        """Failures whose attempts are not counted in the table yet."""
         self.rest = Settlement(
             leader_id=settlement.leader_id, tries=settlement.tries + 1
         )
@@ -153,11 +155,11 @@ class Settler:
         if attempt.purged is None:
             # B1: the records are in the log, so their rows go.
             attempt.purged = self._purge(attempt)
-        if settlement.failed:
+        if attempt.unnoted:
             # A failure that cannot be noted delays nothing: the record is retried.
-            unnoted: list[Failure] = []
-            self._write(outbox.fail, leader_id, [*settlement.failed], unnoted)
-            _warn(unnoted, "Cannot note a failed delivery", self._cause)
+            left: list[Failure] = []
+            self._write(outbox.fail, leader_id, attempt.unnoted, left)
+            _warn(left, "Cannot note a failed delivery", self._cause)
         if settlement.poisoned:
             rows = attempt.parked_failures
             attempt.parked = self._write(outbox.park, leader_id, rows, rest.poisoned)
@@ -187,24 +189,25 @@ class Settler:
         """
         Write rows; move those that the table does not release to `stuck`.
 
-        While the server takes too long, a statement has fewer rows.
+        What is done is taken out of `rows`, also if the rest raises. While the server
+        takes too long, a statement has fewer rows.
         """
         count = 0
         while rows:
-            part, rest = rows[: self._chunk], rows[self._chunk :]
-            is_one = len(part) == 1
+            part = rows[: self._chunk]
+            taken = len(part)
             try:
                 count += self._write_part(write, leader_id, part, stuck)
             except DatabaseSlow as error:
                 self._take_fewer(len(part))
-                if is_one:
+                if taken == 1:
                     raise
                 self.outage.lost(error, self._clock())
-                rows = part + rest
+                rows[:taken] = part
                 continue
             self.outage.reached(self._clock())
             self._chunk = min(CHUNK, self._chunk + GROWTH)
-            rows = rest
+            del rows[:taken]
         return count
 
     def _take_fewer(self, rows: int) -> None:

@@ -44,9 +44,18 @@ class StuckRows:
                 others.append(record)
         return others
 
-    def remarked(self, rest: Settlement) -> Settlement:
-        """Return a rest under the leader id that its rows have now."""
-        for record in rest.acknowledged[:1]:
+    def remarked(self, rest: Settlement) -> Sequence[Settlement]:
+        """Return a rest in parts, each under the leader id that its rows have now."""
+        rows: dict[str, list[Record]] = {rest.leader_id: []} if rest.poisoned else {}
+        for record in rest.acknowledged:
             leader_id = self._leader_ids.get(record.id, rest.leader_id)
-            return replace(rest, leader_id=leader_id)
-        return rest
+            rows.setdefault(leader_id, []).append(record)
+        return [
+            replace(
+                rest,
+                leader_id=leader_id,
+                acknowledged=acknowledged,
+                poisoned=rest.poisoned if leader_id == rest.leader_id else [],
+            )
+            for leader_id, acknowledged in rows.items()
+        ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from django_outbox.exceptions import DatabaseSlow, DatabaseUnavailable
+from django_outbox.exceptions import DatabaseBusy, DatabaseSlow, DatabaseUnavailable
 from django_outbox.message.record import Failure, Record
 from django_outbox.relay.settlement import Settled, Settlement
 from django_outbox.relay.settler import LAST_PAUSE, MAX_PARTS, Attempt, Settler
@@ -15,6 +15,7 @@ from django_outbox.relay.stuck_rows import StuckRows
 from tests.fakes.outbox import InMemoryOutbox
 
 LEADER = "11111111-1111-1111-1111-111111111111"
+NEXT = "22222222-2222-2222-2222-222222222222"
 
 
 class Table(InMemoryOutbox):
@@ -25,6 +26,8 @@ class Table(InMemoryOutbox):
         self.purges: list[int] = []
         self.lost_after = 10**9
         self.in_time = 10**9
+        self.fails_left = 10**9
+        self.is_parking_locked = False
 
     def purge(self, leader_id: str, records: Sequence[Record]) -> int:
         self.purges.append(len(records))
@@ -33,6 +36,19 @@ class Table(InMemoryOutbox):
         if len(self.purges) > self.lost_after:
             raise DatabaseUnavailable("away")
         return super().purge(leader_id, records)
+
+    def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        if len(failures) > self.in_time:
+            raise DatabaseSlow("statement timeout")
+        if self.fails_left == 0:
+            raise DatabaseUnavailable("away")
+        self.fails_left -= 1
+        return super().fail(leader_id, failures)
+
+    def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
+        if self.is_parking_locked:
+            raise DatabaseBusy("lock timeout")
+        return super().park(leader_id, failures)
 
 
 class Bench:
@@ -231,23 +247,60 @@ def test_a_failure_that_cannot_be_noted_leaves_no_rest(bench: Bench) -> None:
     assert [r.attempts for r in bench.table.records()] == [1, 0, 1]
 
 
+def test_a_failure_is_one_attempt_while_the_parked_table_is_locked(
+    bench: Bench,
+) -> None:
+    """Of many it would be parked long before its time."""
+    failed, poisoned = (Failure(r, "CODE: no") for r in bench.records(2))
+    attempt = Attempt(
+        Settlement(leader_id=LEADER, failed=[failed], poisoned=[poisoned])
+    )
+    bench.table.is_parking_locked = True
+    for _ in range(5):
+        assert bench.settler.advance(attempt) is not None
+
+    bench.table.is_parking_locked = False
+    assert bench.settler.advance(attempt) is None
+    assert [(r.id, r.attempts) for r in bench.table.records()] == [(1, 1)]
+    assert bench.parked == [2]
+    assert attempt.settled().failed == [failed]
+
+
+def test_an_outage_between_two_statements_repeats_no_attempt(bench: Bench) -> None:
+    failures = [Failure(record, "CODE: not now") for record in bench.records(100)]
+    attempt = Attempt(Settlement(leader_id=LEADER, failed=failures))
+    bench.table.in_time, bench.table.fails_left = 60, 1
+    assert bench.settler.advance(attempt) is not None
+    done = [r.id for r in bench.table.records() if r.attempts]
+    assert 0 < len(done) < 100
+
+    bench.table.fails_left = 10**9
+    assert bench.settler.advance(attempt) is None
+    assert {r.attempts for r in bench.table.records()} == {1}
+
+
 def test_a_stuck_record_is_not_sent_again_under_the_next_leader_id(
     bench: Bench,
 ) -> None:
-    records = bench.records(3)
-    bench.table.locked_ids = {2}
+    records = bench.records(6)
+    bench.table.locked_ids = {2, 6}
     settlement = Settlement(leader_id=LEADER, acknowledged=records)
     outcome = bench.settle(settlement)
     stuck = StuckRows()
     stuck.settled(outcome)
 
-    assert [r.id for r in stuck.without(records, "next")] == [1, 3]
-    assert len(stuck) == 1
+    # Its first page has one of the two rows.
+    page = bench.table.mark(NEXT, limit=1)
+    assert [r.id for r in page] == [2]
+    assert stuck.without(page, NEXT) == []
+    assert len(stuck) == 2
     assert outcome.rest is not None
-    rest = stuck.remarked(outcome.rest)
-    assert rest.leader_id == "next"
     bench.table.locked_ids.clear()
-    stuck.settled(bench.settle(rest))
+    for rest in stuck.remarked(outcome.rest):
+        settled = bench.settle(rest)
+        assert settled.purged == len(settled.acknowledged) == 1
+        stuck.settled(settled)
+    assert bench.left() == []
     assert len(stuck) == 0
 
 
