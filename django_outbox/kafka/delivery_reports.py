@@ -35,12 +35,24 @@ class Reports:
     """
 
     def __init__(self, count: int, proven: list[OrderingKey] | None = None) -> None:
+        self.count = count
+        """Messages that were queued."""
         self.left = count
         """Messages without a report."""
         self.places: set[tuple[str | None, int | None]] = set()
         """Topics and partitions that have acknowledged a message, where noted."""
         self._proven = [] if proven is None else proven
         self._refused: list[tuple[Message, DriverError | None]] = []
+
+    def expect(self, count: int) -> None:
+        """Note that more messages were queued."""
+        self.count += count
+        self.left += count
+
+    @property
+    def delivered(self) -> int:
+        """Messages that are in the log."""
+        return self.count - self.left - len(self._refused)
 
     @property
     def are_refused(self) -> bool:

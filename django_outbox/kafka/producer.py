@@ -33,7 +33,7 @@ from ..exceptions import (
     RecordPoisoned,
 )
 from ..message.headers import Envelope
-from ..relay.batch import Accepted, Batch, Fault
+from ..relay.batch import NO_CLIENT, Accepted, Batch, Fault
 from ..relay.ports import Outcome
 from ..settings.options import OutboxSettings
 from .batch_limit import BatchLimit
@@ -102,6 +102,8 @@ class KafkaProducer:
         )
         self._clients: dict[ClientKind, Client] = {}
         self._sent: list[_Sent] = []
+        self._delivered = 0
+        """Records of ended batches that are in the log."""
         self._places: dict[str, set[int]] = {}
         """By topic, the partitions that have acknowledged a record."""
         self._partitions: dict[str, int] = {}
@@ -111,8 +113,8 @@ class KafkaProducer:
         _producers.add(self)
 
     @property
-    def unreported(self) -> int:
-        return sum([sent.reports.left for sent in self._sent])
+    def delivered(self) -> int:
+        return self._delivered + sum([sent.reports.delivered for sent in self._sent])
 
     def connect(self, topic: str) -> Self:
         """
@@ -135,7 +137,7 @@ class KafkaProducer:
         reports = Reports(0, batch.proven)
         accepted = self._queue(client, batch, leader_id, reports)
         if accepted.queued:
-            reports.left += accepted.queued
+            reports.expect(accepted.queued)
             self._sent.append(_Sent(batch, reports))
         return accepted
 
@@ -227,7 +229,8 @@ class KafkaProducer:
         try:
             client = make(Client, config | self._errors.callbacks)
         except KafkaUnavailable as error:
-            raise DeliveryFailed(str(error), code="NO_CLIENT") from error
+            # No record is at fault: perhaps a file is being replaced.
+            raise ProducerBroken(str(error), code=NO_CLIENT) from error
         self._clients[kind] = client
         return client
 
@@ -237,6 +240,7 @@ class KafkaProducer:
             return []
         ended = [sent for sent in self._sent if not sent.reports.left]
         self._sent = [sent for sent in self._sent if sent.reports.left]
+        self._delivered += sum([sent.reports.delivered for sent in ended])
         return [(batch, self._outcome(batch, reports)) for batch, reports in ended]
 
     def _outcome(self, batch: Batch, reports: Reports) -> Sequence[Fault]:

@@ -15,6 +15,9 @@ ABANDONED: Final = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 TIMED_OUT: Final = "_MSG_TIMED_OUT"
 """Code of a record that was not acknowledged in time."""
 
+NO_CLIENT: Final = "NO_CLIENT"
+"""Code of records for which no Kafka client could be created."""
+
 
 class Fault(NamedTuple):
     """Why one record of a batch is not in the log, or may not be."""

@@ -20,7 +20,7 @@ from typing import Final
 
 from ..exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from ..message.record import Record
-from .batch import ABANDONED, TIMED_OUT, Accepted, Batch, Fault
+from .batch import ABANDONED, NO_CLIENT, TIMED_OUT, Accepted, Batch, Fault
 from .dispatcher import REPORT_WAIT
 from .engine import Engine
 from .lease import Trust
@@ -77,12 +77,12 @@ class Pipeline:
         self._is_broken = False
         self._build_at = 0.0
         """When another producer may be built. Monotonic seconds."""
-        self._unreported = 0
-        """Records without a report at the last look."""
+        self._delivered = 0
+        """Records that the producer had delivered at the last look."""
         self._delivered_at = 0.0
-        """When the last report came, or the producer was built."""
+        """When the last one was, or the producer was built."""
         self._is_kafka_away = False
-        """Whether it was logged that nothing is acknowledged."""
+        """Whether it was logged that nothing is acknowledged, or can be sent."""
         self._watch_at = 0.0
         """When to check next for records that are not acknowledged."""
 
@@ -113,7 +113,6 @@ class Pipeline:
             return False
         sent = len(batch.records)
         accepted = producer.produce(batch, leader_id)
-        self._unreported += accepted.queued
         if accepted.queued == sent:
             return True
         error = accepted.error
@@ -125,6 +124,8 @@ class Pipeline:
             return True
         is_fatal = isinstance(error, ProducerBroken)
         self._is_broken |= is_fatal
+        if error is not None and error.code == NO_CLIENT:
+            self._say_away("%s No record is sent until there is one", error)
         engine.cut(batch, Accepted(accepted.queued) if is_fatal else accepted)
         # When just one was refused, others may go.
         return error is not None
@@ -132,7 +133,9 @@ class Pipeline:
     def serve(self, *, is_hurried: bool) -> None:
         """Take the reports that have come; wait a moment for them unless hurried."""
         producer = self._producer
-        if producer is not None and self._engine.under_way:
+        if producer is not None:
+            # An idle client is served, too: it keeps what it has to tell of an outage.
+            is_hurried = is_hurried or not self._engine.under_way
             outcomes = producer.poll(0.0 if is_hurried else REPORT_WAIT)
             self._prove()
             for batch, faults in outcomes:
@@ -143,8 +146,9 @@ class Pipeline:
 
     def stop(self, *, is_proven: bool) -> None:
         """Send no more; without a proven term, give up what is under way."""
-        if self._engine.under_way and not is_proven:
-            # Another may lead by now: nothing queued here may reach Kafka.
+        if not is_proven:
+            # Another may lead by now: nothing queued here may reach Kafka. Nor is a
+            # client kept that nobody serves.
             self._discard()
 
     def wait(self, now: float) -> float:
@@ -163,7 +167,7 @@ class Pipeline:
         if now < self._build_at:
             return None
         self._producer = self._make_producer(self._engine.waiting.next_topic)
-        self._delivered_at, self._unreported = now, 0
+        self._delivered_at, self._delivered = now, 0
         self._window = Window(self._timeout)
         self._engine.waiting.proven_topics = self._producer.proven_topics
         return self._producer
@@ -260,28 +264,34 @@ class Pipeline:
 
     def _watch(self, producer: Producer) -> None:
         """Give up a producer whose records are not acknowledged in time."""
-        now, engine, unreported = self._clock(), self._engine, producer.unreported
-        if unreported < self._unreported:
+        now, engine, delivered = self._clock(), self._engine, producer.delivered
+        if delivered > self._delivered:
+            # What was refused, or has timed out apart, tells nothing of the others.
             self._delivered_at, self._is_kafka_away = now, False
-            self._window.acknowledged(self._unreported - unreported, now)
-        self._unreported = unreported
+            self._window.acknowledged(delivered - self._delivered, now)
+            self._delivered = delivered
         if now < self._watch_at or not engine.batches or self._is_strict:
             return
         self._watch_at = now + self._timeout / 20
         if engine.batches[0].taken_at > now - self._timeout:
             return
         are_others_delivered = now - self._delivered_at < self._timeout
-        if not (are_others_delivered or self._is_kafka_away):
-            self._is_kafka_away = True
-            logger.warning(
+        if not are_others_delivered:
+            self._say_away(
                 "Kafka has acknowledged nothing for %.0f s; %d records are sent again",
                 self._timeout,
                 engine.under_way,
-                extra={"action": "delivery_failed", "records": engine.under_way},
+                records=engine.under_way,
             )
         self._discard(
             lambda batch: are_others_delivered and batch.taken_at <= now - self._timeout
         )
+
+    def _say_away(self, line: str, *values: object, **extra: object) -> None:
+        """Warn that nothing gets into Kafka, until something does."""
+        if not self._is_kafka_away:
+            self._is_kafka_away = True
+            logger.warning(line, *values, extra={"action": "delivery_failed", **extra})
 
     def _late(self) -> DeliveryFailed:
         text = f"not acknowledged within {self._timeout:.0f} s"

@@ -217,8 +217,8 @@ class Producer(Protocol):
     """
 
     @property
-    def unreported(self) -> int:
-        """Records that were queued and have no outcome."""
+    def delivered(self) -> int:
+        """Records that it has brought into the log, also of batches under way."""
 
     @property
     def proven_topics(self) -> set[str]:

@@ -51,8 +51,8 @@ class FaultyProducer:
         self._random = random.Random(seed)  # noqa: S311  # faults, no secrets
 
     @property
-    def unreported(self) -> int:
-        return self._real.unreported
+    def delivered(self) -> int:
+        return self._real.delivered
 
     @property
     def proven_topics(self) -> set[str]:

@@ -115,13 +115,10 @@ class InMemoryProducer:
         """Stays empty: this Kafka is asked for no proof."""
         self._kafka = kafka
         self._envelope = Envelope(options)
+        self.delivered = 0
         self._is_pipelined = options.is_pipelined
         self._queue: deque[tuple[Batch, list[Headers]]] = deque()
         self._fault: ProducerBroken | None = None
-
-    @property
-    def unreported(self) -> int:
-        return sum(len(headers) for _, headers in self._queue)
 
     def produce(self, batch: Batch, leader_id: str) -> Accepted:
         queued: list[Headers] = []
@@ -170,6 +167,7 @@ class InMemoryProducer:
                 # Nothing may overtake the record: the next producer sends the rest.
                 self._fault = ProducerBroken("A record failed.", code="_FATAL")
             return error
+        self.delivered += 1
         return None
 
 

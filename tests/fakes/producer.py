@@ -121,10 +121,7 @@ class InMemoryProducer:
         self._sent: list[Sent] = []
         self._places: defaultdict[str, set[int]] = defaultdict(set)
         self._fault: ProducerBroken | None = None
-
-    @property
-    def unreported(self) -> int:
-        return len(self._queue)
+        self.delivered = 0
 
     def produce(self, batch: Batch, leader_id: str) -> Accepted:
         sent = Sent(batch)
@@ -193,6 +190,7 @@ class InMemoryProducer:
             partition = partition_of(queued.record, topic)
             self._log.append(queued, partition)
             sent.left -= 1
+            self.delivered += 1
             if sent.batch.proves_keys:
                 sent.batch.proven.append(queued.record.ordering_key)
                 self._prove(queued.record.topic, partition, topic.partitions)

@@ -11,7 +11,11 @@ from uuid import uuid4
 import pytest
 
 from django_outbox.election.solo import SoloMembership
-from django_outbox.exceptions import DeliveryFailed, RecordPoisoned
+from django_outbox.exceptions import (
+    DeliveryFailed,
+    ProducerBroken,
+    RecordPoisoned,
+)
 from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.kafka.producer import KafkaProducer
@@ -102,6 +106,19 @@ def test_a_fatal_error_breaks_the_producer_and_not_the_harvester(
             outbox.insert("t", f"k{number}")
         drain()
     assert len(made) == 2
+
+
+def test_a_file_that_is_missing_is_the_fault_of_no_record(reports: Reports) -> None:
+    """Somebody replaces it just now: each record would count as failed."""
+    missing = {"security.protocol": "ssl", "ssl.ca.location": "/nowhere/ca.pem"}
+    producer = make(NOWHERE, **missing)
+
+    for is_apart in (False, True):
+        count, error = reports.send(producer, record(1), apart=is_apart)
+        assert count == 0
+        assert isinstance(error, ProducerBroken)
+        assert error.code == "NO_CLIENT"
+        assert "ssl.ca.location" in str(error)
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ class SimulatedProducer:
         self.process = process
         self.serial = process.world.broker.next_serial()
         self._world = process.world
+        self.delivered = 0
         self.proven_topics: set[str] = set()
         """None: each key has a partition of its own here."""
         self._waiting: dict[Request, Batch] = {}
@@ -45,10 +46,6 @@ class SimulatedProducer:
         self._last: dict[OrderingKey, Request] = {}
 
     # The port.
-
-    @property
-    def unreported(self) -> int:
-        return len(self._waiting)
 
     def produce(self, batch: Batch, leader_id: str) -> Accepted:
         world, weather = self._world, self._world.weather
@@ -201,6 +198,7 @@ class SimulatedProducer:
         if error is not None:
             self._faults[batch].append(Fault(request.record, error))
             return
+        self.delivered += 1
         if batch.proves_keys:
             batch.proven.append(request.record.ordering_key)
         self._world.promises.on_delivered(self.process, request.record)

@@ -33,6 +33,7 @@ class ManualProducer:
         self.waits: list[float] = []
         """Time-outs of all polls, in seconds."""
         self.is_closed = False
+        self.delivered = 0
         self._told: dict[int, DeliveryFailed | None] = {}
 
     # What a test does and sees.
@@ -45,6 +46,7 @@ class ManualProducer:
     def ack(self, *ids: int) -> None:
         """Have the next poll report these records as delivered, by default all."""
         told = ids or self.unacknowledged
+        self.delivered += len(told)
         self._told.update(dict.fromkeys(told, None))
         for batch in self.batches:
             if batch.proves_keys:
@@ -62,10 +64,6 @@ class ManualProducer:
         return [id for id in ids if id not in self._told]
 
     # The port.
-
-    @property
-    def unreported(self) -> int:
-        return len(self.unacknowledged)
 
     def produce(self, batch: Batch, leader_id: str) -> Accepted:
         assert not self.is_closed, "a closed producer takes no records"

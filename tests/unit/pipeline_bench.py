@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django_outbox.exceptions import DeliveryFailed
 from django_outbox.message.record import Record
 from django_outbox.relay.engine import Engine
 from django_outbox.relay.lease import Trust
@@ -27,6 +28,8 @@ class Line:
         self.is_proven = is_proven
         self.leadership = Leadership()
         self.producers: list[ManualProducer] = []
+        self.refused: dict[int, DeliveryFailed] = {}
+        """By id, why no producer queues a record."""
         self.engine = Engine(settings)
         self.engine.begin("id-1")
         self.engine.found(records)
@@ -44,6 +47,7 @@ class Line:
 
     def make_producer(self, topic: str) -> ManualProducer:
         self.producers.append(ManualProducer())
+        self.producer.refused |= self.refused
         self.producer.proven_topics |= {"t", "closed"} if self.is_proven else set()
         return self.producer
 

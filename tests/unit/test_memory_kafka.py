@@ -139,7 +139,7 @@ def test_a_header_that_may_not_be_sent_is_refused_unsent(kafka: InMemoryKafka) -
     batch = Batch(records=[record(1), wrong], taken_at=0.0)
     queued, error = client.produce(batch, LEADER)
 
-    assert queued == client.unreported == 1
+    assert queued == 1
     assert isinstance(error, RecordPoisoned)
 
 
@@ -150,6 +150,6 @@ def test_what_is_purged_was_not_delivered(kafka: InMemoryKafka) -> None:
     ((_, (only,)),) = client.purge()
     assert only.error.code == "_PURGE_QUEUE"
     assert not isinstance(only.error, ProducerBroken)
-    assert client.unreported == 0
+    assert client.delivered == 0
     assert list(client.poll(0)) == []
     assert kafka.messages == []

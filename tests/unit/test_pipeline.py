@@ -18,6 +18,7 @@ from .samples import record
 
 BROKEN = ProducerBroken("fatal", code="_FATAL")
 LATE = DeliveryFailed("timed out", code="_MSG_TIMED_OUT")
+NO_CLIENT = ProducerBroken("Cannot create a Kafka client.", code="NO_CLIENT")
 NO_OFFSET = DeliveryFailed("no offset", code="NO_OFFSET")
 A = ("t", "a")
 
@@ -149,6 +150,26 @@ def test_a_record_that_may_be_too_large_goes_apart_at_once() -> None:
     assert line.engine.failed == 0
 
 
+def test_while_there_is_no_client_no_record_is_at_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A certificate may be replaced just now."""
+    line = Line(*(record(n, f"k{n}") for n in (1, 2, 3)))
+    line.refused = dict.fromkeys((1, 2, 3), NO_CLIENT)
+    for _ in range(4):
+        line.rebuild()
+    assert line.sent == [[]] * 4
+    assert (line.engine.failed, line.engine.under_way) == (0, 0)
+    (told,) = caplog.messages
+    assert told.startswith("Cannot create a Kafka client. No record is sent until")
+
+    line.refused.clear()
+    line.rebuild()
+    line.producer.ack()
+    line.round()
+    assert acknowledged(line) == [1, 2, 3]
+
+
 # One record of a key.
 
 
@@ -194,6 +215,24 @@ def test_when_kafka_is_silent_all_is_sent_again_and_nothing_has_failed(
     assert line.engine.failed == 0
     told = [line for line in caplog.messages if "has acknowledged nothing" in line]
     assert len(told) == 1
+
+
+def test_a_time_out_apart_does_not_say_that_kafka_acknowledges() -> None:
+    """Else all other records would have failed, too."""
+    others = [record(n, f"k{n}") for n in range(1, 6)]
+    line = Line(*others, record(9, "bad", attempts=1))
+    line.round()
+    assert line.producer.apart == [9]
+
+    line.round(after=4.9)
+    line.producer.fail(LATE, 9)
+    line.round()
+    line.round(after=0.3)
+    line.rebuild()
+
+    assert list(line.engine.blocked) == [("t", "bad")]
+    assert line.engine.failed == 1
+    assert line.sent == [[9, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5]]
 
 
 def test_an_outage_that_is_over_is_told_again_the_next_time(
@@ -334,6 +373,24 @@ def test_without_a_proven_term_what_is_under_way_is_given_up() -> None:
     assert line.engine.under_way == 0
     assert acknowledged(line) == [1]
     assert not line.engine.waiting
+
+
+def test_an_idle_producer_is_served_and_ends_with_the_term() -> None:
+    """It keeps what nobody asks for: what its client says of an outage."""
+    line = Line(record(1))
+    line.round()
+    line.producer.ack()
+    line.round()
+    line.producer.waits.clear()
+
+    line.pipeline.serve(is_hurried=False)
+    assert line.producer.waits == [0.0]
+
+    line.engine.stand_down()
+    line.pipeline.stop(is_proven=True)
+    assert not line.producer.is_closed
+    line.pipeline.stop(is_proven=False)
+    assert line.producer.is_closed
 
 
 def test_in_a_proven_term_what_is_under_way_is_waited_for() -> None:
