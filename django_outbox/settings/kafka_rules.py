@@ -43,7 +43,7 @@ def has_servers(properties: Mapping[str, Any]) -> bool:
 
 
 def check_kafka(options: OutboxSettings) -> Iterator[Problem]:
-    """Yield reserved properties, and lists where librdkafka expects a text."""
+    """Yield reserved or misplaced properties, and lists where a text is expected."""
     for name in KAFKA_SETTINGS:
         free = FREE_FOR_CONSUMERS if name == "CONSUMER_KAFKA" else ()
         for key, value in getattr(options, name).items():
@@ -53,6 +53,13 @@ def check_kafka(options: OutboxSettings) -> Iterator[Problem]:
                     name,
                     f"{key!r} is reserved by django-outbox: "
                     f"{RESERVED_PROPERTIES[key]}. Remove it.",
+                )
+            elif key in ADDRESSES and name != "KAFKA":
+                yield Problem(
+                    Rule.KAFKA_KEY,
+                    name,
+                    f"{key!r} belongs into KAFKA: all clients of an outbox must reach "
+                    "the same brokers. Move it.",
                 )
             elif isinstance(value, list | tuple):
                 yield Problem(

@@ -184,10 +184,20 @@ def test_a_kafka_property_of_the_projects_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("setting", ["KAFKA", "PRODUCER_KAFKA", "CONSUMER_KAFKA"])
-def test_servers_are_one_text(setting: str) -> None:
-    problem = the_problem(**{setting: {"bootstrap.servers": ["a:9092", "b:9092"]}})
+def test_a_list_is_one_text(setting: str) -> None:
+    name = "bootstrap.servers" if setting == "KAFKA" else "debug"
+    problem = the_problem(**{setting: {name: ["a", "b"]}})
     assert (problem.rule, problem.setting) == (Rule.VALUE, setting)
     assert "must be one text with commas" in problem.message
+
+
+@pytest.mark.parametrize("setting", ["PRODUCER_KAFKA", "CONSUMER_KAFKA"])
+@pytest.mark.parametrize("name", ["bootstrap.servers", "metadata.broker.list"])
+def test_all_clients_reach_the_same_brokers(setting: str, name: str) -> None:
+    """Else the ledger or the positions would be those of another Kafka."""
+    problem = the_problem(**{setting: {name: "elsewhere:9092"}})
+    assert (problem.rule, problem.setting) == (Rule.KAFKA_KEY, setting)
+    assert f"{name!r} belongs into KAFKA" in problem.message
 
 
 def test_the_value_of_an_owned_property_is_not_shown() -> None:
