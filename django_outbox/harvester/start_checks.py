@@ -21,7 +21,7 @@ from ..kafka.config import producer_config
 from ..message.record import Identity
 from ..operations.durability import refusal
 from ..operations.examination import Request, examine, own_topics
-from ..operations.finding import Finding
+from ..operations.finding import Finding, Kind
 from ..operations.finding_kinds import NOT_EXAMINED, UNREACHABLE
 from ..postgres.database_facts import WaitingTopic
 from ..postgres.outbox_identity import require_names, until_answered
@@ -96,7 +96,7 @@ def examined(harvester: Harvester) -> Iterator[None]:
 
 def _look(harvester: Harvester, stop: threading.Event) -> None:
     """Look until both services have answered; log each finding once."""
-    known: set[Finding] = set()
+    known: set[tuple[Kind, str]] = set()
     pause = START_DELAY
     while not stop.wait(pause):
         try:
@@ -106,10 +106,11 @@ def _look(harvester: Harvester, stop: threading.Event) -> None:
             logger.warning("Doctor failed", exc_info=True, extra={"action": "doctor"})
             return
         if not stop.is_set():
-            log_findings([finding for finding in found if finding not in known])
+            log_findings([one for one in found if (one.kind, one.subject) not in known])
         if not any(finding.kind is UNREACHABLE for finding in found):
             return
-        known |= {*found}
+        # What was seen may differ each time: an age, a size.
+        known |= {(finding.kind, finding.subject) for finding in found}
         pause = RETRY_INTERVAL
 
 

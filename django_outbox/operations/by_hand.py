@@ -77,9 +77,13 @@ def release(alias: str, parked_ids: Collection[int] | Literal["all"]) -> Outcome
     """
     rows = ParkedRecord.objects.using(alias)
     if parked_ids == "all":
-        parked_ids = rows.values_list("parked_id", flat=True)
-    wanted = set(parked_ids)
-    done = rows.filter(parked_id__in=wanted).release()
+        wanted = set(rows.values_list("parked_id", flat=True))
+        # There may be more than a statement can have parameters.
+        rows = rows.filter(parked_id__lte=max(wanted, default=0))
+    else:
+        wanted = set(parked_ids)
+        rows = rows.filter(parked_id__in=wanted)
+    done = rows.release()
     return _logged("release", "Released %d of %d parked records: %s", done, wanted)
 
 

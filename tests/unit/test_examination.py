@@ -188,8 +188,10 @@ def test_every_kind_has_a_name_of_its_own_and_a_sentence() -> None:
     assert [kind.name for kind in KINDS if not kind.risk.endswith(".")] == []
 
 
-def finding(kind: Any, subject: str = "topic orders") -> Finding:
-    return Finding(kind=kind, subject=subject, seen="a value", cure="a command")
+def finding(
+    kind: Any, subject: str = "topic orders", *, seen: str = "a value"
+) -> Finding:
+    return Finding(kind=kind, subject=subject, seen=seen, cure="a command")
 
 
 def test_a_start_logs_one_line_for_each_kind(caplog: pytest.LogCaptureFixture) -> None:
@@ -251,9 +253,9 @@ def test_a_start_looks_again_until_both_services_answer_and_logs_once(
     looks: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     looks += [
-        [finding(FSYNC), finding(UNREACHABLE)],
-        [finding(FSYNC), finding(UNREACHABLE)],
-        [finding(FSYNC), finding(RETENTION)],
+        [finding(FSYNC, seen="open for 11 min"), finding(UNREACHABLE)],
+        [finding(FSYNC, seen="open for 12 min"), finding(UNREACHABLE)],
+        [finding(FSYNC, seen="open for 13 min"), finding(RETENTION)],
     ]
     run_doctor()
     found = [record.finding for record in caplog.records]  # type: ignore[attr-defined]
