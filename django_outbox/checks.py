@@ -230,7 +230,7 @@ def _column_messages(
                 f"The table {table} is not in the database {connection.alias!r}, "
                 "although its migration has run.",
                 hint="If the setting TABLE was changed after the migration, change it "
-                "back, or rename the tables that are named after it.",
+                "back: a sequence and functions are named after it, too.",
                 id="django_outbox.W007",
             )
         return

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..election.ports import Heartbeat
-
 LEDGER_SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """Size of a segment of the ledger topic; the last segment is not compacted."""
 
@@ -67,8 +65,6 @@ class ClusterFacts:
     with `exists` False."""
     unseen: Mapping[str, str] = field(default_factory=dict)
     """What could not be read, and why, by what it is: `topic orders`."""
-    heartbeats: Sequence[Heartbeat] = ()
-    """Of the leader topic, from the last seconds."""
 
     def text(self, name: str) -> str:
         """Return a setting of the broker; empty if it is unknown."""

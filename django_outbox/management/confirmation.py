@@ -25,7 +25,7 @@ def confirm(question: str, *, details: Iterable[str] = (), is_confirmed: bool) -
     """
     if is_confirmed:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise CommandError(f"{question} Nobody to ask here: say --yes.")
     for line in details:
         sys.stderr.write(f"{printable(line)}\n")

@@ -77,7 +77,7 @@ def _is_of_ours(error: ProgrammingError) -> bool:
     if getattr(error.__cause__, "sqlstate", None) not in _MISSING:
         return False
     table = re.escape(settings.TABLE)
-    others = "staged|series|pauses|parked|archive|processed|offsets"
+    others = "staged|series|pauses|parked|archive|processed|offsets|identity"
     ours = rf"(?<!\w){table}(_({others}))?(?!\w)"
     return re.search(ours, _first_line(error)) is not None
 

@@ -95,9 +95,11 @@ def served(
     server_class = _ServerOfIPv6 if ":" in host else _Server
     try:
         server = make_server(host, int(port), app, server_class, _QuietHandler)
-    except OSError as error:
+    except (OSError, TypeError, UnicodeError) as error:
+        # A name that no host can have, such as one of 64 characters, is no OSError.
+        reason = getattr(error, "strerror", None) or error
         raise ConfigurationError(
-            f"{setting}: {address!r} cannot be bound: {error.strerror}."
+            f"{setting}: {address!r} cannot be bound: {reason}."
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
     thread.start()

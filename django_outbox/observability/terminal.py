@@ -141,6 +141,9 @@ class StatusLine(_Line):
 
     def _append_numbers(self, line: Text) -> None:
         meters = [*self._meters.values()]
+        if not meters:
+            # Just now the leadership was lost, on another thread.
+            return
         meter = replace(
             meters[-1],
             rate=sum(one.rate for one in meters),

@@ -25,7 +25,7 @@ from ..settings.options import OutboxSettings
 HIDDEN: Final = "[hidden]"
 _PRIVATE: Final = re.compile(r"url|auth|password", re.IGNORECASE)
 """In the name of a pipeline setting: its value may hold credentials."""
-_CREDENTIALS: Final = re.compile(r"://[^/]*@|password", re.IGNORECASE)
+_CREDENTIALS: Final = re.compile(r"://[^/]*@|password\W{0,2}[=:]", re.IGNORECASE)
 """In a text: it holds credentials."""
 
 

@@ -36,7 +36,7 @@ from tests.testapp.models import Order
 
 TABLES = (
     *("outbox", "outbox_staged", "outbox_series", "outbox_parked", "outbox_archive"),
-    *("outbox_processed", "outbox_offsets"),
+    *("outbox_processed", "outbox_offsets", "outbox_identity"),
 )
 CURE = (
     r'In the database \'default\': relation "outbox\w*" does not exist\. Run '
@@ -176,6 +176,7 @@ def _message() -> ConsumedMessage:
         ["series", "list"],
         ["cluster", "init"],
         ["cluster", "init", "--check"],
+        ["identity", "--new"],
         ["series", "release", "s"],
         ["prune", "--older-than", "1d", "--yes"],
         ["prune", "--older-than", "1d", "--processed", "--yes"],

@@ -104,6 +104,15 @@ def test_settings_hides_secrets(settings: Settings) -> None:
     assert setting("PIPELINE")["source"] == "settings"
 
 
+def test_a_name_with_the_word_password_is_no_secret(settings: Settings) -> None:
+    settings.DJANGO_OUTBOX = {
+        "SOURCE": "password-service",
+        "ALLOWED_TOPICS": ["password-resets", "host=db password=hunter2"],
+    }
+    assert setting("SOURCE")["value"] == "password-service"
+    assert setting("ALLOWED_TOPICS")["value"] == ["password-resets", "[hidden]"]
+
+
 def test_settings_for_people(settings: Settings) -> None:
     settings.DJANGO_OUTBOX = {"NOTIFY": True, "SOURCE": "shop"}
     lines = [line.split(maxsplit=2) for line in run("settings").splitlines()]

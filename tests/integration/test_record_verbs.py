@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_outbox.models import OutboxRecord, ParkedRecord
 from django_outbox.operations import by_hand
@@ -74,8 +76,13 @@ def test_any_other_answer_keeps_them(typed: Any, answer: str) -> None:
     assert left() == {1}
 
 
-def test_without_a_terminal_nothing_is_dropped() -> None:
+def test_without_a_terminal_nothing_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     record(1, attempts=3)
+    with pytest.raises(CommandError, match="Nobody to ask here: say --yes"):
+        run("skip", "1")
+    monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(CommandError, match="Nobody to ask here: say --yes"):
         run("skip", "1")
     assert left() == {1}
@@ -117,6 +124,17 @@ def test_park_and_release_are_the_functions_of_the_admin() -> None:
     assert by_hand.release("default", [parked, parked + 1]).left == 1
     assert left() == {1, 2}
     assert by_hand.release("default", "all") == by_hand.Outcome(done=0, wanted=0)
+
+
+def test_all_are_released_without_a_parameter_for_each() -> None:
+    """With Django's server_side_binding, a statement has 65,535 at most."""
+    for number in (1, 2, 3):
+        record(number, attempts=3)
+    by_hand.park("default", [1, 2, 3])
+    with CaptureQueriesContext(connection) as queries:
+        assert by_hand.release("default", "all") == by_hand.Outcome(done=3, wanted=3)
+    assert left() == {1, 2, 3}
+    assert not [q["sql"] for q in queries if '"parked_id" IN' in q["sql"]]
 
 
 @pytest.mark.parametrize(

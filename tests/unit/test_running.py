@@ -508,6 +508,22 @@ def test_health_is_served_over_ipv6(host: str) -> None:
         assert fetch(f"[::1]:{port}", "/readyz") == (200, "ok\n")
 
 
+@pytest.mark.parametrize("host", ["x" * 64, "caf\u00e9.x" + "y" * 64])
+def test_a_name_that_no_host_can_have_is_named(host: str) -> None:
+    address = f"{host}:{free_port()}"
+    with (
+        pytest.raises(ConfigurationError, match=r"METRICS_ADDRESS: .* cannot be bound"),
+        served(
+            "METRICS_ADDRESS",
+            address,
+            is_alive=lambda: True,
+            reasons=list,
+            metrics=None,
+        ),
+    ):
+        pass
+
+
 @contextmanager
 def health() -> Iterator[tuple[str, int]]:
     """Yield where health is served."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from django_outbox.events import (
     ConsumerRead,
@@ -113,6 +114,16 @@ def test_a_reading_after_the_end_of_its_term_is_not_shown(pass_time: Clock) -> N
     assert line._render().plain == "● leading     "
     line(replace(METER, leader_id="b"))
     assert "12,346 records/s" in line._render().plain
+
+
+def test_a_term_may_end_while_its_numbers_are_drawn() -> None:
+    """An error there would end the thread that draws."""
+    line = StatusLine(console())
+    line(LeaderAcquired(name="n", leader_id="a"))
+    line(LeaderRevoked(name="n", leader_id="a"))
+    drawn = Text()
+    line._append_numbers(drawn)
+    assert drawn.plain == ""
 
 
 @pytest.mark.parametrize("width", [10, 40, 60, 80])
