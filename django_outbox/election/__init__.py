@@ -106,9 +106,9 @@ no proof in time           The lease expires: the relay checks the clock itself
                            new nonce voids all outstanding proofs.
 process paused, resumed    Its first action finds the lease expired.
 broker takes it back       `revoked`: the barrier drains while the broker
-                           waits, then LeaderRevoked, then the answer. A drain
-                           that outlasts the lease ends in LeaderFenced: a
-                           successor may already lead.
+                           waits, then LeaderRevoked, then the answer. When the
+                           lease is over first, LeaderFenced comes at once, and
+                           the drain goes on: a successor may already lead.
 group lost (`lost`)        LeaderFenced at once; nothing is drained.
 no database                The relay resigns; the elector hands over as on a
                            stop, and joins again when the database answers.

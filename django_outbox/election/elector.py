@@ -14,10 +14,9 @@ from typing import Final
 from ..events import Event, Ready
 from ..exceptions import OutboxError, WrongOutbox
 from .leadership import Leadership
-from .neli import Neli, State
+from .neli import Barrier, Neli, State
 from .ports import JoinLater, Membership
 from .settings import ElectionSettings
-from .term import LeaderTerm
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class Elector:
         *,
         clock: Callable[[], float],
         on_event: Callable[[Event], None],
-        barrier: Callable[[LeaderTerm], None],
+        barrier: Barrier,
         can_join: Callable[[], bool],
         wait: Callable[[float], object] = time.sleep,
     ) -> None:

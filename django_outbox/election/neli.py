@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 from math import inf
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from .leadership import Leadership
 from .ports import Heartbeat
@@ -20,6 +20,10 @@ from .settings import ElectionSettings
 from .term import LeaderTerm, new_id
 
 logger = logging.getLogger(__name__)
+
+
+Barrier: TypeAlias = Callable[[LeaderTerm, Callable[[], None]], None]
+"""Waits until nothing of a term is in flight; calls what fences once it is over."""
 
 
 class State(Enum):
@@ -65,7 +69,9 @@ class Neli:
         leadership: holds the term, and publishes its events.
         barrier: called with the term before a revoked leader gives the partition
             back; returns when nothing is in flight, or at its own deadline. The
-            broker elects no other leader meanwhile. It must not call Neli.
+            broker elects no other leader meanwhile, unless it has lost this one. So
+            as soon as the lease is over it calls the second argument, which fences;
+            it must not call Neli otherwise.
     """
 
     def __init__(
@@ -75,7 +81,7 @@ class Neli:
         clock: Callable[[], float],
         wire: Wire,
         leadership: Leadership,
-        barrier: Callable[[LeaderTerm], None],
+        barrier: Barrier,
     ) -> None:
         self.state = State.FOLLOWER
         self._settings = settings
@@ -106,13 +112,13 @@ class Neli:
             self._fence(self._no_proof)
         elif (term := self._leadership.term) is not None:
             try:
-                self._barrier(term)
+                self._barrier(term, self._outlast)
             finally:
                 # The lease may have expired meanwhile. Then a successor may
                 # already lead, and LeaderRevoked promises that none does.
                 if self._is_expired(self._clock()):
-                    self._fence("the drain outlasted the last proof")
-                else:
+                    self._outlast()
+                elif self.state is State.LEADER:
                     self._become(State.FOLLOWER)
                     self._leadership.revoke()
         self._sit()
@@ -194,6 +200,9 @@ class Neli:
         if self.state is State.LEADER:
             self._become(State.CANDIDATE)
             self._leadership.fence(reason)
+
+    def _outlast(self) -> None:
+        self._fence("the drain outlasted the last proof")
 
     def _stand(self, now: float) -> None:
         """Void all earlier proofs and start to prove leadership again."""

@@ -171,7 +171,7 @@ class HarvesterThreads:
 
     # Called by the components.
 
-    def barrier(self, term: Term) -> None:
+    def barrier(self, term: Term, fence: Callable[[], None]) -> None:
         """Settle the records in flight before leadership is given up (elect)."""
         now = boottime()
         timeout = min(
@@ -188,10 +188,13 @@ class HarvesterThreads:
             if is_next or self._stopping.is_set():
                 self._begin_drain(other)
         queues = self._begin_drain(term)
-        is_drained = [
-            queue.wait_drained(max(now + timeout - boottime(), 0.0)) for queue in queues
-        ]
-        if not all(is_drained):
+        until, lease_ends_at = now + timeout, now + term.remaining(now)
+        is_drained = _wait_drained(queues, min(until, lease_ends_at))
+        if not is_drained and lease_ends_at < until:
+            # Another may lead from here on: what runs on the leader has to stop.
+            fence()
+            is_drained = _wait_drained(queues, until)
+        if not is_drained:
             logger.warning(
                 "Not all records were settled within %.1f s; the next leader will"
                 " send the rest again",
@@ -390,3 +393,8 @@ def parked_event(name: str, leader_id: str, failure: Failure) -> RecordParked:
         attempts=record.attempts + 1,
         error=failure.error,
     )
+
+
+def _wait_drained(queues: Sequence[WorkQueue], until: float) -> bool:
+    """Wait for all of these until then (boottime); return whether all are drained."""
+    return all(queue.wait_drained(max(until - boottime(), 0.0)) for queue in queues)

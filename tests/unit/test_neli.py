@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
@@ -30,6 +31,10 @@ class Bench:
         self.drained: list[LeaderTerm] = []
         self.drain_lasts = 0.0
         self.is_drain_broken = False
+        self.is_watching = True
+        """Whether the drain tells when the lease is over."""
+        self.kinds_at_the_end: list[str] = []
+        """What was published when the lease was over."""
         self.offsets = itertools.count(7)
         self.leadership = Leadership("me", 0, on_event=self.events.append)
         self.neli = Neli(
@@ -48,12 +53,17 @@ class Bench:
         assert shard == self.leadership.shard
         self.to_confirm.append(offset)
 
-    def drain(self, term: LeaderTerm) -> None:
+    def drain(self, term: LeaderTerm, fence: Callable[[], None]) -> None:
         assert self.leadership.term == term
         self.drained.append(term)
         if self.is_drain_broken:
             raise ZeroDivisionError
-        self.time.advance(self.drain_lasts)
+        left = term.remaining(self.time())
+        self.time.advance(min(self.drain_lasts, left))
+        if self.is_watching and self.drain_lasts >= left:
+            fence()
+            self.kinds_at_the_end = self.kinds()
+        self.time.advance(max(0.0, self.drain_lasts - left))
 
     def kinds(self) -> list[str]:
         return [event.kind for event in self.events]
@@ -299,16 +309,32 @@ def test_a_revoked_leader_drains_before_it_tells(bench: Bench) -> None:
     assert bench.neli.idle() == float("inf")
 
 
-def test_a_drain_that_outlasts_the_lease_ends_in_a_fence(bench: Bench) -> None:
+@pytest.mark.parametrize("is_watching", [True, False])
+def test_a_drain_that_outlasts_the_lease_ends_in_a_fence(
+    bench: Bench, is_watching: bool
+) -> None:
     """LeaderRevoked promises that there is no successor yet; this cannot."""
     bench.lead()
     bench.drain_lasts = 3.0
+    bench.is_watching = is_watching
     bench.neli.revoked()
 
     event = bench.events[-1]
     assert isinstance(event, LeaderFenced)
     assert event.reason == "the drain outlasted the last proof"
+    assert bench.kinds() == ["leader_acquired", "leader_fenced"]
     assert bench.neli.state is State.FOLLOWER
+
+
+def test_a_leader_is_fenced_when_its_lease_is_over_and_not_when_it_is_drained(
+    bench: Bench,
+) -> None:
+    """If the broker has lost it, too, another one may lead before the drain ends."""
+    bench.lead()
+    bench.drain_lasts = 3.0
+    bench.neli.revoked()
+
+    assert bench.kinds_at_the_end == ["leader_acquired", "leader_fenced"]
 
 
 def test_a_leader_whose_lease_had_expired_does_not_drain(bench: Bench) -> None:

@@ -231,6 +231,24 @@ def test_a_receiver_that_takes_long_fences_none_of_the_other_shards(
     assert second.boottime_ns - first.boottime_ns > 0.5e9, "it is waited for"
 
 
+def test_a_leader_that_drains_longer_than_its_lease_is_fenced_meanwhile(
+    bench: Bench,
+) -> None:
+    """The broker may have lost it, too, and then another one leads."""
+    locked = bench.table.insert("t", "key", "value")
+    bench.table.locked_ids = {locked.id}
+    of_shard = bench.table.of_shard
+    (shard,) = (n for n in range(SHARDS) if of_shard(n, SHARDS).is_mine(locked))
+    _, owner = bench.start(shard, DRAIN_TIMEOUT=600.0, MAX_POLL_INTERVAL=1000.0)
+    bench.wait_for(lambda: bool(bench.log.messages and bench.readings))
+
+    owner.to_give_up = (shard,)
+    bench.wait_for(lambda: bool(bench.ended))
+    assert bench.ended == [("leader_fenced", shard)]
+    assert bench.table.records() == [locked], "it drains for ten minutes"
+    bench.table.locked_ids = set()
+
+
 @pytest.mark.parametrize("kept", [(), (2,)])
 def test_shards_that_are_given_up_together_send_no_more(
     bench: Bench, kept: tuple[int, ...]
