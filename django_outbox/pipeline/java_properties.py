@@ -30,7 +30,9 @@ _UNNEEDED: Final = frozenset(
 _PASSWORD_MODULE: Final = re.compile(r"\s*[\w.]+\.(?:Plain|Scram)LoginModule\s")
 """Login modules that need a user and a password, and nothing else."""
 
-_OPTION: Final = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
+_OPTION: Final = re.compile(
+    r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))"""
+)
 """An option of a login module."""
 
 _MECHANISM: Final = re.compile(r"PLAIN|SCRAM-SHA-(256|512)")
@@ -90,8 +92,8 @@ def _sasl(kafka: Mapping[str, str]) -> dict[str, str]:
         found["sasl.mechanism"] = mechanism
     if text := kafka.get("sasl.jaas.config"):
         options = {
-            name: re.sub(r"\\(.)", r"\1", quoted) or plain
-            for name, quoted, plain in _OPTION.findall(text)
+            name: re.sub(r"\\(.)", r"\1", double or single) or plain
+            for name, double, single, plain in _OPTION.findall(text)
         }
         if not _PASSWORD_MODULE.match(text) or not {"username", "password"} <= {
             *options

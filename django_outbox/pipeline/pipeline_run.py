@@ -125,7 +125,7 @@ def run_every(
         StreamingQueryException: a query failed for another reason.
     """
     tables.create(spark, settings)
-    trigger = {"processingTime": f"{seconds} seconds"}
+    trigger = {"processingTime": f"{round(seconds * 1000)} milliseconds"}
     while not stop.is_set():
         queries: list[StreamingQuery] = []
         counts = dict[int, BatchCounts]()

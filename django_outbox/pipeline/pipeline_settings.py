@@ -30,6 +30,15 @@ OWNED_KAFKA_KEYS: Final = {
 }
 """Client properties that the pipeline reserves, each with the reason."""
 
+NO_TOPICS: Final = (
+    "topics: set at least one, or a `topic_pattern` (OUTBOX_PIPELINE_TOPICS, or"
+    " --topic)."
+)
+"""Why a command that reads topics cannot start."""
+
+_URI: Final = re.compile(r"\w[\w+.-]+:")
+"""How a URI begins; Hadoop also takes those with one slash, `dbfs:/lake`."""
+
 CLUSTER: Final = re.compile(r"(.+)/(\d+)\Z")
 """The source of one of several clusters: the outbox's name and the cluster id."""
 
@@ -225,7 +234,7 @@ def build(values: Mapping[str, Any]) -> PipelineSettings:
         )
     # Spark would resolve a relative path in its own working directory.
     lake = str(values["lake"]).rstrip("/")
-    lake = lake if "://" in lake else str(Path(lake).absolute())
+    lake = lake if _URI.match(lake) else str(Path(lake).absolute())
     topics = split_topics(values.get("topics", ()))
     registry = find_registry(
         values.get("registry", ""), values.get("registry_auth", "")

@@ -228,6 +228,19 @@ def test_a_default_is_the_same_for_each_value_that_needs_it() -> None:
     assert rows == [{"a": 5, "b": {"m": [("x", 1)]}}] * 2
 
 
+def test_the_text_of_a_default_has_a_character_for_each_byte() -> None:
+    declared = record("int")
+    fixed = {"type": "fixed", "name": "F", "size": 2}
+    declared["fields"] += [
+        {"name": name, "type": kind, "default": "\u00ff\u0001"}
+        for name, kind in (("b", "bytes"), ("c", {"type": "bytes"}), ("d", fixed))
+    ]
+    writers: Writers = ((1, Registered(kind="AVRO", text=json.dumps(record("int")))),)
+    value = avro(record("int"), {"a": 5}, id=1)
+    rows, _ = read(of_avro(declared, is_framed=True), value, writers=writers)
+    assert rows == [{"a": 5, **dict.fromkeys("bcd", b"\xff\x01")}]
+
+
 def test_without_a_registry_the_declared_schema_is_the_writers() -> None:
     value = avro(record("int"), {"a": 5}, id=99)
     assert read(of_avro(record("int"), is_framed=True), value) == ([{"a": 5}], [None])

@@ -193,6 +193,12 @@ def test_what_does_not_fit_is_in_quarantine_and_values_have_columns(
     assert [(row["key"], row["status"], row["total"]) for row in rows] == [
         ("k", "placed", 3)
     ]
+    # Two columns of one name could not be read.
+    with_id = typed(silver, topic=topic, schema=f"{SCHEMA}, ID BIGINT")
+    assert [name for name in with_id.columns if "id" in name.lower()] == [
+        "id",
+        "payload_ID",
+    ]
     stored = tables.read(history.spark, history.settings, f"typed/{topic}")
     found = stored.select("id", "is_deleted", "payload.*").orderBy("id").collect()
     assert [tuple(row) for row in found] == [

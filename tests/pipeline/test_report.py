@@ -97,6 +97,12 @@ def test_a_good_page_has_promises_table_and_charts(report: Report) -> None:
     assert re.findall(r'(?:src|href)="(?!#)', text) == []
 
 
+def test_messages_of_the_year_9999_are_drawn(report: Report) -> None:
+    last = datetime(9999, 12, 31, 23, tzinfo=UTC)
+    report.add({**ORDERS, "messages": 1, "hour": last})
+    assert page(report).count("<svg") == 2
+
+
 def test_a_bad_page_says_what_is_wrong_and_is_safe_to_open(report: Report) -> None:
     evil = {**ORDERS, "topic": "<script>"}
     report.add({**evil, "messages": 1, "lost": 3, "copies": 1})

@@ -8,7 +8,6 @@ the last time without a checkpoint.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +21,7 @@ from .lakes import Contents, FilledLake
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RESTORED = datetime.fromtimestamp(1_700_000_100, UTC).isoformat()
+RESTORED = "2023-11-14T22:15Z"
 BEFORE, AFTER = "1700000050000000", "1700000200000000"
 """Creation times in microseconds, before and after the database was restored."""
 

@@ -96,6 +96,21 @@ def test_values_are_columns_and_come_once(spark: SparkSession, tmp_path: Path) -
         lake.maintain("gold")
 
 
+@nightly
+def test_a_table_that_a_rebuild_makes_has_no_values_in_its_log(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = PipelineSettings(lake=str(tmp_path), schemas={"orders": OLD})
+    lake = FilledLake(spark, settings)
+    lake.put_values((1, "orders", b"a", b'{"status": "paid", "total": 5}'))
+    lake.refine()
+    lake.settings = replace(settings, typed_tables=True)
+    list(rebuild(spark, lake.settings))
+    assert contents(lake) == [(1, False, {"status": "paid", "total": 5})]
+    properties = tables.detail(spark, lake.settings, TABLE)["properties"]
+    assert properties[tables.INDEXED] == str(tables.RECORD_INDEXED)
+
+
 def test_decrypted_values_are_not_stored() -> None:
     with pytest.raises(ConfigurationError, match="typed_tables: it would store what"):
         build({"lake": "lake", "typed_tables": True, "unwrap": True})

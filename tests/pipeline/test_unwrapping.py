@@ -11,8 +11,10 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from django.core.files.storage import FileSystemStorage, Storage
@@ -21,11 +23,11 @@ from django_outbox.contrib.claim_check import ClaimCheck
 from django_outbox.contrib.compression import Compressed
 from django_outbox.contrib.encryption import Encrypted
 from django_outbox.contrib.shredding import Shredded
-from django_outbox.exceptions import ConfigurationError
+from django_outbox.exceptions import ConfigurationError, ConsumingError
 from django_outbox.message.incoming import ConsumedMessage
 from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.lake.records import typed
-from django_outbox.pipeline.payloads.unwrapping import unwrapped
+from django_outbox.pipeline.payloads.unwrapping import Opener, unwrapped
 from django_outbox.pipeline.pipeline_run import run_once
 from django_outbox.pipeline.pipeline_settings import PipelineSettings, build
 from tests.testapp.models import CustomerKey
@@ -222,3 +224,44 @@ def test_a_wrong_setting_is_named(
 def test_malformed_keys_are_refused_before_anything_runs() -> None:
     with pytest.raises(ConfigurationError, match="keys: number 1 must be"):
         build({"lake": "l", "payload_keys": "hunter2"})
+
+
+@pytest.fixture
+def opener(tmp_path: Path) -> Opener:
+    """Reads files of a folder, and knows keys of subjects."""
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "file").write_bytes(b"x")
+    return Opener(keys={}, claim_checks=tmp_path.as_uri(), knows_subjects=True)
+
+
+def opened(opener: Opener, **headers: str) -> bytes | None:
+    names = {"_master": None, "_wrapped_key": None}
+    pairs = [
+        {"key": name.replace("_", "-"), "value": value.encode()}
+        for name, value in headers.items()
+    ]
+    record = {"topic": "orders", "key": None, "value": b"x", "headers": pairs}
+    return opener.open({**record, **names})
+
+
+@pytest.mark.parametrize("name", ["none", "orders", "orders/file/x", "a" * 300])
+def test_a_name_that_no_file_has_is_a_problem_of_its_record(
+    opener: Opener, name: str
+) -> None:
+    """Not of all records, which would be read again for ever."""
+    digest = sha256(b"x").hexdigest()
+    claim = {"claim_check_size": "1", "claim_check_sha256": digest}
+    assert opened(opener, claim_check="orders/file", **claim) == b"x"
+    with pytest.raises(ConsumingError):
+        opened(opener, claim_check=name, **claim)
+
+
+@pytest.mark.parametrize("key_id", [None, "", "no id"])
+def test_a_value_without_the_id_of_its_key_was_not_erased(
+    opener: Opener, key_id: str | None
+) -> None:
+    ids = {} if key_id is None else {"encryption_subject_key": key_id}
+    with pytest.raises(ConsumingError, match="is not a UUID"):
+        opened(opener, encryption="A256GCM", **ids)
+    known = {"encryption_subject_key": str(uuid4())}
+    assert opened(opener, encryption="A256GCM", **known) is None

@@ -39,6 +39,12 @@ def test_a_user_and_a_password_are_taken_from_jaas(module: str) -> None:
     AdminClient({**found, "log_level": 0})
 
 
+def test_jaas_also_has_single_quotes() -> None:
+    text = f"{PLAIN} required username='KEY' password='a \"b\" c' x=\"'\";"
+    found = translate_properties({"sasl.jaas.config": text})
+    assert found == {"sasl.username": "KEY", "sasl.password": 'a "b" c'}
+
+
 def test_certificates_in_pem_are_translated() -> None:
     found = translate_properties(
         {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from matplotlib.dates import date2num
@@ -41,7 +41,9 @@ def _chart() -> tuple[Figure, Axes]:
 def _by_hour(axes: Axes, hours: Collection[datetime]) -> list[float]:
     """Set up the horizontal axis for hours; return their positions on it."""
     axes.xaxis_date()
-    axes.set_xlim(*_days(min(hours) - MARGIN, max(hours) + MARGIN))
+    # Messages may be of the year 9999.
+    last = min(max(hours), datetime.max.replace(tzinfo=UTC) - MARGIN)
+    axes.set_xlim(*_days(min(hours) - MARGIN, last + MARGIN))
     return _days(*hours)
 
 

@@ -65,6 +65,9 @@ _NO_CONNECTION: Final = re.compile(
 )
 """Errors of a database that cannot be reached, or that ended the connection."""
 
+_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(\d*))?")
+"""A host of a URL, and its port."""
+
 PARALLEL_BYTES: Final = 256 * 2**20
 """Size of an archive, about a million rows, above which it is read in slices."""
 
@@ -125,9 +128,10 @@ def options(url: str) -> dict[str, str]:
     Turn a database URL into options of Spark's source; its URL has no secret.
 
     Raises:
-        ConfigurationError: the URL has no host, but a socket or a service.
+        ConfigurationError: the URL cannot be read, or has no host, but a socket or a
+            service.
     """
-    parts = urlsplit(url)
+    parts = _split(url)
     if unquote(parts.hostname or "/").startswith(("/", "@")):
         raise ConfigurationError(
             "database_url: PostgreSQL's driver for Java needs a host, and knows neither"
@@ -145,10 +149,29 @@ def options(url: str) -> dict[str, str]:
     }
 
 
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _server(parts)
+    except ValueError:
+        # Without the cause, which would show a part of the password.
+        raise ConfigurationError(
+            "database_url: it cannot be read. In user and password, characters such"
+            " as / ? # [ must be percent-encoded: %2F %3F %23 %5B."
+        ) from None
+    return parts
+
+
 def _server(parts: SplitResult) -> str:
-    """Return host and port of a URL."""
-    host = parts.hostname or ""
-    return f"{f'[{host}]' if ':' in host else host}:{parts.port or 5432}"
+    """Return the hosts of a URL, each with its port; one port behind all is for all."""
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    found = [_HOST.fullmatch(host) for host in hosts]
+    pairs = [(one[1], one[2]) for one in found if one]
+    if len(pairs) < len(hosts):
+        raise ValueError
+    *others, (_, last) = pairs
+    common = "" if any(port for _, port in others) else last
+    return ",".join(f"{host}:{port or common or 5432}" for host, port in pairs)
 
 
 def query(spark: SparkSession, url: str, text: str, **more: str) -> DataFrame:
@@ -354,7 +377,7 @@ def former_source(settings: PipelineSettings) -> str:
 
 def database_names(settings: PipelineSettings) -> tuple[str, ...]:
     """Return host, port and name of each database: what a report may show."""
-    parts = [urlsplit(url) for url in settings.outboxes().values()]
+    parts = [_split(url) for url in settings.outboxes().values()]
     return tuple(f"{_server(part)}{part.path}" for part in parts)
 
 

@@ -93,13 +93,14 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                 spark, settings, since=since, max_behind_age=chosen.max_behind_age
             )
         verdict = judge(report, max_copies=chosen.max_copies)
+        sys.stdout.write(as_text(report, verdict) + "\n")
+        if chosen.json:
+            chosen.json.write_text(as_json(report, verdict) + "\n", "utf-8")
+        if chosen.html:
+            chosen.html.write_text(page(report, verdict, made=began), "utf-8")
+        if chosen.metrics:
+            write(chosen.metrics, as_metrics(verdict, made=began))
+        # Behind what may fail: the next audit begins where a reported one has ended.
         if chosen.since == LAST:
             past_audits.remember(spark, settings, report, verdict, began=began)
-    sys.stdout.write(as_text(report, verdict) + "\n")
-    if chosen.json:
-        chosen.json.write_text(as_json(report, verdict) + "\n", "utf-8")
-    if chosen.html:
-        chosen.html.write_text(page(report, verdict, made=began), "utf-8")
-    if chosen.metrics:
-        write(chosen.metrics, as_metrics(verdict, made=began))
     return verdict.exit_code

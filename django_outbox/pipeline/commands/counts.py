@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...exceptions import ConfigurationError, DatabaseUnavailable
 from ...shutdown import StopSignals
+from ..pipeline_settings import NO_TOPICS
 from .shared_options import Commands, add_command, say, seconds, session, settings_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         raise ConfigurationError(
             "counts needs the outbox's database: set DATABASE_URL and OUTBOX_SOURCE."
         )
+    if not (settings.topics or settings.topic_pattern):
+        raise ConfigurationError(NO_TOPICS)
     if min(chosen.bucket, chosen.since) < 1:
         raise ConfigurationError("--bucket and --since must be at least 1s.")
     code, is_available = 0, True

@@ -97,6 +97,8 @@ def moment(text: str) -> datetime:
     """Parse a time: ISO 8601 (UTC without an offset), or an age such as `2h`."""
     try:
         return datetime.now(UTC) - timedelta(seconds=seconds(text))
+    except OverflowError as error:
+        raise ArgumentTypeError(f"{text!r} is too long ago") from error
     except ArgumentTypeError:
         pass
     try:

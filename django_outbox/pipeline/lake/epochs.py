@@ -9,6 +9,7 @@ epoch has a range of ranks of its own.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -38,11 +39,16 @@ def rank(settings: PipelineSettings, table: str = "") -> str:
     of = f"{table}." if table else ""
     epochs = [
         f" + IF({of}source = {literal(source)}"
-        f" AND {of}created_at >= TIMESTAMP {literal(moment)}, {RANKS}, 0)"
+        f" AND {of}created_at >= TIMESTAMP {literal(_in_full(moment))}, {RANKS}, 0)"
         for source, moments in settings.epochs.items()
         for moment in moments
     ]
     return f"{of}id{''.join(epochs)}"
+
+
+def _in_full(moment: str) -> str:
+    """Return a time with its seconds: Spark reads no offset behind the minutes."""
+    return datetime.fromisoformat(moment).astimezone(UTC).isoformat()
 
 
 def ranked(records: DataFrame, settings: PipelineSettings) -> DataFrame:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...exceptions import ConfigurationError, RecordsDeleted
 from ..kafka_admin import KafkaAdmin, configured, configured_topics
+from ..pipeline_settings import NO_TOPICS
 from . import read_positions, tables
 from .restored_checkpoint import refuse_restored
 
@@ -52,10 +53,7 @@ def kafka_options(settings: PipelineSettings) -> dict[str, str]:
     elif settings.topic_pattern:
         topics = {"subscribePattern": settings.topic_pattern}
     else:
-        raise ConfigurationError(
-            "topics: set at least one, or a `topic_pattern`"
-            " (OUTBOX_PIPELINE_TOPICS, or --topic)."
-        )
+        raise ConfigurationError(NO_TOPICS)
     return {
         **{f"kafka.{key}": value for key, value in settings.kafka.items()},
         **topics,

@@ -123,7 +123,7 @@ def rebuild(
     typed = {*typed_tables.find(spark, beside)} & {*typed_tables.names(settings)}
     for table in (*sorted(typed), *REBUILT):
         check()
-        _overwrite(tables.read(spark, beside, table), settings.table_path(table))
+        _overwrite(tables.read(spark, beside, table), settings, table)
     retry_conflicts(
         lambda: spark.sql(
             f"ALTER TABLE {tables.name(settings, 'silver')}"
@@ -140,7 +140,7 @@ def discard(spark: SparkSession, settings: PipelineSettings) -> None:
     for table in typed_tables.find(spark, beside):
         # The next rebuild may give the payload other types.
         rows = tables.read(spark, beside, table).limit(0)
-        _overwrite(rows.drop("payload"), beside.table_path(table))
+        _overwrite(rows.drop("payload"), beside, table)
         vacuum_now(spark, tables.name(beside, table))
     for table in (*REBUILT, _SLICES):
         name = tables.name(beside, table)
@@ -183,8 +183,11 @@ def _check_bronze(
         )
 
 
-def _overwrite(rows: DataFrame, path: str) -> None:
+def _overwrite(rows: DataFrame, settings: PipelineSettings, table: str) -> None:
     write = rows.write.format("delta").mode("overwrite")
     # The schema of a typed table may have changed.
     write = write.option("overwriteSchema", "true")
-    retry_conflicts(lambda: write.save(path))
+    if table not in tables.SCHEMAS:
+        # It may not be there yet. The log would keep values of payloads.
+        write = write.option(tables.INDEXED, tables.RECORD_INDEXED)
+    retry_conflicts(lambda: write.save(settings.table_path(table)))

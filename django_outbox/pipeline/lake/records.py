@@ -6,7 +6,7 @@ Everything here is a pure column expression.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.errors import ParseException
 from pyspark.sql import functions as F
@@ -172,13 +172,20 @@ def typed(records: DataFrame, *, topic: str, schema: str | Encoded) -> DataFrame
     """
     Return the messages of one topic with a column for each field of the payload.
 
-    Arguments and errors are those of `with_payload()`.
+    Arguments and errors are those of `with_payload()`. A field with the name of
+    another column, such as `id`, becomes `payload_id`.
     """
     found = with_payload(records, topic=topic, schema=schema).where("NOT is_deleted")
     place = ("source", "id", "created_at", "partition", "offset")
-    return found.select(
-        *place, F.col("key").cast("string").alias("key"), "payload"
-    ).select(*place, "key", "payload.*")
+    kind = cast("StructType", found.schema["payload"].dataType)
+    fields = [
+        F.col("payload")[name].alias(
+            f"payload_{name}" if name.lower() in {*place, "key"} else name
+        )
+        for name in kind.names
+    ]
+    key = F.col("key").cast("string").alias("key")
+    return found.select(*place, key, *fields)
 
 
 def check_columns(schemas: Mapping[str, str | Encoded]) -> dict[str, int]:

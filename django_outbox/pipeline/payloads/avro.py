@@ -107,7 +107,7 @@ def _conversion(schema: Any) -> Conversion | None:
     """Return a function from fastavro's value to Arrow's; None if they are the same."""
     schema = without_null(schema)
     if isinstance(schema, str):
-        return None
+        return _of_bytes(schema) if schema == "bytes" else None
     make = _CONVERSIONS.get(schema.get("logicalType") or schema["type"])
     return make(schema) if make else None
 
@@ -145,6 +145,11 @@ def _of_map(schema: Any) -> Conversion:
 # schema lacks the logical type, and in defaults.
 
 
+def _of_bytes(_: Any) -> Conversion:
+    # The text of a default has a character for each byte.
+    return lambda v: v.encode("latin-1") if isinstance(v, str) else v
+
+
 def _of_date(_: Any) -> Conversion:
     return lambda v: v if isinstance(v, date) else date.fromordinal(v + _EPOCH_DAY)
 
@@ -174,6 +179,8 @@ _CONVERSIONS: Final[dict[str, Callable[[Any], Conversion | None]]] = {
     "error": _of_record,
     "array": _of_array,
     "map": _of_map,
+    "bytes": _of_bytes,
+    "fixed": _of_bytes,
     "uuid": lambda _: str,
     "decimal": _of_decimal,
     "date": _of_date,

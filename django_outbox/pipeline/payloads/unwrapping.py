@@ -8,10 +8,12 @@ with such headers go to Spark's Python workers.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -40,6 +42,9 @@ _SUBJECT_KEYS: Final = (
     "SELECT key_id::text AS _key_id, master AS _master, wrapped AS _wrapped_key"
     " FROM {table}"
 )
+
+_NO_FILE: Final = {errno.ENOTDIR, errno.ENAMETOOLONG}
+"""Errors of names that no file of the storage has."""
 
 _LONGEST: Final = 200
 """Maximum number of characters of a problem."""
@@ -98,6 +103,13 @@ class Opener:
         if (key_id := headers.get(wrapping.KEY_ID)) is not None:
             return key_id, self._shared(key_id)
         key_id = headers.get(wrapping.SUBJECT_KEY_ID, "")
+        try:
+            UUID(key_id)
+        except ValueError:
+            # An erased key has an id.
+            raise ConsumingError(
+                f"The header {wrapping.SUBJECT_KEY_ID} is not a UUID."
+            ) from None
         if not self.knows_subjects:
             raise ConsumingError("The setting subject_keys names no table.")
         if record["_wrapped_key"] is None:
@@ -116,11 +128,17 @@ class Opener:
         if not self.claim_checks:
             raise ConsumingError("The setting claim_checks names no storage.")
         files, root = _storage(self.claim_checks)
+        path = f"{root}/{claim.name}"
         try:
-            with files.open_input_file(f"{root}/{claim.name}") as file:
+            with files.open_input_file(path) as file:
                 return wrapping.verified(claim, file.read(claim.size + 1))
         except FileNotFoundError:
             raise wrapping.missing_file(claim) from None
+        except OSError as error:
+            # A name that can be of no file must not stop all other records.
+            if error.errno in _NO_FILE or _is_folder(files, path):
+                raise wrapping.missing_file(claim) from None
+            raise
 
 
 def unwrapped(records: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -188,7 +206,8 @@ def _with_subject_keys(records: DataFrame, settings: PipelineSettings) -> DataFr
     found = F.filter("headers", lambda h: h["key"] == wrapping.SUBJECT_KEY_ID)
     text = F.try_element_at(found, F.lit(-1))["value"].cast("string")
     keys = _subject_keys(records.sparkSession, settings)
-    return records.withColumn("_key_id", text).join(keys, "_key_id", "left")
+    # As PostgreSQL writes it.
+    return records.withColumn("_key_id", F.lower(text)).join(keys, "_key_id", "left")
 
 
 def _subject_keys(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
@@ -248,3 +267,9 @@ def _storage(uri: str) -> tuple[Any, str]:
 
     files, root = FileSystem.from_uri(uri)
     return files, root
+
+
+def _is_folder(files: Any, path: str) -> bool:
+    from pyarrow.fs import FileType
+
+    return bool(files.get_file_info(path).type == FileType.Directory)
