@@ -124,8 +124,11 @@ class Pipeline:
             return True
         is_fatal = isinstance(error, ProducerBroken)
         self._is_broken |= is_fatal
-        if error is not None and error.code == NO_CLIENT:
-            self._say_away("%s No record is sent until there is one", error)
+        if is_fatal and error.code == NO_CLIENT and not self._is_kafka_away:
+            self._is_kafka_away = True
+            logger.warning(
+                "Nothing can be sent: %s", error, extra={"action": "delivery_failed"}
+            )
         engine.cut(batch, Accepted(accepted.queued) if is_fatal else accepted)
         # When just one was refused, others may go.
         return error is not None
@@ -276,22 +279,17 @@ class Pipeline:
         if engine.batches[0].taken_at > now - self._timeout:
             return
         are_others_delivered = now - self._delivered_at < self._timeout
-        if not are_others_delivered:
-            self._say_away(
+        if not (are_others_delivered or self._is_kafka_away):
+            self._is_kafka_away = True
+            logger.warning(
                 "Kafka has acknowledged nothing for %.0f s; %d records are sent again",
                 self._timeout,
                 engine.under_way,
-                records=engine.under_way,
+                extra={"action": "delivery_failed", "records": engine.under_way},
             )
         self._discard(
             lambda batch: are_others_delivered and batch.taken_at <= now - self._timeout
         )
-
-    def _say_away(self, line: str, *values: object, **extra: object) -> None:
-        """Warn that nothing gets into Kafka, until something does."""
-        if not self._is_kafka_away:
-            self._is_kafka_away = True
-            logger.warning(line, *values, extra={"action": "delivery_failed", **extra})
 
     def _late(self) -> DeliveryFailed:
         text = f"not acknowledged within {self._timeout:.0f} s"

@@ -54,18 +54,22 @@ def check_kafka(options: OutboxSettings) -> Iterator[Problem]:
                     f"{key!r} is reserved by django-outbox: "
                     f"{RESERVED_PROPERTIES[key]}. Remove it.",
                 )
-            elif key in ADDRESSES and name != "KAFKA":
-                yield Problem(
-                    Rule.KAFKA_KEY,
-                    name,
-                    f"{key!r} belongs into KAFKA: all clients of an outbox must reach "
-                    "the same brokers. Move it.",
-                )
             elif isinstance(value, list | tuple):
                 yield Problem(
                     Rule.VALUE,
                     name,
                     f"{key!r}: a {type(value).__name__} must be one text with commas.",
+                )
+            elif (
+                key in ADDRESSES
+                and name != "KAFKA"
+                and str(value) not in {"", servers_of(options.KAFKA)}
+            ):
+                yield Problem(
+                    Rule.KAFKA_KEY,
+                    name,
+                    f"{key!r} must be that of KAFKA: all clients of an outbox must "
+                    "reach the same brokers. Remove it.",
                 )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from django_outbox.exceptions import ConfigurationError
 from django_outbox.pipeline.__main__ import main
-from django_outbox.pipeline.audit import jdbc
+from django_outbox.pipeline.audit import database_url
 from django_outbox.pipeline.commands.shared_options import moment
 from django_outbox.pipeline.pipeline_settings import build
 
@@ -39,7 +39,7 @@ def test_a_uri_stays_what_it_is(lake: str) -> None:
     ],
 )
 def test_each_host_of_a_database_has_its_port(hosts: str, expected: str) -> None:
-    found = jdbc.options(f"postgres://me:s3cr%2Fet@{hosts}/shop")
+    found = database_url.options(f"postgres://me:s3cr%2Fet@{hosts}/shop")
     assert found["url"] == f"jdbc:postgresql://{expected}/shop"
     assert found["password"] == "s3cr/et"
 
@@ -47,7 +47,7 @@ def test_each_host_of_a_database_has_its_port(hosts: str, expected: str) -> None
 @pytest.mark.parametrize("password", ["s3cr/et", "s3cr#et", "s3cr?et", "s3cr[et"])
 def test_a_password_that_is_not_encoded_is_told_and_not_shown(password: str) -> None:
     with pytest.raises(ConfigurationError, match="must be percent-encoded") as caught:
-        jdbc.options(f"postgres://me:{password}@db/shop")
+        database_url.options(f"postgres://me:{password}@db/shop")
     assert "s3cr" not in str(caught.value)
     assert caught.value.__cause__ is None
 

@@ -19,7 +19,7 @@ from django_outbox.devstack import Stack
 from django_outbox.exceptions import ConfigurationError, TopicMissing
 from django_outbox.management.commands.outbox_pipeline import defaults
 from django_outbox.pipeline.__main__ import main
-from django_outbox.pipeline.audit import jdbc
+from django_outbox.pipeline.audit import database_url, jdbc
 from django_outbox.pipeline.diagnosis import examine
 from django_outbox.pipeline.payloads.declared import Encoded
 from django_outbox.pipeline.payloads.registry import Registry
@@ -259,7 +259,8 @@ def url_of(database: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> str:
     [
         ({}, "127.0.0.1:5432/shop"),
         ({"HOST": "db", "PORT": "5433"}, "db:5433/shop"),
-        ({"HOST": "db-1,db-2"}, "db-1,db-2:5432/shop"),
+        ({"HOST": "db-1,db-2"}, "db-1:5432,db-2:5432/shop"),
+        ({"HOST": "a,b", "PORT": "5433,5434"}, "a:5433,b:5434/shop"),
         ({"HOST": "::1"}, "[::1]:5432/shop"),
         (
             {
@@ -278,7 +279,7 @@ def test_spark_connects_to_the_database_of_the_project_as_django_does(
     database: dict[str, Any], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = url_of(database, monkeypatch)
-    options = jdbc.options(known)
+    options = database_url.options(known)
     assert options["url"] == f"jdbc:postgresql://{url}"
     assert (options["user"], options["password"]) == ("audit", "s/:@")
     settings = PipelineSettings(lake="x", database_url=known)
@@ -298,7 +299,7 @@ def test_a_database_without_a_host_is_refused_where_it_is_needed(
 ) -> None:
     url = url_of(database, monkeypatch)
     with pytest.raises(ConfigurationError, match="Set DATABASE_URL"):
-        jdbc.options(url)
+        database_url.options(url)
 
 
 def test_the_doctor_finds_all_well_and_tells_what_is_not(

@@ -195,9 +195,11 @@ def test_a_list_is_one_text(setting: str) -> None:
 @pytest.mark.parametrize("name", ["bootstrap.servers", "metadata.broker.list"])
 def test_all_clients_reach_the_same_brokers(setting: str, name: str) -> None:
     """Else the ledger or the positions would be those of another Kafka."""
-    problem = the_problem(**{setting: {name: "elsewhere:9092"}})
+    kafka = {"bootstrap.servers": "kafka:9092"}
+    assert list(problems({"KAFKA": kafka, setting: {name: "kafka:9092"}})) == []
+    problem = the_problem(KAFKA=kafka, **{setting: {name: "elsewhere:9092"}})
     assert (problem.rule, problem.setting) == (Rule.KAFKA_KEY, setting)
-    assert f"{name!r} belongs into KAFKA" in problem.message
+    assert f"{name!r} must be that of KAFKA" in problem.message
 
 
 def test_the_value_of_an_owned_property_is_not_shown() -> None:

@@ -91,10 +91,16 @@ def _url(database: dict[str, Any]) -> str:
         for part in ("USER", "PASSWORD", "NAME")
     )
     host = database.get("HOST") or ("" if "service" in options else "127.0.0.1")
-    # The name of a socket directory may have colons, too.
-    is_ipv6 = ":" in host and not host.startswith("/")
-    server = f"[{host}]" if is_ipv6 else quote(host, safe=",")
-    port = database.get("PORT") or 5432
+    hosts, ports = host.split(","), str(database.get("PORT") or 5432).split(",")
+    # As in libpq, one port is for all hosts.
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    servers = ",".join(map(_server, hosts, ports))
     tls = {option: options[option] for option in TLS_OPTIONS if option in options}
     query = f"?{urlencode(tls)}" if tls else ""
-    return f"postgres://{user}:{password}@{server}:{port}/{name}{query}"
+    return f"postgres://{user}:{password}@{servers}/{name}{query}"
+
+
+def _server(host: str, port: str) -> str:
+    # The name of a socket directory may have colons, too.
+    is_ipv6 = ":" in host and not host.startswith("/")
+    return f"{f'[{host}]' if is_ipv6 else quote(host, safe='')}:{port}"

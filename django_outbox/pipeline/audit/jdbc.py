@@ -19,7 +19,6 @@ from datetime import datetime, timedelta
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
-from urllib.parse import SplitResult, unquote, urlsplit
 
 from pyspark.sql import functions as F
 
@@ -27,6 +26,7 @@ from ...exceptions import ConfigurationError, DatabaseUnavailable
 from ...settings.rules import TABLE_NAME
 from ..lake.records import fits
 from ..pipeline_settings import CLUSTER
+from .database_url import named, options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -64,9 +64,6 @@ _NO_CONNECTION: Final = re.compile(
     r"|This connection|An I/O error)"
 )
 """Errors of a database that cannot be reached, or that ended the connection."""
-
-_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(\d*))?")
-"""A host of a URL, and its port."""
 
 PARALLEL_BYTES: Final = 256 * 2**20
 """Size of an archive, about a million rows, above which it is read in slices."""
@@ -121,57 +118,6 @@ GROUP BY kafka_topic, bucket
 """
 """Counts for each topic and bucket. Rows are archived after their creation, so the
 filter on `archived_at` loses none of them."""
-
-
-def options(url: str) -> dict[str, str]:
-    """
-    Turn a database URL into options of Spark's source; its URL has no secret.
-
-    Raises:
-        ConfigurationError: the URL cannot be read, or has no host, but a socket or a
-            service.
-    """
-    parts = _split(url)
-    if unquote(parts.hostname or "/").startswith(("/", "@")):
-        raise ConfigurationError(
-            "database_url: PostgreSQL's driver for Java needs a host, and knows neither"
-            " socket directories nor services. Set DATABASE_URL, or the URL in"
-            " `clusters`."
-        )
-    query = f"?{parts.query}" if parts.query else ""
-    return {
-        "url": f"jdbc:postgresql://{_server(parts)}{parts.path}{query}",
-        "user": unquote(parts.username or ""),
-        "password": unquote(parts.password or ""),
-        "driver": "org.postgresql.Driver",
-        # By default the driver fetches all rows at once.
-        "fetchsize": "10000",
-    }
-
-
-def _split(url: str) -> SplitResult:
-    try:
-        parts = urlsplit(url)
-        _server(parts)
-    except ValueError:
-        # Without the cause, which would show a part of the password.
-        raise ConfigurationError(
-            "database_url: it cannot be read. In user and password, characters such"
-            " as / ? # [ must be percent-encoded: %2F %3F %23 %5B."
-        ) from None
-    return parts
-
-
-def _server(parts: SplitResult) -> str:
-    """Return the hosts of a URL, each with its port; one port behind all is for all."""
-    hosts = parts.netloc.rpartition("@")[2].split(",")
-    found = [_HOST.fullmatch(host) for host in hosts]
-    pairs = [(one[1], one[2]) for one in found if one]
-    if len(pairs) < len(hosts):
-        raise ValueError
-    *others, (_, last) = pairs
-    common = "" if any(port for _, port in others) else last
-    return ",".join(f"{host}:{port or common or 5432}" for host, port in pairs)
 
 
 def query(spark: SparkSession, url: str, text: str, **more: str) -> DataFrame:
@@ -377,8 +323,7 @@ def former_source(settings: PipelineSettings) -> str:
 
 def database_names(settings: PipelineSettings) -> tuple[str, ...]:
     """Return host, port and name of each database: what a report may show."""
-    parts = [_split(url) for url in settings.outboxes().values()]
-    return tuple(f"{_server(part)}{part.path}" for part in parts)
+    return tuple(named(url) for url in settings.outboxes().values())
 
 
 def is_of_topics(settings: PipelineSettings) -> Column:
