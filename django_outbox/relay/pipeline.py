@@ -124,7 +124,8 @@ class Pipeline:
             return True
         is_fatal = isinstance(error, ProducerBroken)
         self._is_broken |= is_fatal
-        if is_fatal and error.code == NO_CLIENT and not self._is_kafka_away:
+        has_client = error is None or error.code != NO_CLIENT
+        if not (has_client or self._is_kafka_away):
             self._is_kafka_away = True
             logger.warning(
                 "Nothing can be sent: %s", error, extra={"action": "delivery_failed"}
