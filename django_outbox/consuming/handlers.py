@@ -153,7 +153,8 @@ def consumer(
     """
 
     def register(handler: _Handler) -> _Handler:
-        name = f"{handler.__module__}.{handler.__qualname__}"
+        called = getattr(handler, "__qualname__", repr(handler))
+        name = f"{handler.__module__}.{called}"
         if is_once(handler):
             raise ConfigurationError(
                 f"{name}: remove @once; runconsumer applies it to each handler."

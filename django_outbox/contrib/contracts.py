@@ -28,7 +28,7 @@ from ..message.outgoing import Message
 from ..stashing.writing import stash_message
 from .cloud_events import event_headers
 from .topic_names import TopicName
-from .value_codecs import Codec, Encoding, PlainJson, make_adapter, why
+from .value_codecs import SECRETS, Codec, Encoding, PlainJson, make_adapter, why
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
@@ -142,9 +142,15 @@ class Topic(Generic[KeyT, ValueT]):
             reason = why(exc, self._key)
             raise InvalidMessage(f"key: not of {self.name}: {reason}") from None
         text = self._key.dump_python(checked, mode="json")
-        if not isinstance(text, (str, int)):
+        plain = self._key.dump_python(checked)
+        if isinstance(text, bool) or not isinstance(text, (str, int)):
             kind = type(text).__name__
             raise InvalidMessage(f"key: a key of {self.name} is a {kind} in JSON.")
+        if isinstance(plain, SECRETS):
+            raise InvalidMessage(
+                f"key: a key of {self.name} is a {type(plain).__name__}, which pydantic"
+                " writes as asterisks. Use str."
+            )
         return str(text)
 
     def stash(

@@ -69,11 +69,15 @@ def _relation_messages(model: Model) -> Iterator[CheckMessage]:
         if on_delete is None or on_delete in _BY_SIGNAL:
             continue
         called = getattr(on_delete, "__name__", str(on_delete))
+        is_refused = getattr(on_delete, "lazy_sub_objs", False)
         if (DELETE if "CASCADE" in called else UPDATE) in events:
             yield CheckWarning(
                 f"{model.__name__}.{field.name}: on_delete={called} changes rows "
-                "without signals: the deletion is refused, or happens without "
-                "messages where the database does it.",
+                + (
+                    "without signals, so the deletion is refused."
+                    if is_refused
+                    else "without their messages."
+                ),
                 hint="Use CASCADE, PROTECT or RESTRICT; or change the rows with save() "
                 "before the deletion, or delete inside unpublished().",
                 obj=model,

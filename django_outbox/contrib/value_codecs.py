@@ -25,7 +25,8 @@ from pydantic_core import PydanticSerializationError
 
 from ..exceptions import ConfigurationError, ConsumingError, InvalidMessage
 
-_SECRETS: Final = (Secret, SecretBytes, SecretStr)
+SECRETS: Final = (Secret, SecretBytes, SecretStr)
+"""Types that pydantic writes as asterisks."""
 _MASK: Final = b"*****"
 """What pydantic writes for a secret."""
 
@@ -137,7 +138,7 @@ class TypedValues:
             raise InvalidMessage(
                 f"value: not of {self._topic}: JSON has neither NaN nor infinity."
             )
-        if isinstance(scalar, _SECRETS):
+        if isinstance(scalar, SECRETS):
             raise InvalidMessage(
                 f"value: {self._topic} has a {type(scalar).__name__}, which pydantic "
                 "writes as asterisks. Use str, or a field_serializer that reveals it."

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..exceptions import ConsumingError, ErrorSwallowed, InvalidKey, RepeatUnnoticed
@@ -68,6 +69,10 @@ class Run:
         if response is not None:
             self._save(response)
         self.response = response
+
+    async def arespond(self, response: Any) -> None:
+        """Do the same in an `async with` block."""
+        await sync_to_async(self.respond)(response)
 
     def require_asked(self, what: str) -> None:
         """Raise `RepeatUnnoticed` unless the block has read `is_first`."""

@@ -271,6 +271,8 @@ def once(
                 run.respond(charge(message.json()))
         return run.response
 
+    In `async with` it is `await run.arespond(...)`.
+
     Python cannot skip the block of a repeat; a block that does not read
     `is_first` is rolled back with `RepeatUnnoticed`.
 
@@ -334,7 +336,7 @@ def _decorator(
             async with one as run:
                 if run.is_first:
                     answer = cast("Awaitable[Any]", function(*args, **kwargs))
-                    await sync_to_async(run.respond)(await answer)
+                    await run.arespond(await answer)
             return run.response
 
         is_async = inspect.iscoroutinefunction(function)

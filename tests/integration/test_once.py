@@ -309,6 +309,23 @@ def test_blocks_of_one_request_have_transactions_of_their_own() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_an_async_block_responds_and_its_repeat_reads_that() -> None:
+    async def handle() -> Any:
+        async with once("a", consumer="billing") as run:
+            if run.is_first:
+                await run.arespond({"charged": 5})
+        return run.response
+
+    async def twice() -> list[Any]:
+        async with ThreadSensitiveContext():
+            answers = [await handle(), await handle()]
+            await sync_to_async(connections.close_all)()
+        return answers
+
+    assert asyncio.run(twice()) == [{"charged": 5}] * 2
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_block_that_is_cancelled_while_it_waits_leaves_no_claim() -> None:
     has_claimed, may_end = Event(), Event()
 

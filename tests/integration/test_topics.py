@@ -203,6 +203,15 @@ def test_a_key_that_is_no_text_in_json_is_refused() -> None:
         topic.message("", key=(1, 2))
 
 
+def test_a_key_that_json_or_pydantic_would_change_is_refused() -> None:
+    with pytest.raises(InvalidMessage, match=r"^key: a key of t is a bool in JSON"):
+        Topic("t", key=bool, value=str).message("", key=True)
+    topic = Topic("t", key=SecretStr, value=str)
+    with pytest.raises(InvalidMessage, match=r"a SecretStr, .* asterisks") as caught:
+        topic.message("", key=SecretStr("hunter2"))
+    assert "hunter2" not in str(caught.value)
+
+
 def test_names_of_fields_in_json_are_the_aliases() -> None:
     class Aliased(BaseModel):
         number: int = Field(alias="orderNumber")

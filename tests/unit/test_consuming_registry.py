@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from functools import partial
 from typing import Any
 
 import pytest
@@ -175,3 +176,11 @@ def test_several_groups_must_be_chosen_from() -> None:
     with pytest.raises(ConfigurationError, match=r"'serch'.*billing, search"):
         find_group("serch")
     assert find_group("search").name == "search"
+
+
+def test_a_partial_function_is_a_handler() -> None:
+    def handle(message: ConsumedMessage, region: str) -> None: ...
+
+    consumer("orders", group="partial")(partial(handle, region="eu"))
+    (subscription,) = find_group("partial").subscriptions
+    assert "partial" in subscription.name

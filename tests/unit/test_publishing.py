@@ -296,6 +296,8 @@ class DatabaseDoes:
     [
         (models.SET_NULL, "update", ["django_outbox.W016"]),
         (models.SET(None), "update", ["django_outbox.W016"]),
+        (models.SET(lambda: None), "update", ["django_outbox.W016"]),
+        (models.SET_DEFAULT, "update", ["django_outbox.W016"]),
         (models.SET_NULL, "create", []),
         (models.CASCADE, "delete", []),
         (models.PROTECT, "update", []),
@@ -309,12 +311,41 @@ def test_a_relation_that_changes_rows_silently_is_a_warning(
 ) -> None:
     @publishes("orders", on={on})
     class Order(Named):
-        owner = models.ForeignKey(ContentType, on_delete, null=True, related_name="+")
+        owner = models.ForeignKey(
+            ContentType, on_delete, null=True, default=None, related_name="+"
+        )
 
         class Meta:
             app_label = "testapp"
 
     assert ids() == expected
+
+
+@pytest.mark.parametrize(
+    ("on_delete", "words"),
+    [
+        (models.SET_NULL, "the deletion is refused"),
+        (models.SET(None), "the deletion is refused"),
+        (models.SET_DEFAULT, "changes rows without their messages"),
+        (models.SET(lambda: None), "changes rows without their messages"),
+        (DatabaseDoes("DB_SET_NULL"), "changes rows without their messages"),
+    ],
+)
+def test_the_warning_tells_what_is_refused_from_what_is_not(
+    apps: Any, on_delete: Any, words: str
+) -> None:
+    @publishes("orders", on={"update"})
+    class Order(Named):
+        owner = models.ForeignKey(
+            ContentType, on_delete, null=True, default=None, related_name="+"
+        )
+
+        class Meta:
+            app_label = "testapp"
+
+    found = publishing_checks.check_publishing()
+    (message,) = (m for m in found if m.id == "django_outbox.W016")
+    assert words in message.msg
 
 
 def test_django_runs_the_checks() -> None:
