@@ -248,7 +248,7 @@ def opened(opener: Opener, **headers: str) -> bytes | None:
 def test_a_name_that_no_file_has_is_a_problem_of_its_record(
     opener: Opener, name: str
 ) -> None:
-    """Not of all records, which would be read again for ever."""
+    """Else each run would end at that record."""
     digest = sha256(b"x").hexdigest()
     claim = {"claim_check_size": "1", "claim_check_sha256": digest}
     assert opened(opener, claim_check="orders/file", **claim) == b"x"

@@ -389,18 +389,22 @@ def test_the_log_tells_what_the_handler_says_and_shows_no_payload(
     assert "a secret" not in shown
 
 
-def test_the_loop_ends_at_the_end_and_leaves_the_group() -> None:
-    it = Consumption(Failing())
-    it.source.to_come = messages("a", "b", "c")
-    store = OffsetStore()
+def run(it: Consumption, store: OffsetStore, *, until_end: bool = True) -> None:
     consume(
         it.source,
         it.worker,
         it.context.progress,
         start_offsets=start_offsets_of(store),
         stop=it.context.stop,
-        until_end=True,
+        until_end=until_end,
     )
+
+
+def test_the_loop_ends_at_the_end_and_leaves_the_group() -> None:
+    it = Consumption(Failing())
+    it.source.to_come = messages("a", "b", "c")
+    store = OffsetStore()
+    run(it, store)
     assert it.read().processed == 3
     assert store.settled == {("orders", 0): 3}
     assert it.source.is_closed
@@ -420,14 +424,7 @@ def test_the_loop_waits_at_the_end_until_it_is_stopped(
         return polls.pop(0)
 
     monkeypatch.setattr(it.source, "poll", poll)
-    consume(
-        it.source,
-        it.worker,
-        it.context.progress,
-        start_offsets=start_offsets_of(OffsetStore()),
-        stop=it.context.stop,
-        until_end=False,
-    )
+    run(it, OffsetStore(), until_end=False)
     assert it.source.next_offsets == {("orders", 0): 2}
     assert polls == []
 
@@ -436,14 +433,7 @@ def test_a_stored_offset_that_would_skip_messages_ends_the_consumer() -> None:
     it = Consumption(Failing(StaleOffset("orders/0")))
     it.source.to_come = messages("a")
     with pytest.raises(StaleOffset):
-        consume(
-            it.source,
-            it.worker,
-            it.context.progress,
-            start_offsets=start_offsets_of(OffsetStore()),
-            stop=it.context.stop,
-            until_end=True,
-        )
+        run(it, OffsetStore())
     assert it.source.is_closed
     assert it.source.next_offsets == {}
 
@@ -452,14 +442,7 @@ def test_a_stored_offset_that_would_skip_messages_ends_the_consumer() -> None:
 def test_ends_are_stored_when_all_has_been_done() -> None:
     it, store = Consumption(Failing()), OffsetStore()
     it.source.to_come = messages("a", "b")
-    consume(
-        it.source,
-        it.worker,
-        it.context.progress,
-        start_offsets=start_offsets_of(store),
-        stop=it.context.stop,
-        until_end=True,
-    )
+    run(it, store)
     assert store.settled == {("orders", 0): 2}
 
 
