@@ -115,6 +115,12 @@ def read(topic: str, *, timeout: float = 600.0) -> Arrivals:
     )
 
 
+def count(topic: str) -> int:
+    """Count the messages of a topic without transactions."""
+    with consumer() as opened:
+        return _count(opened, topic)
+
+
 def wait_for(topic: str, messages: int, *, timeout: float = 600.0) -> None:
     """Return when a topic without transactions has so many messages."""
     with consumer() as opened:

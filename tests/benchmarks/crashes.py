@@ -1,9 +1,15 @@
 """
-What becomes of records when a relay is killed, and when two of them run.
+What becomes of records when a relay is killed, stands still, loses Kafka, or is two.
 
-Each side has a backlog. *Killed*: its process is killed with SIGKILL in the middle
-of it, three times, and a new one is started at once. *Two at once*: two processes
-run from the beginning, as two replicas of a deployment do, and nobody harms them.
+Each side has a backlog, and something happens to it in the middle:
+
+- *killed three times*: its process is killed with SIGKILL at each quarter, and a new
+  one is started at once.
+- *stands still*: its process is stopped for a while, a second one is started, as an
+  orchestrator does, and then the first goes on where it was.
+- *no Kafka*: the broker is killed, and started again after a while.
+- *two at once*: two processes run from the beginning, as two replicas of a deployment
+  do, and nobody harms them.
 
 The topic is compared with the table then: records that are missing, that came more
 than once, and whose first message came behind one of a later record of their key.
@@ -12,74 +18,43 @@ than once, and whose first message came behind one of a later record of their ke
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Final, Protocol
-from uuid import uuid4
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
 
 from confluent_kafka import Message
 
-from ..processes import Process
+from django_outbox.devstack.service import Service
+
 from ..services import Topics
 from ..waiting import eventually
 from .arrivals import row_id
+from .debezium import DebeziumSide
 from .packages.environment import PackagesError, ensure
 from .packages.sides import all_sides, database
 from .readings import Book
-from .servers import connect
+from .relays import DebeziumRelay, HarvesterRelay, Relay
 from .session import Session
-from .sides import HARVESTERS, PATIENCE, HarvesterSide, in_turn
-from .workload import Workload, empty, new_topic
+from .sides import HARVESTERS, PATIENCE, in_turn
+from .workload import Workload, new_topic
 
 NAME: Final = "crashes"
-KILLED, TWO = "killed three times", "two at once"
 ROUNDS: Final = 3
 """At the most."""
 KILLS: Final = 3
 KEYS: Final = 100
+STILL: Final = 20.0
+"""Seconds that a process stands still: more than three of our sessions."""
+AWAY: Final = 10.0
+"""Seconds without a broker, and then those of its start."""
 
-
-class Relay(Protocol):
-    """A side whose processes can be killed."""
-
-    @property
-    def name(self) -> str:
-        """As the tables have it."""
-
-    def fill(self, workload: Workload, topic: str) -> None:
-        """Put a backlog into the table."""
-
-    def start(self) -> Process:
-        """Start one process more."""
-
-    def left(self) -> int:
-        """Rows that have still to be sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class HarvesterRelay:
-    """Processes of `runharvester`, all in one group."""
-
-    side: HarvesterSide
-    group: str = field(default_factory=lambda: f"bench-{uuid4()}")
-
-    @property
-    def name(self) -> str:
-        return self.side.name
-
-    def fill(self, workload: Workload, topic: str) -> None:
-        workload.fill(topic)
-
-    def start(self) -> Process:
-        return self.side.start(group=self.group)
-
-    def left(self) -> int:
-        with connect() as connection:
-            rows = connection.execute("SELECT count(*) FROM outbox").fetchall()
-        return int(rows[0][0])
+Harm: TypeAlias = Callable[[Relay], None]
+"""Lets a relay send its backlog, and something happen to it meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +69,11 @@ class Outcome:
 
 
 def run(session: Session) -> None:
-    compare(session, list(map(HarvesterRelay, HARVESTERS)), session.scale.records)
+    ours = map(HarvesterRelay, HARVESTERS)
+    peers = [
+        DebeziumRelay(peer) for peer in session.peers if isinstance(peer, DebeziumSide)
+    ]
+    compare(session, [*ours, *peers], session.scale.records)
     try:
         python = ensure(progress=print)
     except PackagesError as error:
@@ -105,22 +84,36 @@ def run(session: Session) -> None:
 
 
 def compare(session: Session, relays: Sequence[Relay], records: int) -> None:
-    """Let both cases happen to each relay in turn."""
+    """Let all cases happen to each relay in turn."""
+    cases: dict[str, Harm] = {
+        "killed three times": kill,
+        "stands still": stand_still,
+        "two at once": run_two,
+    }
+    if session.kafka is None:
+        session.book.remark("`crashes`: the broker is not ours to kill.")
+    else:
+        cases["no Kafka"] = partial(take_kafka_away, session.kafka)
 
     def play_once(relay: Relay) -> None:
-        play(session.book, relay, Workload(name=NAME, records=records, keys=KEYS))
+        workload = Workload(name=NAME, records=records, keys=KEYS)
+        play(session.book, relay, workload, cases)
 
     in_turn(relays, min(session.rounds, ROUNDS), play_once)
 
 
-def play(book: Book, relay: Relay, workload: Workload) -> None:
-    """Let both cases happen to one relay; note what became of the records."""
-    for case, harm in ((KILLED, kill), (TWO, run_two)):
+def play(
+    book: Book, relay: Relay, workload: Workload, cases: Mapping[str, Harm]
+) -> None:
+    """Let these cases happen to one relay; note what became of the records."""
+    for case, harm in cases.items():
+        if harm is run_two and not relay.can_be_two:
+            continue
         topic = new_topic()
-        relay.fill(workload, topic)
-        began = time.monotonic()
-        harm(relay)
-        seconds = time.monotonic() - began
+        with relay.filled(workload, topic):
+            began = time.monotonic()
+            harm(relay)
+            seconds = time.monotonic() - began
         messages = Topics(os.environ["KAFKA_BOOTSTRAP_SERVERS"]).read(topic)
         found = judge(messages, workload.records)
         for figure, value in (
@@ -132,7 +125,6 @@ def play(book: Book, relay: Relay, workload: Workload) -> None:
             if value is not None:
                 book.note(NAME, case, relay.name, value, "messages", figure=figure)
         book.note(NAME, case, relay.name, seconds, "s", figure="until all were sent")
-        empty()
 
 
 def kill(relay: Relay) -> None:
@@ -144,6 +136,31 @@ def kill(relay: Relay) -> None:
             wait_until_left(relay, whole - whole * number // (KILLS + 1))
             process.kill()
             process = started.enter_context(relay.start())
+        wait_until_left(relay, 0)
+
+
+def stand_still(relay: Relay) -> None:
+    """Stop its process in the middle, start a second one, and let the first go on."""
+    whole = relay.left()
+    with ExitStack() as started:
+        process = started.enter_context(relay.start())
+        wait_until_left(relay, whole - whole // 4)
+        process.pause()
+        if relay.can_be_two:
+            started.enter_context(relay.start())
+        threading.Event().wait(STILL)
+        process.resume()
+        wait_until_left(relay, 0)
+
+
+def take_kafka_away(kafka: Service, relay: Relay) -> None:
+    """Kill the broker in the middle, and start it again after a while."""
+    whole = relay.left()
+    with relay.start():
+        wait_until_left(relay, whole - whole // 4)
+        kafka.kill()
+        threading.Event().wait(AWAY)
+        kafka.start()
         wait_until_left(relay, 0)
 
 

@@ -95,18 +95,36 @@ class Worker:
         }
         file = folder / "worker.properties"
         file.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
-        self._process.start(
-            [
-                *(find_java(), "-Xmx1g", "-cp", os.pathsep.join(map(str, jars))),
-                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-                *("org.apache.kafka.connect.cli.ConnectStandalone", str(file)),
-            ]
-        )
+        self._command = [
+            *(find_java(), "-Xmx1g", "-cp", os.pathsep.join(map(str, jars))),
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            *("org.apache.kafka.connect.cli.ConnectStandalone", str(file)),
+        ]
+        self.start()
+
+    def start(self) -> None:
+        """Start it; of before a crash it knows offsets, and no connector."""
+        self._process.start(self._command)
         wait_until(
             self._answers,
-            is_alive=self._process.is_running,
+            is_alive=self.is_running,
             explain=self._process.explain,
         )
+
+    def is_running(self) -> bool:
+        return self._process.is_running()
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self._process.kill()
+
+    def pause(self) -> None:
+        """Let it stand still."""
+        self._process.signal(signal.SIGSTOP)
+
+    def unpause(self) -> None:
+        """Let it go on."""
+        self._process.signal(signal.SIGCONT)
 
     def create(self, name: str, config: Mapping[str, str]) -> None:
         body = {"name": name, "config": {**config, "name": name}}
@@ -171,9 +189,7 @@ class DebeziumSide:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def drain(self, workload: Workload, topic: str) -> Drained:
-        with self._connector() as name:
-            self.worker.stop(name)
-            _wait_until_idle(name)
+        with self.stopped() as name:
             workload.fill(topic)
             begun = self.worker.cpu_seconds()
             self.worker.resume(name)
@@ -187,11 +203,16 @@ class DebeziumSide:
             yield self.worker
 
     @contextmanager
-    def _connector(self) -> Iterator[str]:
-        """Have a connector that has relayed a first row."""
-        name = f"bench_{next(_numbers)}_{os.getpid()}"
+    def stopped(self) -> Iterator[str]:
+        """Have a connector that has relayed a first row, and then stopped."""
+        with self._connector() as name:
+            self.worker.stop(name)
+            _wait_until_idle(name)
+            yield name
+
+    def create(self, name: str) -> None:
+        """Make a connector, or one that a crash has ended again."""
         server = urlsplit(os.environ["DATABASE_URL"])
-        empty()
         self.worker.create(
             name,
             {
@@ -207,6 +228,13 @@ class DebeziumSide:
                 **self.settings,
             },
         )
+
+    @contextmanager
+    def _connector(self) -> Iterator[str]:
+        """Have a connector that has relayed a first row."""
+        name = f"bench_{next(_numbers)}_{os.getpid()}"
+        empty()
+        self.create(name)
         try:
             self._probe(name)
             yield name

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from django_outbox.devstack.service import Service
+
 from .readings import Book
 from .sides import Side
 
@@ -74,6 +76,8 @@ class Session:
     """Sides that are not ours."""
     quickest: Sequence[Side] = ()
     """Peers as they are set up for the lowest latency."""
+    kafka: Service | None = None
+    """The broker, when it is the run's own and can be killed."""
 
 
 Benchmark: TypeAlias = Callable[[Session], None]

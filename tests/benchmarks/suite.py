@@ -66,7 +66,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
 }
 """In the order in which they run."""
 
-WITH_PEERS: Final = frozenset({backlog.NAME, latency.NAME, losses.NAME})
+WITH_PEERS: Final = frozenset({backlog.NAME, latency.NAME, losses.NAME, crashes.NAME})
 NOT_WARMED_UP: Final = frozenset(
     {floors.NAME, stashing.NAME, swelling.NAME, crashes.NAME, failover.NAME}
 )
@@ -88,13 +88,17 @@ def main(arguments: Sequence[str]) -> int:
         book.remark(
             "A quick run: it shows that all works, its figures are worth nothing."
         )
-    with servers(), _peers(book, chosen, wanted=options.peers) as (peers, quickest):
+    with (
+        servers() as stack,
+        _peers(book, chosen, wanted=options.peers) as (peers, quickest),
+    ):
         session = Session(
             scale=scale,
             rounds=options.rounds or (1 if options.quick else 5),
             book=book,
             peers=peers,
             quickest=quickest,
+            kafka=None if stack.kafka.source == "environment" else stack.kafka,
         )
         if not NOT_WARMED_UP.issuperset(chosen):
             print(f"warm-up, load {os.getloadavg()[0]:.1f}")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
 
 import psycopg
@@ -44,6 +44,7 @@ class PackageSide:
     """The relay of one package."""
 
     name: str
+    can_be_two: ClassVar = True
     python: Path
     """Of the environment that has the packages."""
     url: str
@@ -66,6 +67,12 @@ class PackageSide:
             seconds = (boottime_ns() - begun["boottime_ns"]) / 1e9
             cpu = relay.cpu_seconds() - begun["cpu_seconds"]
         return Drained(seconds=seconds, cpu_seconds=cpu)
+
+    @contextmanager
+    def filled(self, workload: Workload, topic: str) -> Iterator[None]:
+        """Have a backlog in the table while the block runs."""
+        self.fill(workload, topic)
+        yield
 
     def fill(self, workload: Workload, topic: str) -> None:
         """Put a backlog into an empty table, settled as after some time."""
