@@ -18,7 +18,7 @@ from .hunts import hunt_for
 from .tally import CHUNK, Tally, play_all, workers
 from .world import Outcome
 
-HUNT: int = 6000
+HUNT: int = 3000
 """Within how many histories of its profile a deliberate bug must be found."""
 
 PATIENCE: float = 600.0

@@ -162,7 +162,7 @@ MARKING_PROFILES: Final = (
     Profile("graceful", _GRACEFUL, Weather()),
     Profile("database", (*_DATABASE, "stop", "move"), _BAD_DATABASE),
     Profile("broker", (*_BROKER, "stop", "move"), _BAD_BROKER),
-    Profile("poison", (*_DATABASE, "stop"), _POISON),
+    Profile("poison", (*_DATABASE, "stop", "crash", "freeze", "move"), _POISON),
     Profile("group", (*_GROUP, "stop"), _BAD_GROUP),
     Profile("process", _PROCESS, _BAD_PROCESS),
     Profile("single", ("crash", "stop", "move"), Weather()),
