@@ -120,6 +120,9 @@ class DeadLetters(Protocol):
             KafkaError: it may not have arrived.
         """
 
+    def rest(self) -> None:
+        """Close a client that has had nothing to send for a while."""
+
     def close(self) -> None:
         """Close the client."""
 
@@ -150,6 +153,9 @@ class Transactions(Protocol):
         Raises:
             KafkaError: it failed; call again.
         """
+
+    def rest(self) -> None:
+        """Close a client that has had nothing to send for a while."""
 
     def close(self) -> None:
         """Close the client."""

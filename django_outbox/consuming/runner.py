@@ -41,6 +41,9 @@ class Worker(Protocol):
     def work(self, messages: Sequence[ConsumedMessage]) -> None:
         """Process messages; return early when the process stops."""
 
+    def rest(self) -> None:
+        """Close clients that have had nothing to send for a while."""
+
     def close(self) -> None:
         """Close clients."""
 
@@ -162,6 +165,7 @@ def consume(
                 [message for message in messages if source.owns(message)]
             )
             source.commit()
+            worker.rest()
             progress.tick(source)
             # The worker may have published one, too.
             if progress.readings > settled:

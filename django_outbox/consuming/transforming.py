@@ -92,6 +92,10 @@ class TransformWorker:
                 message for message in left if self._context.membership.owns(message)
             ]
 
+    def rest(self) -> None:
+        """Close a client that has had nothing to send for a while."""
+        self._transactions.rest()
+
     def close(self) -> None:
         """Close clients."""
         self._transactions.close()

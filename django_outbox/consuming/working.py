@@ -61,6 +61,10 @@ class EffectsWorker:
                 self._between()
             self._process(message)
 
+    def rest(self) -> None:
+        """Close a client that has had nothing to send for a while."""
+        self._dead_letters.rest()
+
     def close(self) -> None:
         """Close clients."""
         self._dead_letters.close()

@@ -7,10 +7,14 @@ many, with the offsets of their input, in one Kafka transaction.
 librdkafka repeats commit requests, and a late repetition can hit the next
 transaction. Therefore any error or disconnect during a transaction ends the
 producer. A new one with the same transactional id ends open transactions.
+
+A client that nobody uses keeps what it has to tell of lost connections, without a
+limit. Therefore `rest()` closes it after a while, and the next message makes another.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final, Protocol
@@ -32,6 +36,9 @@ from .queueing import queue
 
 STEP_TIMEOUT: Final = 10.0
 """Seconds for one step of a transaction."""
+
+IDLE_TIMEOUT: Final = 60.0
+"""Seconds without a message after which a client is closed."""
 
 MAX_MESSAGE_BYTES: Final = 10 * 1024 * 1024
 """Bytes of a message before compression, unless `message.max.bytes` is set: larger ones
@@ -65,6 +72,8 @@ class KafkaDeadLetters:
             "dead letter producer", action="consume", config=self._config
         )
         self._client: Client | None = None
+        self._used_at = 0.0
+        """Monotonic seconds."""
 
     def send(self, message: OutgoingMessage) -> None:
         if self._client is None:
@@ -79,8 +88,12 @@ class KafkaDeadLetters:
             # A late copy must not arrive after a repetition.
             drop(client)
             raise
-        self._client = client
+        self._client, self._used_at = client, time.monotonic()
         self._errors.recovered()
+
+    def rest(self) -> None:
+        if time.monotonic() - self._used_at >= IDLE_TIMEOUT:
+            self._client = None
 
     def close(self) -> None:
         self._client = None
@@ -109,6 +122,8 @@ class KafkaTransforms:
             "transform producer", action="consume", config=self._config
         )
         self._open: tuple[Client, Destinations] | None = None
+        self._used_at = 0.0
+        """Monotonic seconds."""
 
     def send(
         self,
@@ -142,11 +157,15 @@ class KafkaTransforms:
             drop(client)
             raise
         if self._errors.count == error_count:
-            self._open = is_open
+            self._open, self._used_at = is_open, time.monotonic()
             self._errors.recovered()
 
     def renew(self) -> None:
-        self._open = self._made()
+        self._open, self._used_at = self._made(), time.monotonic()
+
+    def rest(self) -> None:
+        if time.monotonic() - self._used_at >= IDLE_TIMEOUT:
+            self._open = None
 
     def close(self) -> None:
         self._open = None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -29,6 +31,7 @@ from django_outbox.exceptions import (
     RecordPoisoned,
 )
 from django_outbox.kafka import consumer as consumer_module
+from django_outbox.kafka import consumer_output
 from django_outbox.kafka.consumer import KafkaSource
 from django_outbox.kafka.consumer_output import KafkaDeadLetters, KafkaTransforms
 from django_outbox.message.incoming import BEGINNING, OutgoingMessage
@@ -374,6 +377,41 @@ def test_a_letter_that_is_too_large_is_poison(
     (message,) = topics.read(small, at_least=1)
     assert message.value() == b"y"
     assert message.headers() == [("a", b"1")]
+
+
+def clients() -> int:
+    """How many clients of Kafka this process has: each has such a thread."""
+    threads = Path("/proc/self/task").glob("*/comm")
+    return sum(thread.read_text("ascii") == "rdk:main\n" for thread in threads)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads by their names")
+def test_clients_without_work_are_closed(
+    topics: Topics,
+    options: OutboxSettings,
+    sources: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What they would tell of connections fills the memory until they are served."""
+    # A broker that was never written to takes its time.
+    options = replace(options, DELIVERY_TIMEOUT=30.0)
+    topic, source = topics.create(), sources()
+    dead_letters = KafkaDeadLetters(options)
+    transforms = KafkaTransforms(options, transactional_id="t", member=source)
+    before = clients()
+    dead_letters.send(letter(topic, "a"))
+    transforms.renew()
+    dead_letters.rest()
+    transforms.rest()
+    assert clients() == before + 2
+
+    monkeypatch.setattr(consumer_output, "IDLE_TIMEOUT", 0.0)
+    dead_letters.rest()
+    transforms.rest()
+
+    assert clients() == before
+    dead_letters.send(letter(topic, "b"))
+    assert len(topics.read(topic, at_least=2)) == 2
 
 
 def test_a_letter_waits_for_a_broker_no_longer_than_it_may() -> None:

@@ -125,6 +125,9 @@ class FakeTransactions:
         assert sys.exception() is None
         self.renewals += 1
 
+    def rest(self) -> None:
+        """There is no client."""
+
     def close(self) -> None:
         """There is no client."""
 
@@ -135,6 +138,7 @@ class FakeDeadLetters:
     def __init__(self) -> None:
         self.sent: list[OutgoingMessage] = []
         self.failures: list[Exception] = []
+        self.rests = 0
 
     def send(self, message: OutgoingMessage) -> None:
         if self.failures:
@@ -143,6 +147,9 @@ class FakeDeadLetters:
 
     def values(self) -> list[str | bytes | None]:
         return [message.value for message in self.sent]
+
+    def rest(self) -> None:
+        self.rests += 1
 
     def close(self) -> None:
         """There is no client."""

@@ -427,6 +427,7 @@ def test_the_loop_waits_at_the_end_until_it_is_stopped(
     run(it, OffsetStore(), until_end=False)
     assert it.source.next_offsets == {("orders", 0): 2}
     assert polls == []
+    assert it.dead_letters.rests == 4
 
 
 def test_a_stored_offset_that_would_skip_messages_ends_the_consumer() -> None:
