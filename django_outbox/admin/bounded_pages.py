@@ -19,7 +19,8 @@ from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.db.models.constants import LOOKUP_SEP
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -45,6 +46,18 @@ else:
 def alias_of_outbox() -> str:
     """Return the database of the outbox that these pages show."""
     return outbox_database(settings.DATABASE)
+
+
+def answer(
+    site: admin.AdminSite, request: HttpRequest, template: str, **context: Any
+) -> HttpResponse:
+    """Return a page of our own, whose header and links are those of its site."""
+    request.current_app = site.name
+    return TemplateResponse(
+        request,
+        f"admin/django_outbox/{template}",
+        {**site.each_context(request), **context},
+    )
 
 
 class CappedPaginator(_Paginator):

@@ -20,18 +20,17 @@ from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from django.contrib import admin
+from django.contrib.admin import AdminSite
 from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import InterfaceError, OperationalError, connections, router, transaction
 from django.db.models import Max
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 
 from ..models import OutboxRecord
 from ..operations.live_reading import MAX_EVENTS, latest, read
-from .bounded_pages import alias_of_outbox, may_see_payload
+from .bounded_pages import alias_of_outbox, answer, may_see_payload
 
 if TYPE_CHECKING:
     from ..operations.leader import BackgroundWatch
@@ -69,16 +68,17 @@ def may_see(request: HttpRequest) -> bool:
     return request.user.has_perm("django_outbox.view_live")
 
 
-def page(request: HttpRequest) -> HttpResponse:
+def page(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     """Show the page, which is empty until its first reading."""
     if not may_see(request):
         raise PermissionDenied
-    context = {
-        **admin.site.each_context(request),
-        "title": gettext("Outbox, live"),
-        "app_name": OutboxRecord._meta.app_config.verbose_name,
-    }
-    return TemplateResponse(request, "admin/django_outbox/live.html", context)
+    return answer(
+        site,
+        request,
+        "live.html",
+        title=gettext("Outbox, live"),
+        app_name=OutboxRecord._meta.app_config.verbose_name,
+    )
 
 
 def data(request: HttpRequest) -> JsonResponse:

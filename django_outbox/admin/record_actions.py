@@ -15,12 +15,11 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from ..operations import by_hand
-from .bounded_pages import ViewAdmin, alias_of_outbox, chosen_rows
+from .bounded_pages import ViewAdmin, alias_of_outbox, answer, chosen_rows
 
 MAX_DROPPED: Final = 900
 """Records that one answer drops: each is a field of the form that asks, and Django
@@ -98,16 +97,17 @@ def ask(
     rows = chosen_rows(page, request, queryset, most=MAX_DROPPED)
     if rows is None:
         return None
-    context = {
-        **page.admin_site.each_context(request),
-        "title": title,
-        "opts": page.opts,
-        "records": rows,
-        "action": request.POST["action"],
-        "checkbox": ACTION_CHECKBOX_NAME,
-        "media": page.media,
-    }
-    return TemplateResponse(request, f"admin/django_outbox/{template}", context)
+    return answer(
+        page.admin_site,
+        request,
+        template,
+        title=title,
+        opts=page.opts,
+        records=rows,
+        action=request.POST["action"],
+        checkbox=ACTION_CHECKBOX_NAME,
+        media=page.media,
+    )
 
 
 def carry_out(

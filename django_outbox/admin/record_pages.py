@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
@@ -58,11 +59,13 @@ class OutboxRecordAdmin(MessageAdmin):
         return request.user.has_perm("django_outbox.skip_outboxrecord")
 
     def get_urls(self) -> list[URLPattern]:
-        wrap = self.admin_site.admin_view
+        site, wrap = self.admin_site, self.admin_site.admin_view
+        live = partial(live_page.page, site=site)
+        replay = partial(replay_page.page, site=site)
         own = [
-            path("live/", wrap(live_page.page), name="django_outbox_live"),
+            path("live/", wrap(live), name="django_outbox_live"),
             path("live/data/", wrap(live_page.data), name="django_outbox_live_data"),
-            path("replay/", wrap(replay_page.page), name="django_outbox_replay"),
+            path("replay/", wrap(replay), name="django_outbox_replay"),
         ]
         return own + super().get_urls()
 

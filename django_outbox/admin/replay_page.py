@@ -6,12 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import messages
+from django.contrib.admin import AdminSite
 from django.contrib.admin.models import ADDITION, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from ..conf import settings
 from ..models import ArchivedRecord
 from ..operations.replaying import MAX_REPLAYED, Selection, matches, replay
-from .bounded_pages import alias_of_outbox
+from .bounded_pages import alias_of_outbox, answer
 
 MAX_SHOWN: Final = 100
 """Records that the page lists."""
@@ -61,7 +61,7 @@ class SelectionForm(forms.Form):
         return Selection(**self.cleaned_data)
 
 
-def page(request: HttpRequest) -> HttpResponse:
+def page(request: HttpRequest, *, site: AdminSite) -> HttpResponse:
     """Show which records match; send them again when that was confirmed."""
     if not may_replay(request):
         raise PermissionDenied
@@ -70,7 +70,8 @@ def page(request: HttpRequest) -> HttpResponse:
         form = SelectionForm(request.POST)
         if form.is_valid():
             _replay(request, alias, form.selection)
-            return HttpResponseRedirect(reverse("admin:django_outbox_replay"))
+            again = reverse("admin:django_outbox_replay", current_app=site.name)
+            return HttpResponseRedirect(again)
     elif "since" in request.GET:
         form = SelectionForm(request.GET)
     else:
@@ -78,18 +79,19 @@ def page(request: HttpRequest) -> HttpResponse:
     found, is_more = None, False
     if form.is_bound and form.is_valid():
         found, is_more = matches(alias, form.selection)
-    context = {
-        **admin.site.each_context(request),
-        "title": gettext("Send archived records again"),
-        "app_name": ArchivedRecord._meta.app_config.verbose_name,
-        "form": form,
-        "found": found,
-        "shown": (found or [])[:MAX_SHOWN],
-        "is_more": is_more,
-        "limit": MAX_REPLAYED,
-        "has_archive": settings.ARCHIVE,
-    }
-    return TemplateResponse(request, "admin/django_outbox/replay.html", context)
+    return answer(
+        site,
+        request,
+        "replay.html",
+        title=gettext("Send archived records again"),
+        app_name=ArchivedRecord._meta.app_config.verbose_name,
+        form=form,
+        found=found,
+        shown=(found or [])[:MAX_SHOWN],
+        is_more=is_more,
+        limit=MAX_REPLAYED,
+        has_archive=settings.ARCHIVE,
+    )
 
 
 def _last_hour() -> dict[str, datetime]:
