@@ -45,7 +45,10 @@ NIGHTLY = {
     "TESTS_NIGHTLY": "1",
 }
 
-VALUED = {"-c", "-k", "-m", "-p", "--deselect", "--ignore"}
+VALUED = {
+    *("-c", "-k", "-m", "-p", "--deselect", "--ignore"),
+    *("--basetemp", "--junitxml", "--junit-xml", "--log-file", "--rootdir"),
+}
 """Options of pytest whose value, the next argument, names no tests to run."""
 
 PROCESSES = 3

@@ -43,6 +43,7 @@ def test_each_process_of_a_nightly_run_has_its_sizes() -> None:
         ["-c", "pyproject.toml"],
         ["--ignore", "tests/unit", "--deselect", "tests/run.py::test"],
         ["--ignore=tests/unit"],
+        ["--junitxml", "README.md", "--log-file", "README.md"],
     ],
 )
 def test_a_run_without_a_path_is_of_all_tests(
