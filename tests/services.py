@@ -100,6 +100,13 @@ class Topics:
         )
         return name
 
+    def delete_all(self) -> None:
+        """Delete all topics but the broker's own."""
+        names = self._admin.list_topics(timeout=15).topics
+        ours = [name for name in names if not name.startswith("__")]
+        for deleted in self._admin.delete_topics(ours).values() if ours else ():
+            deleted.result(timeout=15)
+
     def leader(self, topic: str) -> int:
         """Return the id of the broker that leads the first partition of a topic."""
         found = self._admin.list_topics(topic, timeout=15).topics[topic]

@@ -98,7 +98,11 @@ def bootstrap(to_kafka: ImpairedLink) -> str:
 
 @pytest.fixture
 def site(
-    services: Stack, bootstrap: str, to_kafka: ImpairedLink, to_database: ImpairedLink
+    services: Stack,
+    bootstrap: str,
+    to_kafka: ImpairedLink,
+    to_database: ImpairedLink,
+    topics: Topics,
 ) -> Iterator[Site]:
     """Where a scene is set; what a test leaves broken is repaired for the next one."""
     yield Site(
@@ -110,6 +114,8 @@ def site(
     for link in (to_kafka, to_database):
         link.heal()
     start_missing(services)
+    # A broker that crashes reads the logs of all its topics before it serves any.
+    topics.delete_all()
 
 
 @pytest.fixture
