@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
@@ -168,9 +168,23 @@ def read_file(path: Path) -> dict[str, Any]:
         ConfigurationError: the file cannot be read or parsed.
     """
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        values = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path}: {error}") from error
+    return values | {
+        name: dict(_undivided(values[name]))
+        for name in ("kafka", "spark")
+        if isinstance(values.get(name), dict)
+    }
+
+
+def _undivided(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield properties by their whole names, which TOML divides if not quoted."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _undivided(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def read_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
@@ -265,10 +279,11 @@ def _check(settings: PipelineSettings) -> None:
     for name in ("bronze_days", "silver_days"):
         if getattr(settings, name) < 0:
             raise ConfigurationError(f"{name}: must be 0 (no limit) or more.")
-    if settings.metrics_file and not Path(settings.metrics_file).parent.is_dir():
+    folder = Path(settings.metrics_file).parent
+    if settings.metrics_file and not os.access(folder, os.W_OK):
         raise ConfigurationError(
-            f"metrics_file: the folder of {settings.metrics_file!r} does not exist;"
-            " create it or choose another."
+            f"metrics_file: the folder of {settings.metrics_file!r} does not exist, or"
+            " this user cannot write there; create it or choose another."
         )
     if settings.typed_tables and settings.unwrap:
         raise ConfigurationError(

@@ -31,6 +31,9 @@ DELTA: Final = {
 }
 """Enables Delta's SQL statements; a Connect server must be started with them."""
 
+LISTS: Final = frozenset({"spark.jars", "spark.sql.extensions"})
+"""Properties to which those of the user are added: without ours, there is no Delta."""
+
 CODE_CACHE: Final = {"spark.sql.codegen.cache.maxEntries": "2000"}
 """Compiled code to keep. A batch of refine takes more than Spark's hundred, and would
 compile all of it again. Cannot be set on a Connect server's session."""
@@ -116,7 +119,7 @@ def open_session(
             "spark.jars": jars,
             "spark.driver.extraJavaOptions": " ".join(JAVA),
         }
-    properties |= settings.spark
+    properties = joined(properties, settings.spark)
 
     from pyspark.sql import SparkSession
 
@@ -124,6 +127,16 @@ def open_session(
     for name, value in properties.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def joined(ours: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return our properties and those of the user: theirs count, but for lists."""
+    lists = {
+        name: f"{ours[name]},{chosen[name]}"
+        for name in LISTS
+        if name in ours and name in chosen
+    }
+    return {**ours, **chosen, **lists}
 
 
 def spark_jars(*, progress: Callable[[str], None] = lambda _: None) -> list[Path]:
@@ -141,6 +154,8 @@ def _prepare_process() -> None:
             f" {install_command('java')}"
         ) from error
     os.environ["JAVA_HOME"] = str(java.parents[1])
+    # The archives are for the installed PySpark, and for no other Spark.
+    os.environ.pop("SPARK_HOME", None)
     # Spark would warn that the host name resolves to a loopback address.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # The default is the first `python3` on the path, not this environment's.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentTypeError
+from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 
 from django_outbox.exceptions import ConfigurationError
+from django_outbox.pipeline import session
 from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.audit import database_url
-from django_outbox.pipeline.commands.shared_options import moment
-from django_outbox.pipeline.pipeline_settings import build
+from django_outbox.pipeline.commands.shared_options import moment, output_file
+from django_outbox.pipeline.pipeline_settings import build, read_file
 
 
 def test_an_age_before_the_year_1_is_named() -> None:
@@ -60,3 +64,75 @@ def test_counts_need_topics(
     monkeypatch.setenv("OUTBOX_SOURCE", "shop")
     assert main(["counts", "--lake=/srv/lake"]) == 2
     assert "topics: set at least one" in capsys.readouterr().err
+
+
+def test_properties_need_no_quotes(tmp_path: Path) -> None:
+    """TOML makes tables of them, of which Kafka and Spark would know nothing."""
+    file = tmp_path / "pipeline.toml"
+    file.write_text(
+        """
+        [kafka]
+        bootstrap.servers = "kafka:9093"
+        security.protocol = "SASL_SSL"
+        "sasl.mechanism" = "PLAIN"
+        [spark]
+        spark.sql.shuffle.partitions = "16"
+        """
+    )
+    values = read_file(file)
+    assert values["kafka"] == {
+        "bootstrap.servers": "kafka:9093",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+    }
+    assert values["spark"] == {"spark.sql.shuffle.partitions": "16"}
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [("none/a.json", "folder of .* does not exist"), (".", "is a folder")],
+)
+def test_a_place_for_a_report_is_looked_at_before_the_work(
+    path: str, problem: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = str(tmp_path / path)
+    for command in (["audit"], ["backfill", "--table", "t", "--to", "t"]):
+        with pytest.raises(SystemExit, match="2"):
+            main([*command, "--json", file])
+    assert output_file(str(tmp_path / "a.json")) == tmp_path / "a.json"
+    with pytest.raises(ArgumentTypeError, match=problem):
+        output_file(file)
+    assert "argument --json: " in capsys.readouterr().err
+
+
+def test_archives_of_the_user_come_behind_the_pinned_ones() -> None:
+    ours = {"spark.jars": "delta.jar", "spark.sql.extensions": "Delta", "a": "1"}
+    chosen = {"spark.jars": "aws.jar", "a": "2", "b": "3"}
+    assert session.joined(ours, chosen) == {
+        "spark.jars": "delta.jar,aws.jar",
+        "spark.sql.extensions": "Delta",
+        "a": "2",
+        "b": "3",
+    }
+    # On a cluster there are no pinned ones.
+    assert session.joined({}, chosen) == chosen
+
+
+def test_another_spark_of_this_machine_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    elsewhere = os.environ | {"SPARK_HOME": "/usr/local/spark"}
+    monkeypatch.setattr(os, "environ", elsewhere)
+    session._prepare_process()
+    assert "SPARK_HOME" not in os.environ
+
+
+@pytest.mark.django_db
+def test_without_arguments_the_commands_are_listed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        call_command("outbox_pipeline")
+    shown = capsys.readouterr().out
+    assert "maintain" in shown
+    assert "backfill" in shown

@@ -29,8 +29,8 @@ class Command(BaseCommand):
 
     help = (
         "Load Kafka topics into lake tables with Spark, audit them, and send them"
-        " again. `outbox_pipeline --help` lists the commands, `outbox_pipeline"
-        " COMMAND --help` the options of a command."
+        " again. `outbox_pipeline` alone lists the commands, `outbox_pipeline COMMAND"
+        " --help` the options of a command."
     )
     # The pipeline checks its own settings.
     requires_system_checks = ()
@@ -44,7 +44,7 @@ class Command(BaseCommand):
         except (ImproperlyConfigured, ConnectionDoesNotExist) as error:
             raise CommandError(str(error), returncode=2) from error
         code = main(
-            options["arguments"],
+            options["arguments"] or ["--help"],
             defaults=known,
             program="manage.py outbox_pipeline",
         )

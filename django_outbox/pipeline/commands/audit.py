@@ -6,7 +6,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from ...exceptions import ConfigurationError
@@ -14,6 +13,7 @@ from .shared_options import (
     Commands,
     add_command,
     moment,
+    output_file,
     seconds,
     session,
     settings_of,
@@ -33,14 +33,17 @@ def add(commands: Commands) -> None:
         " nothing was judged",
     )
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the report as JSON"
+        "--json", type=output_file, metavar="FILE", help="write the report as JSON"
     )
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the report as an HTML page"
+        "--html",
+        type=output_file,
+        metavar="FILE",
+        help="write the report as an HTML page",
     )
     parser.add_argument(
         "--metrics",
-        type=Path,
+        type=output_file,
         metavar="FILE",
         help="write the verdict as Prometheus text, for a textfile collector",
     )

@@ -7,10 +7,17 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .shared_options import Commands, add_command, say, seconds, session, settings_of
+from .shared_options import (
+    Commands,
+    add_command,
+    output_file,
+    say,
+    seconds,
+    session,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from ..resend.position import Writer
@@ -60,7 +67,7 @@ def add(commands: Commands) -> None:
         help="position of an earlier run, to resend the same messages",
     )
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="write the outcome as JSON"
+        "--json", type=output_file, metavar="FILE", help="write the outcome as JSON"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="only count the rows; send nothing"

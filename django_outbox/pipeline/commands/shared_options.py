@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
@@ -83,6 +84,18 @@ def session(settings: PipelineSettings) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+def output_file(text: str) -> Path:
+    """Parse the path of a file that a command writes at its end."""
+    path = Path(text)
+    if path.is_dir():
+        raise ArgumentTypeError(f"{text!r} is a folder")
+    if not path.parent.is_dir():
+        raise ArgumentTypeError(f"the folder of {text!r} does not exist")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ArgumentTypeError(f"{text!r} cannot be written by this user")
+    return path
 
 
 def seconds(text: str) -> float:
