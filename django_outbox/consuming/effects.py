@@ -28,6 +28,7 @@ from django.db import (
     connections,
     transaction,
 )
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ..exceptions import (
     ClaimHeld,
@@ -187,6 +188,7 @@ class TransactionalHandler:
             if run.is_first:
                 with exits_as_errors(subscription.name):
                     _require_done(subscription, subscription.handle(message))
+                _let_callbacks_fail(connections[self._alias])
             return run.is_first
 
     def skip(self, message: ConsumedMessage) -> None:
@@ -343,6 +345,18 @@ def _require_done(subscription: Subscription, returned: object) -> None:
             "runs. Only handlers with transforms=True may yield messages; a decorator "
             "of an async handler must be async itself."
         )
+
+
+def _let_callbacks_fail(connection: BaseDatabaseWrapper) -> None:
+    """
+    Let Django log an error of what follows the commit, and run the rest.
+
+    Raised behind the commit, it would be taken for a failure of the handler, whose
+    effects are there.
+    """
+    connection.run_on_commit = [
+        (savepoints, call, True) for savepoints, call, _ in connection.run_on_commit
+    ]
 
 
 def is_service_unavailable(error: BaseException) -> bool:

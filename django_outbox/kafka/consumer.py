@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import TopicPartition as DriverTopicPartition
 
-from ..exceptions import ConfigurationError, KafkaUnavailable
+from ..exceptions import KafkaUnavailable
 from ..message.incoming import ConsumedMessage, TopicPartition
 from ..settings.options import OutboxSettings
 from .client_errors import ClientErrors
@@ -26,6 +26,7 @@ from .clients import make
 from .config import group_config, redacted
 from .conversion import consumed
 from .delayed_messages import DelayedMessages
+from .failures import end_of_reading
 from .partitions import first_offset
 
 logger = logging.getLogger(__name__)
@@ -301,12 +302,8 @@ class KafkaSource:
                 self._buffer.append(received)
         elif error.code() == DriverError._PARTITION_EOF:
             self._at_end[topic_partition] = message.offset() or 0
-        elif error.code() == DriverError._FATAL:
-            raise ConfigurationError(
-                "CONSUMER_KAFKA: this member of the consumer group is out of it for "
-                f"good: {error.str()}. Another process may have the same "
-                "'group.instance.id'."
-            )
+        elif (end := end_of_reading(error, topic_partition)) is not None:
+            raise end
         else:
             self._report(error)
 

@@ -1,5 +1,5 @@
 """
-What the driver's errors mean to the relay: retry, poison, or a new client.
+What the driver's errors mean: retry, poison, a new client, or the end of a consumer.
 
 The names are librdkafka's; a leading underscore marks an error that the client
 itself found.
@@ -11,7 +11,15 @@ from typing import Final
 
 from confluent_kafka import KafkaError as DriverError
 
-from ..exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
+from ..exceptions import (
+    ConfigurationError,
+    DeliveryFailed,
+    OutboxError,
+    ProducerBroken,
+    RecordPoisoned,
+    StaleOffset,
+)
+from ..message.incoming import TopicPartition
 
 _POISON: Final = frozenset(
     {
@@ -52,6 +60,23 @@ def failure(error: DriverError, *, is_alone: bool) -> DeliveryFailed:
     if code in _POISON_IN_BATCH:
         return RecordPoisoned(text, code=code, is_certain=is_alone)
     return DeliveryFailed(text, code=code)
+
+
+def end_of_reading(error: DriverError, place: TopicPartition) -> OutboxError | None:
+    """Return why a consumer cannot go on, if it cannot: the driver reads no further."""
+    if error.name() == "_FATAL":
+        return ConfigurationError(
+            "CONSUMER_KAFKA: this member of the consumer group is out of it for "
+            f"good: {error.str()}. Another process may have the same "
+            "'group.instance.id'."
+        )
+    if error.name() == "_AUTO_OFFSET_RESET":
+        topic, partition = place
+        return StaleOffset(
+            f"{topic}/{partition}: {error.str()}, and auto.offset.reset is 'error'. "
+            "Start the group once with --from-beginning or --from-time."
+        )
+    return None
 
 
 def no_offset() -> DeliveryFailed:

@@ -17,7 +17,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection, connections
+from django.db import DatabaseError, connection, connections, transaction
 
 from django_outbox import ConsumedMessage, ConsumingError
 from django_outbox.consuming.effects import (
@@ -171,6 +171,40 @@ def test_messages_share_a_connection(batch: int) -> None:
     assert len(set(backends[:4])) == 1
     assert backends[-1] != backends[0], "one that has failed is used again"
     assert stored() == [6]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_an_error_behind_the_commit_is_no_failure_of_the_handler(
+    batch: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The effects are there, and a second attempt would find the claim."""
+    called: list[int] = []
+
+    def handle(message: ConsumedMessage) -> None:
+        def call() -> None:
+            called.append(message.offset)
+            if message.offset == 1:
+                raise LookupError("no such cache")
+
+        transaction.on_commit(call)
+
+    source, watch, dead_letters = FakeSource(), Watch(), FakeDeadLetters()
+    group = group_of(handle, transforms=False, batch=batch)
+    context = context_of(group, source, watch, attempts=1)
+    worker = EffectsWorker(
+        context,
+        effects=effects_of(handle),
+        offsets=source,
+        dead_letters=dead_letters,
+    )
+
+    worker.work([at(0), at(1), at(2)])
+
+    assert called == [0, 1, 2]
+    assert context.progress.processed == 3
+    assert context.progress.repeats == context.progress.failures == 0
+    assert dead_letters.sent == []
+    assert "no such cache" in caplog.text
 
 
 @pytest.mark.parametrize("age", [0, 600])

@@ -29,6 +29,7 @@ from django_outbox.exceptions import (
     KafkaError,
     KafkaUnavailable,
     RecordPoisoned,
+    StaleOffset,
 )
 from django_outbox.kafka import consumer as consumer_module
 from django_outbox.kafka import consumer_output
@@ -362,6 +363,19 @@ def test_a_transaction_of_nobody_is_refused(
         transactions.send([letter(output, "a")], {(topic, 0): 3}, "the token")
     transactions.renew()
     assert topics.read(output) == []
+
+
+def test_a_partition_that_must_not_begin_anywhere_ends_the_consumer(
+    topic: str, options: OutboxSettings
+) -> None:
+    """The driver tells of it once, and reads no further."""
+    strict = replace(options, CONSUMER_KAFKA={"auto.offset.reset": "error"})
+    source = KafkaSource(strict, group=f"group-{uuid4()}", topics=[topic])
+    try:
+        with pytest.raises(StaleOffset, match=f"^{topic}/0: .* --from-beginning"):
+            eventually(lambda: source.poll(1, 0.1), what="an end")
+    finally:
+        source.close()
 
 
 def test_a_letter_that_is_too_large_is_poison(
