@@ -43,6 +43,8 @@ the most of all seeds. W is `MAX_IN_FLIGHT`, {window} here; a session has {sessi
 With exactly-once, nothing may come twice. Of four shards every process leads some: each
 term that ends has a W of its own, and whatever ends one takes as long as F2. What is
 not in this table, and the test that proves it: [What it promises](../promises.md).
+What kills, stops and an outage do to Debezium and to other packages:
+[Performance](../performance.md#harvester).
 
 Run on {date}, commit {commit}, seeds: {seeds}.
 
