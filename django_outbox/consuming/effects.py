@@ -355,7 +355,8 @@ def _let_callbacks_fail(connection: BaseDatabaseWrapper) -> None:
     effects are there.
     """
     connection.run_on_commit = [
-        (savepoints, call, True) for savepoints, call, _ in connection.run_on_commit
+        (savepoints, call, True)  # type: ignore[misc]
+        for savepoints, call, *_ in connection.run_on_commit
     ]
 
 
