@@ -40,6 +40,11 @@ REBUILD_PAUSE: Final = 0.5
 a moment later, and what broke it may break the next one, too."""
 
 
+APART_PAUSE: Final = 10.0
+"""Seconds until a client for records that go apart is asked for again. The driver may
+take as long to say that there is none."""
+
+
 class Pipeline:
     """
     Sends what the engine hands out.
@@ -77,6 +82,8 @@ class Pipeline:
         self._is_broken = False
         self._build_at = 0.0
         """When another producer may be built. Monotonic seconds."""
+        self._apart_at = 0.0
+        """When records may go apart again, for which there was no client."""
         self._delivered = 0
         """Records that the producer had delivered at the last look."""
         self._delivered_at = 0.0
@@ -101,7 +108,7 @@ class Pipeline:
         # keep all others out, either.
         apart = sum([len(batch.records) for batch in engine.apart])
         has_room = engine.under_way - apart < self._window.limit
-        engine.waiting.may_go_apart = apart < self._most_apart
+        engine.waiting.may_go_apart = apart < self._most_apart and now >= self._apart_at
         if engine.must_refresh or not engine.waiting or not has_room:
             return False
         producer = self._producer or self._build(now)
@@ -123,13 +130,10 @@ class Pipeline:
             engine.cut(batch, Accepted(accepted.queued))
             return True
         is_fatal = isinstance(error, ProducerBroken)
-        self._is_broken |= is_fatal
-        has_client = error is None or error.code != NO_CLIENT
-        if not (has_client or self._is_kafka_away):
-            self._is_kafka_away = True
-            logger.warning(
-                "Nothing can be sent: %s", error, extra={"action": "delivery_failed"}
-            )
+        if error is not None and error.code == NO_CLIENT:
+            self._has_no_client(batch, error, now)
+        else:
+            self._is_broken |= is_fatal
         engine.cut(batch, Accepted(accepted.queued) if is_fatal else accepted)
         # When just one was refused, others may go.
         return error is not None
@@ -159,7 +163,7 @@ class Pipeline:
         """Return when there is something to do again, in monotonic seconds."""
         if self._engine.waiting and self._producer is None:
             return self._build_at
-        return inf
+        return self._apart_at if now < self._apart_at else inf
 
     def close(self) -> None:
         """Drop the producer; the last call."""
@@ -175,6 +179,20 @@ class Pipeline:
         self._window = Window(self._timeout)
         self._engine.waiting.proven_topics = self._producer.proven_topics
         return self._producer
+
+    def _has_no_client(self, batch: Batch, error: DeliveryFailed, now: float) -> None:
+        """Ask for a client again after a while; no record is at fault."""
+        if batch.is_apart:
+            # The other client works, or will tell itself that it does not.
+            self._apart_at = now + APART_PAUSE
+            logger.info("Nothing can be sent apart yet: %s", error)
+            return
+        self._is_broken = True
+        if not self._is_kafka_away:
+            self._is_kafka_away = True
+            logger.warning(
+                "Nothing can be sent: %s", error, extra={"action": "delivery_failed"}
+            )
 
     def _take(self, batch: Batch, faults: Sequence[Fault]) -> None:
         """Take the outcome of one batch."""

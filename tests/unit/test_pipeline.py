@@ -8,7 +8,7 @@ import pytest
 
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.relay.dispatcher import REPORT_WAIT
-from django_outbox.relay.pipeline import REBUILD_PAUSE, SLICE
+from django_outbox.relay.pipeline import APART_PAUSE, REBUILD_PAUSE, SLICE
 from django_outbox.relay.window import LEAST
 from tests.fakes.settling import settled
 
@@ -168,6 +168,27 @@ def test_while_there_is_no_client_no_record_is_at_fault(
     line.producer.ack()
     line.round()
     assert acknowledged(line) == [1, 2, 3]
+
+
+def test_a_record_without_a_client_of_its_own_stops_no_other() -> None:
+    line = Line(*(record(n, f"k{n}") for n in (1, 2)))
+    line.round()
+    line.refused = {9: NO_CLIENT}
+    line.producer.refused |= line.refused
+    line.engine.found([record(9, "bad", attempts=1), record(10, "k10")])
+    line.round()
+    assert not line.producer.is_closed
+    assert line.sent == [[1, 2, 10]]
+    assert line.pipeline.wait(line.now) == line.now + APART_PAUSE
+
+    line.producer.refused.clear()
+    line.producer.ack()
+    line.round()
+    assert line.producer.apart == []
+    line.leadership.term = Term(trusted_until=line.now + 2 * APART_PAUSE)
+    line.round(after=APART_PAUSE)
+    assert line.producer.apart == [9]
+    assert line.engine.failed == 0
 
 
 # One record of a key.
