@@ -120,7 +120,7 @@ class JoinGate:
             elif time.monotonic() > self._leaves_at:
                 self._obstacle = "the broker does not tell who is in the leader group"
         elif self._admin is not None:
-            self._serve(self._admin)
+            self._admin.poll(0)
         return self._obstacle
 
     def close(self) -> None:
@@ -154,9 +154,10 @@ class JoinGate:
         admin.poll(0)
         is_broken = self._errors_before not in {None, self._errors.count}
         if is_broken and time.monotonic() - self._asked_at >= ANSWER_WAIT:
+            # Without a new one, the next question goes to this one.
+            self._answer = self._errors_before = None
             with suppress(KafkaUnavailable):
-                self._admin, self._errors_before = self._made(), None
-                self._answer = None
+                self._admin = self._made()
 
     def _others(self, members: Iterable[str]) -> str:
         """Describe the members that divide the keys differently, if there are any."""
