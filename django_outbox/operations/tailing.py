@@ -51,6 +51,8 @@ class Tail:
 
     def look(self) -> list[dict[str, Any]]:
         """Return the new records in the order of their ids, a bounded number."""
+        # Before the page: of what commits in between, it may not have all.
+        latest = [*self._latest[REMEMBERED - 1 : REMEMBERED]]
         found = list(
             self._waiting.filter(id__gt=self._above)
             .exclude(id__in=self._seen)
@@ -64,7 +66,7 @@ class Tail:
         self._remember(new)
         if not is_behind:
             # Those of one topic may never be many.
-            for number in self._latest[REMEMBERED - 1 : REMEMBERED]:
+            for number in latest:
                 self._above = max(self._above, number - 1)
         return [new[number] for number in sorted(new)]
 

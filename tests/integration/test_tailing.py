@@ -114,6 +114,24 @@ def test_what_was_forgotten_is_only_what_is_oldest(
 
 
 @pytest.mark.django_db
+def test_what_commits_during_a_look_comes_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tailing, "REMEMBERED", 3)
+    tail = Tail("default")
+    made: list[int] = []
+    remember = tail._remember
+
+    def commit(new: dict[int, dict[str, Any]]) -> None:
+        made.extend(record() for _ in range(0 if made else 5))
+        remember(new)
+
+    monkeypatch.setattr(tail, "_remember", commit)
+    assert shown(tail) == []
+    assert shown(tail) == made
+
+
+@pytest.mark.django_db
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tailing, "REMEMBERED", 5)
     monkeypatch.setattr(tailing, "PAGE", 3)
