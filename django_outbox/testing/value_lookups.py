@@ -55,8 +55,11 @@ def _matches(value: Any, name: str, wanted: Any) -> bool:
         found = part
     if found is _MISSING and lookup != "isnull":
         return False
+    wanted = _as_json(wanted, lookup)
     try:
-        return _LOOKUPS[lookup](*_comparable(found, wanted, lookup))
+        # A decimal is text in JSON.
+        found = Decimal(str(found)) if isinstance(wanted, Decimal) else found
+        return _LOOKUPS[lookup](found, wanted)
     except (TypeError, AttributeError, InvalidOperation):
         # The lookup is for values of another type.
         return False
@@ -70,12 +73,16 @@ def _part(value: Any, step: str) -> Any:
     return _MISSING
 
 
-def _comparable(found: Any, wanted: Any, lookup: str) -> tuple[Any, Any]:
-    """Return both as JSON has them; a decimal, which is text there, as a number."""
-    if isinstance(wanted, Decimal):
-        return Decimal(str(found)), wanted
-    if isinstance(wanted, bytes) or lookup == "regex":
-        return found, wanted
-    if isinstance(wanted, set | frozenset):
+def _as_json(wanted: Any, lookup: str) -> Any:
+    """
+    Return what is wanted as JSON has it, but for decimals and bytes.
+
+    Raises:
+        TypeError: JSON has nothing like it.
+    """
+    if isinstance(wanted, Decimal | bytes) or lookup == "regex":
+        return wanted
+    is_many = lookup == "in" and not isinstance(wanted, str | Mapping)
+    if is_many or isinstance(wanted, set | frozenset):
         wanted = [*wanted]
-    return found, json.loads(to_json(wanted))
+    return json.loads(to_json(wanted))

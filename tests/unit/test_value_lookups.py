@@ -31,6 +31,7 @@ VALUE = {
         {"value__lines__1__sku": "CUP-2"},
         {"value__status__exact": "placed"},
         {"value__status__in": {"placed", "paid"}},
+        {"value__status__in": {"placed": 1}.keys(), "value__order__id__in": range(4)},
         {"value__total__gt": 41, "value__total__lte": 42},
         {"value__total__gte": 42, "value__total__lt": 43},
         {"value__amount": Decimal(10), "value__amount__gt": Decimal("9.5")},
@@ -87,3 +88,12 @@ def test_an_argument_with_another_name_is_a_mistake() -> None:
     require_known({"value": 1, "value__status": 1})
     with pytest.raises(TypeError, match="'status' is not an argument"):
         require_known({"status": "placed"})
+
+
+@pytest.mark.parametrize("wanted", [object(), [object()]])
+def test_what_json_has_not_is_an_error_and_no_mismatch(wanted: object) -> None:
+    """With `times=0` a mismatch would be what the test wants."""
+    with pytest.raises(TypeError, match="type object"):
+        matches(VALUE, {"value__status": wanted})
+    with pytest.raises(TypeError):
+        matches(VALUE, {"value__status__in": 5})
