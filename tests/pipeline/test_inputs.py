@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentTypeError
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from django_outbox.exceptions import ConfigurationError
 from django_outbox.pipeline import session
 from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.audit import database_url
-from django_outbox.pipeline.commands.shared_options import moment, output_file
+from django_outbox.pipeline.commands.shared_options import moment, require_writable
 from django_outbox.pipeline.pipeline_settings import build, read_file
 
 
@@ -90,19 +91,23 @@ def test_properties_need_no_quotes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "problem"),
-    [("none/a.json", "folder of .* does not exist"), (".", "is a folder")],
+    [("none/a.json", "The folder of .* does not exist"), (".", "is a folder")],
 )
 def test_a_place_for_a_report_is_looked_at_before_the_work(
-    path: str, problem: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    path: str,
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.setenv("OUTBOX_SOURCE", "shop")
     file = str(tmp_path / path)
-    for command in (["audit"], ["backfill", "--table", "t", "--to", "t"]):
-        with pytest.raises(SystemExit, match="2"):
-            main([*command, "--json", file])
-    assert output_file(str(tmp_path / "a.json")) == tmp_path / "a.json"
-    with pytest.raises(ArgumentTypeError, match=problem):
-        output_file(file)
-    assert "argument --json: " in capsys.readouterr().err
+    sending = ["backfill", "--table", "t", "--to", "t"]
+    for command in (["audit"], sending):
+        code = main([*command, "--lake", str(tmp_path / "lake"), "--json", file])
+        assert code == 2
+        assert re.search(problem, capsys.readouterr().err)
+    require_writable(tmp_path / "a.json", None)
 
 
 def test_archives_of_the_user_come_behind_the_pinned_ones() -> None:

@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 from ...exceptions import ConfigurationError
@@ -13,7 +14,7 @@ from .shared_options import (
     Commands,
     add_command,
     moment,
-    output_file,
+    require_writable,
     seconds,
     session,
     settings_of,
@@ -33,17 +34,17 @@ def add(commands: Commands) -> None:
         " nothing was judged",
     )
     parser.add_argument(
-        "--json", type=output_file, metavar="FILE", help="write the report as JSON"
+        "--json", type=Path, metavar="FILE", help="write the report as JSON"
     )
     parser.add_argument(
         "--html",
-        type=output_file,
+        type=Path,
         metavar="FILE",
         help="write the report as an HTML page",
     )
     parser.add_argument(
         "--metrics",
-        type=output_file,
+        type=Path,
         metavar="FILE",
         help="write the verdict as Prometheus text, for a textfile collector",
     )
@@ -78,6 +79,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
             "source: set it to the `outbox-source` header of the messages"
             " (OUTBOX_SOURCE), or unset DATABASE_URL to compare only topics and lake."
         )
+    require_writable(chosen.json, chosen.html, chosen.metrics)
     with session(settings) as spark:
         from ..audit import past_audits
         from ..audit.comparison import audit, compared

@@ -7,12 +7,13 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .shared_options import (
     Commands,
     add_command,
-    output_file,
+    require_writable,
     say,
     seconds,
     session,
@@ -67,7 +68,7 @@ def add(commands: Commands) -> None:
         help="position of an earlier run, to resend the same messages",
     )
     parser.add_argument(
-        "--json", type=output_file, metavar="FILE", help="write the outcome as JSON"
+        "--json", type=Path, metavar="FILE", help="write the outcome as JSON"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="only count the rows; send nothing"
@@ -77,6 +78,7 @@ def add(commands: Commands) -> None:
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     """Return 0 once Kafka has acknowledged all rows."""
     settings = settings_of(chosen, defaults)
+    require_writable(chosen.json)
     with session(settings) as spark:
         from ..resend.business_table import backfill, preview
         from ..resend.snapshot import Snapshot

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ...exceptions import ConfigurationError
 from ..pipeline_settings import (
     PipelineSettings,
     build,
@@ -86,16 +87,20 @@ def session(settings: PipelineSettings) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def output_file(text: str) -> Path:
-    """Parse the path of a file that a command writes at its end."""
-    path = Path(text)
-    if path.is_dir():
-        raise ArgumentTypeError(f"{text!r} is a folder")
-    if not path.parent.is_dir():
-        raise ArgumentTypeError(f"the folder of {text!r} does not exist")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ArgumentTypeError(f"{text!r} cannot be written by this user")
-    return path
+def require_writable(*files: Path | None) -> None:
+    """
+    Look at the places of files that a command writes at its end.
+
+    Raises:
+        ConfigurationError: this user cannot write one of them.
+    """
+    for path in filter(None, files):
+        if path.is_dir():
+            raise ConfigurationError(f"{path} is a folder, not a file.")
+        if not path.parent.is_dir():
+            raise ConfigurationError(f"The folder of {path} does not exist.")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise ConfigurationError(f"{path} cannot be written by this user.")
 
 
 def seconds(text: str) -> float:
