@@ -37,10 +37,7 @@ def add(commands: Commands) -> None:
         "--json", type=Path, metavar="FILE", help="write the report as JSON"
     )
     parser.add_argument(
-        "--html",
-        type=Path,
-        metavar="FILE",
-        help="write the report as an HTML page",
+        "--html", type=Path, metavar="FILE", help="write the report as an HTML page"
     )
     parser.add_argument(
         "--metrics",
