@@ -121,6 +121,11 @@ class Elector:
         for candidate in self._candidates:
             candidate.tick()
 
+    def outlast(self) -> None:
+        """Fence the shards that are given up and whose lease has expired meanwhile."""
+        for shard in self.leaving:
+            self._candidates[shard].outlast()
+
     def stop(self) -> None:
         """Hand leadership over and leave the group; safe to call twice."""
         self._has_joined = False

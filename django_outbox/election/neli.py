@@ -22,7 +22,7 @@ from .term import LeaderTerm, new_id
 logger = logging.getLogger(__name__)
 
 
-Barrier: TypeAlias = Callable[[LeaderTerm, Callable[[], None]], None]
+Barrier: TypeAlias = Callable[[LeaderTerm], None]
 """Waits until nothing of a term is in flight; calls what fences once it is over."""
 
 
@@ -70,8 +70,7 @@ class Neli:
         barrier: called with the term before a revoked leader gives the partition
             back; returns when nothing is in flight, or at its own deadline. The
             broker elects no other leader meanwhile, unless it has lost this one. So
-            as soon as the lease is over it calls the second argument, which fences;
-            it must not call Neli otherwise.
+            as soon as the lease is over it calls `outlast`, and nothing else of this.
     """
 
     def __init__(
@@ -112,16 +111,20 @@ class Neli:
             self._fence(self._no_proof)
         elif (term := self._leadership.term) is not None:
             try:
-                self._barrier(term, self._outlast)
+                self._barrier(term)
             finally:
                 # The lease may have expired meanwhile. Then a successor may
                 # already lead, and LeaderRevoked promises that none does.
-                if self._is_expired(self._clock()):
-                    self._outlast()
-                elif self.state is State.LEADER:
+                self.outlast()
+                if self.state is State.LEADER:
                     self._become(State.FOLLOWER)
                     self._leadership.revoke()
         self._sit()
+
+    def outlast(self) -> None:
+        """Fence a leader whose lease has expired while a barrier drains."""
+        if self._is_expired(self._clock()):
+            self._fence("the drain outlasted the last proof")
 
     def lost(self) -> None:
         """Give up at once: another process may already lead."""
@@ -200,9 +203,6 @@ class Neli:
         if self.state is State.LEADER:
             self._become(State.CANDIDATE)
             self._leadership.fence(reason)
-
-    def _outlast(self) -> None:
-        self._fence("the drain outlasted the last proof")
 
     def _stand(self, now: float) -> None:
         """Void all earlier proofs and start to prove leadership again."""

@@ -31,6 +31,9 @@ class Election(Protocol):
     def step(self, timeout: float) -> None:
         """Do one round of at most about `timeout` seconds."""
 
+    def outlast(self) -> None:
+        """Fence the shards that are given up and whose lease has expired meanwhile."""
+
     def stop(self) -> None:
         """Hand leadership over and leave; blocks while the barrier drains."""
 

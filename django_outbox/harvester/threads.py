@@ -171,7 +171,7 @@ class HarvesterThreads:
 
     # Called by the components.
 
-    def barrier(self, term: Term, fence: Callable[[], None]) -> None:
+    def barrier(self, term: Term) -> None:
         """Settle the records in flight before leadership is given up (elect)."""
         now = boottime()
         timeout = min(
@@ -187,14 +187,7 @@ class HarvesterThreads:
             is_next = other.shard in self._components.election.leaving
             if is_next or self._stopping.is_set():
                 self._begin_drain(other)
-        queues = self._begin_drain(term)
-        until, lease_ends_at = now + timeout, now + term.remaining(now)
-        is_drained = _wait_drained(queues, min(until, lease_ends_at))
-        if not is_drained and lease_ends_at < until:
-            # Another may lead from here on: what runs on the leader has to stop.
-            fence()
-            is_drained = _wait_drained(queues, until)
-        if not is_drained:
+        if not self._drain(self._begin_drain(term), now + timeout):
             logger.warning(
                 "Not all records were settled within %.1f s; the next leader will"
                 " send the rest again",
@@ -247,6 +240,18 @@ class HarvesterThreads:
         for queue in queues:
             queue.begin_drain(term)
         return queues
+
+    def _drain(self, queues: Sequence[WorkQueue], until: float) -> bool:
+        """Wait until then (boottime) for these; return whether they are drained."""
+        while True:
+            now = boottime()
+            leases = [now + t.remaining(now) for t in self._components.terms(now)]
+            next_at = min([until, *leases])
+            is_drained = all(q.wait_drained(next_at - boottime()) for q in queues)
+            if is_drained or boottime() >= until:
+                return is_drained
+            # Another may lead from here on: what runs on the leader has to stop.
+            self._components.election.outlast()
 
     def _longest_wait(self, shard: int, now: float) -> float:
         """
@@ -393,8 +398,3 @@ def parked_event(name: str, leader_id: str, failure: Failure) -> RecordParked:
         attempts=record.attempts + 1,
         error=failure.error,
     )
-
-
-def _wait_drained(queues: Sequence[WorkQueue], until: float) -> bool:
-    """Wait for all of these until then (boottime); return whether all are drained."""
-    return all(queue.wait_drained(max(until - boottime(), 0.0)) for queue in queues)

@@ -199,7 +199,9 @@ class FakeMembership:
             if item.notice is Notice.REVOKED:
                 # The rebalance that revokes the partition began a new generation.
                 self.fencing_tokens[shard] = FakeFencingToken(*client.identity)
+                self.leaving = frozenset({shard})
                 listener.revoked()
+                self.leaving = frozenset()
             else:
                 self.fencing_tokens.pop(shard, None)
                 listener.lost()

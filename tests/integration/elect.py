@@ -54,7 +54,7 @@ def main(name: str, group: str, bootstrap_servers: str) -> None:
         KafkaMembership(options, name=name),
         clock=boottime,
         on_event=tell,
-        barrier=lambda _, __: None,
+        barrier=lambda _: None,
         can_join=lambda: True,
     )
     while not stopping:

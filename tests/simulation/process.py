@@ -9,7 +9,6 @@ It is composed as `harvester/harvester.py` composes it, and its threads do what 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -107,7 +106,7 @@ class Process:
             self.membership,
             clock=self.preempted_clock,
             on_event=lambda event: self.parts[event.shard]._publish(event),
-            barrier=lambda term, fence: self.parts[term.shard]._barrier(term, fence),
+            barrier=lambda term: self.parts[term.shard]._barrier(term),
             can_join=self._can_join,
             wait=lambda _: None,
         )
@@ -319,7 +318,7 @@ class Process:
         self._inbox.append(settlement)
         self.settle.wake()
 
-    def _barrier(self, term: Term, fence: Callable[[], None]) -> None:
+    def _barrier(self, term: Term) -> None:
         time = self.world.time
         timeout = min(timing.DRAIN_TIMEOUT, self._stop_by - time())
         if not self.is_stopping:
@@ -329,11 +328,8 @@ class Process:
             timeout = min([timeout, *(seconds / 2 for seconds in lasts)])
         deadline = time() + timeout
         self.queue.begin_drain(term)
-        is_fenced = False
         while not self.queue.is_drained and time() < deadline:
-            if term.remaining(self.clock()) <= 0 and not is_fenced:
-                is_fenced = True
-                fence()
+            self.elector.outlast()
             self.sleep(0.004)
         self.world.promises.on_drain(self, is_drained=self.queue.is_drained)
 

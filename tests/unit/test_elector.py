@@ -51,7 +51,7 @@ class Process:
             self.membership,
             clock=self.time,
             on_event=self.events.append,
-            barrier=lambda term, _: self.drained.append(term),
+            barrier=self.drained.append,
             can_join=self.ask,
             wait=self.time.advance,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 
@@ -53,7 +52,7 @@ class Bench:
         assert shard == self.leadership.shard
         self.to_confirm.append(offset)
 
-    def drain(self, term: LeaderTerm, fence: Callable[[], None]) -> None:
+    def drain(self, term: LeaderTerm) -> None:
         assert self.leadership.term == term
         self.drained.append(term)
         if self.is_drain_broken:
@@ -61,7 +60,7 @@ class Bench:
         left = term.remaining(self.time())
         self.time.advance(min(self.drain_lasts, left))
         if self.is_watching and self.drain_lasts >= left:
-            fence()
+            self.neli.outlast()
             self.kinds_at_the_end = self.kinds()
         self.time.advance(max(0.0, self.drain_lasts - left))
 

@@ -249,6 +249,25 @@ def test_a_leader_that_drains_longer_than_its_lease_is_fenced_meanwhile(
     bench.table.locked_ids = set()
 
 
+def test_a_process_that_stops_is_fenced_in_each_shard_while_one_drains(
+    bench: Bench,
+) -> None:
+    """Nobody proves the others meanwhile, so their leases end, too."""
+    first = bench.table.of_shard(0, SHARDS)
+    key = next(k for k in map(str, range(30)) if first.is_mine(record(1, k, topic="t")))
+    locked = bench.table.insert("t", key, "value")
+    bench.table.locked_ids = {locked.id}
+    harvester, _ = bench.start(0, 1, 2, DRAIN_TIMEOUT=600.0, MAX_POLL_INTERVAL=1000.0)
+    bench.wait_for(lambda: {reading.shard for reading in bench.readings} == {0, 1, 2})
+    bench.wait_for(lambda: bool(bench.log.messages))
+
+    harvester.stop()
+    bench.wait_for(lambda: len(bench.ended) == SHARDS)
+    assert {*bench.ended} == {("leader_fenced", shard) for shard in range(SHARDS)}
+    assert bench.table.records() == [locked], "it drains for ten minutes"
+    bench.table.locked_ids = set()
+
+
 @pytest.mark.parametrize("kept", [(), (2,)])
 def test_shards_that_are_given_up_together_send_no_more(
     bench: Bench, kept: tuple[int, ...]

@@ -40,7 +40,7 @@ class Process:
             self.membership,
             clock=self.group.time,
             on_event=self.events.append,
-            barrier=lambda term, _: self.drained.append(term),
+            barrier=self.drained.append,
             can_join=lambda: True,
             wait=self.group.time.advance,
         )
@@ -138,7 +138,7 @@ def test_without_kafka_a_process_leads_all_shards() -> None:
         SoloMembership(wait=time.advance),
         clock=time,
         on_event=lambda _: None,
-        barrier=lambda _, __: None,
+        barrier=lambda _: None,
         can_join=lambda: True,
         wait=time.advance,
     )

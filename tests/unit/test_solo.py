@@ -29,7 +29,7 @@ def elector(time: Timeline, events: list[Event]) -> Elector:
         SoloMembership(wait=time.advance),
         clock=time,
         on_event=events.append,
-        barrier=lambda _, __: None,
+        barrier=lambda _: None,
         can_join=lambda: True,
         wait=time.advance,
     )
