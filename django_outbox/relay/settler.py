@@ -13,7 +13,7 @@ dispatcher submits the rest again later.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -65,12 +65,16 @@ class Attempt:
     def __init__(self, settlement: Settlement) -> None:
         self.settlement = settlement
         self.has_begun = False
-        self.purged: int | None = None
-        """Rows that the purge deleted; None until the table has answered."""
+        self.purged = 0
+        """Rows that the purge deleted."""
         self.parked = 0
         """Rows that were moved to the parked table."""
+        self.unpurged = [*settlement.acknowledged]
+        """Records whose rows the table has not answered for."""
         self.unnoted = [*settlement.failed]
         """Failures whose attempts are not counted in the table yet."""
+        self.unparked = [*settlement.poisoned]
+        """Failures whose rows are not moved yet."""
         self.rest = Settlement(
             leader_id=settlement.leader_id, tries=settlement.tries + 1
         )
@@ -88,7 +92,7 @@ class Attempt:
 
     def settled(self) -> Settled:
         """Return the outcome."""
-        assert self.purged is not None, "the table has not answered"
+        assert not self.unpurged, "the table has not answered"
         return Settled(
             settlement=self.settlement,
             acknowledged=self.purged_records,
@@ -152,24 +156,23 @@ class Settler:
             attempt.has_begun = True
             if not settlement.is_rest:
                 self._failure_log.note(settlement.failed + settlement.poisoned)
-        if attempt.purged is None:
-            # B1: the records are in the log, so their rows go.
-            attempt.purged = self._purge(attempt)
-        if attempt.unnoted:
-            # A failure that cannot be noted delays nothing: the record is retried.
-            left: list[Failure] = []
-            self._write(outbox.fail, leader_id, attempt.unnoted, left)
-            _warn(left, "Cannot note a failed delivery", self._cause)
-        if settlement.poisoned:
-            rows = attempt.parked_failures
-            attempt.parked = self._write(outbox.park, leader_id, rows, rest.poisoned)
+        # B1: the records are in the log, so their rows go.
+        self._purge(attempt)
+        # A failure that cannot be noted delays nothing: the record is retried.
+        left: list[Failure] = []
+        for _ in self._write(outbox.fail, leader_id, attempt.unnoted, left):
+            pass
+        _warn(left, "Cannot note a failed delivery", self._cause)
+        rows = attempt.unparked
+        for count in self._write(outbox.park, leader_id, rows, rest.poisoned):
+            attempt.parked += count
         self._plan_rest(attempt)
 
-    def _purge(self, attempt: Attempt) -> int:
+    def _purge(self, attempt: Attempt) -> None:
         purge, leader_id = self._outbox.purge, attempt.settlement.leader_id
-        return self._write(
-            purge, leader_id, attempt.purged_records, attempt.rest.acknowledged
-        )
+        rows, stuck = attempt.unpurged, attempt.rest.acknowledged
+        for count in self._write(purge, leader_id, rows, stuck):
+            attempt.purged += count
 
     def _plan_rest(self, attempt: Attempt) -> None:
         """Plan the next attempt at what was left, and log it at the first one."""
@@ -185,30 +188,31 @@ class Settler:
 
     def _write(
         self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
-    ) -> int:
+    ) -> Iterator[int]:
         """
         Write rows; move those that the table does not release to `stuck`.
 
-        What is done is taken out of `rows`, also if the rest raises. While the server
-        takes too long, a statement has fewer rows.
+        Yields how many rows there were in each part, which is then taken out of `rows`.
+        While the server takes too long, a part has fewer rows.
         """
-        count = 0
         while rows:
             part = rows[: self._chunk]
             taken = len(part)
             try:
-                count += self._write_part(write, leader_id, part, stuck)
-            except DatabaseSlow as error:
+                count = self._write_part(write, leader_id, part, stuck)
+            except DatabaseError as error:
+                rows[:taken] = part
+                if not isinstance(error, DatabaseSlow):
+                    raise
                 self._take_fewer(len(part))
                 if taken == 1:
                     raise
                 self.outage.lost(error, self._clock())
-                rows[:taken] = part
                 continue
             self.outage.reached(self._clock())
             self._chunk = min(CHUNK, self._chunk + GROWTH)
             del rows[:taken]
-        return count
+            yield count
 
     def _take_fewer(self, rows: int) -> None:
         self._chunk = max(1, rows // SHRINKAGE)

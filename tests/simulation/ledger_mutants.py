@@ -169,6 +169,7 @@ def purge_given_up(self: Settler, attempt: Attempt) -> None:
     """Take a purge for done when the table does not answer."""
     _advance(self, attempt)
     attempt.purged = len(attempt.settlement.acknowledged)
+    attempt.unpurged.clear()
 
 
 # Records that fail.

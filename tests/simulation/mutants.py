@@ -158,6 +158,7 @@ def settled_without_the_table(self: Settler, attempt: Attempt) -> None:
     """Give a settlement up when the table does not answer."""
     _advance(self, attempt)
     attempt.purged = len(attempt.settlement.acknowledged)
+    attempt.unpurged.clear()
 
 
 def acts_without_a_look(self: Trust, leader_id: str) -> bool:
@@ -181,12 +182,13 @@ def purged_rows_return(
     return rest
 
 
-def unanswered_purge_is_trusted(self: Settler, attempt: Attempt) -> int:
+def unanswered_purge_is_trusted(self: Settler, attempt: Attempt) -> None:
     """Take rows that a repeated purge misses for the first try's work."""
     asked, is_repeated = attempt.settlement.acknowledged, hasattr(attempt, "tried")
     attempt.tried = True  # type: ignore[attr-defined]
     purged = self._outbox.purge(attempt.settlement.leader_id, asked) if asked else 0
-    return len(asked) if is_repeated else purged
+    attempt.purged = len(asked) if is_repeated else purged
+    attempt.unpurged.clear()
 
 
 def unparked_rows_are_passed(self: Attempt) -> Settled:

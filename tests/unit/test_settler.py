@@ -10,7 +10,13 @@ import pytest
 from django_outbox.exceptions import DatabaseBusy, DatabaseSlow, DatabaseUnavailable
 from django_outbox.message.record import Failure, Record
 from django_outbox.relay.settlement import Settled, Settlement
-from django_outbox.relay.settler import LAST_PAUSE, MAX_PARTS, Attempt, Settler
+from django_outbox.relay.settler import (
+    CHUNK,
+    LAST_PAUSE,
+    MAX_PARTS,
+    Attempt,
+    Settler,
+)
 from django_outbox.relay.stuck_rows import StuckRows
 from tests.fakes.outbox import InMemoryOutbox
 
@@ -208,6 +214,37 @@ def test_rows_that_were_not_reached_before_an_outage_are_settled_later(
 
     assert bench.settle(rest).rest is None
     assert bench.left() == []
+
+
+def test_an_outage_between_two_statements_hides_no_row_from_the_count(
+    bench: Bench,
+) -> None:
+    records = bench.records(CHUNK + 20)
+    bench.table.locked_ids = {CHUNK + 5}
+    bench.table.lost_after = 1
+    attempt = Attempt(Settlement(leader_id=LEADER, acknowledged=records))
+    assert bench.settler.advance(attempt) is not None
+    bench.table.lost_after = 10**9
+    assert bench.settler.advance(attempt) is None
+
+    outcome = attempt.settled()
+    assert outcome.purged == len(outcome.acknowledged) == CHUNK + 19
+    assert bench.left() == [CHUNK + 5]
+
+
+def test_a_row_is_left_to_the_rest_once_despite_an_outage(bench: Bench) -> None:
+    records = bench.records(10)
+    bench.table.locked_ids = {4}
+    bench.table.lost_after = 1
+    attempt = Attempt(Settlement(leader_id=LEADER, acknowledged=records))
+    assert bench.settler.advance(attempt) is not None
+    bench.table.lost_after = 10**9
+    assert bench.settler.advance(attempt) is None
+
+    outcome = attempt.settled()
+    assert outcome.rest is not None
+    assert [record.id for record in outcome.rest.acknowledged] == [4]
+    assert outcome.purged == 9
 
 
 def test_a_server_that_is_too_slow_gets_fewer_rows_at_a_time(bench: Bench) -> None:
