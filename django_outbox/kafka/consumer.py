@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as DriverError
 from confluent_kafka import TopicPartition as DriverTopicPartition
 
@@ -192,13 +192,16 @@ class KafkaSource:
         if self._consumer is None:
             return 0
         # Messages that are not due are no backlog.
-        left = self._owned - self._at_end.keys() - self._delayed.partitions
-        behind = [DriverTopicPartition(*at) for at in left]
+        owned = self._owned - self._delayed.partitions
         total = 0
         try:
-            for partition in self._consumer.position(behind):
-                low, high = self._consumer.get_watermark_offsets(partition, cached=True)
-                total += max(0, high - max(partition.offset, low))
+            for at in self._consumer.position(_partitions(dict.fromkeys(owned, 0))):
+                end = self._at_end.get((at.topic, at.partition), OFFSET_INVALID)
+                position = max(at.offset, end)
+                low, high = self._consumer.get_watermark_offsets(at, cached=True)
+                # Where the group goes on is known with the first message.
+                if position != OFFSET_INVALID:
+                    total += max(0, high - max(position, low))
         except KafkaException as error:
             logger.debug("Cannot compute the lag: %s", error)
         return total

@@ -123,6 +123,28 @@ def test_a_successor_goes_on_behind_what_is_done(
     assert texts(take(second, 6)) == ["4", "5", "6", "7", "8", "9"]
 
 
+def test_the_lag_is_of_messages_that_the_group_has_not_read(
+    sources: Any, topic: str, bootstrap_servers: str
+) -> None:
+    send(bootstrap_servers, topic, 10)
+    first = sources()
+    for message in take(first, 4):
+        first.done(message)
+    first.close()
+    second = sources()
+    eventually(lambda: second.partitions, what="a partition", meanwhile=second.serve)
+    client, at = second._connected(), TopicPartition(topic, 0)
+    eventually(lambda: client.get_watermark_offsets(at, cached=True)[1] == 10)
+    assert second.lag() <= 6, "the whole log is not its backlog"
+    take(second, 5)
+    assert second.lag() == 1
+    take(second, 1)
+    poll_until(lambda: second.is_at_end, second)
+    assert second.lag() == 0
+    send(bootstrap_servers, topic, 3)
+    eventually(lambda: second.lag() == 3, what="the lag of what it has not polled")
+
+
 def test_a_message_is_read_as_it_was_sent(
     sources: Any, topic: str, bootstrap_servers: str
 ) -> None:
