@@ -21,6 +21,7 @@ from collections.abc import (
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
+import psycopg
 from django.db import (
     Error,
     InterfaceError,
@@ -387,9 +388,30 @@ def _cause_of(error: BaseException) -> BaseException | None:
     return error.__context__
 
 
+def _has_lost_connection(error: Error) -> bool:
+    """Whether an error that no server has sent comes from a lost connection."""
+    if not isinstance(error, OperationalError | InterfaceError):
+        return False
+    cause = error.__cause__
+    if isinstance(cause, psycopg.InterfaceError):
+        # The connection was not used as it should be: a closed cursor, for instance.
+        return False
+    if cause is None or isinstance(cause, psycopg.Error):
+        return True
+    # Drivers of other databases raise the same for a mistake in a statement.
+    return any(
+        isinstance(cause, connection.Database.Error)  # type: ignore[attr-defined]
+        and not _answers(connection)
+        for connection in connections.all(initialized_only=True)
+    )
+
+
+def _answers(connection: BaseDatabaseWrapper) -> bool:
+    return connection.connection is not None and connection.is_usable()
+
+
 def _means_unavailable(error: Error) -> bool:
     state: str | None = getattr(error.__cause__, "sqlstate", None)
     if state is None:
-        # Without a SQLSTATE the client itself found no connection.
-        return isinstance(error, OperationalError | InterfaceError)
+        return _has_lost_connection(error)
     return state.startswith("08") or state in _UNAVAILABLE

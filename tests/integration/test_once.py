@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from threading import Barrier, Event
 from typing import Any
 
@@ -18,6 +19,7 @@ from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import (
     DatabaseError,
     IntegrityError,
+    InterfaceError,
     InternalError,
     OperationalError,
     connection,
@@ -25,9 +27,11 @@ from django.db import (
     transaction,
 )
 from django.db.models.functions import Now
+from django.db.utils import ConnectionHandler
 from pytest_django import Settings
 
 from django_outbox import ConsumedMessage, InvalidKey, once
+from django_outbox.consuming import effects
 from django_outbox.consuming.effects import is_service_unavailable
 from django_outbox.exceptions import (
     AlreadyOpen,
@@ -486,6 +490,35 @@ def test_a_lost_connection_is_told_from_a_failing_statement() -> None:
     assert is_service_unavailable(implied)
     implied.__suppress_context__ = True
     assert not is_service_unavailable(implied)
+
+
+@pytest.mark.django_db
+def test_a_closed_cursor_is_a_mistake_and_no_outage() -> None:
+    with connection.cursor() as cursor:
+        pass
+    with pytest.raises(InterfaceError) as failed:
+        cursor.execute("SELECT 1")
+    assert not is_service_unavailable(failed.value)
+
+
+@pytest.mark.django_db
+def test_a_mistake_in_a_statement_of_another_kind_of_database_is_no_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite and MySQL raise an OperationalError for both."""
+    found = {
+        name: {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / name}
+        for name in ("default", "nowhere/legacy")
+    }
+    handler = ConnectionHandler(found)
+    monkeypatch.setattr(effects, "connections", handler)
+    with pytest.raises(OperationalError, match="no such table") as failed:
+        handler["default"].cursor().execute("SELECT * FROM nowhere")
+    assert not is_service_unavailable(failed.value)
+    with pytest.raises(OperationalError, match="unable to open") as away:
+        handler["nowhere/legacy"].cursor()
+    assert is_service_unavailable(away.value)
+    handler.close_all()
 
 
 @pytest.mark.django_db
