@@ -70,7 +70,7 @@ class ConsumerContext:
         topic: str,
     ) -> None:
         """Count a message that is in its dead letter topic; log one that is retried."""
-        if not self.group.is_retry(topic):
+        if not self.group.is_retry(topic, self.suffix):
             self.progress.set_aside(message, error, attempts)
             return
         logger.info(
@@ -113,5 +113,5 @@ class ConsumerContext:
             group=self.group.name,
             error=error,
             attempts=attempts,
-            is_retry=self.group.is_retry(message.topic),
+            is_retry=self.group.is_retry(message.topic, self.suffix),
         )

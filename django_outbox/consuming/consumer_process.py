@@ -157,7 +157,9 @@ def _consume(
     offset_store: OffsetStore = NoDatabase() if plan.group.transforms else effects
     rewound = beginnings if plan.from_beginning else None
     if plan.from_time is not None:
-        rewound = partial(_starts, plan, partitions, plan.from_time)
+        rewound = partial(
+            _starts, plan.group, options.DEAD_LETTER_SUFFIX, partitions, plan.from_time
+        )
     start_offsets = StartOffsets(offset_store, retry=retry, stop=stop, rewound=rewound)
     source = KafkaSource(
         options,
@@ -203,13 +205,14 @@ def _consume(
 
 
 def _starts(
-    plan: Plan,
+    group: Group,
+    suffix: str,
     partitions: KafkaPartitions,
     moment: datetime,
     assigned: Sequence[TopicPartition],
 ) -> dict[TopicPartition, int]:
     """Return where to start at a moment; what waits for a retry is never passed."""
-    first_hand = [at for at in assigned if not plan.group.is_retry(at[0])]
+    first_hand = [at for at in assigned if not group.is_retry(at[0], suffix)]
     return partitions.at_time(first_hand, moment)
 
 

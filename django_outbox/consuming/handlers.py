@@ -97,14 +97,14 @@ class Group:
         """Return the dead letter topic behind all retries."""
         for _ in self.subscriptions:
             topic = self.dead_letter_topic(topic, suffix)
-            if not self.is_retry(topic):
+            if not self.is_retry(topic, suffix):
                 break
         return topic
 
-    def is_retry(self, topic: str) -> bool:
+    def is_retry(self, topic: str, suffix: str) -> bool:
         """Whether a topic has dead letters of this group, which it handles later."""
-        is_named = any(topic == s.dead_letters for s in self.subscriptions)
-        return is_named and topic in self.delays
+        dead_letters = {self.dead_letter_topic(name, suffix) for name in self.topics}
+        return topic in dead_letters and topic in self.delays
 
 
 _subscriptions: Final[list[Subscription]] = []

@@ -50,8 +50,8 @@ def test_a_start_at_a_moment_passes_nothing_that_waits_for_a_retry(
     monkeypatch.setattr(handlers, "_subscriptions", [])
     retried("orders", group="billing", delays=[timedelta(days=1)])(print)
     group = find_group("billing")
-    plan = Plan(name="billing-1", group=group, alias="default")
     assert "orders.billing.retry-1" in group.topics
     assigned = [(topic, 0) for topic in group.topics]
     partitions: Any = Partitions()
-    assert _starts(plan, partitions, datetime.now(UTC), assigned) == {("orders", 0): 7}
+    now = datetime.now(UTC)
+    assert _starts(group, ".dlt", partitions, now, assigned) == {("orders", 0): 7}

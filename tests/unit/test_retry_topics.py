@@ -45,7 +45,7 @@ def test_each_topic_leads_to_the_next_and_the_last_to_the_dead_letters() -> None
     assert chain == [FIRST, SECOND, "orders.dlt"]
     for topic in group.topics:
         assert group.last_dead_letter_topic(topic, ".x") == "orders.dlt"
-    assert [group.is_retry(topic) for topic in ("orders", *chain)] == [
+    assert [group.is_retry(topic, ".x") for topic in ("orders", *chain)] == [
         *(False, True, True, False)
     ]
     assert declared_elsewhere().dead_letter_topic("returns.audit.retry-1", "") == "bad"
@@ -54,6 +54,15 @@ def test_each_topic_leads_to_the_next_and_the_last_to_the_dead_letters() -> None
 def declared_elsewhere() -> Group:
     retried("returns", group="audit", delays=[MINUTE], dead_letters="bad")(handle)
     return find_group("audit")
+
+
+def test_a_handler_of_the_default_dead_letter_topic_retries() -> None:
+    consumer("orders", group="billing")(handle)
+    consumer("orders.x", group="billing", delay=HOUR, dead_letters="bad")(handle)
+    group = find_group("billing")
+    assert group.is_retry("orders.x", ".x")
+    assert not group.is_retry("orders.x", ".dlt")
+    assert group.last_dead_letter_topic("orders", ".x") == "bad"
 
 
 def test_a_message_is_tried_once_in_each_topic_unless_more_is_wanted() -> None:
@@ -115,7 +124,7 @@ def test_dead_letters_that_a_group_handles_at_once_are_no_retries() -> None:
     consumer("orders", group="billing", dead_letters="bad")(handle)
     consumer("bad", group="billing")(lambda _: None)
     group = find_group("billing")
-    assert not group.is_retry("bad")
+    assert not group.is_retry("bad", ".dlt")
     assert group.last_dead_letter_topic("orders", ".dlt") == "bad"
 
 
