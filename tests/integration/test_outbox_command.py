@@ -14,7 +14,8 @@ from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from django_outbox import Message, open_series, stash_many
+from django_outbox import Message, consumer, open_series, stash_many
+from django_outbox.consuming import handlers
 from django_outbox.management.commands.outbox import Command
 from django_outbox.management.identity import report
 from django_outbox.models import (
@@ -584,8 +585,21 @@ def test_another_database_can_be_meant() -> None:
 
 
 def test_an_unknown_database_is_one_line() -> None:
-    with pytest.raises(CommandError, match="There is no database 'nowhere'"):
+    with pytest.raises(CommandError, match="there is no database 'nowhere'"):
         run("status", "--database", "nowhere")
+
+
+@pytest.mark.parametrize("command", [["outbox", "status"], ["runconsumer"]])
+def test_a_database_where_django_does_not_commit_is_refused(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything would be reported as done, and rolled back at the end."""
+    options = connection.settings_dict | {"AUTOCOMMIT": False}
+    monkeypatch.setattr(connections["default"], "settings_dict", options)
+    monkeypatch.setattr(handlers, "_subscriptions", [])
+    consumer("orders", group="billing")(print)
+    with pytest.raises(CommandError, match=r"DATABASES\['default'\] has AUTOCOMMIT"):
+        call_command(*command)
 
 
 def test_a_table_that_is_missing_is_one_line() -> None:

@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 
 from ...clusters import setup
 from ...conf import settings
 from ...exceptions import ConfigurationError, KafkaError, TableMissing
 from ...models import ArchivedRecord, ProcessedMessage
 from ...models.missing_tables import OutboxTables
-from ...models.routing import outbox_database
+from ...models.routing import outbox_database, require_committing
 from ...observability.answer import Answer
 from ...operations import leader
 from ...operations.effective_settings import describe_settings, effective_settings
@@ -135,9 +135,11 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        alias = outbox_database(options["database"] or settings.DATABASE)
-        if alias not in connections:
-            raise CommandError(f"There is no database {alias!r} in DATABASES.")
+        chosen = outbox_database(options["database"] or settings.DATABASE)
+        try:
+            alias = require_committing(chosen)
+        except ConfigurationError as exc:
+            raise CommandError(str(exc)) from exc
         answer = Answer(
             self.stdout.write,
             is_json=options["json"],

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections
 
 from ...conf import misnamed, settings
 from ...consuming.consumer_process import Plan, run
@@ -15,6 +14,7 @@ from ...consuming.handlers import find_group
 from ...exceptions import ConfigurationError, StaleOffset
 from ...harvester.harvester import default_name
 from ...idempotence.once import alias_for
+from ...models.routing import require_committing
 from ...observability.presentation import LEVELS
 from ..times import past_moment
 
@@ -73,7 +73,7 @@ class Command(BaseCommand):
             plan = Plan(
                 name=options["name"] or default_name(),
                 group=find_group(options["group"]),
-                alias=_known(alias_for(options["database"])),
+                alias=require_committing(alias_for(options["database"])),
                 from_beginning=options["from_beginning"],
                 from_time=options["from_time"],
                 until_end=options["until_end"],
@@ -88,12 +88,3 @@ class Command(BaseCommand):
             raise CommandError(f"{error}{misnamed()}", returncode=2) from error
         if code:
             raise SystemExit(code)
-
-
-def _known(alias: str) -> str:
-    if alias not in connections:
-        raise ConfigurationError(
-            f"DATABASE: there is no database {alias!r}; choose one of "
-            f"{', '.join(sorted(connections))}."
-        )
-    return alias
