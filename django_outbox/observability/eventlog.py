@@ -97,7 +97,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {k: v for k, v in vars(record).items() if k not in _PLAIN}
+        known = _PLAIN | line.keys()
+        line |= {k: v for k, v in vars(record).items() if k not in known}
         if record.exc_info:
             line["exception"] = shortened(self.formatException(record.exc_info))
         return json.dumps(line, default=str)

@@ -97,6 +97,18 @@ def test_the_log_keeps_the_machine_readable_part() -> None:
     assert ("marked 3", "mark", 3) == (line["message"], line["action"], line["records"])
 
 
+def test_what_a_record_carries_replaces_no_part_of_the_line() -> None:
+    record = logging.makeLogRecord(
+        {"name": "x", "levelname": "INFO", "msg": "marked"}
+        | {"time": "late", "level": "gold", "logger": "mine"}
+    )
+
+    line = json.loads(JsonFormatter().format(record))
+
+    assert (line["level"], line["logger"]) == ("INFO", "x")
+    assert line["time"] != "late"
+
+
 READ = ConsumerRead(
     name="n",
     group="billing",
