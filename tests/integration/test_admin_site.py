@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.urls import path, reverse
 
-from django_outbox.models import OutboxRecord
+from django_outbox.models import OutboxRecord, ParkedRecord
 
 from .test_admin import MESSAGE, staff
 
@@ -19,7 +19,11 @@ for _model, _page in admin.site._registry.items():
     if _model._meta.app_label == "django_outbox":
         OPERATORS.register(_model, type(_page))
 
+PARTIAL = admin.AdminSite(name="partial")
+PARTIAL.register(ParkedRecord)
+
 urlpatterns = [
+    path("partial/", PARTIAL.urls),
     path("operators/", OPERATORS.urls),
     path("admin/", admin.site.urls),
 ]
@@ -39,6 +43,15 @@ def test_a_page_has_the_header_and_the_links_of_its_site(name: str) -> None:
     assert 'href="/admin/' not in text
     assert 'data-url="/admin/' not in text
     assert 'href="/operators/' in text
+
+
+def test_a_site_without_the_waiting_records_has_no_link_to_the_live_page() -> None:
+    page = reverse("admin:app_list", args=["django_outbox"], current_app="partial")
+
+    answer = staff("view_live", "view_parkedrecord").get(page)
+
+    assert answer.status_code == 200
+    assert "Parked records" in answer.content.decode()
 
 
 def test_the_question_before_records_are_dropped_belongs_to_the_site() -> None:
