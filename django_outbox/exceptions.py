@@ -196,7 +196,7 @@ class KafkaUnavailable(KafkaError):
 
 
 class TopicMissing(KafkaError):
-    """A topic that harvesters need does not exist and may not be created."""
+    """A topic that is needed does not exist."""
 
 
 class TopicRecreated(KafkaError):
@@ -247,6 +247,11 @@ class LedgerRefused(KafkaError):
 
 class OutOfResources(OutboxError):
     """The system gives this process no more threads, memory or files; it has to end."""
+
+
+def sqlstate_of(error: Exception) -> str | None:
+    """Return the SQLSTATE behind an error of Django; None: no server has sent it."""
+    return getattr(error.__cause__, "sqlstate", None)
 
 
 def says_no_files(text: str) -> bool:

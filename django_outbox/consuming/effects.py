@@ -21,7 +21,6 @@ from collections.abc import (
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
-import psycopg
 from django.db import (
     Error,
     InterfaceError,
@@ -38,6 +37,7 @@ from ..exceptions import (
     OffsetsLost,
     RegistryUnavailable,
     TableMissing,
+    sqlstate_of,
 )
 from ..idempotence.claims import require_committable
 from ..idempotence.once import Once
@@ -69,7 +69,7 @@ _TIMED_OUT: Final = frozenset({"55P03", "57014"})
 """SQLSTATEs of a lock or a statement that took longer than the server allows."""
 
 MAX_BATCH_TIME: Final = 1.0
-"""Seconds after which the transaction of a batch takes no further message."""
+"""Seconds after which a batch takes no further message, so that the group is served."""
 
 _MAX_CAUSES: Final = 10
 """How many causes of an error are examined."""
@@ -333,7 +333,7 @@ def _waiting() -> Iterator[None]:
     try:
         yield
     except OperationalError as error:
-        if getattr(error.__cause__, "sqlstate", None) in _TIMED_OUT:
+        if sqlstate_of(error) in _TIMED_OUT:
             raise ClaimHeld(f"Another process holds the message: {error}") from error
         raise
 
@@ -392,26 +392,25 @@ def _has_lost_connection(error: Error) -> bool:
     """Whether an error that no server has sent comes from a lost connection."""
     if not isinstance(error, OperationalError | InterfaceError):
         return False
-    cause = error.__cause__
-    if isinstance(cause, psycopg.InterfaceError):
-        # The connection was not used as it should be: a closed cursor, for instance.
-        return False
-    if cause is None or isinstance(cause, psycopg.Error):
-        return True
-    # Drivers of other databases raise the same for a mistake in a statement.
-    return any(
-        isinstance(cause, connection.Database.Error)  # type: ignore[attr-defined]
-        and not _answers(connection)
+    lost = [
+        _is_lost(connection, error.__cause__)
         for connection in connections.all(initialized_only=True)
-    )
+        if isinstance(error.__cause__, connection.Database.Error)  # type: ignore[attr-defined]
+    ]
+    return any(lost) or not lost
 
 
-def _answers(connection: BaseDatabaseWrapper) -> bool:
-    return connection.connection is not None and connection.is_usable()
+def _is_lost(connection: BaseDatabaseWrapper, cause: BaseException) -> bool:
+    """Whether a driver's error without a SQLSTATE means that its server is away."""
+    if connection.vendor == "postgresql":
+        # The other kind is a mistake: a cursor that is closed, for instance.
+        return isinstance(cause, connection.Database.OperationalError)  # type: ignore[attr-defined]
+    # Other drivers raise the same for a mistake in a statement.
+    return connection.connection is None or not connection.is_usable()
 
 
 def _means_unavailable(error: Error) -> bool:
-    state: str | None = getattr(error.__cause__, "sqlstate", None)
+    state = sqlstate_of(error)
     if state is None:
         return _has_lost_connection(error)
     return state.startswith("08") or state in _UNAVAILABLE

@@ -22,14 +22,11 @@ from ..message.incoming import ConsumedMessage, OutgoingMessage
 from .connections import close_unusable_connections
 from .consumer_context import ConsumerContext
 from .dead_letters import may_accept_smaller
-from .effects import is_service_unavailable
+from .effects import MAX_BATCH_TIME, is_service_unavailable
 from .output import Output
 from .ports import CommittedTokens, Transactions
 
 logger = logging.getLogger(__name__)
-
-MAX_BATCH_TIME: Final = 1.0
-"""Seconds after which the output so far is sent and the group is served."""
 
 
 class _FailingMessage(NamedTuple):

@@ -25,10 +25,10 @@ from typing import Any, ClassVar, Final
 from django.db import OperationalError, connections, models, router, transaction
 from django.utils.translation import gettext_lazy as _
 
-from ..exceptions import OutboxError
+from ..exceptions import OutboxError, sqlstate_of
 
 _ISOLATION: Final = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-# Reading the row must see all changes that were committed before the lock was held.
+"""Reading the row must see all changes that were committed before the lock was held."""
 
 _TRY_LOCK: Final = """
 -- outbox: begin a unit
@@ -87,7 +87,7 @@ class LeadershipManager(models.Manager["Leadership"]):
             with transaction.atomic(using=self._alias()):
                 self._execute(_WAIT, name, timeout=milliseconds)
         except OperationalError as error:
-            if getattr(error.__cause__, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            if sqlstate_of(error) != _LOCK_NOT_AVAILABLE:
                 raise
             return False
         return True

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.db import ProgrammingError
 
 from ..conf import settings
-from ..exceptions import TableMissing
+from ..exceptions import TableMissing, sqlstate_of
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -74,7 +74,7 @@ class OutboxCursor(OutboxTables):
 
 def _is_of_ours(error: ProgrammingError) -> bool:
     """Whether the error names a table of the outbox and not of the application."""
-    if getattr(error.__cause__, "sqlstate", None) not in _MISSING:
+    if sqlstate_of(error) not in _MISSING:
         return False
     table = re.escape(settings.TABLE)
     others = "staged|series|pauses|parked|archive|processed|offsets|identity"

@@ -16,6 +16,7 @@ from django.db import OperationalError, connections, transaction
 
 from ..conf import settings
 from ..events import MeterRead
+from ..exceptions import sqlstate_of
 from ..idempotence.once import alias_for
 from ..models import ProcessedMessage
 from ..signals import meter_read
@@ -25,13 +26,13 @@ logger = logging.getLogger(__name__)
 CHUNK: Final = 5_000
 """Keys of one transaction."""
 
-LONGEST: Final = 0.5
+MAX_PRUNE_TIME: Final = 0.5
 """Seconds of one event after which no further chunk begins, since other events wait."""
 
 _IMPATIENT: Final = "SET LOCAL lock_timeout = '200ms'"
 """Before each chunk: all receivers of this process wait for it."""
 
-_LOCKED: Final = "55P03"
+_LOCK_NOT_AVAILABLE: Final = "55P03"
 """SQLSTATE of a statement that has waited for a lock for so long."""
 
 
@@ -54,7 +55,7 @@ def prune(using: str = "") -> int:
     alias = alias_for(using)
     rows = ProcessedMessage.objects.using(alias)
     chunks = rows.older_than(timedelta(seconds=retention)).prune(chunk=CHUNK)
-    until, pruned, deleted = time.monotonic() + LONGEST, 0, CHUNK
+    until, pruned, deleted = time.monotonic() + MAX_PRUNE_TIME, 0, CHUNK
     try:
         while deleted == CHUNK:
             with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
@@ -64,7 +65,7 @@ def prune(using: str = "") -> int:
             if time.monotonic() >= until:
                 break
     except OperationalError as error:
-        if getattr(error.__cause__, "sqlstate", None) != _LOCKED:
+        if sqlstate_of(error) != _LOCK_NOT_AVAILABLE:
             raise
         # The next reading comes soon.
         logger.debug("Could not prune processed keys: %s", error)

@@ -419,7 +419,7 @@ def test_the_leader_prunes_chunks_for_a_moment(
 ) -> None:
     settings.DJANGO_OUTBOX = {"PROCESSED_RETENTION": 86_400.0}
     monkeypatch.setattr(pruning, "CHUNK", 1)
-    monkeypatch.setattr(pruning, "LONGEST", longest)
+    monkeypatch.setattr(pruning, "MAX_PRUNE_TIME", longest)
     for number in range(3):
         ProcessedMessage.objects.create(
             consumer="c", key=str(number), processed_at=Now() - timedelta(days=2)
