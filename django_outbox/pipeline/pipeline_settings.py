@@ -114,6 +114,18 @@ class PipelineSettings:
     metrics_file: str = ""
     """File for Prometheus text, written after each batch; empty = none."""
 
+    def require_brokers(self) -> None:
+        """
+        Refuse to go on without brokers.
+
+        Raises:
+            ConfigurationError: none are configured.
+        """
+        if not self.kafka.get("bootstrap.servers"):
+            raise ConfigurationError(
+                "kafka: 'bootstrap.servers' is missing (KAFKA_BOOTSTRAP_SERVERS)."
+            )
+
     def table_path(self, table: str) -> str:
         """Return the path of a table."""
         return f"{self.lake}/{table}"

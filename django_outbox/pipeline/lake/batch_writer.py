@@ -300,16 +300,16 @@ class BatchWriter:
         if not parts:
             return 0
         columns = ("reason", *PLACE, "key", "value", "headers")
-        invalid = reduce(
+        quarantined = reduce(
             lambda above, below: above.unionByName(below),
             [part.select(*columns) for part in parts],
         ).persist()
         try:
-            if rows := invalid.count():
-                self._append("quarantine", invalid, batch_id)
+            if rows := quarantined.count():
+                self._append("quarantine", quarantined, batch_id)
             return rows
         finally:
-            invalid.unpersist()
+            quarantined.unpersist()
 
     def _unparsable(self, arrived: DataFrame) -> DataFrame:
         schemas = self._settings.schemas

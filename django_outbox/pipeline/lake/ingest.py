@@ -44,10 +44,7 @@ def kafka_options(settings: PipelineSettings) -> dict[str, str]:
     Raises:
         ConfigurationError: no broker or no topic is configured.
     """
-    if not settings.kafka.get("bootstrap.servers"):
-        raise ConfigurationError(
-            "kafka: 'bootstrap.servers' is missing (KAFKA_BOOTSTRAP_SERVERS)."
-        )
+    settings.require_brokers()
     if settings.topics:
         topics = {"subscribe": ",".join(settings.topics)}
     elif settings.topic_pattern:

@@ -131,8 +131,8 @@ def is_from_outbox() -> Column:
 
 def is_promised() -> Column:
     """Whether a record was in an outbox's table; messages of a backfill were not."""
-    is_row = F.exists("headers", lambda h: h["key"] == BACKFILL)
-    return ~F.coalesce(is_row, F.lit(False))  # noqa: FBT003 - the literal itself
+    is_backfilled = F.exists("headers", lambda h: h["key"] == BACKFILL)
+    return ~F.coalesce(is_backfilled, F.lit(False))  # noqa: FBT003 - the literal itself
 
 
 def with_payload(records: DataFrame, *, topic: str, schema: str | Encoded) -> DataFrame:

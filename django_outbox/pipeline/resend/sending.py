@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from ...exceptions import ConfigurationError, KafkaError, TopicMissing
+from ...exceptions import KafkaError, TopicMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,10 +42,7 @@ def producer_options(settings: PipelineSettings) -> dict[str, str]:
     Raises:
         ConfigurationError: no broker is configured.
     """
-    if not settings.kafka.get("bootstrap.servers"):
-        raise ConfigurationError(
-            "kafka: 'bootstrap.servers' is missing (KAFKA_BOOTSTRAP_SERVERS)."
-        )
+    settings.require_brokers()
     properties = {**_DEFAULTS, **settings.kafka, **_RESERVED}
     return {f"kafka.{name}": value for name, value in properties.items()}
 
