@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Final, TypeGuard, cast
+from typing import Final, TypeGuard
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest
@@ -30,6 +30,7 @@ from ..exceptions import InvalidMessage
 from ..message.incoming import ConsumedMessage
 from ..message.middleware import Handle, Middleware
 from ..message.outgoing import Message
+from .payload_headers import headers_of
 
 CORRELATION_ID: Final = "correlation_id"
 """The name that `RequestContext` binds."""
@@ -44,7 +45,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,49}")
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 """What is accepted as an id from outside: it goes to logs and headers."""
 
-LONGEST: Final = 500
+MAX_VALUE_LENGTH: Final = 500
 """Characters of a value."""
 
 _context: ContextVar[Mapping[str, str]] = ContextVar(
@@ -74,8 +75,8 @@ def bound(**values: str) -> Iterator[None]:
             )
         if not _is_sound(value):
             raise InvalidMessage(
-                f"context: {name} must be a text of 1 to {LONGEST} characters, all of "
-                "which can be printed."
+                f"context: {name} must be a text of 1 to {MAX_VALUE_LENGTH} "
+                "characters, all of which can be printed."
             )
     with _instead({**current(), **values}):
         yield
@@ -115,7 +116,11 @@ def received(values: Mapping[str, object]) -> Iterator[None]:
 
 
 def _is_sound(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and 0 < len(value) <= LONGEST and value.isprintable()
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= MAX_VALUE_LENGTH
+        and value.isprintable()
+    )
 
 
 @contextmanager
@@ -133,7 +138,7 @@ class ContextHeaders(Middleware):
 
     def stash(self, message: Message) -> Message:
         """Add a header for each value, unless the message has one itself."""
-        headers = cast("list[tuple[str, str]]", message.headers)
+        headers = headers_of(message)
         names = {name for name, _ in headers}
         for name, value in current().items():
             header = PREFIX + name.replace("_", "-")

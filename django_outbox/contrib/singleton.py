@@ -27,8 +27,8 @@ from ..settings.field_types import has_type
 
 logger = logging.getLogger(__name__)
 
-#: Share of REVOKE_TIMEOUT that the wait for a running unit may use.
 WAIT_SHARE: Final = 0.9
+"""Share of REVOKE_TIMEOUT that the wait for a running unit may use."""
 
 
 class Fence(Protocol):

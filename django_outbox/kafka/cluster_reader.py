@@ -47,7 +47,7 @@ _MISSING: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
 _DENIED: Final = frozenset(
     {
         *("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"),
-        *("INVALID_TOPIC_EXCEPTION", "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"),
+        *("UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"),
         *("LEADER_NOT_AVAILABLE", "_UNKNOWN_PARTITION"),
     }
 )
@@ -130,7 +130,7 @@ class ClusterReader:
         return ClusterFacts(
             servers=servers_of(self._config),
             brokers=len(brokers),
-            settings=configs.get("", None),
+            settings=configs.get(""),
             topics={
                 name: TopicFacts(
                     name=name,

@@ -53,7 +53,7 @@ def add_parsers(verbs: Any, shared: Sequence[ArgumentParser]) -> None:
 
 def top(alias: str, options: dict[str, Any], answer: Answer) -> None:
     """Show readings until somebody interrupts it."""
-    window = live_reading.RateWindow()
+    window, left = live_reading.RateWindow(), options["count"]
     with _until_interrupted(), ExitStack() as stack:
         who = stack.enter_context(closing(_Leader(alias)))
         show = stack.enter_context(_display(answer))
@@ -67,8 +67,8 @@ def top(alias: str, options: dict[str, Any], answer: Answer) -> None:
                 "rates": rates._asdict() if rates else None,
             }
             show(reading)
-            options["count"] -= 1
-            if options["count"] == 0:
+            left -= 1
+            if left == 0:
                 return
 
 

@@ -64,7 +64,7 @@ class Screen:
         table.add_row(
             "leader",
             Text(printable(leader_of(reading)), "bold green" if is_known else "yellow"),
-            Text(local_time_of(reading["time"])[:19], "dim"),
+            Text(_local_time_of(reading["time"])[:19], "dim"),
         )
         written, sent = (rates["written"], rates["sent"]) if rates else (None, None)
         table.add_row("written", _rate(written), self._curve("written", written))
@@ -101,7 +101,7 @@ class Screen:
         return Text(curve, "cyan")
 
 
-def local_time_of(moment: str) -> str:
+def _local_time_of(moment: str) -> str:
     """Format the time of a reading for people."""
     return local_time(datetime.fromisoformat(moment))
 
@@ -142,7 +142,7 @@ def _events(events: list[dict[str, Any]]) -> Table:
     table = _table("last events", "")
     for event in events[:5]:
         table.add_row(
-            Text(local_time_of(event["time"])), Text(printable(event["text"]))
+            Text(_local_time_of(event["time"])), Text(printable(event["text"]))
         )
     return table
 

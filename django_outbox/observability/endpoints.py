@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 App: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 """A WSGI application."""
 
-Answer: TypeAlias = tuple[HTTPStatus, Sequence[str]]
+_Response: TypeAlias = tuple[HTTPStatus, Sequence[str]]
 
 _PATHS: Final = "try /livez, /readyz or /metrics"
 
@@ -86,7 +86,7 @@ def served(
         path = environ["PATH_INFO"]
         if path == "/metrics" and metrics is not None:
             return metrics(environ, start)
-        status, lines = _answer(path, is_alive, reasons)
+        status, lines = _response(path, is_alive, reasons)
         start(f"{status.value} {status.phrase}", [("Content-Type", "text/plain")])
         return ["".join(f"{line}\n" for line in lines).encode()]
 
@@ -120,9 +120,9 @@ def warn_without_metrics(setting: str) -> None:
     )
 
 
-def _answer(
+def _response(
     path: str, is_alive: Callable[[], bool], reasons: Callable[[], Sequence[str]]
-) -> Answer:
+) -> _Response:
     if path in {"/livez", "/healthz"}:
         return _health([] if is_alive() else [_DEAD])
     if path == "/readyz":
@@ -137,7 +137,7 @@ def _answer(
 _DEAD: Final = "a thread has died"
 
 
-def _health(reasons: Sequence[str]) -> Answer:
+def _health(reasons: Sequence[str]) -> _Response:
     if reasons:
         return HTTPStatus.SERVICE_UNAVAILABLE, reasons
     return HTTPStatus.OK, ["ok"]

@@ -87,12 +87,11 @@ class Figures(Generic[SourceT]):
                 histogram.add_metric(common, buckets, total)
                 yield histogram
                 continue
-            kind = CounterMetricFamily if figure.kind == "counter" else _GAUGE
+            kind = (
+                CounterMetricFamily if figure.kind == "counter" else GaugeMetricFamily
+            )
             family = kind(name, figure.text, labels=labels)
             samples = [((), value)] if isinstance(value, int | float) else value
             for own, number in samples:
                 family.add_metric((*common, *own), number)
             yield family
-
-
-_GAUGE = GaugeMetricFamily

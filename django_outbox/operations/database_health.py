@@ -13,19 +13,19 @@ from ..wording import count, duration
 from . import finding_kinds as kinds
 from .finding import Finding
 
-MANY_DEAD: Final = 1_000_000
+MAX_DEAD_ROWS: Final = 1_000_000
 """Dead rows that are too many at any time."""
 
-SOME_DEAD: Final = 100_000
+MAX_DEAD_ROWS_UNVACUUMED: Final = 100_000
 """Dead rows that are too many if no vacuum has run lately."""
 
 VACUUM_INTERVAL: Final = 600.0
 """Seconds within which a table with many dead rows should have been vacuumed."""
 
-OLD_XMIN: Final = 1_000_000
+MAX_SLOT_XMIN_AGE: Final = 1_000_000
 """Transactions for which a slot may keep deleted rows."""
 
-MUCH_WAL: Final = 1024**3
+MAX_SLOT_WAL_BYTES: Final = 1024**3
 """Bytes of WAL that an inactive slot may keep."""
 
 _NO_WAIT: Final = frozenset({"off", "false", "no", "0"})
@@ -160,7 +160,8 @@ def _table(table: TableFacts) -> Iterator[Finding]:
         )
     is_late = table.vacuumed is None or table.vacuumed > VACUUM_INTERVAL
     if table.dead > table.live and (
-        table.dead >= MANY_DEAD or (table.dead >= SOME_DEAD and is_late)
+        table.dead >= MAX_DEAD_ROWS
+        or (table.dead >= MAX_DEAD_ROWS_UNVACUUMED and is_late)
     ):
         last = "never" if table.vacuumed is None else f"{duration(table.vacuumed)} ago"
         yield Finding(
@@ -195,9 +196,9 @@ def _horizon(facts: DatabaseFacts) -> Iterator[Finding]:
         reasons = []
         if slot.status in {"unreserved", "lost"}:
             reasons.append(f"wal_status = {slot.status}")
-        if not slot.is_active and slot.retained >= MUCH_WAL:
+        if not slot.is_active and slot.retained >= MAX_SLOT_WAL_BYTES:
             reasons.append(f"inactive, keeps {slot.retained / 1024**3:,.1f} GiB of WAL")
-        if slot.xmin_age >= OLD_XMIN:
+        if slot.xmin_age >= MAX_SLOT_XMIN_AGE:
             reasons.append(f"keeps rows for {slot.xmin_age:,} transactions")
         if reasons:
             yield Finding(

@@ -21,7 +21,7 @@ from ..kafka.config import watch_config
 from ..kafka.watch import Watch
 from ..models import OutboxRecord
 from ..postgres.outbox_identity import read_identity, require_names
-from ..settings.kafka_rules import has_servers, servers_of
+from ..settings.kafka_rules import servers_of
 
 POLL_INTERVAL: Final = 0.05
 """Seconds between two looks at the leader topic."""
@@ -85,7 +85,7 @@ class LeaderWatch:
         table = OutboxRecord._meta.db_table
         identity = read_identity(connections[alias], table)
         self.options = require_names(settings.snapshot(), identity, table=table)
-        if not has_servers(self.options.KAFKA):
+        if not servers_of(self.options.KAFKA):
             raise ConfigurationError("KAFKA: this process has no address of a broker.")
         self._outbox = identity.outbox if identity else ""
         self._began = time.monotonic()

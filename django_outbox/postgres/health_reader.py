@@ -29,7 +29,7 @@ SUFFIXES: Final = ("", "_parked", "_archive", "_staged", "_series", "_processed"
 WAITING_CAP: Final = 20_000
 """Rows, from the head of the outbox, whose topics are read: a few milliseconds."""
 
-OLD: Final = 600.0
+OLD_TRANSACTION_AGE: Final = 600.0
 """Seconds after which an open transaction counts as old."""
 
 
@@ -93,12 +93,16 @@ class HealthReader:
             ],
             transactions=[
                 OldTransaction(*row)
-                for row in rows("transactions", "old_transactions", age=OLD)
+                for row in rows(
+                    "transactions", "old_transactions", age=OLD_TRANSACTION_AGE
+                )
             ],
             prepared=[
                 PreparedTransaction(*row)
                 for row in rows(
-                    "prepared transactions", "prepared_transactions", age=OLD
+                    "prepared transactions",
+                    "prepared_transactions",
+                    age=OLD_TRANSACTION_AGE,
                 )
             ],
             slots=[

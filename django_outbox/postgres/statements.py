@@ -220,8 +220,8 @@ def _sizes(
 
 def _escaped(table: str, *, suffix: str = "") -> sql.Composable:
     """Quote a name for a statement in which a single % begins a parameter."""
-    quoted: LiteralString = identifier(table, suffix=suffix).as_string(None)
-    return sql.SQL(quoted.replace("%", "%%"))
+    name: LiteralString = identifier(table, suffix=suffix).as_string(None)
+    return sql.SQL(name.replace("%", "%%"))
 
 
 def quoted(name: str) -> str:

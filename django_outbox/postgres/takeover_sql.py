@@ -76,12 +76,12 @@ For a join it may choose a plan that compares each record with all others.
 
 
 def parameters(
-    this_cluster: int, count: int, maximum_delay: float
+    this_cluster: int, clusters: int, maximum_delay: float
 ) -> Mapping[str, float]:
     """Return the parameters of these fragments."""
     return {
         "this_cluster": this_cluster,
-        "clusters": count,
+        "clusters": clusters,
         "maximum_delay": maximum_delay,
     }
 
@@ -91,7 +91,6 @@ class Scope:
     """Which rows one of several clusters reads, by kind of statement."""
 
     this_cluster: int
-    """This cluster."""
     clusters: int
     maximum_delay: float
     """Seconds by which each rank waits longer than the one before."""

@@ -37,11 +37,6 @@ def servers_of(properties: Mapping[str, Any]) -> str:
     return next((str(properties[n]) for n in ADDRESSES if properties.get(n)), "")
 
 
-def has_servers(properties: Mapping[str, Any]) -> bool:
-    """Whether librdkafka's properties have the addresses of brokers."""
-    return bool(servers_of(properties))
-
-
 def check_kafka(options: OutboxSettings) -> Iterator[Problem]:
     """Yield reserved or misplaced properties, and lists where a text is expected."""
     for name in KAFKA_SETTINGS:
@@ -103,7 +98,7 @@ def check_queues(options: OutboxSettings) -> Iterator[Problem]:
 
 def missing_servers(options: OutboxSettings) -> Iterator[Problem]:
     """Yield a problem if no setting has the addresses of brokers."""
-    if not has_servers(options.KAFKA):
+    if not servers_of(options.KAFKA):
         yield Problem(
             Rule.KAFKA_SERVERS,
             "KAFKA",

@@ -12,7 +12,7 @@ import re
 from typing import Any, Final, NamedTuple
 
 from ..exceptions import ConfigurationError
-from ..settings.kafka_rules import has_servers
+from ..settings.kafka_rules import servers_of
 from ..settings.options import OutboxSettings
 from ..settings.reserved_properties import RESERVED_PROPERTIES
 from ..settings.rules import problems
@@ -102,7 +102,7 @@ class SettingsOfFile:
         self._time_election()
         self._limit()
         kafka = self._kept(self._base, *_ELECTION, *_DELIVERY)
-        self._values["KAFKA"] = kafka if has_servers(kafka) else {**SERVERS, **kafka}
+        self._values["KAFKA"] = kafka if servers_of(kafka) else {**SERVERS, **kafka}
         self._values["PRODUCER_KAFKA"] = self._kept(self._producer, *_DELIVERY)
         for problem in problems(self._values):
             message = f"{problem.setting}: {problem.message}"

@@ -265,7 +265,7 @@ def test_an_old_transaction_is_found(
         postgres.execute("SET LOCAL application_name = 'sleepy'")
         postgres.execute("SELECT pg_current_xact_id()")
         assert seen("old-transaction") == {}
-        monkeypatch.setattr(health_reader, "OLD", 0.0)
+        monkeypatch.setattr(health_reader, "OLD_TRANSACTION_AGE", 0.0)
         pid = postgres.info.backend_pid
         found = seen("old-transaction")[f"session {pid}"]
         assert found.startswith("sleepy, idle in transaction, open for ")
@@ -275,7 +275,7 @@ def test_a_vacuum_is_not_an_old_transaction(
     postgres: psycopg.Connection, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has a snapshot, but keeps no dead rows, however long it takes."""
-    monkeypatch.setattr(health_reader, "OLD", 0.0)
+    monkeypatch.setattr(health_reader, "OLD_TRANSACTION_AGE", 0.0)
     reader = health_reader.HealthReader(
         Database({"conninfo": database_url}), table="outbox"
     )
