@@ -1,12 +1,12 @@
 """
 Formats of numbers, times and untrusted text in logs, on terminals and in errors.
 
-JSON output does not use them: it has numbers, and RFC 3339 in UTC.
+Of these, JSON output uses `rfc_3339` only.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 
 def count(number: int, noun: str, *, is_capped: bool = False) -> str:
@@ -29,6 +29,15 @@ def duration(seconds: float) -> str:
 def local_time(moment: datetime) -> str:
     """Format a moment as RFC 3339 with the offset of the local time zone."""
     return moment.astimezone().isoformat(timespec="seconds")
+
+
+def rfc_3339(moment: datetime) -> str:
+    """
+    Format a moment as RFC 3339 in UTC.
+
+    One without a zone is local time, as Django reads it where USE_TZ is off.
+    """
+    return moment.astimezone(UTC).isoformat()
 
 
 def printable(text: str) -> str:

@@ -30,6 +30,7 @@ from django.utils.translation import gettext
 
 from ..models import OutboxRecord
 from ..operations.live_reading import MAX_EVENTS, latest, read
+from ..wording import rfc_3339
 from .bounded_pages import alias_of_outbox, answer, may_see_payload
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ def _notes(log: str) -> list[dict[str, Any]]:
     )
     return [
         {
-            "time": entry.action_time.isoformat(),
+            "time": rfc_3339(entry.action_time),
             "kind": "admin",
             "text": f"{entry.user}: {entry.object_repr}: {entry.get_change_message()}",
         }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
-from ..wording import printable
+from ..wording import printable, rfc_3339
 
 
 class Answer:
@@ -73,4 +73,4 @@ class Answer:
 
 def _plain(value: object) -> str:
     """Return what JSON has no type for: times as RFC 3339, ids as text."""
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    return rfc_3339(value) if isinstance(value, datetime) else str(value)

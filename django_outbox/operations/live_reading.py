@@ -8,7 +8,7 @@ bounded number of rows. It shows no payload; keys only to those who ask for them
 from __future__ import annotations
 
 from collections import deque
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from django.db import connections
@@ -24,6 +24,7 @@ from ..models import (
     SeriesState,
     StagedRecord,
 )
+from ..wording import rfc_3339
 from . import pausing
 
 MAX_COUNTED: Final = 10_000
@@ -63,7 +64,7 @@ def read(alias: str, *, with_keys: bool = False) -> dict[str, Any]:
     """
     staged = StagedRecord.objects.using(alias)
     found = {
-        "time": database_time(alias).isoformat(),
+        "time": rfc_3339(database_time(alias)),
         "table": OutboxRecord._meta.db_table,
         "counters": _counters(alias),
         "backlog": OutboxRecord.objects.using(alias).backlog()._asdict(),
@@ -120,9 +121,10 @@ class RateWindow:
 def database_time(alias: str) -> datetime:
     """Return the time of the database's clock."""
     with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
+        # Django drops the zone where USE_TZ is off, and an hour comes twice a year.
+        cursor.execute("SELECT clock_timestamp() AT TIME ZONE 'UTC'")
         moment: datetime = cursor.fetchone()[0]
-    return moment
+    return moment.replace(tzinfo=UTC)
 
 
 def _counters(alias: str) -> dict[str, int] | None:
@@ -176,7 +178,7 @@ def _paused(alias: str, *, with_keys: bool) -> list[dict[str, Any]]:
             "what": pausing.name_of(
                 row["kafka_topic"], row["kafka_key"], with_key=with_keys
             ),
-            "paused_at": row["paused_at"].isoformat(),
+            "paused_at": rfc_3339(row["paused_at"]),
             "reason": row["reason"],
         }
         for row in pausing.pauses(alias, limit=MAX_LISTED)
@@ -188,7 +190,7 @@ def _events(alias: str) -> list[dict[str, Any]]:
     parked = ParkedRecord.objects.using(alias).order_by("-parked_id")
     events = [
         {
-            "time": row.parked_at.isoformat(),
+            "time": rfc_3339(row.parked_at),
             "kind": "record_parked",
             "text": (
                 f"Record {row.id} to {row.kafka_topic} was parked after "
@@ -204,7 +206,7 @@ def _events(alias: str) -> list[dict[str, Any]]:
     )
     events += [
         {
-            "time": row.closed_at.isoformat(),
+            "time": rfc_3339(row.closed_at),
             "kind": "series_expired",
             "text": f"Series {row.name} expired: {row.on_timeout}",
         }

@@ -12,7 +12,7 @@ from ..exceptions import StashError
 from ..models import Series
 from ..observability.answer import Answer
 from ..stashing.series import discard_series, release_series
-from ..wording import count, local_time
+from ..wording import count, local_time, rfc_3339
 
 MAX_LISTED: Final = 100
 """Open series that `list` shows, the oldest first."""
@@ -65,7 +65,7 @@ def _report(series: Series) -> dict[str, Any]:
         "name": series.name,
         "staged": series.staged,
         "expected": series.expected,
-        "expires_at": end.isoformat() if end else None,
+        "expires_at": rfc_3339(end) if end else None,
         "on_timeout": series.on_timeout,
     }
 

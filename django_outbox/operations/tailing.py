@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any, Final
 
 from ..conf import settings
@@ -79,7 +79,8 @@ class Tail:
             .order_by("archived_at", "id")
             .values("archived_at", *COLUMNS)[:PAGE]
         )
-        times = [row.pop("archived_at") for row in rows]
+        # An infinite time is None.
+        times = [at.astimezone(UTC) for row in rows if (at := row.pop("archived_at"))]
         self._sent_at = now if len(rows) < PAGE else max([self._sent_at, *times])
         return rows
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
 
@@ -108,6 +108,19 @@ def test_blocked_records_are_looked_for_among_the_oldest(
         monkeypatch.setattr(live_reading, "SAMPLE", sample)
         rows = read("default")["blocked"]["rows"]
         assert [row["attempts"] for row in rows] == attempts_found
+
+
+@pytest.mark.django_db
+def test_times_are_in_utc_also_where_django_has_no_time_zones(
+    settings: Settings,
+) -> None:
+    settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Kolkata"
+    ParkedRecord.objects.create(id=1, kafka_topic="t", kafka_key="k")
+    reading = read("default")
+    times = [reading["time"], *(event["time"] for event in reading["events"])]
+    now = datetime.now(UTC)
+    for text in times:
+        assert abs(now - datetime.fromisoformat(text)) < timedelta(minutes=5)
 
 
 @pytest.mark.django_db

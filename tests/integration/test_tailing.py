@@ -162,6 +162,19 @@ def test_with_an_archive_sent_records_are_shown_too(settings: Settings) -> None:
 
 
 @pytest.mark.django_db
+def test_a_whole_page_of_sent_records_is_followed_without_time_zones(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tailing, "PAGE", 1)
+    settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Kolkata"
+    settings.DJANGO_OUTBOX = settings.DJANGO_OUTBOX | {"ARCHIVE": True}
+    tail = Tail("default")
+    for number in (9_000_000, 9_000_001):
+        ArchivedRecord.objects.create(id=number, kafka_topic="orders", kafka_key="k")
+        assert shown(tail) == [number]
+
+
+@pytest.mark.django_db
 def test_a_record_without_a_finite_time_is_shown_too() -> None:
     tail = Tail("default")
     number = record()

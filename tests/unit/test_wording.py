@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from django_outbox.wording import count, duration, local_time, printable
+from django_outbox.wording import count, duration, local_time, printable, rfc_3339
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,12 @@ def _in_kolkata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_time_is_local_and_has_its_offset() -> None:
     moment = datetime(2026, 11, 23, 20, 8, 9, 123_456, tzinfo=UTC)
     assert local_time(moment) == "2026-11-24T01:38:09+05:30"
+
+
+@pytest.mark.usefixtures("_in_kolkata")
+def test_a_time_without_a_zone_is_local_and_told_in_utc() -> None:
+    moment = datetime(2026, 11, 24, 1, 38, 9)  # noqa: DTZ001 - as with USE_TZ off
+    assert rfc_3339(moment) == "2026-11-23T20:08:09+00:00"
 
 
 @pytest.mark.parametrize(
