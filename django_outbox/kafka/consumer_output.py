@@ -37,6 +37,9 @@ from .queueing import queue
 STEP_TIMEOUT: Final = 10.0
 """Seconds for one step of a transaction."""
 
+FLUSH_GRACE: Final = 1.0
+"""Seconds beyond the delivery time-out for the last delivery reports."""
+
 IDLE_TIMEOUT: Final = 60.0
 """Seconds without a message after which a client is closed."""
 
@@ -67,7 +70,7 @@ class KafkaDeadLetters:
         self._config = _FOR_DEAD_LETTERS | producer_config(options)
         if name:
             self._config["client.id"] = name
-        self._flush_timeout = options.DELIVERY_TIMEOUT + 1.0
+        self._flush_timeout = options.DELIVERY_TIMEOUT + FLUSH_GRACE
         self._errors = ClientErrors(
             "dead letter producer", action="consume", config=self._config
         )
@@ -117,7 +120,7 @@ class KafkaTransforms:
             **transform_config(options, transactional_id),
         }
         self._member = member
-        self._flush_timeout = options.DELIVERY_TIMEOUT + 1.0
+        self._flush_timeout = options.DELIVERY_TIMEOUT + FLUSH_GRACE
         self._errors = ClientErrors(
             "transform producer", action="consume", config=self._config
         )
@@ -183,7 +186,7 @@ class KafkaTransforms:
 
 
 def _broken(errors: ClientErrors, what: str, error: Exception) -> KafkaUnavailable:
-    """Say why a client can't be used any more: the next one may do better."""
+    """Say why a client cannot be used any more: the next one may do better."""
     cause = driver_error(error)
     if cause is None:
         return KafkaUnavailable("The Kafka client had a fatal error.")

@@ -48,19 +48,19 @@ class Envelope:
             RecordPoisoned: its topic, or a header of the user, is not allowed.
         """
         # Unpacked once: this runs for tens of thousands of records a second.
-        id_, topic, _, _, names, values, _, message_id, created_at, origin, _ = record
+        id_, topic, _, _, names, values, _, message_id, created_at, cluster, _ = record
         if topic not in self._topics.known:
             self._check_topic(topic)
         headers: Headers = [
             (MESSAGE_ID, message_id),
             ("outbox-id", str(id_)),
-            self._source or self._sources[origin],
+            self._source or self._sources[cluster],
             ("outbox-created-at", created_at),
         ]
         if self._has_leader:
             headers.append(("outbox-leader-id", leader_id))
         if names or values:
-            return self._own_headers(names, values) + headers
+            return self._user_headers(names, values) + headers
         return headers
 
     def _check_topic(self, topic: str) -> None:
@@ -69,7 +69,7 @@ class Envelope:
         except InvalidMessage as error:
             raise RecordPoisoned(str(error), code="INVALID_TOPIC") from error
 
-    def _own_headers(self, names: list[str], values: list[str | None]) -> Headers:
+    def _user_headers(self, names: list[str], values: list[str | None]) -> Headers:
         # goharvest's own table has no constraints: an array may contain arrays.
         if len(names) != len(values):
             if names[:1] == [UNREADABLE]:
@@ -107,8 +107,8 @@ class _Sources(dict[int, tuple[str, str]]):
         super().__init__()
         self._options = options
 
-    def __missing__(self, origin: int) -> tuple[str, str]:
-        header = self[origin] = ("outbox-source", self._options.source_of(origin))
+    def __missing__(self, cluster: int) -> tuple[str, str]:
+        header = self[cluster] = ("outbox-source", self._options.source_of(cluster))
         return header
 
 
