@@ -19,7 +19,8 @@ The flow through the modules, from the command to Kafka:
 - `working.py`: the worker of handlers with effects. `effects.py` runs one
   message in a transaction of the database, with its offset if OFFSETS is
   "database"; `stored_offsets.py` checks such offsets against their partitions.
-  `handler_exits.py`: a handler that ends the process has failed.
+  `handler_exits.py`: a handler that ends the process has failed. `outages.py` tells
+  an outage from a failure.
 - `transforming.py`: the worker of handlers without a database. Their output
   (`output.py`) and their offsets are one Kafka transaction.
 - `consumer_context.py`: what both workers share; `dead_letters.py` and

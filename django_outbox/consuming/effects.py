@@ -22,8 +22,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from django.db import (
-    Error,
-    InterfaceError,
     OperationalError,
     connections,
     transaction,
@@ -35,8 +33,6 @@ from ..exceptions import (
     ConsumingError,
     KafkaError,
     OffsetsLost,
-    RegistryUnavailable,
-    TableMissing,
     sqlstate_of,
 )
 from ..idempotence.claims import require_committable
@@ -52,27 +48,11 @@ from .handlers import Group, Subscription
 from .ports import PartitionStates
 from .stored_offsets import StoredOffset, start_of
 
-_UNAVAILABLE: Final = frozenset(
-    {
-        "25006",  # read-only: the server is not the primary any more
-        "53100",  # its disk is full
-        "53300",  # it has too many connections
-        "57P01",  # it shuts down, or an administrator closed the connection
-        "57P02",  # it has crashed
-        "57P03",  # it is starting
-        "57P05",  # it ended an idle session
-    }
-)
-"""SQLSTATEs of an unavailable server, besides class 08."""
-
 _TIMED_OUT: Final = frozenset({"55P03", "57014"})
 """SQLSTATEs of a lock or a statement that took longer than the server allows."""
 
 MAX_BATCH_TIME: Final = 1.0
 """Seconds after which a batch takes no further message, so that the group is served."""
-
-_MAX_CAUSES: Final = 10
-"""How many causes of an error are examined."""
 
 
 class _Passed(Exception):
@@ -359,58 +339,3 @@ def _let_callbacks_fail(connection: BaseDatabaseWrapper) -> None:
         (savepoints, call, True)  # type: ignore[misc]
         for savepoints, call, *_ in connection.run_on_commit
     ]
-
-
-def is_service_unavailable(error: BaseException) -> bool:
-    """
-    Whether an attempt failed for a reason outside of the message.
-
-    A database or the schema registry is unavailable, or another process holds the
-    message.
-
-    Looks through causes, since a handler may wrap the database's error; not past
-    `raise ... from None`, which says that the earlier error does not matter.
-    """
-    cause: BaseException | None = error
-    for _ in range(_MAX_CAUSES):
-        if isinstance(cause, ClaimHeld | TableMissing | RegistryUnavailable) or (
-            isinstance(cause, Error) and _means_unavailable(cause)
-        ):
-            return True
-        cause = cause and _cause_of(cause)
-    return False
-
-
-def _cause_of(error: BaseException) -> BaseException | None:
-    """Return what a traceback shows as the cause of an error."""
-    if error.__suppress_context__:
-        return error.__cause__
-    return error.__context__
-
-
-def _has_lost_connection(error: Error) -> bool:
-    """Whether an error that no server has sent comes from a lost connection."""
-    if not isinstance(error, OperationalError | InterfaceError):
-        return False
-    lost = [
-        _is_lost(connection, error.__cause__)
-        for connection in connections.all(initialized_only=True)
-        if isinstance(error.__cause__, connection.Database.Error)  # type: ignore[attr-defined]
-    ]
-    return any(lost) or not lost
-
-
-def _is_lost(connection: BaseDatabaseWrapper, cause: BaseException) -> bool:
-    """Whether a driver's error without a SQLSTATE means that its server is away."""
-    if connection.vendor == "postgresql":
-        # The other kind is a mistake: a cursor that is closed, for instance.
-        return isinstance(cause, connection.Database.OperationalError)  # type: ignore[attr-defined]
-    # Other drivers raise the same for a mistake in a statement.
-    return connection.connection is None or not connection.is_usable()
-
-
-def _means_unavailable(error: Error) -> bool:
-    state = sqlstate_of(error)
-    if state is None:
-        return _has_lost_connection(error)
-    return state.startswith("08") or state in _UNAVAILABLE

@@ -22,7 +22,8 @@ from ..message.incoming import ConsumedMessage, OutgoingMessage
 from .connections import close_unusable_connections
 from .consumer_context import ConsumerContext
 from .dead_letters import may_accept_smaller
-from .effects import MAX_BATCH_TIME, is_service_unavailable
+from .effects import MAX_BATCH_TIME
+from .outages import is_service_unavailable
 from .output import Output
 from .ports import CommittedTokens, Transactions
 

@@ -21,7 +21,8 @@ from ..message.incoming import ConsumedMessage
 from .connections import close_unusable_connections
 from .consumer_context import ConsumerContext
 from .dead_letters import may_accept_smaller
-from .effects import TransactionalHandler, is_service_unavailable
+from .effects import TransactionalHandler
+from .outages import is_service_unavailable
 from .ports import DeadLetters, Offsets
 
 logger = logging.getLogger(__name__)

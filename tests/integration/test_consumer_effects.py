@@ -20,12 +20,9 @@ import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
 from django_outbox import ConsumedMessage, ConsumingError
-from django_outbox.consuming.effects import (
-    TransactionalHandler,
-    _Passed,
-    is_service_unavailable,
-)
+from django_outbox.consuming.effects import TransactionalHandler, _Passed
 from django_outbox.consuming.handlers import Group, Subscription
+from django_outbox.consuming.outages import is_service_unavailable
 from django_outbox.consuming.runner import StartOffsets, consume
 from django_outbox.consuming.working import EffectsWorker
 from django_outbox.exceptions import (

@@ -22,11 +22,9 @@ from django_outbox import (
     stash_delayed,
     stash_many,
 )
-from django_outbox.consuming.effects import (
-    TransactionalHandler,
-    is_service_unavailable,
-)
+from django_outbox.consuming.effects import TransactionalHandler
 from django_outbox.consuming.handlers import Group
+from django_outbox.consuming.outages import is_service_unavailable
 from django_outbox.message.incoming import (
     ConsumedMessage,
     PartitionState,

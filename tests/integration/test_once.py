@@ -31,8 +31,8 @@ from django.db.utils import ConnectionHandler
 from pytest_django import Settings
 
 from django_outbox import ConsumedMessage, InvalidKey, once
-from django_outbox.consuming import effects
-from django_outbox.consuming.effects import is_service_unavailable
+from django_outbox.consuming import outages
+from django_outbox.consuming.outages import is_service_unavailable
 from django_outbox.exceptions import (
     AlreadyOpen,
     ConsumingError,
@@ -511,7 +511,7 @@ def test_a_mistake_in_a_statement_of_another_kind_of_database_is_no_outage(
         for name in ("default", "nowhere/legacy")
     }
     handler = ConnectionHandler(found)
-    monkeypatch.setattr(effects, "connections", handler)
+    monkeypatch.setattr(outages, "connections", handler)
     with pytest.raises(OperationalError, match="no such table") as failed:
         handler["default"].cursor().execute("SELECT * FROM nowhere")
     assert not is_service_unavailable(failed.value)

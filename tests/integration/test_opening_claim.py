@@ -13,7 +13,7 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_outbox.consuming.effects import is_service_unavailable
+from django_outbox.consuming.outages import is_service_unavailable
 from django_outbox.exceptions import ErrorSwallowed, TableMissing
 from django_outbox.idempotence.once import Once
 from django_outbox.models import ProcessedMessage

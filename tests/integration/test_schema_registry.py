@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict
 from pytest_django import Settings
 
 from django_outbox.consuming import handlers
-from django_outbox.consuming.effects import is_service_unavailable
+from django_outbox.consuming.outages import is_service_unavailable
 from django_outbox.contrib import contracts
 from django_outbox.contrib import schema_registry as module
 from django_outbox.contrib.contracts import Topic
