@@ -37,7 +37,8 @@ ON CONFLICT DO NOTHING"""
 _ADVANCE: Final = """\
 -- outbox: advance
 INSERT INTO {table} AS stored (group_id, topic, partition, next_offset, topic_id)
-SELECT %(group_id)s, %(topic)s, %(partition)s, %(offset)s + 1, %(topic_id)s
+SELECT %(group_id)s::varchar, %(topic)s::varchar, %(partition)s::integer,
+%(offset)s::bigint + 1, %(topic_id)s::varchar
 WHERE %(since)s = 0 OR EXISTS (SELECT FROM {table} WHERE group_id = %(group_id)s
 AND topic = %(topic)s AND partition = %(partition)s)
 ON CONFLICT (group_id, topic, partition) DO UPDATE

@@ -28,7 +28,7 @@ from django_outbox import (
     stash_many,
 )
 from django_outbox.message.middleware import Middleware
-from django_outbox.models import OutboxRecord
+from django_outbox.models import ConsumerOffset, OutboxRecord
 from django_outbox.operations.grants import grants
 from django_outbox.stashing.writing import COPIED
 from tests.testapp.models import Order
@@ -511,6 +511,19 @@ def test_bound_on_the_server_the_statements_work_too() -> None:
             ordered=True,
         )
         assert len(contents()) == MANY + 2
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_bound_there", [False, True])
+def test_an_offset_of_any_size_is_stored(*, is_bound_there: bool) -> None:
+    """As a literal, 2147483647 + 1 is out of range."""
+    offsets = [2**15 - 1, 2**15, 2**31 - 2, 2**31 - 1, 2**31, 2**62]
+    with _other_options(server_side_binding=is_bound_there):
+        stored, since = ConsumerOffset.objects.all(), 0
+        for offset in offsets:
+            assert stored.advance("g", "t", 0, offset, since=since, topic_id="x")
+            since = offset + 1
+            assert stored.positions("g") == {("t", 0): (since, "x")}
 
 
 @pytest.mark.django_db
