@@ -48,6 +48,35 @@ class BeforeCommit:
 class CommitHooks(_Backend):
     """For a backend of your own: `class DatabaseWrapper(CommitHooks, ...)`."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._waited_at: dict[str, int] = {}
+        """How many callbacks waited when a savepoint was created; those of which none
+        did are left out."""
+
+    def savepoint(self) -> str | None:
+        """Create a savepoint; note what waits before it."""
+        sid: str | None = super().savepoint()
+        if not self.run_on_commit:
+            self._waited_at.clear()
+        elif sid is not None:
+            self._waited_at[sid] = len(self.run_on_commit)
+        return sid
+
+    def savepoint_rollback(self, sid: str) -> None:
+        """
+        Roll back to a savepoint; forget what was to be done for what is undone.
+
+        Django itself forgets the callbacks of `atomic()` blocks only.
+        """
+        super().savepoint_rollback(sid)
+        earlier = self._waited_at.get(sid, 0)
+        self.run_on_commit = [
+            entry
+            for number, entry in enumerate(self.run_on_commit)
+            if number < earlier or not isinstance(entry[1], BeforeCommit)
+        ]
+
     def commit(self) -> None:
         """Do what waits for the commit, then commit; after an error roll back."""
         waiting = [

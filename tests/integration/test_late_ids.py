@@ -96,6 +96,23 @@ def test_a_savepoint_takes_its_messages_along(late: None) -> None:
     assert keys() == ["1", "2"]
 
 
+def test_a_savepoint_without_a_block_takes_its_messages_along(late: None) -> None:
+    with transaction.atomic():
+        first = transaction.savepoint()
+        stash_at_commit(message("lost, with the first"))
+        transaction.savepoint_rollback(first)
+        stash_at_commit(message("1"))
+        with transaction.atomic():
+            stash_at_commit(message("2"))
+            second = transaction.savepoint()
+            transaction.on_commit(list)
+            stash_at_commit(message("lost, with the second"))
+            transaction.savepoint_rollback(second)
+            stash_at_commit(message("3"))
+            transaction.savepoint_commit(transaction.savepoint())
+    assert keys() == ["1", "2", "3"]
+
+
 @pytest.mark.parametrize("how", ["error", "set_rollback"])
 def test_a_rolled_back_transaction_writes_nothing(late: None, how: str) -> None:
     with suppress(ZeroDivisionError), transaction.atomic():
