@@ -31,6 +31,7 @@ _REPLAY: Final = """\
 INSERT INTO {outbox} ({columns})
 SELECT {columns} FROM {archive}
 WHERE archived_at >= %(since)s AND archived_at < %(until)s AND id = ANY(%(ids)s)
+AND %(topic)s::text IN ('', kafka_topic)
 ORDER BY archived_at, id"""
 
 
@@ -76,10 +77,14 @@ def replay(alias: str, selection: Selection) -> list[dict[str, Any]]:
         archive=quote(ArchivedRecord._meta.db_table),
         columns=", ".join(columns),
     )
-    ids = [row["id"] for row in found]
+    values: dict[str, Any] = {
+        "since": selection.since,
+        "until": selection.until,
+        "ids": [row["id"] for row in found],
+        # Where ids began again, several records have one.
+        "topic": selection.topic,
+    }
     with connections[alias].cursor() as cursor:
-        cursor.execute(
-            statement, {"since": selection.since, "until": selection.until, "ids": ids}
-        )
+        cursor.execute(statement, values)
     logger.info("Sending %d records again", len(found), extra={"action": "replay"})
     return found

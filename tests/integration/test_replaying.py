@@ -65,6 +65,14 @@ def test_times_topic_and_id_choose() -> None:
         assert not is_more
 
 
+def test_another_record_with_the_same_id_is_not_sent() -> None:
+    """Ids begin again in a database that was restored."""
+    archived(5, ago=HOUR / 2)
+    archived(5, ago=HOUR / 3, kafka_topic="invoices")
+    (sent,) = replay("default", last_hour(topic="orders"))
+    assert sent["kafka_topic"] == OutboxRecord.objects.get().kafka_topic == "orders"
+
+
 def test_they_go_in_the_order_of_the_first_time() -> None:
     archived(3, ago=HOUR / 2)
     archived(2, ago=HOUR / 3)
