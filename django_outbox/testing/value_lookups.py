@@ -39,7 +39,11 @@ def require_known(lookups: Mapping[str, Any]) -> None:
 
 
 def matches(value: Any, lookups: Mapping[str, Any]) -> bool:
-    """Whether a decoded value satisfies all lookups."""
+    """Whether a value satisfies all lookups; bytes are read as JSON, if they are."""
+    wants_bytes = any(isinstance(wanted, bytes) for wanted in lookups.values())
+    if isinstance(value, bytes) and not wants_bytes:
+        # Of a serializer that returns bytes.
+        value = _read(value)
     return all(_matches(value, name, wanted) for name, wanted in lookups.items())
 
 
@@ -63,6 +67,14 @@ def _matches(value: Any, name: str, wanted: Any) -> bool:
     except (TypeError, AttributeError, InvalidOperation):
         # The lookup is for values of another type.
         return False
+
+
+def _read(value: bytes) -> Any:
+    try:
+        found = json.loads(value)
+    except ValueError:
+        return value
+    return value if found is None else found
 
 
 def _part(value: Any, step: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -46,6 +47,15 @@ VALUE = {
 )
 def test_a_value_matches(lookup: dict[str, Any]) -> None:
     assert matches(VALUE, lookup)
+
+
+def test_bytes_of_a_serializer_are_read_as_json() -> None:
+    value = json.dumps(VALUE, default=str).encode()
+    assert matches(value, {"value__status": "placed", "value__order__id": 3})
+    assert matches(value, {"value": value})
+    assert not matches(value, {"value__status": "paid"})
+    assert not matches(b"\xff", {"value__status": "placed"})
+    assert matches(b"null", {"value": b"null"})
 
 
 @pytest.mark.parametrize(
