@@ -69,7 +69,7 @@ class Delay:
         if not_before.utcoffset() is None:
             raise InvalidMessage(
                 f"not_before: {not_before.isoformat()} has no time zone; use "
-                "django.utils.timezone.now() + ..., make_aware(), or a timedelta."
+                "datetime.now(UTC) + ..., make_aware(), or a timedelta."
             )
         try:
             return cls(moment=not_before.astimezone(UTC))

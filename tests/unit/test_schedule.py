@@ -53,7 +53,7 @@ def test_a_wrong_option_of_a_series_is_named(
     [
         (
             datetime(2026, 1, 2, 12),  # noqa: DTZ001  # the mistake
-            "2026-01-02T12:00:00 has no time zone; use django.utils.timezone.now",
+            "2026-01-02T12:00:00 has no time zone; use datetime.now",
         ),
         (date(2026, 1, 2), "must be a datetime or a timedelta, not date"),
         (60, "must be a datetime or a timedelta, not int"),
