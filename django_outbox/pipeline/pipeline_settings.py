@@ -236,7 +236,8 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 def split_topics(values: Iterable[object]) -> tuple[str, ...]:
     """Split lists of topics as Spark does, so that all commands mean the same ones."""
     listed = ",".join(map(str, values)).split(",")
-    return tuple(topic.strip() for topic in listed if topic.strip())
+    # Named twice, a topic is read once.
+    return tuple(dict.fromkeys(topic.strip() for topic in listed if topic.strip()))
 
 
 def build(values: Mapping[str, Any]) -> PipelineSettings:
