@@ -19,7 +19,7 @@ from .. import exceptions
 from .lake import tables
 from .lake.batch_writer import BatchCounts
 from .lake.ingest import reason_of_loss, start_ingest
-from .lake.reader import needs_rebuild
+from .lake.reader import reason_to_rebuild
 from .lake.rebuilding import rebuild
 from .lake.refine import NAME as REFINE
 from .lake.refine import start_refine
@@ -166,10 +166,8 @@ def start_step(
     """
     if step == "ingest":
         return start_ingest(spark, settings, trigger=trigger, report=hooks.report)
-    if needs_rebuild(spark, settings):
-        hooks.report(
-            "Refine starts over on compacted rows, so it rebuilds the tables first."
-        )
+    if reason := reason_to_rebuild(spark, settings):
+        hooks.report(reason)
         for done in rebuild(spark, settings, check=hooks.check):
             hooks.report(str(done))
     return start_refine(spark, settings, trigger=trigger, counted=counts.__setitem__)

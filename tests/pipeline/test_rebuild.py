@@ -10,6 +10,7 @@ import pytest
 
 from django_outbox.exceptions import BronzeIncomplete, LakeInUse
 from django_outbox.pipeline.lake import rebuilding, tables
+from django_outbox.pipeline.lake.reader import reason_to_rebuild
 from django_outbox.pipeline.lake.rebuilding import Slice
 from django_outbox.pipeline.pipeline_run import Hooks, start_step
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
@@ -67,6 +68,27 @@ def test_a_rebuild_makes_the_same_tables_and_refine_goes_on_behind_it(
         list(rebuilding.rebuild(spark, lake.settings))
     silver = tables.read(spark, lake.settings, "silver")
     assert silver.count() == before.count("silver")
+
+
+def test_a_rebuild_that_died_between_two_tables_is_done_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Silver would have messages that the old `latest` does not know."""
+    lake = FilledLake(spark, PipelineSettings(lake=str(tmp_path / "lake")))
+    lake.put(1)
+    lake.refine()
+    lake.put(2)
+    # Before the old files go, the slice, the mark, quarantine and silver.
+    check = lost_after(looks=5)
+    with pytest.raises(LakeInUse):
+        list(rebuilding.rebuild(spark, lake.settings, check=check))
+    assert lake.ids("silver") == [1, 2]
+    assert lake.ids("latest") == [1]
+
+    lake.refine()
+    assert lake.ids("silver") == [1, 2]
+    assert lake.ids("latest") == [2]
+    assert reason_to_rebuild(spark, lake.settings) == ""
 
 
 def test_a_rebuild_keeps_the_state_of_keys_that_have_been_quiet_for_long(

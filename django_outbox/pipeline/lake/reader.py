@@ -126,13 +126,19 @@ def last_batch(
     return None if last is None else int(last)
 
 
-def needs_rebuild(spark: SparkSession, settings: PipelineSettings) -> bool:
-    """Whether refine would start over on rows that have lost their order."""
-    return (
+def reason_to_rebuild(spark: SparkSession, settings: PipelineSettings) -> str:
+    """Return why refine needs the tables made again from bronze; empty: it does not."""
+    properties = tables.detail(spark, settings, "silver")["properties"]
+    if properties.get(tables.REBUILDING) == "yes":
+        # It would append what new tables have and old ones do not know.
+        return "A rebuild died while it replaced the tables, so it begins again."
+    if (
         last_batch(spark, settings) is None
         and not _is_as_written(spark, settings)
         and rebuilt_from(spark, settings) is None
-    )
+    ):
+        return "Refine starts over on compacted rows, so it rebuilds the tables first."
+    return ""
 
 
 def rebuilt_from(spark: SparkSession, settings: PipelineSettings) -> int | None:

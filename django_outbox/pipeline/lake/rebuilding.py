@@ -4,7 +4,7 @@ Makes silver, late, latest and quarantine again from bronze, in slices.
 A slice has all rows of some keys, so it is one batch on empty tables, and no
 slice depends on another. The tables are made beside the old ones, which serve
 until each is replaced in one commit. When the process dies, the next rebuild
-starts over; between two replaced tables it leaves new ones beside old ones.
+starts over. If that leaves new tables beside old ones, refine rebuilds them first.
 
 Refine continues behind the version of bronze that was read; a refine without a
 checkpoint begins there.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -121,15 +121,13 @@ def rebuild(
             seconds=time.monotonic() - began,
         )
     typed = {*typed_tables.find(spark, beside)} & {*typed_tables.names(settings)}
+    check()
+    _note(spark, settings, {tables.REBUILDING: "yes"})
     for table in (*sorted(typed), *REBUILT):
         check()
         _overwrite(tables.read(spark, beside, table), settings, table)
-    retry_conflicts(
-        lambda: spark.sql(
-            f"ALTER TABLE {tables.name(settings, 'silver')}"
-            f" SET TBLPROPERTIES ('{tables.REBUILT_FROM}' = '{version}')"
-        )
-    )
+    done = {tables.REBUILT_FROM: str(version), tables.REBUILDING: "no"}
+    _note(spark, settings, done)
     check()
     discard(spark, settings)
 
@@ -150,6 +148,17 @@ def discard(spark: SparkSession, settings: PipelineSettings) -> None:
             # There is no such table.
             continue
         vacuum_now(spark, name)
+
+
+def _note(
+    spark: SparkSession, settings: PipelineSettings, properties: Mapping[str, str]
+) -> None:
+    """Set properties of silver."""
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    silver = tables.name(settings, "silver")
+    retry_conflicts(
+        lambda: spark.sql(f"ALTER TABLE {silver} SET TBLPROPERTIES ({listed})")
+    )
 
 
 def _beside(settings: PipelineSettings) -> PipelineSettings:

@@ -73,6 +73,9 @@ each append.
 REBUILT_FROM: Final = "django_outbox.bronze_version"
 """Property of silver: the version of bronze that a rebuild has read, if any."""
 
+REBUILDING: Final = "django_outbox.rebuilding"
+"""Property of silver: `yes` while a rebuild replaces one table after the other."""
+
 
 def create(spark: SparkSession, settings: PipelineSettings) -> None:
     """Create missing tables."""
