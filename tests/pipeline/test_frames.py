@@ -12,9 +12,14 @@ import pytest
 from django_outbox.jars import read_list
 from django_outbox.pipeline.audit.comparison import disorder, split_keys
 from django_outbox.pipeline.lake.classification import classify, unseen
-from django_outbox.pipeline.lake.records import parse
+from django_outbox.pipeline.lake.records import INVALID, parse
 from django_outbox.pipeline.lake.tables import SCHEMAS
-from django_outbox.pipeline.pipeline_settings import ENVIRONMENT, PipelineSettings
+from django_outbox.pipeline.payloads.unwrapping import as_in_topic
+from django_outbox.pipeline.pipeline_settings import (
+    ENVIRONMENT,
+    PipelineSettings,
+    build,
+)
 
 from .lakes import outbox_headers
 
@@ -131,3 +136,29 @@ def test_the_reference_has_every_setting_variable_and_table() -> None:
     words = set(re.findall(r"`(\w+)`", REFERENCE.read_text("utf-8")))
     settings = {field.name for field in fields(PipelineSettings)}
     assert {*settings, *ENVIRONMENT, *SCHEMAS} <= words
+
+
+def test_a_topic_that_is_named_twice_is_one() -> None:
+    """Kafka refuses to describe a topic twice."""
+    named = build({"lake": "lake", "topics": ["orders,invoices", "orders"]}).topics
+    assert named == ("orders", "invoices")
+
+
+def test_a_reason_quotes_no_value_that_is_wrapped(spark: SparkSession) -> None:
+    """It would stay in the lake when the key is gone."""
+    quote = f"{INVALID}: 'secret' is no status"
+    found = spark.createDataFrame(
+        [
+            (b"plain", b"plain", None, quote),
+            (b"secret", b"wrapped", None, quote),
+            (None, b"wrapped", "it cannot be decrypted", None),
+            (None, b"wrapped", "erased", None),
+        ],
+        "value BINARY, wrapped BINARY, problem STRING, reason STRING",
+    )
+    rows = as_in_topic(found).select("value", "reason").collect()
+    assert [(bytes(value), reason) for value, reason in rows] == [
+        (b"plain", quote),
+        (b"wrapped", INVALID),
+        (b"wrapped", "it cannot be decrypted"),
+    ]

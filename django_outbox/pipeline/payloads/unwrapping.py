@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from ...exceptions import ConfigurationError, ConsumingError
 from ...settings.rules import TABLE_NAME
+from ..lake.records import INVALID
 from . import wrapping
 
 if TYPE_CHECKING:
@@ -189,9 +190,12 @@ def as_in_topic(found: DataFrame) -> DataFrame:
 
     The reason is the problem, where there is one. Erased values are left out.
     """
+    # What a decoder says of a value may quote it, and would outlive its key.
+    is_wrapped = ~F.col("wrapped").eqNullSafe(F.col("value"))
+    reason = F.when(is_wrapped, F.lit(INVALID)).otherwise(F.col("reason"))
     return (
         found.where(~F.col("problem").eqNullSafe(ERASED))
-        .withColumn("reason", F.coalesce("problem", "reason"))
+        .withColumn("reason", F.coalesce("problem", reason))
         .withColumn("value", F.col("wrapped"))
     )
 
