@@ -18,6 +18,7 @@ from ..jars.find_java import find_java
 from .audit import jdbc
 from .lake.ingest import read_topics
 from .lake.records import check_columns
+from .lake.typed_tables import check_names
 from .payloads.declared import Encoded
 from .payloads.decoder import check
 from .pipeline_run import NO_TOPIC
@@ -82,7 +83,8 @@ def examine(settings: PipelineSettings, *, topic: str = TOPIC) -> Iterator[Findi
             "database",
             lambda: _query_databases(spark, settings),
             remedy="Check that this machine can reach the outbox's database:"
-            " DATABASE_URL, or each URL in `clusters`.",
+            " DATABASE_URL, or each URL in `clusters`; and that its role may read the"
+            " outbox, its archive and its parked table: `table` names the outbox.",
         )
     yield _try(
         "round trip",
@@ -133,6 +135,7 @@ def _payloads(spark: SparkSession, settings: PipelineSettings) -> Iterator[Findi
 
 def _try_schemas(spark: SparkSession, settings: PipelineSettings) -> str:
     counts = check_columns(settings.schemas)
+    check_names(settings)
     found = [f"{topic} json, columns {count}" for topic, count in counts.items()]
     encoded = {
         topic: replace(schema, registry=None)
@@ -174,10 +177,16 @@ def _exists(spark: SparkSession, settings: PipelineSettings, topic: str) -> bool
 
 
 def _query_databases(spark: SparkSession, settings: PipelineSettings) -> str:
-    text = "SELECT current_setting('server_version') AS version"
+    # No row is read, but the tables have to be there, and this role may read them.
+    tables = " OR ".join(
+        f"EXISTS (SELECT FROM {name} WHERE false)"
+        for name in jdbc.table_names(settings)
+    )
+    text = f"SELECT current_setting('server_version') AS version, {tables} AS has_rows"
     found = []
     for source, url in settings.outboxes().items():
-        (row,) = jdbc.query(spark, url, text).collect()
+        with jdbc.explained_outbox(settings):
+            (row,) = jdbc.query(spark, url, text).collect()
         of_cluster = f"{source} " if settings.clusters else ""
         found.append(f"{of_cluster}PostgreSQL {row['version']}")
     return ", ".join(found)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from django.core.management import call_command
 from django.db import connections
@@ -305,11 +306,15 @@ def test_a_database_without_a_host_is_refused_where_it_is_needed(
 def test_the_doctor_finds_all_well_and_tells_what_is_not(
     spark: SparkSession, topics: Topics, services: Stack, tmp_path: Path
 ) -> None:
+    with psycopg.connect(services.database_url, autocommit=True) as connection:
+        for table in ("doctored", "doctored_archive", "doctored_parked"):
+            connection.execute(f"CREATE TABLE {table} ()")
     well = PipelineSettings(
         lake=str(tmp_path / "lake"),
         kafka={"bootstrap.servers": topics.servers},
         topics=(topics.create(),),
         database_url=services.database_url,
+        table="doctored",
         spark=SPARK,
     )
     with registry_server() as server:
@@ -338,8 +343,13 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
     assert [finding.name for finding in found] == names
     assert found[0].detail.startswith("schemas: payments: ")
     assert "registry_auth" in found[1].remedy
-    assert "Couldn't connect" in found[3].detail
+    assert "cannot be reached" in found[3].detail
     assert "DATABASE_URL" in found[3].remedy
+    ill = replace(well, table="nowhere")
+    (finding,) = (
+        f for f in examine(ill, topic=topics.create()) if f.name == "database"
+    )
+    assert '"nowhere_archive" does not exist' in finding.detail
 
 
 @pytest.mark.parametrize(
