@@ -13,6 +13,7 @@ from django_outbox.exceptions import ConfigurationError
 from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.lake.rebuilding import rebuild
 from django_outbox.pipeline.lake.refine import start_refine
+from django_outbox.pipeline.lake.typed_tables import check_names
 from django_outbox.pipeline.pipeline_settings import PipelineSettings, build
 
 from ..machine import nightly
@@ -41,6 +42,23 @@ def contents(lake: FilledLake) -> list[tuple[Any, ...]]:
         (row["id"], row["is_deleted"], row["payload"] and row["payload"].asDict())
         for row in rows
     ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        ("`order id` INT", "order id"),
+        ("lines ARRAY<STRUCT<`unit=price`: INT>>", "unit=price"),
+        ("prices MAP<STRING, STRUCT<`a,b`: INT>>", "a,b"),
+    ],
+)
+def test_a_column_that_delta_cannot_have_is_named_before_the_first_batch(
+    spark: SparkSession, tmp_path: Path, schema: str, name: str
+) -> None:
+    settings = PipelineSettings(lake=str(tmp_path), schemas={"orders": schema})
+    check_names(settings)
+    with pytest.raises(ConfigurationError, match=f"orders: a typed .* '{name}'"):
+        start_refine(spark, replace(settings, typed_tables=True), trigger=NOW)
 
 
 @nightly

@@ -92,6 +92,7 @@ def rebuild(
             nothing was changed.
         ConfigurationError: a schema is invalid, or an extra is not installed.
     """
+    typed_tables.check_names(settings)
     beside = _beside(settings)
     tables.create(spark, settings)
     version = tables.newest_version(spark, settings, "bronze")

@@ -199,7 +199,7 @@ def check_columns(schemas: Mapping[str, str | Encoded]) -> dict[str, int]:
     for topic, schema in schemas.items():
         if isinstance(schema, str):
             try:
-                counts[topic] = len(_columns(schema).fields) - 1
+                counts[topic] = len(columns(schema).fields) - 1
             except ParseException as error:
                 reason = str(error).strip().splitlines()[0]
                 raise ConfigurationError(
@@ -256,18 +256,19 @@ def _payload(schema: str) -> Column:
 def _is_unparsable(payload: Column, schema: str) -> Column:
     # Null for an empty text or `null`; otherwise the column has the corrupt text.
     verdict = payload.isNull() | payload[_CORRUPT].isNotNull()
-    for column in _columns(schema).fields:
+    for column in columns(schema).fields:
         if not column.nullable:
             verdict = verdict | payload[column.name].isNull()
     return verdict
 
 
-def _columns(schema: str) -> StructType:
+def columns(schema: str) -> StructType:
+    """Return the columns of a JSON schema, and one for text that does not match."""
     from pyspark.sql.types import StructType
 
-    columns = StructType.fromDDL(_with_corrupt(schema))
-    assert isinstance(columns, StructType)
-    return columns
+    found = StructType.fromDDL(_with_corrupt(schema))
+    assert isinstance(found, StructType)
+    return found
 
 
 def _with_corrupt(schema: str) -> str:

@@ -16,6 +16,7 @@ from . import reader
 from .batch_writer import BatchCounts, BatchWriter
 from .records import check_columns
 from .restored_checkpoint import REFINED, refuse_restored
+from .typed_tables import check_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +73,7 @@ def start_refine(
     """
     check(settings.schemas)
     check_columns(settings.schemas)
+    check_names(settings)
     if settings.unwrap:
         _check_unwrapping(settings)
     refuse_restored(spark, settings, NAME, REFINED)

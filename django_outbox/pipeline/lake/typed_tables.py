@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from .records import with_payload
+from ...exceptions import ConfigurationError
+from .records import columns, with_payload
 from .tables import RECORD_COLUMNS, SCHEMAS
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "typed"
 """Below the lake, with a table for each topic."""
+
+_REFUSED: Final = frozenset(" ,;{}()\n\t=")
 
 _COLUMNS: Final = (
     *(column for column in RECORD_COLUMNS if column not in {"value", "headers"}),
@@ -40,6 +44,39 @@ def table_of(topic: str) -> str:
 def names(settings: PipelineSettings) -> list[str]:
     """Return the names of the typed tables that these settings write."""
     return [table_of(topic) for topic in settings.schemas if settings.typed_tables]
+
+
+def check_names(settings: PipelineSettings) -> None:
+    """
+    Refuse columns that no table of Delta can have; JSON itself may have any.
+
+    Raises:
+        ConfigurationError: names the first one.
+    """
+    if not settings.typed_tables:
+        return
+    for topic, schema in settings.schemas.items():
+        found = {*_names_in(columns(schema))} if isinstance(schema, str) else set()
+        if refused := sorted(name for name in found if _REFUSED & {*name}):
+            raise ConfigurationError(
+                f"schemas: {topic}: a typed table cannot have the column"
+                f" {refused[0]!r}, since Delta allows none of ' ,;{{}}()=', tabs and"
+                " line breaks in its name. Leave the column out, or set typed_tables"
+                " to false."
+            )
+
+
+def _names_in(kind: DataType) -> Iterator[str]:
+    """Yield the names of all fields, also of those inside of others."""
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield field.name
+            yield from _names_in(field.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from _names_in(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _names_in(kind.keyType)
+        yield from _names_in(kind.valueType)
 
 
 def tables_of(
