@@ -79,6 +79,15 @@ class Bench:
         assert self.settler.advance(attempt) is None
         return attempt.settled()
 
+    def settle_after_an_outage(self, records: Sequence[Record]) -> Settled:
+        """Purge these in two attempts: the table is lost behind the first statement."""
+        attempt = Attempt(Settlement(leader_id=LEADER, acknowledged=[*records]))
+        self.table.lost_after = 1
+        assert self.settler.advance(attempt) is not None
+        self.table.lost_after = 10**9
+        assert self.settler.advance(attempt) is None
+        return attempt.settled()
+
     def left(self) -> list[int]:
         return [record.id for record in self.table.records()]
 
@@ -221,13 +230,8 @@ def test_an_outage_between_two_statements_hides_no_row_from_the_count(
 ) -> None:
     records = bench.records(CHUNK + 20)
     bench.table.locked_ids = {CHUNK + 5}
-    bench.table.lost_after = 1
-    attempt = Attempt(Settlement(leader_id=LEADER, acknowledged=records))
-    assert bench.settler.advance(attempt) is not None
-    bench.table.lost_after = 10**9
-    assert bench.settler.advance(attempt) is None
+    outcome = bench.settle_after_an_outage(records)
 
-    outcome = attempt.settled()
     assert outcome.purged == len(outcome.acknowledged) == CHUNK + 19
     assert bench.left() == [CHUNK + 5]
 
@@ -235,13 +239,8 @@ def test_an_outage_between_two_statements_hides_no_row_from_the_count(
 def test_a_row_is_left_to_the_rest_once_despite_an_outage(bench: Bench) -> None:
     records = bench.records(10)
     bench.table.locked_ids = {4}
-    bench.table.lost_after = 1
-    attempt = Attempt(Settlement(leader_id=LEADER, acknowledged=records))
-    assert bench.settler.advance(attempt) is not None
-    bench.table.lost_after = 10**9
-    assert bench.settler.advance(attempt) is None
+    outcome = bench.settle_after_an_outage(records)
 
-    outcome = attempt.settled()
     assert outcome.rest is not None
     assert [record.id for record in outcome.rest.acknowledged] == [4]
     assert outcome.purged == 9
