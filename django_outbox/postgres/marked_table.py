@@ -7,7 +7,7 @@ from typing import Any
 
 from ..exceptions import DatabaseBusy
 from ..message.record import HIGHEST_ID, KeyToRead, OrderingKey, Record, Sweep
-from .outbox_table import Table
+from .outbox_table import Table, ids_of, message_ids_of
 
 
 class PostgresOutbox(Table):
@@ -88,6 +88,17 @@ class PostgresOutbox(Table):
             **_arrays_of([key for key, _ in keys]),
             lows=[low for _, low in keys],
         )
+
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
+        if leader_id is not None:
+            return super().purge(leader_id, records)
+        message_ids = message_ids_of(records)
+        return self._write(f"{self._purge}_any", ids=ids_of(records), **message_ids)
+
+    def kept(self, leader_id: str | None, records: Sequence[Record]) -> set[int]:
+        if leader_id is not None:
+            return super().kept(leader_id, records)
+        return self._ids("kept_any", records, **message_ids_of(records))
 
     def _reach_of(self, leader_id: str, *, unseen: int) -> int:
         """Return the highest id that this leader can have marked."""

@@ -113,11 +113,10 @@ class Table:
         self._reads_pauses = False
         """Whether the last look found a table of pauses that may be read."""
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
-        ids = array_of([str(record.id) for record in records])
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
         owner = self._owner(leader_id, records)
         is_kept = len(records) <= _KEPT_IDS
-        return self._write(self._purge, is_kept=is_kept, ids=ids, **owner)
+        return self._write(self._purge, is_kept=is_kept, ids=ids_of(records), **owner)
 
     def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
         return self._note("fail", leader_id, failures)
@@ -125,7 +124,7 @@ class Table:
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
         return self._note("park", leader_id, failures)
 
-    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+    def kept(self, leader_id: str | None, records: Sequence[Record]) -> set[int]:
         return self._ids("kept", records, **self._owner(leader_id, records))
 
     def locked(self, records: Sequence[Record]) -> set[int]:
@@ -244,14 +243,16 @@ class Table:
         """Close the connection; the next call opens a new one."""
         self._database.close()
 
-    def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
+    def _owner(
+        self, leader_id: str | None, records: Sequence[Record]
+    ) -> dict[str, Any]:
         """Return the parameters of `OWNED`."""
         return {"leader_id": leader_id}
 
     def _note(self, name: str, leader_id: str, failures: Sequence[Failure]) -> int:
         return self._write(
             name,
-            ids=array_of([str(failure.record.id) for failure in failures]),
+            ids=ids_of([failure.record for failure in failures]),
             # PostgreSQL does not allow NUL in a text.
             errors=[
                 failure.error.replace("\0", "")[:ERROR_LENGTH] for failure in failures
@@ -260,7 +261,7 @@ class Table:
         )
 
     def _ids(self, name: str, records: Sequence[Record], **values: Any) -> set[int]:
-        values["ids"] = array_of([str(record.id) for record in records])
+        values["ids"] = ids_of(records)
         with self._session(name) as connection:
             statement = self._statements(connection)[name]
             rows = connection.execute(statement, values | self._constants).fetchall()
@@ -381,6 +382,16 @@ class Table:
 
 _NIL: Final = str(UUID(int=0))
 """Message id of a row of which not even that can be read; no row has it."""
+
+
+def ids_of(records: Sequence[Record]) -> str:
+    """Write the ids of records as a parameter."""
+    return array_of([str(record.id) for record in records])
+
+
+def message_ids_of(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the parameters that tell these records by their message ids."""
+    return {"message_ids": array_of([record.message_id for record in records])}
 
 
 def array_of(texts: Iterable[str]) -> str:

@@ -129,6 +129,9 @@ each id from the lowest to the highest. The server neither parses nor hashes it.
 _PURGES: Final = ("purge", "archive")
 """Statements that delete the rows of a list; each has a twin for a run."""
 
+_UNMARKED: Final = (*_PURGES, "kept")
+"""Statements that have a twin for rows whoever has marked them."""
+
 
 @cache
 def queries() -> Mapping[str, LiteralString]:
@@ -201,6 +204,11 @@ def compose(
     if owned == IDENTIFIED:
         run = {"these": sql.SQL(_RUN).format(**parts)}
         statements |= {f"{name}_run": composed(name, **run) for name in _PURGES}
+    else:
+        identified = sql.SQL(IDENTIFIED).format(**parts)
+        these = sql.SQL(_LISTED).format(owned=identified)
+        anybody = {"owned": identified, "these": these}
+        statements |= {f"{name}_any": composed(name, **anybody) for name in _UNMARKED}
     statements["mark_others"] = composed("mark", **others)
     statements["mark_others_ids"] = composed("mark", **others, **ids)
     return statements

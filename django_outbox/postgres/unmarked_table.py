@@ -15,7 +15,7 @@ from uuid import uuid4
 from ..message.record import HIGHEST_ID, KeyToRead, OrderingKey, Record, Sweep
 from ..relay.ports import Others
 from .connection import Connection
-from .outbox_table import Table, array_of
+from .outbox_table import Table, array_of, message_ids_of
 from .shard_sql import ShardScope
 from .statements import IDENTIFIED, queries
 
@@ -74,7 +74,7 @@ class UnmarkedOutbox(Table):
             end, ids, own = found.fetchone() or (None, None, 0)
         return Others([*map(int, ids.split(","))] if ids else [], end or position, own)
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
         if run := _run_of(records):
             return self._write(f"{self._purge}_run", is_kept=True, **run)
         return super().purge(leader_id, records)
@@ -111,8 +111,10 @@ class UnmarkedOutbox(Table):
             is_pooled = self._database.is_pooled
         return self.database_timeline() if is_pooled else ""
 
-    def _owner(self, leader_id: str, records: Sequence[Record]) -> dict[str, Any]:
-        return {"message_ids": array_of([record.message_id for record in records])}
+    def _owner(
+        self, leader_id: str | None, records: Sequence[Record]
+    ) -> dict[str, Any]:
+        return message_ids_of(records)
 
 
 def _key_parameters(keys_to_read: Sequence[KeyToRead]) -> dict[str, Any]:

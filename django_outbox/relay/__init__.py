@@ -46,7 +46,6 @@ lease.py               whether a leader id may act now, or may be used again
 poison.py              whether a failed record waits, or is parked
 blocked_key.py         a key that waits for a retry, and from which row on
 polling.py             when to read the table next
-stuck_rows.py          acknowledged records that do not leave the table yet
 availability.py        how long the table has been unavailable
 meter.py               reads the counters for the event meter_read
 window.py              how many records may be under way, by what Kafka acknowledges

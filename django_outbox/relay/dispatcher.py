@@ -280,8 +280,7 @@ class Dispatcher:
             if (rest := self.engine.settled(settled, now=now)) is not None:
                 self._queue.keep(rest)
         if (rest := self._queue.due_rest(now)) is not None:
-            for part in self.engine.remarked(rest):
-                self._queue.submit(part)
+            self._queue.submit(rest)
 
     def _idle(self, now: float, *, is_leading: bool) -> float:
         """Seconds until the next page or retry is due; an answer comes by itself."""

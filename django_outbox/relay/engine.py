@@ -22,7 +22,6 @@ from .blocked_key import BlockedKey, BlockedKeys
 from .poison import should_park
 from .settings import RelaySettings
 from .settlement import Settled, Settlement
-from .stuck_rows import StuckRows
 from .takeovers import Takeovers
 from .waiting_records import Waiting
 
@@ -71,7 +70,9 @@ class Engine:
         self._pending: Settlement | None = None
         self._submitted: list[Settlement] = []
         """Settlements that the table does not hold yet."""
-        self._stuck = StuckRows()
+        self._stuck: set[int] = set()
+        """Rows of records in the log that the table does not release yet; this process
+        sends none of them again, under no leader id."""
         self._gone: set[int] = set()
         """Rows that have left the table since the last page was requested."""
 
@@ -149,8 +150,8 @@ class Engine:
 
     def found(self, records: Sequence[Record]) -> None:
         """Take the rows of a page, in the order of their ids."""
-        if self._stuck and self.leader_id is not None:
-            records = self._stuck.without(records, self.leader_id)
+        if self._stuck:
+            records = [record for record in records if record.id not in self._stuck]
         known = self.waiting.known_among(records, self._gone)
         if known and self._marks_in_table:
             # A statement of a former leader id took effect late and took rows
@@ -305,7 +306,7 @@ class Engine:
         """
         settlement = settled.settlement
         self._submitted = [s for s in self._submitted if s is not settlement]
-        self._stuck.settled(settled)
+        self._note_stuck(settled)
         parked = [record for record, _ in settled.poisoned]
         gone = [*settled.acknowledged, *parked]
         failed = [record for record, _ in settled.failed]
@@ -325,6 +326,12 @@ class Engine:
         if self._marks_in_table:
             self._check_marks(settled)
         return self._keep(settled)
+
+    def _note_stuck(self, settled: Settled) -> None:
+        if self._stuck:
+            self._stuck.difference_update([r.id for r in settled.acknowledged])
+        if (rest := settled.rest) is not None:
+            self._stuck.update([record.id for record in rest.acknowledged])
 
     def _block_behind(self, rest: Settlement) -> None:
         """Leave in the table what has to wait for these rows; memory has a bound."""
@@ -350,9 +357,10 @@ class Engine:
     def _check_marks(self, settled: Settled) -> None:
         """Read all again where rows of ours were no longer marked by us."""
         # A purge that got no answer may have deleted the missing rows, or somebody
-        # else has marked them: only a new leader id tells.
+        # else has marked them: only a new leader id tells. Those of a rest are deleted
+        # whoever has marked them.
         missing = len(settled.acknowledged) - settled.purged
-        if missing > 0:
+        if missing > 0 and not settled.settlement.is_rest:
             self.refresh(f"{missing} purged rows were no longer marked by us")
         # A row that somebody else has marked stays, and comes first again.
         missing = len(settled.poisoned) - settled.parked
@@ -368,20 +376,11 @@ class Engine:
             unparked = [record for record, _ in rest.poisoned]
             self.waiting.parked(unparked)
             self.waiting.drop(unparked)
-            whole, rest = rest, replace(rest, poisoned=[])
-            self._replace(whole, [rest])
+            self._submitted.remove(rest)
+            rest = replace(rest, poisoned=[])
+            self._submitted += [rest] if len(rest) else []
         self._block_behind(rest)
         return rest if len(rest) else None
-
-    def _replace(self, rest: Settlement, by: Sequence[Settlement]) -> None:
-        others = [s for s in self._submitted if s is not rest]
-        self._submitted = others + [part for part in by if len(part)]
-
-    def remarked(self, rest: Settlement) -> Sequence[Settlement]:
-        """Return a rest in parts, each under the leader id that its rows have now."""
-        parts = self._stuck.remarked(rest)
-        self._replace(rest, parts)
-        return parts
 
     # Blocked keys.
 

@@ -37,15 +37,15 @@ class SettledTable(Protocol):
     done: one row may be locked, or refused by a trigger. With no rows, a write only
     tells whether the table accepts writes. Rows are limited to those that are
     the leader's: by its mark in the table, else by the message ids that it has
-    read.
+    read. Without a leader id it is the message ids, whoever has marked them.
     """
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
         """
         Delete these rows where they are the leader's.
 
         Returns how many there were; fewer than asked means that another
-        leader has marked some since.
+        leader has marked some since, or deleted them.
         """
 
     def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
@@ -54,7 +54,7 @@ class SettledTable(Protocol):
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
         """Move these rows, with error and attempts, to the parked table."""
 
-    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+    def kept(self, leader_id: str | None, records: Sequence[Record]) -> set[int]:
         """Return the ids of those rows that are the leader's, and still there."""
 
     def locked(self, records: Sequence[Record]) -> set[int]:

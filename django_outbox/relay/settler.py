@@ -55,7 +55,7 @@ NAMED: Final = 10
 
 Row: TypeAlias = Record | Failure
 
-Write: TypeAlias = Callable[[str, Sequence[Any]], int]
+Write: TypeAlias = Callable[[Any, Sequence[Any]], int]
 """One kind of write, for a leader id and rows; returns how many rows there were."""
 
 
@@ -169,7 +169,9 @@ class Settler:
         self._plan_rest(attempt)
 
     def _purge(self, attempt: Attempt) -> None:
-        purge, leader_id = self._outbox.purge, attempt.settlement.leader_id
+        purge, settlement = self._outbox.purge, attempt.settlement
+        # A later id of this process may have marked what was left.
+        leader_id = None if settlement.is_rest else settlement.leader_id
         rows, stuck = attempt.unpurged, attempt.rest.acknowledged
         for count in self._write(purge, leader_id, rows, stuck):
             attempt.purged += count
@@ -187,7 +189,7 @@ class Settler:
         attempt.rest = replace(rest, retry_at=retry_at)
 
     def _write(
-        self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
+        self, write: Write, leader_id: str | None, rows: list[Any], stuck: list[Any]
     ) -> Iterator[int]:
         """
         Write rows; move those that the table does not release to `stuck`.
@@ -218,7 +220,7 @@ class Settler:
         self._chunk = max(1, rows // SHRINKAGE)
 
     def _write_part(
-        self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
+        self, write: Write, leader_id: str | None, rows: list[Any], stuck: list[Any]
     ) -> int:
         """Write these rows, but those that it moves to `stuck`."""
         if self._clock() < self._expects_locks_until:
@@ -241,7 +243,7 @@ class Settler:
         return self._write_part(write, leader_id, rows, stuck)
 
     def _write_now(
-        self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
+        self, write: Write, leader_id: str | None, rows: list[Any], stuck: list[Any]
     ) -> int:
         """Write rows at once; move those that a trigger keeps without an error."""
         count = write(leader_id, rows)
@@ -266,7 +268,7 @@ class Settler:
         rows[:] = [row for row in rows if _record_of(row).id not in ids]
 
     def _write_parts(
-        self, write: Write, leader_id: str, rows: list[Any], stuck: list[Any]
+        self, write: Write, leader_id: str | None, rows: list[Any], stuck: list[Any]
     ) -> int:
         """Find the rows that the table refuses by halves, and write all others."""
         count, written = 0, list[Any]()

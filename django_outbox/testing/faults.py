@@ -129,7 +129,7 @@ class FaultyOutbox:
     def reset(self, leader_id: str, keys: Sequence[KeyToRead]) -> None:
         self._call(lambda: self._real.reset(leader_id, keys))
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
         return self._call(lambda: self._real.purge(leader_id, records))
 
     def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
@@ -138,7 +138,7 @@ class FaultyOutbox:
     def park(self, leader_id: str, failures: Sequence[Failure]) -> int:
         return self._call(lambda: self._real.park(leader_id, failures))
 
-    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+    def kept(self, leader_id: str | None, records: Sequence[Record]) -> set[int]:
         return self._call(lambda: self._real.kept(leader_id, records))
 
     def locked(self, records: Sequence[Record]) -> set[int]:

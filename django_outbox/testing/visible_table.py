@@ -53,7 +53,7 @@ class VisibleTable:
             rows = self._rows().filter(kafka_topic=topic, kafka_key=key)
             self._shown.difference_update([low, *rows.values_list("pk", flat=True)])
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
         deleted, _models = self._rows(records).delete()
         return deleted
 
@@ -67,7 +67,7 @@ class VisibleTable:
         self.fail(leader_id, failures)
         return self._rows().park([record.id for record, _ in failures])
 
-    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+    def kept(self, leader_id: str | None, records: Sequence[Record]) -> set[int]:
         return set(self._rows(records).values_list("pk", flat=True))
 
     def locked(self, records: Sequence[Record]) -> set[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 
@@ -215,6 +216,19 @@ def test_purge_by_a_leader_of_the_past_deletes_nothing(table: Table) -> None:
     assert stale.purge(OTHER, records) == 0
     assert table.marks() == {number: ME}
     assert table.archived() == []
+
+
+def test_without_a_leader_id_rows_are_found_by_their_messages(table: Table) -> None:
+    a, b = table.insert("a"), table.insert("b")
+    outbox = table.open()
+    first, second = outbox.mark(ME, limit=2)
+    table.open().mark(OTHER, limit=1)
+    another = second._replace(message_id=str(uuid4()))
+
+    assert outbox.kept(None, [first, another]) == {a}
+    assert outbox.purge(None, [first, another]) == 1
+    assert outbox.purge(None, [first, another]) == 0
+    assert table.marks() == {b: ME}
 
 
 def test_reset_lets_the_rows_of_a_lane_be_marked_again_in_order(table: Table) -> None:

@@ -160,7 +160,7 @@ class InMemoryTable:
             room -= size_of([record])
         return page
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
         with self._reached():
             rows = self._writable(leader_id, records)
             for row in rows:
@@ -188,7 +188,7 @@ class InMemoryTable:
                 self.parked.append(Failure(_tried_again(row.record), error))
             return len(rows)
 
-    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+    def kept(self, leader_id: str | None, records: Sequence[Record]) -> set[int]:
         with self._reached():
             return {row.record.id for row in self._owned(leader_id, records)}
 
@@ -246,7 +246,7 @@ class InMemoryTable:
             raise DatabaseUnavailable
         return self._lock
 
-    def _writable(self, leader_id: str, records: Sequence[Record]) -> list[Row]:
+    def _writable(self, leader_id: str | None, records: Sequence[Record]) -> list[Row]:
         """Return the rows that a leader writes; a locked or refused one raises."""
         rows = self._owned(leader_id, records)
         ids = {row.record.id for row in rows}
@@ -256,10 +256,21 @@ class InMemoryTable:
             raise DatabaseError(f"a trigger refuses {sorted(refused)}")
         return [row for row in rows if row.record.id not in self.kept_ids]
 
-    def _owned(self, leader_id: str, records: Iterable[Record]) -> list[Row]:
+    def _owned(self, leader_id: str | None, records: Iterable[Record]) -> list[Row]:
         """Return the rows of these records that the leader may write."""
+        if leader_id is None:
+            return self._identified(records)
         rows = (self._rows.get(record.id) for record in records)
         return [row for row in rows if row and row.leader_id == leader_id]
+
+    def _identified(self, records: Iterable[Record]) -> list[Row]:
+        """Return the rows that are these records, whoever has marked them."""
+        pairs = [(self._rows.get(record.id), record) for record in records]
+        return [
+            row
+            for row, record in pairs
+            if row and row.record.message_id == record.message_id
+        ]
 
 
 class InMemoryOutbox(InMemoryTable):

@@ -160,7 +160,7 @@ class InMemoryUnmarked(InMemoryTable):
             shown = chain.from_iterable(repeat(row, times(row)) for row in rows)
             return self._fitting(islice(shown, limit))
 
-    def _owned(self, leader_id: str, records: Iterable[Record]) -> list[Row]:
+    def _owned(self, leader_id: str | None, records: Iterable[Record]) -> list[Row]:
         """Compare rows by message id: another row may have the same id by now."""
         rows = ((self._rows.get(record.id), record) for record in records)
         return [

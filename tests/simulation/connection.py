@@ -62,7 +62,7 @@ class Connection:
         self._be_writable()
         self._execute("reset", lambda: self._table.reset(leader_id, names))
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
         ids = [record.id for record in records]
         return self._write("purge", ids, lambda: self._table.purge(leader_id, ids))
 
@@ -74,7 +74,7 @@ class Connection:
         ids = [failure.record.id for failure in failures]
         return self._write("park", ids, lambda: self._table.park(leader_id, failures))
 
-    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+    def kept(self, leader_id: str | None, records: Sequence[Record]) -> set[int]:
         ids = [record.id for record in records]
         return self._execute("kept", lambda: self._table.kept(leader_id, ids))
 

@@ -59,9 +59,9 @@ class LedgerConnection(UnmarkedConnection):
     def database_timeline(self) -> str:
         return self._execute("timeline", self._table.database_timeline)
 
-    def kept(self, leader_id: str, records: Sequence[Record]) -> set[int]:
+    def kept(self, leader_id: str | None, records: Sequence[Record]) -> set[int]:
         return self._execute("kept", lambda: self._table.kept(leader_id, records))
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
         ids = [record.id for record in records]
         return self._write("purge", ids, lambda: self._table.purge(leader_id, records))

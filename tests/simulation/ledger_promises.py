@@ -83,10 +83,10 @@ class LedgerPromises(Promises):
             self._break("P-ORDER", f"{_name(record)} comes after {newest}")
         self._newest[record.ordering_key] = int(message_id)
 
-    def on_purge(self, leader_id: str, record: Record) -> None:
+    def on_purge(self, leader_id: str | None, record: Record) -> None:
         """P-PURGE: what is purged is in the log."""
         if not self._seen[record.message_id]:
-            who = self.name(leader_id)
+            who = self.name(leader_id) if leader_id else "a rest"
             self._break("P-PURGE", f"{who} purges {_name(record)} unsent")
 
     def at_end(self) -> None:

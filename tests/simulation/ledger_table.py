@@ -90,7 +90,7 @@ class LedgerTable(InMemoryUnmarked):
 
     # What leaders do.
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
         for row in self._owned(leader_id, records):
             self._world.promises.on_purge(leader_id, row.record)
         return super().purge(leader_id, records)

@@ -23,7 +23,6 @@ from django_outbox.relay.pipeline import Pipeline
 from django_outbox.relay.ports import Term
 from django_outbox.relay.settlement import Settled, Settlement
 from django_outbox.relay.settler import Attempt, Settler, Write
-from django_outbox.relay.stuck_rows import StuckRows
 from django_outbox.relay.waiting_records import Waiting
 from django_outbox.relay.work_queue import WorkQueue
 
@@ -215,11 +214,8 @@ def refused_rows_count_as_an_outage(
     return write(leader_id, rows)
 
 
-def stuck_rows_are_read_again(
-    self: StuckRows, records: Sequence[Record], leader_id: str
-) -> Sequence[Record]:
+def stuck_rows_are_read_again(self: Engine, settled: Settled) -> None:
     """Send a record again whose row only waits to leave the table."""
-    return records
 
 
 MUTANTS: Final = named(
@@ -247,7 +243,7 @@ MUTANTS: Final = named(
         Mutant(Attempt, "settled", unparked_rows_are_passed, "poison"),
         Mutant(Settler, "_move_locked", locked_rows_delay_their_settlement, "rows"),
         Mutant(Settler, "_write_parts", refused_rows_count_as_an_outage, "rows"),
-        Mutant(StuckRows, "without", stuck_rows_are_read_again, "everything"),
+        Mutant(Engine, "_note_stuck", stuck_rows_are_read_again, "everything"),
     )
 )
 """By name."""

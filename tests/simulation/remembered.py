@@ -146,7 +146,7 @@ class RememberedConnection(MarkedInMemory, UnmarkedConnection):
         super().__init__(process)
         self._marks = MemoryMarks(self, clock=process.clock, timeline=lambda: "")
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
         ids = [record.id for record in records]
 
         def statement() -> int:

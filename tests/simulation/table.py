@@ -82,10 +82,10 @@ class Table:
             row.leader_id = None
         return len(mine)
 
-    def purge(self, leader_id: str, ids: Sequence[int]) -> int:
-        mine = self._marked_by(leader_id, ids)
+    def purge(self, leader_id: str | None, ids: Sequence[int]) -> int:
+        mine = self._writable(leader_id, ids)
         for row in mine:
-            self._delete(row, leader_id)
+            self._delete(row, leader_id or row.leader_id)
         return len(mine)
 
     def fail(self, leader_id: str, failures: Sequence[Failure]) -> int:
@@ -102,19 +102,25 @@ class Table:
             self.parked[row.record.id] = row
         return len(mine)
 
-    def kept(self, leader_id: str, ids: Sequence[int]) -> set[int]:
-        return {row.record.id for row in self._marked_by(leader_id, ids)}
+    def kept(self, leader_id: str | None, ids: Sequence[int]) -> set[int]:
+        return {row.record.id for row in self._writable(leader_id, ids)}
+
+    def _writable(self, leader_id: str | None, ids: Sequence[int]) -> list[Row]:
+        """Without a leader id those of whoever has marked them."""
+        if leader_id is not None:
+            return self._marked_by(leader_id, ids)
+        return [self.rows[id] for id in ids if id in self.rows]
 
     def _marked_by(self, leader_id: str, ids: Sequence[int]) -> list[Row]:
         rows = (self.rows.get(id) for id in ids)
         return [row for row in rows if row is not None and row.leader_id == leader_id]
 
-    def _delete(self, row: Row, leader_id: str) -> None:
+    def _delete(self, row: Row, leader_id: str | None) -> None:
         self._touch(row, leader_id)
         del self.rows[row.record.id]
         del self._order[bisect_left(self._order, row.record.id)]
 
-    def _touch(self, row: Row, leader_id: str) -> None:
+    def _touch(self, row: Row, leader_id: str | None) -> None:
         """Note when a leader changes a row that is not its own."""
-        if row.leader_id != leader_id:
+        if leader_id is not None and row.leader_id != leader_id:
             self.trespasses.append((leader_id, row.record.id))

@@ -17,7 +17,6 @@ from django_outbox.relay.settler import (
     Attempt,
     Settler,
 )
-from django_outbox.relay.stuck_rows import StuckRows
 from tests.fakes.outbox import InMemoryOutbox
 
 LEADER = "11111111-1111-1111-1111-111111111111"
@@ -35,7 +34,7 @@ class Table(InMemoryOutbox):
         self.fails_left = 10**9
         self.is_parking_locked = False
 
-    def purge(self, leader_id: str, records: Sequence[Record]) -> int:
+    def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
         self.purges.append(len(records))
         if len(records) > self.in_time:
             raise DatabaseSlow("statement timeout")
@@ -315,29 +314,21 @@ def test_an_outage_between_two_statements_repeats_no_attempt(bench: Bench) -> No
     assert {r.attempts for r in bench.table.records()} == {1}
 
 
-def test_a_stuck_record_is_not_sent_again_under_the_next_leader_id(
-    bench: Bench,
-) -> None:
+def test_a_rest_is_purged_whoever_has_marked_its_rows(bench: Bench) -> None:
     records = bench.records(6)
     bench.table.locked_ids = {2, 6}
     settlement = Settlement(leader_id=LEADER, acknowledged=records)
-    outcome = bench.settle(settlement)
-    stuck = StuckRows()
-    stuck.settled(outcome)
+    rest = bench.settle(settlement).rest
+    assert rest is not None
 
-    # Its first page has one of the two rows.
-    page = bench.table.mark(NEXT, limit=1)
-    assert [r.id for r in page] == [2]
-    assert stuck.without(page, NEXT) == []
-    assert len(stuck) == 2
-    assert outcome.rest is not None
+    # The first page of the next leader id has one of the two rows.
+    assert [r.id for r in bench.table.mark(NEXT, limit=1)] == [2]
+    again = bench.settle(rest).rest
+    assert again is not None
     bench.table.locked_ids.clear()
-    for rest in stuck.remarked(outcome.rest):
-        settled = bench.settle(rest)
-        assert settled.purged == len(settled.acknowledged) == 1
-        stuck.settled(settled)
+    settled = bench.settle(again)
+    assert settled.purged == len(settled.acknowledged) == 2
     assert bench.left() == []
-    assert len(stuck) == 0
 
 
 @pytest.fixture(autouse=True)
