@@ -20,6 +20,7 @@ from django_outbox.pipeline import commands
 from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.audit import bucket_counts, jdbc
 from django_outbox.pipeline.audit.bucket_counts import Span, count
+from django_outbox.pipeline.audit.verdict import EXIT_NOT_JUDGED
 from django_outbox.pipeline.lake import tables
 from django_outbox.pipeline.pipeline_settings import PipelineSettings
 
@@ -177,8 +178,9 @@ def test_counts_go_on_after_an_outage_of_the_database(
         return []
 
     monkeypatch.setattr(bucket_counts, "count", look)
-    assert main([*asked, "--every=1ms"]) == 0
+    assert main([*asked, "--every=1ms"]) == EXIT_NOT_JUDGED
     out, err = capsys.readouterr()
+    assert "Nothing was compared: the archive has no message" in err
     assert err.count("No answer. Trying again every 0.001 s.\n") == 2
     assert len(out.splitlines()) >= 2
 
@@ -215,6 +217,16 @@ def test_a_record_that_waits_since_long_does_not_make_the_archive_older(
 
     found = count(spark, settings, SPAN)
     assert [r["state"] for r in found] == ["equal"]
+
+
+def test_without_an_archive_nothing_is_judged(
+    spark: SparkSession, settings: PipelineSettings, postgres: psycopg.Connection
+) -> None:
+    tables.create(spark, settings)
+    keep(spark, settings, (0, "a"), (1, "b"))
+    write(postgres, settings.topics[0], "outbox", (0, "c"))
+
+    assert count(spark, settings, SPAN) == []
 
 
 def test_what_is_older_than_the_archive_is_not_judged(

@@ -104,15 +104,14 @@ def judge(promised: DataFrame, lake: DataFrame) -> DataFrame:
     Returns:
         topic, bucket, in_database, pending, in_lake and `state`, without buckets
         that are older than the archive, or than its first message of their topic.
+        Of a topic with nothing in the archive there are none.
     """
     archived = F.min(F.when(F.col("in_database") > 0, F.col("bucket")))
     # A message that had waited for long comes into the archive with an old time.
-    in_archive = F.greatest(archived, F.max("archive_began"))
-    began = promised.groupBy("topic").agg(
-        F.coalesce(F.when(archived.isNotNull(), in_archive), F.min("bucket")).alias(
-            "began"
-        )
+    in_archive = F.when(
+        archived.isNotNull(), F.greatest(archived, F.max("archive_began"))
     )
+    began = promised.groupBy("topic").agg(in_archive.alias("began"))
     is_equal = F.col("database_digest").eqNullSafe(F.col("lake_digest")) & (
         F.col("in_database") == F.col("in_lake")
     )

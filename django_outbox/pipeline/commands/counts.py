@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...exceptions import ConfigurationError, DatabaseUnavailable
 from ...shutdown import StopSignals
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from ..audit.bucket_counts import Span
 
 
+_NOTHING: Final = (
+    "Nothing was compared: the archive has no message of these topics that was created"
+    " within --since. ARCHIVE in the settings of the harvester fills it."
+)
+
+
 def add(commands: Commands) -> None:
     """Add the command."""
     parser = add_command(
@@ -29,7 +35,7 @@ def add(commands: Commands) -> None:
         "counts",
         execute,
         words="compare message counts of database and lake per time bucket; exit 3"
-        " if a bucket differs",
+        " if a bucket differs, 4 if nothing was compared",
     )
     for option, default, words in (
         ("--since", "1d", "how far to look back"),
@@ -47,7 +53,7 @@ def add(commands: Commands) -> None:
 
 
 def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
-    """Return 0, or 3 if a bucket differed in any comparison."""
+    """Return 0; 3 if a bucket differed in any comparison; 4 if there was none."""
     settings = settings_of(chosen, defaults)
     outboxes = settings.outboxes()
     if not outboxes or "" in outboxes:
@@ -58,19 +64,19 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         raise ConfigurationError(NO_TOPICS)
     if min(chosen.bucket, chosen.since) < 1:
         raise ConfigurationError("--bucket and --since must be at least 1s.")
-    code, is_available = 0, True
+    found, is_available = Counter[str](), True
     with StopSignals() as signals, session(settings) as spark:
         # Spark has replaced the handler for Ctrl-C.
         signals.listen()
         from ..audit.bucket_counts import count
-        from ..audit.verdict import EXIT_BROKEN
         from ..lake import tables
 
         tables.create(spark, settings)
         while True:
             try:
-                differs = _print(count(spark, settings, _span(chosen)))
-                code = EXIT_BROKEN if differs else code
+                rows = count(spark, settings, _span(chosen))
+                _print(rows)
+                found.update(row["state"] for row in rows)
                 is_available = True
             except DatabaseUnavailable as error:
                 if chosen.every is None:
@@ -79,11 +85,21 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
                     say(f"{error} Trying again every {chosen.every:g} s.")
                 is_available = False
             if chosen.every is None or signals.stop.wait(chosen.every):
-                return code
+                return _exit_code(found)
 
 
-def _print(rows: Sequence[Row]) -> bool:
-    """Print the buckets that differ, and the totals; return whether one differs."""
+def _exit_code(found: Mapping[str, int]) -> int:
+    from ..audit.bucket_counts import DIFFERENT
+    from ..audit.verdict import EXIT_BROKEN, EXIT_NOT_JUDGED
+
+    if not found:
+        say(_NOTHING)
+        return EXIT_NOT_JUDGED
+    return EXIT_BROKEN if DIFFERENT in found else 0
+
+
+def _print(rows: Sequence[Row]) -> None:
+    """Print the buckets that differ, and the totals."""
     from ..audit.bucket_counts import DIFFERENT, EQUAL, OPEN
 
     found = Counter(row["state"] for row in rows)
@@ -93,7 +109,6 @@ def _print(rows: Sequence[Row]) -> bool:
             _write({**row.asDict(), "bucket": start.isoformat()})
     now = datetime.now(UTC).isoformat(timespec="seconds")
     _write({"at": now, **{s: found[s] for s in (EQUAL, OPEN, DIFFERENT)}})
-    return found[DIFFERENT] > 0
 
 
 def _span(chosen: Namespace) -> Span:
