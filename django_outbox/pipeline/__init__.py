@@ -24,7 +24,8 @@ It never deletes rows of bronze that refine has not read.
 
 Kafka gives a topic that is created again another id. `lake/read_positions.py`
 keeps the ids that ingest reads, which the driver asks for with
-`kafka_admin.py`; ingest stops when one has changed. `lake/topic_reset.py`
+`kafka_admin.py`; ingest stops when one has changed. `kafka_errors.py` reads what
+Spark's errors say of Kafka. `lake/topic_reset.py`
 starts a topic over, and `lake/topic_repair.py` appends rows that bronze lacks.
 
 `audit/` compares database, topics and lake. `resend/` sends records back to

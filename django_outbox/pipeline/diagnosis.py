@@ -16,12 +16,12 @@ from uuid import uuid4
 from ..exceptions import ConfigurationError, TopicMissing, install_command
 from ..jars.find_java import find_java
 from .audit import jdbc
+from .kafka_errors import is_of_missing_topic
 from .lake.ingest import read_topics
 from .lake.records import check_columns
 from .lake.typed_tables import check_names
 from .payloads.declared import Encoded
 from .payloads.decoder import check
-from .pipeline_run import NO_TOPIC
 from .session import open_session, run_mode, spark_jars
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _count_topics(spark: SparkSession, settings: PipelineSettings) -> str:
         counted = read_topics(spark, settings).groupBy("topic").count().collect()
     except Exception as error:
         # The class depends on where Spark runs.
-        if NO_TOPIC not in str(error):
+        if not is_of_missing_topic(str(error)):
             raise
         missing = [t for t in settings.topics if not _exists(spark, settings, t)]
         raise TopicMissing(f"Kafka has no topic {', '.join(missing)}.") from error

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import exceptions
+from .kafka_errors import kafka_error, reason_of_loss
 from .lake import tables
 from .lake.batch_writer import BatchCounts
-from .lake.ingest import reason_of_loss, start_ingest
+from .lake.ingest import start_ingest
 from .lake.reader import reason_to_rebuild
 from .lake.rebuilding import rebuild
 from .lake.refine import NAME as REFINE
@@ -41,21 +42,12 @@ POLL_INTERVAL: Final = 0.3
 _OURS: Final = re.compile(r"^django_outbox\.exceptions\.(\w+): (.+)$", re.MULTILINE)
 """The last line of a traceback of ours, which Spark reports as text."""
 
-_KAFKA_OUTAGE: Final = re.compile(
-    r"org\.apache\.kafka\.common\.errors\."
-    r"(?:Timeout|Disconnect|Network)Exception: (.+)"
-)
-"""Errors of Spark's Kafka reader that mean an outage."""
-
 _ADDED: Final = re.compile(r"Added partition (\S+)-(\d+) starts from (\d+) ")
 """Spark's reason for a partition that the checkpoint does not know: topic, number and
 first offset."""
 
 _PLAN: Final = "=== Streaming Query ==="
 """Where the description of the query begins in Spark's error."""
-
-NO_TOPIC: Final = "UnknownTopicOrPartitionException"
-"""Spark's error for a missing topic; it does not name the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,8 +236,6 @@ def translate(error: Exception) -> Exception:
         kind = getattr(exceptions, name, None)
         if isinstance(kind, type) and issubclass(kind, exceptions.OutboxError):
             return kind(message)
-    if outage := _KAFKA_OUTAGE.search(str(error)):
-        return exceptions.KafkaUnavailable(f"Kafka is unavailable: {outage[1]}.")
     reason = reason_of_loss(str(error).partition(_PLAN)[0])
     if added := _ADDED.search(reason):
         topic, partition, first = added.groups()
@@ -261,11 +251,7 @@ def translate(error: Exception) -> Exception:
             " counts the messages that it lacks. `reset TOPIC` reads the topic from the"
             " first record that Kafka still has, and drops a topic that was deleted."
         )
-    if NO_TOPIC in str(error):
-        return exceptions.TopicMissing(
-            "At least one topic does not exist; `doctor` names the missing ones."
-        )
-    return error
+    return kafka_error(str(error)) or error
 
 
 def finish(query: StreamingQuery) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +17,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from django_outbox.exceptions import RecordsDeleted
+from django_outbox.pipeline import commands
+from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.audit import jdbc
 from django_outbox.pipeline.audit.comparison import (
     _reached,
@@ -28,8 +31,8 @@ from django_outbox.pipeline.audit.past_audits import next_start, remember
 from django_outbox.pipeline.audit.printout import as_json, as_text
 from django_outbox.pipeline.audit.report import COUNTS, Report
 from django_outbox.pipeline.audit.verdict import judge
+from django_outbox.pipeline.kafka_errors import explained_reading
 from django_outbox.pipeline.lake import tables
-from django_outbox.pipeline.lake.ingest import explained_loss
 from django_outbox.pipeline.lake.records import has_bad_creation_time, parse
 from django_outbox.pipeline.lake.refine import start_refine
 from django_outbox.pipeline.pipeline_run import run_once
@@ -144,10 +147,25 @@ def test_records_that_retention_deletes_during_an_audit_are_explained() -> None:
         " consumer group x."
     )
     expected = r"while they were read: Could not .* orders-0\. .* Run the command again"
-    with pytest.raises(RecordsDeleted, match=expected), explained_loss():
+    with pytest.raises(RecordsDeleted, match=expected), explained_reading():
         raise RuntimeError(lost)
-    with pytest.raises(RuntimeError, match="another"), explained_loss():
+    with pytest.raises(RuntimeError, match="another"), explained_reading():
         raise RuntimeError("another")
+
+
+def test_a_reading_that_meets_no_topic_says_so(
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(commands.audit, "session", lambda _: nullcontext(spark))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", topics.servers)
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+
+    assert main(["audit", f"--lake={tmp_path}", "--topic=there-is-none"]) == 1
+    assert "audit: At least one topic does not exist" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -469,15 +487,21 @@ def test_latest_is_checked_up_to_the_last_merge(spark: SparkSession) -> None:
         *(("good", 10, 8), ("new", 11, 9)),
     )
     latest = rows(("good", 2, 1), ("old", 3, 2), ("twice", 6, 5), ("twice", 7, 7))
-    found = latest_problems(latest, lake).orderBy("id").collect()
-    assert [tuple(row) for row in found] == [
-        ("shop", "orders", 3, 0, 1),
-        ("shop", "orders", 5, 0, 1),
-        ("shop", "orders", 7, 1, 0),
-    ]
+
+    def problems(latest: DataFrame, *, is_merged: bool) -> list[tuple[Any, ...]]:
+        found = latest_problems(latest, lake, is_merged=is_merged).orderBy("id")
+        return [tuple(row)[2:] for row in found.collect()]
+
+    known = [(3, 0, 1), (5, 0, 1), (7, 1, 0)]
+    assert problems(latest, is_merged=False) == known
+    # Once all batches have ended, it must have those of the last one, too.
+    assert problems(latest, is_merged=True) == [(2, 0, 1), *known, (11, 0, 1)]
+    none = latest.where("id < 0")
+    assert not problems(none, is_merged=False)
+    assert [id for id, *_ in problems(none, is_merged=True)] == [4, 5, 6, 10, 11]
     # The topic was created again, and the batch with the last one is not merged yet.
     lake = rows(("a", 1, 70), ("a", 20, 0), ("a", 21, 1))
-    assert not latest_problems(rows(("b", 2, 71), ("a", 20, 0)), lake).count()
+    assert not problems(rows(("b", 2, 71), ("a", 20, 0)), is_merged=False)
 
 
 def test_a_creation_time_out_of_range_is_null(spark: SparkSession) -> None:

@@ -9,7 +9,8 @@ reads in an order that makes a running system comparable:
 2. the database, in one snapshot: everything in 1 was committed before it;
 3. the topics again, but only if messages of 2 are not in 1: they may have
    arrived since. Messages in neither 1 nor 2 are too new and are ignored;
-4. the lake, up to the offset that refine has reached in each partition.
+4. the lake, up to the offset that refine has reached in each partition;
+5. `latest`, which has all of 4 unless a batch of refine is under way.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from ..lake import tables
+from ..lake import reader, tables
 from ..lake.classification import IDENTITY
 from ..lake.epochs import ranked
 from ..lake.ingest import read_topics
@@ -241,6 +242,8 @@ def audit(
         if not sent.join(kafka, list(IDENTITY), "left_anti").isEmpty():
             kafka = _with_arrived(kafka, promises, _read_kafka(spark, settings, since))
     lake = _read_lake(spark, settings, since).persist()
+    lake.count()
+    is_merged = not reader.is_in_batch(spark, settings)
     reached = _reached(kafka, lake.where(~F.col("is_late")))
     due = kafka.join(reached, ["topic", "partition"], "left").withColumn(
         "is_due",
@@ -256,7 +259,7 @@ def audit(
     if since is not None:
         keys = lake.select("source", "topic", "key_digest")
         latest = latest.join(keys, keys.columns, "left_semi")
-    of_keys = latest_problems(latest, lake)
+    of_keys = latest_problems(latest, lake, is_merged=is_merged)
     report = Report(compared(settings, since=since))
     try:
         collect(

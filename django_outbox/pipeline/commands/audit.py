@@ -83,14 +83,14 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         from ..audit.page import page
         from ..audit.printout import as_json, as_metrics, as_text
         from ..audit.verdict import judge
-        from ..lake.ingest import explained_loss
+        from ..kafka_errors import explained_reading
         from ..textfile import write
 
         began = datetime.now(UTC)
         since = chosen.since
         if since == LAST:
             since = past_audits.next_start(spark, settings, compared(settings))
-        with explained_loss():
+        with explained_reading():
             report = audit(
                 spark, settings, since=since, max_behind_age=chosen.max_behind_age
             )

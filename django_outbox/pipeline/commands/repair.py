@@ -47,7 +47,8 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         raise ConfigurationError(
             "--from and --to: offsets belong to a partition; add --partition N."
         )
-    from ..lake.ingest import explained_loss, kafka_options
+    from ..kafka_errors import explained_reading
+    from ..lake.ingest import kafka_options
 
     kafka_options(settings)
     with session(settings) as spark:
@@ -55,7 +56,7 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
         from ..lake.topic_repair import repair
 
         held = lease(spark, settings, purpose="repair", waiting=say)
-        with held, explained_loss():
+        with held, explained_reading():
             counts = repair(
                 spark,
                 settings,

@@ -8,18 +8,16 @@ of aborted transactions are not read.
 
 from __future__ import annotations
 
-import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from ...exceptions import ConfigurationError, RecordsDeleted
+from ...exceptions import ConfigurationError
 from ..kafka_admin import KafkaAdmin, configured, configured_topics
 from ..pipeline_settings import NO_TOPICS
 from . import read_positions, tables
 from .restored_checkpoint import refuse_restored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
@@ -30,11 +28,6 @@ if TYPE_CHECKING:
 
 NAME: Final = read_positions.NAME
 """Name of the query, in progress and metrics."""
-
-_DATA_LOSS: Final = re.compile(
-    r"data may have been lost\b.+?\bReason:\s*([^\n]+)", re.DOTALL
-)
-"""Spark's error for records that Kafka no longer has, and the reason."""
 
 
 def kafka_options(settings: PipelineSettings) -> dict[str, str]:
@@ -86,32 +79,6 @@ def read_topics(
             "startingOffsetsByTimestampStrategy": "latest",
         }
     return as_bronze(spark.read.format("kafka").options(**options).load())
-
-
-def reason_of_loss(text: str) -> str:
-    """Return why Kafka no longer has records, from Spark's error; "" if it has all."""
-    loss = _DATA_LOSS.search(text)
-    return loss[1].rstrip(".") if loss else ""
-
-
-@contextmanager
-def explained_loss() -> Iterator[None]:
-    """
-    Turn Spark's error for records that were deleted while `read_topics()` read them.
-
-    Raises:
-        RecordsDeleted: Kafka deleted them after the reading had begun.
-    """
-    try:
-        yield
-    except Exception as error:
-        # The class depends on where Spark runs.
-        if not (reason := reason_of_loss(str(error))):
-            raise
-        raise RecordsDeleted(
-            f"Kafka deleted records while they were read: {reason}. Retention did that,"
-            " or an administrator. Run the command again."
-        ) from error
 
 
 def start_ingest(

@@ -126,6 +126,12 @@ def last_batch(
     return None if last is None else int(last)
 
 
+def is_in_batch(spark: SparkSession, settings: PipelineSettings) -> bool:
+    """Return whether refine has begun a batch that it has not ended."""
+    ended = last_batch(spark, settings)
+    return last_batch(spark, settings, log="offsets") != ended
+
+
 def reason_to_rebuild(spark: SparkSession, settings: PipelineSettings) -> str:
     """Return why refine needs the tables made again from bronze; empty: it does not."""
     properties = tables.detail(spark, settings, "silver")["properties"]
