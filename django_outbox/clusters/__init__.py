@@ -4,7 +4,6 @@ Several clusters share the work of one outbox that is replicated between them.
 ===================  ========================================================
 cluster_ids.py       how rows and ids of one cluster are numbered, whether a
                      database does so, and the SQL that makes it
-setup.py             `manage.py outbox cluster init`
 cluster_status.py    the clusters' part of `manage.py outbox status`
 ===================  ========================================================
 

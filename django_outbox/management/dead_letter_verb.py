@@ -13,16 +13,16 @@ from django.core.management.base import CommandError
 
 from ..consuming.resending import DeadLetter, choose, destination
 from ..exceptions import OutboxError
-from ..observability.answer import Answer
 from ..postgres.outbox_identity import named_settings
 from ..settings.options import OutboxSettings
 from ..wording import count, printable
+from .answer import Answer
 
 DEFAULT_LIMIT: Final = 100
 """Offsets at the end of each partition that are read."""
 
 
-def add_parser(verbs: Any, shared: Sequence[ArgumentParser]) -> None:
+def add_parsers(verbs: Any, shared: Sequence[ArgumentParser]) -> None:
     """Add the options of this verb."""
     options = verbs.add_parser(
         "dead-letters",

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from ..conf import settings
 from ..exceptions import ConfigurationError, KafkaError
-from ..observability.answer import Answer
 from ..observability.presentation import live_console
 from ..operations import leader, live_reading
 from ..operations.tailing import Tail
 from ..wording import local_time
+from .answer import Answer
 from .top_lines import Lines
 
 TOP_INTERVAL: Final = 2.0

@@ -10,10 +10,10 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from ..exceptions import InvalidMessage
-from ..observability.answer import Answer
 from ..operations import pausing
 from ..operations.pausing import EVERYTHING, name_of
 from ..wording import count, duration
+from .answer import Answer
 
 
 def add_parsers(verbs: Any, shared: Sequence[ArgumentParser]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from ..observability.answer import Answer
 from ..operations import by_hand
 from ..wording import count
+from .answer import Answer
 from .confirmation import confirm
 
 

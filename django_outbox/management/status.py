@@ -19,7 +19,7 @@ from ..models import OutboxRecord, ParkedRecord, Series, StagedRecord
 from ..operations import live_reading, pausing
 from ..operations.by_hand import failed_record, last_error
 from ..wording import count, duration
-from . import identity, pause_verbs
+from . import identity_verb, pause_verbs
 
 MAX_LISTED: Final = 20
 """Parked records that are listed, the oldest first."""
@@ -29,7 +29,7 @@ def report(alias: str) -> dict[str, Any]:
     """Return the state of the outbox in a database, ready for JSON."""
     found = {
         "table": OutboxRecord._meta.db_table,
-        "identity": identity.report(alias),
+        "identity": identity_verb.report(alias),
         "backlog": OutboxRecord.objects.using(alias).backlog()._asdict(),
         "staged": _staged(alias),
         "paused": pausing.pauses(alias),
@@ -43,7 +43,7 @@ def report(alias: str) -> dict[str, Any]:
 
 def describe(found: dict[str, Any]) -> Iterator[str]:
     """Describe the report in lines."""
-    yield from identity.describe(found["identity"])
+    yield from identity_verb.describe(found["identity"])
     backlog, staged = found["backlog"], found["staged"]
     waiting = count(backlog["records"], "record", is_capped=backlog["is_capped"])
     yield f"waiting  {waiting}, oldest {duration(backlog['oldest_age'])}"

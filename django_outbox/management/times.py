@@ -10,13 +10,17 @@ from typing import Final
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-def age(text: str) -> timedelta:
+def age(text: str | timedelta) -> timedelta:
     """
     Return an age such as `90d`, `12h`, `30m` or `45s`.
+
+    Django's `call_command()` hands over what it was given, a `timedelta` say.
 
     Raises:
         ArgumentTypeError: the text is not an age.
     """
+    if isinstance(text, timedelta):
+        return text
     match = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     if not match:
         raise ArgumentTypeError(f"{text!r} must look like 90d, 12h, 30m or 45s")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..observability.answer import Answer
 from ..wording import count, duration
+from .answer import Answer
 
 
 class Lines:

@@ -18,6 +18,5 @@ figures.py           figures as Prometheus metrics
 metrics.py           the figures of a harvester
 consumer_metrics.py  ... and of a consumer
 tracing.py           traces that pass through the outbox
-answer.py            the output of `manage.py outbox`: lines, or one JSON document
 ===================  ===========================================================
 """

@@ -12,9 +12,7 @@ leader.py               which process leads now
 tailing.py              new records as they come
 archiving.py            the leader creates and drops partitions of the archive
 pruning.py              the leader deletes old keys of processed messages
-grants.py               `manage.py outbox grants`: least privileges as SQL
-offsets.py              `manage.py outbox rewind`: stored offsets of a group
-open_series.py          `manage.py outbox series`: list, release, discard
+grants.py               the least privileges of each role, as SQL
 effective_settings.py   `manage.py outbox settings`: values and their origin
 examination.py          `manage.py outbox doctor`: reads facts, applies rules
 finding.py              what a finding is; all of them are in finding_kinds.py

@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from django.db import Error, connections
-
-from ..models import OutboxRecord
-from ..observability.answer import Answer
-from ..postgres.outbox_schema import Schema, qualified, read_schema
+from ..postgres.outbox_schema import Schema, qualified
 from ..postgres.statements import quoted
 from .needed_privileges import MOVED, PRUNED, RELEASED
 
@@ -32,32 +28,6 @@ _PAUSED: Final = "kafka_topic, kafka_key, paused_at, reason"
 
 _JOINED: Final = "name, expected, staged, expires_at, on_timeout"
 """The columns that a writer may set of a series that it opens."""
-
-
-def print_grants(alias: str, answer: Answer, **roles: str | None) -> None:
-    """
-    Show the statements for an outbox, with the schema in which its database has it.
-
-    A role that has no rights yet may not reach the database, or not see the schema:
-    then the names have no schema, and a comment says so.
-    """
-    table = OutboxRecord._meta.db_table
-    schema, why = None, f"its search_path has no table {table!r}"
-    try:
-        schema = read_schema(connections[alias], table)
-    except Error as error:
-        why = str(error).partition("\n")[0]
-    statements = list(grants(table, schema, **roles))
-    answer.document |= {
-        "schema": schema.name if schema else None,
-        "statements": statements,
-    }
-    if schema is None:
-        answer.say(
-            f"-- The database {alias!r} does not show the schema of the outbox: {why}.",
-            "-- Run these statements with the search_path of the outbox.",
-        )
-    answer.say_sql(statements)
 
 
 def grants(

@@ -16,8 +16,10 @@ from django.test.utils import CaptureQueriesContext
 
 from django_outbox import Message, consumer, open_series, stash_many
 from django_outbox.consuming import handlers
+from django_outbox.management.answer import Answer
 from django_outbox.management.commands.outbox import Command
-from django_outbox.management.identity import report
+from django_outbox.management.identity_verb import report
+from django_outbox.management.series_verb import close_series
 from django_outbox.models import (
     ArchivedRecord,
     ConsumerOffset,
@@ -27,9 +29,7 @@ from django_outbox.models import (
     Series,
     StagedRecord,
 )
-from django_outbox.observability.answer import Answer
 from django_outbox.operations import live_reading
-from django_outbox.operations.open_series import close_series
 
 from .outbox_command import run
 from .transactions import wait_until_blocked
@@ -505,6 +505,13 @@ def test_prune_of_processed_keys_leaves_the_archive() -> None:
 def test_prune_refuses_another_age(age: str) -> None:
     with pytest.raises(CommandError, match="must look like 90d"):
         run("prune", f"--older-than={age}")
+
+
+def test_an_age_may_be_given_from_python() -> None:
+    for age in (timedelta(days=1), "1d"):
+        call_command("outbox", "prune", older_than=age, yes=True)
+    with pytest.raises(CommandError, match="--older-than 90d"):
+        call_command("outbox", "prune", yes=True)
 
 
 def test_grants_can_be_run_as_they_are() -> None:

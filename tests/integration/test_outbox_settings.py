@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError
 from pytest_django import Settings
 
-from django_outbox.management.identity import report
+from django_outbox.management.identity_verb import report
 from django_outbox.operations import effective_settings
 from django_outbox.settings.options import OutboxSettings
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.core.management.base import CommandError
 
+from django_outbox.management.answer import Answer
 from django_outbox.management.commands.outbox import Command
-from django_outbox.observability.answer import Answer
 
 
 def parsed(*arguments: str) -> dict[str, Any]:
@@ -29,4 +29,4 @@ def test_a_list_of_series_takes_no_names() -> None:
     options = parsed("series", "list", "import-7")
     answer = Answer(print, is_json=False, flush=lambda: None, database="default")
     with pytest.raises(CommandError, match="leave out the names"):
-        Command().series("default", options, answer)
+        options["run"]("default", options, answer)

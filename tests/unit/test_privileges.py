@@ -7,8 +7,9 @@ import json
 import pytest
 from django.db import OperationalError
 
-from django_outbox.observability.answer import Answer
-from django_outbox.operations.grants import grants, print_grants
+from django_outbox.management import grants_verb
+from django_outbox.management.answer import Answer
+from django_outbox.operations.grants import grants
 from django_outbox.operations.needed_privileges import needed_privileges
 from django_outbox.postgres.database_facts import Privilege
 from django_outbox.postgres.outbox_schema import Schema
@@ -16,7 +17,7 @@ from django_outbox.postgres.statements import quoted
 from django_outbox.settings.options import OutboxSettings
 
 ROLES = {"app": "a", "harvester": "h", "consumer": "c", "operator": "a"}
-READ_SCHEMA = "django_outbox.operations.grants.read_schema"
+READ_SCHEMA = "django_outbox.management.grants_verb.read_schema"
 
 
 def test_only_roles_that_are_named_get_privileges() -> None:
@@ -73,7 +74,8 @@ def test_a_schema_that_is_open_to_all_needs_no_grant() -> None:
 def printed(*, is_json: bool = False) -> list[str]:
     lines: list[str] = []
     answer = Answer(lines.append, is_json=is_json, database="default")
-    print_grants("default", answer, app="shop")
+    roles = dict.fromkeys(("harvester", "consumer", "operator"))
+    grants_verb.grants("default", {**roles, "app": "shop"}, answer)
     answer.finish()
     return lines
 

@@ -1,19 +1,55 @@
-"""`manage.py outbox cluster init`: set up the outbox of one cluster."""
+"""The verb `cluster` of `manage.py outbox`: set up the outbox of one cluster."""
 
 from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import connections, transaction
 
+from ..clusters.cluster_ids import (
+    NEXT_STEP,
+    mismatches,
+    read_numbering,
+    statements,
+)
 from ..conf import settings
 from ..message.record import Numbering
 from ..models import OutboxRecord
-from ..observability.answer import Answer
 from ..postgres.outbox_schema import read_schema
-from .cluster_ids import NEXT_STEP, mismatches, read_numbering, statements
+from .answer import Answer
 
 
-def init(alias: str, answer: Answer, *, above: int = 0) -> None:
+def add_parsers(verbs: Any, shared: Sequence[ArgumentParser]) -> None:
+    """Add the options of the verb."""
+    options = verbs.add_parser(
+        "cluster", help="make this outbox one of several", parents=shared
+    )
+    options.add_argument("action", choices=("init",))
+    options.add_argument(
+        "--above", type=int, default=0, metavar="ID", help="use only higher ids"
+    )
+    instead = options.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--check", action="store_true", help="only check whether it has run"
+    )
+    instead.add_argument("--dry-run", action="store_true", help="only print SQL")
+    options.set_defaults(run=cluster)
+
+
+def cluster(alias: str, options: dict[str, Any], answer: Answer) -> None:
+    """Set up the outbox for this cluster, or check whether it is."""
+    if options["check"]:
+        check(alias, answer)
+    elif options["dry_run"]:
+        print_init(alias, answer, above=options["above"])
+    else:
+        init(alias, answer, above=options["above"])
+
+
+def init(alias: str, answer: Answer, *, above: int) -> None:
     """Number the outbox of a database for this cluster; say what was done."""
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         changes = _statements(alias, above)
@@ -25,7 +61,7 @@ def init(alias: str, answer: Answer, *, above: int = 0) -> None:
     describe(alias, answer)
 
 
-def print_init(alias: str, answer: Answer, *, above: int = 0) -> None:
+def print_init(alias: str, answer: Answer, *, above: int) -> None:
     """Show the SQL that `init` would run now."""
     changes = _statements(alias, above)
     answer.document["statements"] = changes

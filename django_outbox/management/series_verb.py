@@ -1,7 +1,8 @@
-"""`manage.py outbox series`: list, release and discard open series."""
+"""The verb `series` of `manage.py outbox`: list, release and discard open series."""
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,12 +11,45 @@ from django.db import transaction
 
 from ..exceptions import StashError
 from ..models import Series
-from ..observability.answer import Answer
 from ..stashing.series import discard_series, release_series
 from ..wording import count, local_time, rfc_3339
+from .answer import Answer
+from .confirmation import confirm
 
 MAX_LISTED: Final = 100
 """Open series that `list` shows, the oldest first."""
+
+
+def add_parsers(verbs: Any, shared: Sequence[ArgumentParser]) -> None:
+    """Add the options of the verb."""
+    options = verbs.add_parser(
+        "series", help="list, release or discard series", parents=shared
+    )
+    options.add_argument(
+        "action", nargs="?", choices=("list", "release", "discard"), default="list"
+    )
+    options.add_argument("names", nargs="*", metavar="NAME")
+    options.add_argument("--yes", action="store_true", help="do not ask")
+    options.set_defaults(run=series)
+
+
+def series(alias: str, options: dict[str, Any], answer: Answer) -> None:
+    """List the open series, or close the named ones."""
+    action, names = options["action"], options["names"]
+    if action == "list":
+        if names:
+            raise CommandError(
+                "`series list` lists every open series: leave out the names, or "
+                "write `release` or `discard` before them."
+            )
+        list_series(alias, answer)
+        return
+    if action == "discard" and names:
+        confirm(
+            f"Drop the messages of {len(names)} series for good?",
+            is_confirmed=options["yes"],
+        )
+    close_series(alias, action, names, answer)
 
 
 def list_series(alias: str, answer: Answer) -> None:

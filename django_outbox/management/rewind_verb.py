@@ -1,20 +1,32 @@
-"""`manage.py outbox rewind`: set a group's stored offsets to the beginning."""
+"""The verb `rewind` of `manage.py outbox`: a group reads from the beginning again."""
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Sequence
+from typing import Any
 
 from django.core.management.base import CommandError
 from django.db import transaction
 
 from ..models import ConsumerOffset
-from ..observability.answer import Answer
 from ..wording import count
+from .answer import Answer
 
 
-def rewind_topics(
-    alias: str, group: str, topics: Sequence[str], answer: Answer
-) -> None:
+def add_parsers(verbs: Any, shared: Sequence[ArgumentParser]) -> None:
+    """Add the options of the verb."""
+    options = verbs.add_parser(
+        "rewind",
+        help="make a consumer group read topics from the beginning",
+        parents=shared,
+    )
+    options.add_argument("group", metavar="GROUP")
+    options.add_argument("topics", nargs="+", metavar="TOPIC")
+    options.set_defaults(run=rewind)
+
+
+def rewind(alias: str, options: dict[str, Any], answer: Answer) -> None:
     """
     Make a group read these topics from the beginning.
 
@@ -23,6 +35,7 @@ def rewind_topics(
     Raises:
         CommandError: one of the topics has no stored offset; nothing has changed.
     """
+    group, topics = options["group"], options["topics"]
     rows = ConsumerOffset.objects.using(alias)
     known = {topic for topic, _ in rows.positions(group)}
     if missing := [topic for topic in topics if topic not in known]:

@@ -1,8 +1,9 @@
-"""The report of `manage.py outbox identity`: which outbox this is, and its names."""
+"""The verb `identity` of `manage.py outbox`: which outbox this is, and its names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.db import connections
@@ -10,6 +11,29 @@ from django.db import connections
 from ..conf import settings
 from ..models import OutboxRecord
 from ..postgres.outbox_identity import named_by, read_identity, renew_identity
+from .answer import Answer
+
+
+def add_parsers(verbs: Any, shared: Sequence[ArgumentParser]) -> None:
+    """Add the options of the verb."""
+    options = verbs.add_parser(
+        "identity", help="show which outbox this is", parents=shared
+    )
+    options.add_argument(
+        "--new",
+        action="store_true",
+        help="give it a new identity, when its database is a copy of another",
+    )
+    options.set_defaults(run=identity)
+
+
+def identity(alias: str, options: dict[str, Any], answer: Answer) -> None:
+    """Show which outbox this is, or give it a new identity."""
+    if options["new"]:
+        renew(alias)
+    found = report(alias)
+    answer.document |= found
+    answer.say(*describe(found))
 
 
 def report(alias: str) -> dict[str, Any]:
