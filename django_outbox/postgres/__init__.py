@@ -7,6 +7,7 @@ deadlines.py         waits for a socket or a call, with a time-out
 errors.py            the driver's errors as ours
 queries.sql          every statement, each under its name
 statements.py        fits the statements to one table and its columns
+parameters.py        how ids are handed to statements
 takeover_sql.py      the rank order of takeovers as SQL fragments
 shard_sql.py         which rows a shard has, as an SQL fragment
 outbox_table.py      what all adapters of the table do: settle, measure, identity

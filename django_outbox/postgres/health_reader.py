@@ -21,7 +21,7 @@ from .database_facts import (
     WaitingTopic,
 )
 from .outbox_table import Table
-from .statements import compose, identifier
+from .statements import compose, quoted_table
 
 SUFFIXES: Final = ("", "_parked", "_archive", "_staged", "_series", "_processed")
 """Of the tables whose state is read."""
@@ -134,7 +134,7 @@ class HealthReader:
         return [needed[number - 1] for (number,) in rows]
 
     def _named(self, suffix: str) -> str:
-        return identifier(self._table, suffix=suffix).as_string(None)
+        return quoted_table(self._table, suffix=suffix)
 
     def _rows(self, name: str, **values: Any) -> Sequence[Sequence[Any]]:
         with self._database.session() as connection:

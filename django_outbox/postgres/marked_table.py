@@ -7,7 +7,8 @@ from typing import Any
 
 from ..exceptions import DatabaseBusy
 from ..message.record import HIGHEST_ID, KeyToRead, OrderingKey, Record, Sweep
-from .outbox_table import Table, ids_of, message_ids_of
+from .outbox_table import Table
+from .parameters import ids_of, message_ids_of
 
 
 class PostgresOutbox(Table):

@@ -26,8 +26,9 @@ from ..message.record import (
 )
 from ..settings.options import OutboxSettings
 from .connection import Connection, Database
+from .parameters import array_of, ids_of
 from .shard_sql import ShardScope
-from .statements import MARKED, compose, identifier, queries
+from .statements import MARKED, compose, queries, quoted_table
 from .takeover_sql import Scope
 
 logger = logging.getLogger(__name__)
@@ -159,7 +160,7 @@ class Table:
 
     def _may_pause(self, connection: Connection) -> bool:
         """Return whether there is a table of pauses that this role may read."""
-        name = identifier(self._table, suffix="_pauses").as_string(None)
+        name = quoted_table(self._table, suffix="_pauses")
         found = connection.execute(queries()["has_pauses"], {"pauses": name})
         exists, is_readable = found.fetchone() or (False, False)
         if exists and not is_readable:
@@ -209,7 +210,7 @@ class Table:
         """Read how rows and ids are numbered by cluster."""
         values = {
             "table": self._quoted,
-            "staged": identifier(self._table, suffix="_staged").as_string(None),
+            "staged": quoted_table(self._table, suffix="_staged"),
         }
         with self._database.session() as connection:
             row = connection.execute(queries()["numbering"], values).fetchone()
@@ -223,7 +224,7 @@ class Table:
         Raises:
             DatabaseError: it should have one, and `migrate` has not created it yet.
         """
-        name = identifier(self._table, suffix="_identity").as_string(None)
+        name = quoted_table(self._table, suffix="_identity")
         values = {"identity": name, "table": self._quoted}
         with self._database.session() as connection:
             row = connection.execute(queries()["has_identity"], values).fetchone()
@@ -345,7 +346,7 @@ class Table:
         """Describe the lock that the statement waits for, if it is visible."""
         suffixes = {"table": "", "parked": "_parked", "archive": "_archive"}
         names = {
-            name: identifier(self._table, suffix=suffix).as_string(None)
+            name: quoted_table(self._table, suffix=suffix)
             for name, suffix in suffixes.items()
         }
         try:
@@ -377,28 +378,8 @@ class Table:
 
     @property
     def _quoted(self) -> str:
-        return identifier(self._table).as_string(None)
+        return quoted_table(self._table)
 
 
 _NIL: Final = str(UUID(int=0))
 """Message id of a row of which not even that can be read; no row has it."""
-
-
-def ids_of(records: Sequence[Record]) -> str:
-    """Write the ids of records as a parameter."""
-    return array_of([str(record.id) for record in records])
-
-
-def message_ids_of(records: Sequence[Record]) -> dict[str, Any]:
-    """Return the parameters that tell these records by their message ids."""
-    return {"message_ids": array_of([record.message_id for record in records])}
-
-
-def array_of(texts: Iterable[str]) -> str:
-    """
-    Write ids, or UUIDs, as an array that the statement casts to its type.
-
-    The driver inspects each element of a list: for a page of records that took
-    longer than the server's work.
-    """
-    return f"{{{','.join(texts)}}}"

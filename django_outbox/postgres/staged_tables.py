@@ -10,7 +10,7 @@ from typing import Any
 
 from ..message.record import ExpiredSeries, StagingDeadlines
 from .connection import Connection, Database
-from .statements import compose, identifier, queries
+from .statements import compose, queries, quoted_table
 
 
 class PostgresStaging:
@@ -27,9 +27,9 @@ class PostgresStaging:
         self._database = database
         self._statements = compose(table, ())
         self._names = {
-            "table": identifier(table).as_string(None),
-            "staged": identifier(table, suffix="_staged").as_string(None),
-            "series": identifier(table, suffix="_series").as_string(None),
+            "table": quoted_table(table),
+            "staged": quoted_table(table, suffix="_staged"),
+            "series": quoted_table(table, suffix="_series"),
         }
         self._retention = retention
         self._known: Connection | None = None

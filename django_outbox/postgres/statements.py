@@ -130,7 +130,7 @@ _PURGES: Final = ("purge", "archive")
 """Statements that delete the rows of a list; each has a twin for a run."""
 
 _UNMARKED: Final = (*_PURGES, "kept")
-"""Statements that have a twin for rows whoever has marked them."""
+"""Statements that have a twin for rows that any leader has marked."""
 
 
 @cache
@@ -228,8 +228,12 @@ def _sizes(
 
 def _escaped(table: str, *, suffix: str = "") -> sql.Composable:
     """Quote a name for a statement in which a single % begins a parameter."""
-    name: LiteralString = identifier(table, suffix=suffix).as_string(None)
-    return sql.SQL(name.replace("%", "%%"))
+    return sql.SQL(quoted_table(table, suffix=suffix).replace("%", "%%"))
+
+
+def quoted_table(table: str, *, suffix: str = "") -> LiteralString:
+    """Quote a table's name as text, with its schema when it has one."""
+    return identifier(table, suffix=suffix).as_string(None)
 
 
 def quoted(name: str) -> str:

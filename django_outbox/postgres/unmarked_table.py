@@ -15,7 +15,8 @@ from uuid import uuid4
 from ..message.record import HIGHEST_ID, KeyToRead, OrderingKey, Record, Sweep
 from ..relay.ports import Others
 from .connection import Connection
-from .outbox_table import Table, array_of, message_ids_of
+from .outbox_table import Table
+from .parameters import array_of, message_ids_of
 from .shard_sql import ShardScope
 from .statements import IDENTIFIED, queries
 

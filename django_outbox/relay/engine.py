@@ -358,7 +358,7 @@ class Engine:
         """Read all again where rows of ours were no longer marked by us."""
         # A purge that got no answer may have deleted the missing rows, or somebody
         # else has marked them: only a new leader id tells. Those of a rest are deleted
-        # whoever has marked them.
+        # under any mark.
         missing = len(settled.acknowledged) - settled.purged
         if missing > 0 and not settled.settlement.is_rest:
             self.refresh(f"{missing} purged rows were no longer marked by us")

@@ -37,7 +37,7 @@ class SettledTable(Protocol):
     done: one row may be locked, or refused by a trigger. With no rows, a write only
     tells whether the table accepts writes. Rows are limited to those that are
     the leader's: by its mark in the table, else by the message ids that it has
-    read. Without a leader id it is the message ids, whoever has marked them.
+    read. Without a leader id it is the message ids in either.
     """
 
     def purge(self, leader_id: str | None, records: Sequence[Record]) -> int:
