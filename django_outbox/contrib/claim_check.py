@@ -9,6 +9,7 @@ of their day, when they are old enough.
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 
 from django.core.files.base import ContentFile
@@ -116,10 +117,12 @@ class ClaimCheck(Middleware):
             if day >= today:
                 continue
             folder = f"{self.folder}/{day}"
-            for name in storage.listdir(folder)[1]:
-                storage.delete(f"{folder}/{name}")
-                removed += 1
-            storage.delete(folder)
+            # Another process may be removing the same days.
+            with suppress(FileNotFoundError):
+                for name in storage.listdir(folder)[1]:
+                    storage.delete(f"{folder}/{name}")
+                    removed += 1
+                storage.delete(folder)
         return removed
 
     def _days(self) -> list[date]:

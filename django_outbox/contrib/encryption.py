@@ -68,7 +68,12 @@ class Encrypted(Middleware, ABC):
         """
 
     def covers(self, topic: str) -> bool:
-        """Return whether values of this topic are encrypted; by default all are."""
+        """
+        Return whether values of this topic are encrypted; by default all are.
+
+        For as long as a topic has encrypted messages. Of another topic, only messages
+        whose key is known here are decrypted: it may be that of another class.
+        """
         return True
 
     def origins(self, topic: str) -> Iterable[str]:
@@ -113,6 +118,12 @@ class Encrypted(Middleware, ABC):
             )
         return key
 
+    def _knows(self, key_id: str) -> bool:
+        try:
+            return self.reading_key(key_id) is not None
+        except ConsumingError:
+            return False
+
     def stash(self, message: Message) -> Message:
         """
         Encrypt the value.
@@ -149,12 +160,15 @@ class Encrypted(Middleware, ABC):
 
     def _opened(self, message: ConsumedMessage) -> ConsumedMessage:
         key_id = message.header(self.key_header)
+        is_covered = any(map(self.covers, self.origins(message.topic)))
         if key_id is None:
-            if self.required and any(map(self.covers, self.origins(message.topic))):
+            if self.required and is_covered:
                 raise ConsumingError(
                     f"{type(self).__name__}: the value is not encrypted, and "
                     "`required` is on. Who has sent it?"
                 )
+            return message
+        if not (is_covered or self._knows(key_id)):
             return message
         check_scheme(message.header(ENCRYPTION))
         key = self.reading_key(key_id)

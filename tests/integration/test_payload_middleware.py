@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -146,6 +147,62 @@ def test_a_handler_gets_what_was_stashed(
         names = [name for name, _ in message.headers]
         assert [n for n in names if not n.startswith("outbox-")] == ["event"]
         assert message.message_id
+
+
+class CustomersSecret(Secret):
+    def covers(self, topic: str) -> bool:
+        return topic == "t"
+
+
+class OthersSecret(Encrypted):
+    def keys(self) -> Mapping[str, bytes]:
+        return {"o1": b"2" * 32}
+
+    def covers(self, topic: str) -> bool:
+        return topic != "t"
+
+
+class OthersErasable(Shredded):
+    model = CustomerKey
+
+    def keys(self) -> Mapping[str, bytes]:
+        return {"o1": b"2" * 32}
+
+    def covers(self, topic: str) -> bool:
+        return topic != "t"
+
+    def reading_key(self, key_id: str) -> bytes | None:
+        return None  # as for a key that is in the table of another class
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("other", [OthersSecret, OthersErasable])
+@pytest.mark.parametrize("encrypted", [CustomersSecret, ERASABLE])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_value_is_read_by_the_class_that_covers_its_topic(
+    other: Any, encrypted: Any, is_first: bool, use: Any, outbox: Any, handle: Any
+) -> None:
+    name = encrypted if isinstance(encrypted, str) else _name(encrypted)
+    names = [name, _name(other)] if is_first else [_name(other), name]
+    use(name)
+    stashed(value="text")
+    use(*names)
+    (message,) = outbox.drain()
+    assert handle(message).value == b"text"
+
+
+def test_a_topic_that_is_not_covered_any_more_is_still_read(
+    use: Any, outbox: OutboxFixture, handle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(_name(CustomersSecret))
+    stashed(value="text")
+    monkeypatch.setattr(CustomersSecret, "covers", lambda *_: False)
+    (message,) = outbox.drain()
+    assert handle(message).value == b"text"
+
+
+def _name(one: type[object]) -> str:
+    return f"{__name__}.{one.__name__}"
 
 
 @pytest.mark.django_db
@@ -500,6 +557,20 @@ def test_only_old_days_are_removed(use: Any, files: Any, tmp_path: Path) -> None
     assert large.remove_older(than=timedelta(days=1)) == 3
     left = [tmp_path / "2020-01-01/e", kept, tmp_path / "outbox/notes/d"]
     assert files() == sorted(left)
+
+
+@pytest.mark.django_db
+def test_old_days_may_be_removed_by_two_at_once(
+    use: Any, files: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (large,) = use(LARGE)
+    for name in ("2020-01-01/a", "2020-01-02/b"):
+        storages["outbox"].save(f"outbox/{name}", ContentFile(b"x"))
+    listed = large._days()
+    shutil.rmtree(tmp_path / "outbox/2020-01-01")
+    monkeypatch.setattr(large, "_days", lambda: listed)
+    assert large.remove_older(than=timedelta(days=1)) == 1
+    assert files() == []
 
 
 @pytest.mark.django_db
