@@ -109,7 +109,7 @@ class InvalidKey(ConsumingError, ValueError):
 
 
 class AlreadyOpen(ConsumingError):
-    """An enclosing once() has the same consumer and key."""
+    """An open once() or apply_once() is in the way of this one."""
 
 
 class RepeatUnnoticed(ConsumingError):

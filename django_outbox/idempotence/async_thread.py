@@ -2,9 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextvars import Token
+from typing import Final
+from weakref import WeakKeyDictionary
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..exceptions import AlreadyOpen
+
+_open_blocks: Final[WeakKeyDictionary[BaseDatabaseWrapper, list[object]]] = (
+    WeakKeyDictionary()
+)
+"""The async blocks that are open on a connection, each within the one before it."""
+
+
+def enter_block(
+    connection: BaseDatabaseWrapper, block: object, *, enclosing: Container[object]
+) -> None:
+    """
+    Note that an async block opens on a connection; call it on the connection's thread.
+
+    Raises:
+        AlreadyOpen: the last block there is of another task, so that one of the two
+            would end in the middle of the other one's transaction.
+    """
+    opened = _open_blocks.setdefault(connection, [])
+    if opened and opened[-1] not in enclosing:
+        raise AlreadyOpen(
+            "Another task has a once() open on this database connection, and tasks "
+            "share one below async_to_sync(): in a handler of runconsumer, or in an "
+            "async view under WSGI. Await them one after the other, not in gather() or "
+            "a TaskGroup."
+        )
+    opened.append(block)
+
+
+def leave_block(connection: BaseDatabaseWrapper, block: object) -> None:
+    """Note that the block has ended."""
+    _open_blocks[connection].remove(block)
 
 
 class OwnThread:

@@ -9,6 +9,7 @@ and written anyway.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, overload
@@ -19,6 +20,7 @@ from django.db.models.functions import Now
 from django.utils.timezone import get_default_timezone, is_naive, make_aware
 from django.utils.translation import gettext_lazy as _
 
+from ..exceptions import AlreadyOpen
 from .claims import Keyed, Run, checked_key
 
 Entry: TypeAlias = list[Any]
@@ -138,6 +140,7 @@ class IdempotentModel(models.Model):
         Raises:
             DoesNotExist: The row does not exist any more.
             InvalidKey: The key is empty, too long or not printable.
+            AlreadyOpen: A change of the same row is already open in this context.
             RepeatUnnoticed: The block did not read `is_first`.
         """
         application = Application(self, key, using=using)
@@ -147,6 +150,11 @@ class IdempotentModel(models.Model):
             if run.is_first:
                 run.respond(change(self))
         return run.response
+
+
+_open_rows: ContextVar[frozenset[tuple[str, type[models.Model], Any]]] = ContextVar(
+    "django_outbox_open_rows", default=frozenset()
+)
 
 
 class Application:
@@ -163,6 +171,25 @@ class Application:
         self._field = field
 
     def __enter__(self) -> Run:
+        self._announce()
+        try:
+            return self._begin()
+        except BaseException:
+            _open_rows.reset(self._token)
+            raise
+
+    def _announce(self) -> None:
+        """Refuse a change within another one: each saves the row as it has read it."""
+        # Where the keys are: a child's row and its parent's are one.
+        row = self._alias, self._field.model, self._entity.pk
+        if row in (rows := _open_rows.get()):
+            raise AlreadyOpen(
+                f"A change of this {self._entity._meta.verbose_name} is already open "
+                "here: make one change of both, or end the first one before."
+            )
+        self._token = _open_rows.set(rows | {row})
+
+    def _begin(self) -> Run:
         self._atomic = transaction.atomic(using=self._alias)
         self._atomic.__enter__()
         try:
@@ -186,6 +213,7 @@ class Application:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        _open_rows.reset(self._token)
         try:
             if exc is None:
                 self._run.require_asked("apply_once()")

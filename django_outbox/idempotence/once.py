@@ -26,7 +26,7 @@ from ..message.incoming import ConsumedMessage
 from ..models import ProcessedMessage, ProcessedQuerySet
 from ..models.missing_tables import OutboxTables
 from ..observability.tracing import ProcessSpan
-from .async_thread import OwnThread
+from .async_thread import OwnThread, enter_block, leave_block
 from .claims import (
     Keyed,
     OpeningClaim,
@@ -89,6 +89,7 @@ class Once:
         self._opening_claim = opening_claim
         self._token: Token[frozenset[_Claim]] | None = None
         self._atomic: transaction.Atomic | None = None
+        self._leave_block: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Run:
         alias = alias_for(self._using)
@@ -153,6 +154,9 @@ class Once:
     def _begin_apart(self, alias: str) -> Run:
         initialized = {c.alias for c in connections.all(initialized_only=True)}
         self._unopened = set(connections) - initialized
+        connection, block = connections[alias], (alias, self._consumer, self._key)
+        enter_block(connection, block, enclosing=_open_claims.get() - {block})
+        self._leave_block = functools.partial(leave_block, connection, block)
         return self._begin(alias)
 
     def _begin(self, alias: str) -> Run:
@@ -233,11 +237,12 @@ class Once:
             self._token = None
 
     async def _leave_thread(self) -> None:
-        await sync_to_async(self._close_new_connections)()
+        await sync_to_async(self._end_apart)()
         self._thread.leave()
 
-    def _close_new_connections(self) -> None:
+    def _end_apart(self) -> None:
         """Close connections that the block opened on the ending thread."""
+        self._leave_block()
         for connection in connections.all(initialized_only=True):
             if connection.alias in self._unopened and not connection.in_atomic_block:
                 connection.close()

@@ -11,7 +11,7 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, connections
 from pytest_django import Settings
 
-from django_outbox.exceptions import RepeatUnnoticed
+from django_outbox.exceptions import AlreadyOpen, RepeatUnnoticed
 from tests.testapp.models import Account, ForgetfulAccount, SavingsAccount
 
 
@@ -44,6 +44,31 @@ def test_as_a_block() -> None:
     assert Account.objects.get().balance == 10
     assert Account.objects.get().idempotency_keys[0][:1] == ["k"]
     assert len(Account.objects.get().idempotency_keys[0]) == 2
+
+
+@pytest.mark.django_db
+def test_a_change_within_a_change_of_the_same_row_is_refused() -> None:
+    """Each saves what it has read: the inner one or the outer one would be lost."""
+    account, other = Account.objects.create(), Account.objects.create()
+    with account.apply_once("outer") as run:
+        assert run.is_first
+        account.balance += 100
+        for same in (account, Account.objects.get(pk=account.pk)):
+            with pytest.raises(AlreadyOpen, match="A change of this account is"):
+                same.apply_once("inner", deposit)
+        other.apply_once("inner", deposit)
+    assert [a.balance for a in Account.objects.order_by("pk")] == [100, 10]
+    account.apply_once("inner", deposit)
+    assert account.balance == 110
+
+
+@pytest.mark.django_db
+def test_a_change_of_a_parent_is_one_of_its_child() -> None:
+    child = SavingsAccount.objects.create()
+    with child.apply_once("outer") as run:
+        assert run.is_first
+        with pytest.raises(AlreadyOpen):
+            Account.objects.get(pk=child.pk).apply_once("inner", deposit)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 from django.db import (
     DatabaseError,
     IntegrityError,
@@ -310,6 +310,61 @@ def test_blocks_of_one_request_have_transactions_of_their_own() -> None:
     asyncio.run(request())
     assert [effect.text for effect in Effect.objects.all()] == ["kept"]
     assert [row.key for row in ProcessedMessage.objects.all()] == ["b"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_tasks_that_share_a_connection_come_one_after_the_other() -> None:
+    """Below `async_to_sync()` one of them would end in another one's transaction."""
+
+    @once(consumer="billing")
+    async def handle(key: str) -> str:
+        await Effect.objects.acreate(text=key)
+        await asyncio.sleep(0)
+        if key == "bad":
+            raise LookupError
+        return key.upper()
+
+    async def at_once(*keys: str) -> list[Any]:
+        return await asyncio.gather(*map(handle, keys), return_exceptions=True)
+
+    async def in_turn(*keys: str) -> list[Any]:
+        answers = [await at_once(key) for key in keys]
+        return [answer for (answer,) in answers]
+
+    first, *others = async_to_sync(at_once)("a", "b", "a", "bad")
+    assert first == "A"
+    assert [type(error) for error in others] == [AlreadyOpen] * 3
+    assert "Await them one after the other" in str(others[0])
+    assert [effect.text for effect in Effect.objects.all()] == ["a"]
+
+    *answers, error = async_to_sync(in_turn)("a", "b", "a", "bad")
+    assert answers == ["A", "B", "A"]
+    assert isinstance(error, LookupError)
+    assert sorted(effect.text for effect in Effect.objects.all()) == ["a", "b"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_task_within_a_block_may_open_another_one() -> None:
+    async def inner() -> None:
+        async with once("b", consumer="billing") as run:
+            assert run.is_first
+            await Effect.objects.acreate(text="b")
+
+    async def outer() -> None:
+        async with once("a", consumer="billing") as run:
+            assert run.is_first
+            await asyncio.create_task(inner())
+            await asyncio.create_task(inner_of_another())
+            raise LookupError
+
+    async def inner_of_another() -> None:
+        async with once("c", consumer="billing") as run:
+            assert run.is_first
+
+    with pytest.raises(LookupError):
+        async_to_sync(outer)()
+    assert not Effect.objects.exists()
+    assert not ProcessedMessage.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
