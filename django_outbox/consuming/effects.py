@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import (
-    AsyncGenerator,
+    AsyncIterator,
     Awaitable,
     Collection,
-    Generator,
     Iterator,
     Mapping,
     Sequence,
@@ -39,6 +38,7 @@ from ..idempotence.claims import require_committable
 from ..idempotence.once import Once
 from ..message.incoming import ConsumedMessage, TopicPartition
 from ..message.middleware import Middleware, handle_within, overriding
+from ..message.outgoing import Message
 from ..models import ConsumerOffset, OffsetQuerySet
 from ..models.missing_tables import OutboxTables
 from ..observability.tracing import ProcessSpan
@@ -319,12 +319,19 @@ def _waiting() -> Iterator[None]:
 
 
 def _require_done(subscription: Subscription, returned: object) -> None:
-    """Raise if the handler returned a coroutine or generator that never runs."""
-    if isinstance(returned, Awaitable | Generator | AsyncGenerator):
+    """Raise if the handler returned something that would have to run, or to be sent."""
+    name, kind = subscription.name, type(returned).__name__
+    if isinstance(returned, Awaitable | Iterator | AsyncIterator):
         raise ConsumingError(
-            f"{subscription.name} returned a {type(returned).__name__} that nothing "
-            "runs. Only handlers with transforms=True may yield messages; a decorator "
-            "of an async handler must be async itself."
+            f"{name} returned a {kind} that nothing runs. Only handlers with "
+            "transforms=True may yield messages; a decorator of an async handler must "
+            "be async itself."
+        )
+    several = returned if isinstance(returned, list | tuple) else [returned]
+    if any(isinstance(one, Message) for one in several):
+        raise ConsumingError(
+            f"{name} returned messages, which nothing sends. Stash them, or declare "
+            "the handler with transforms=True."
         )
 
 

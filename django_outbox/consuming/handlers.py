@@ -159,6 +159,7 @@ def consumer(
             raise ConfigurationError(
                 f"{name}: remove @once; runconsumer applies it to each handler."
             )
+        _check_callable(handler, name)
         try:
             checked_consumer(group)
         except InvalidKey as error:
@@ -275,6 +276,24 @@ def _check(new: Subscription, others: Iterable[Subscription]) -> None:
                 f"{new.name}: handlers of one group either all transform or none; "
                 f"{other.name} differs. Move one of them to another group."
             )
+
+
+def _check_callable(handler: Callable[..., Any], name: str) -> None:
+    if inspect.isclass(handler):
+        raise ConfigurationError(
+            f"{name} is a class, and a call would only make an object: decorate a "
+            "function, or pass a method of an object to consumer(...)."
+        )
+    try:
+        # A wrapper may take other arguments than what it wraps.
+        inspect.signature(handler, follow_wrapped=False).bind(None)
+    except ValueError:
+        # Written in C, without a signature.
+        return
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{name} must take one argument, the message: {error}."
+        ) from error
 
 
 def _check_topic(new: Subscription, topic: object) -> None:

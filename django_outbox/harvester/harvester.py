@@ -21,7 +21,7 @@ from functools import partial
 from types import TracebackType
 
 from .. import signals
-from ..conf import OutboxImproperlyConfigured, settings
+from ..conf import settings
 from ..election.elector import NOT_IN_GROUP
 from ..events import Event, Observer
 from ..observability.message_times import MessageTimes
@@ -237,30 +237,14 @@ def _from_django(
     options: OutboxSettings, *, database: str | None, name: str, solo: bool
 ) -> Adapters:
     """Return the adapters that the Django project's settings describe."""
-    from django.db import connections
-    from django.utils.connection import ConnectionDoesNotExist
-
     # The models cannot be imported before Django's app registry is ready.
     from ..models import OutboxRecord
-    from ..models.routing import outbox_database
+    from ..models.routing import outbox_database, require_postgresql
 
     alias = outbox_database(database or options.DATABASE)
-    try:
-        connection = connections[alias]
-    except ConnectionDoesNotExist as error:
-        raise OutboxImproperlyConfigured(
-            f"DATABASE: there is no database {alias!r}; choose one of "
-            f"{', '.join(sorted(connections))}."
-        ) from error
-    if connection.vendor != "postgresql":
-        raise OutboxImproperlyConfigured(
-            f"DATABASE: {alias!r} is {connection.display_name}; the outbox needs "
-            "PostgreSQL."
-        )
-
     real = Adapters.real(
         options,
-        params_of(connection),
+        params_of(require_postgresql(alias)),
         name=name,
         table=OutboxRecord._meta.db_table,
         solo=solo,

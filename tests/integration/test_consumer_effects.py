@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, connections, transaction
 
-from django_outbox import ConsumedMessage, ConsumingError
+from django_outbox import ConsumedMessage, ConsumingError, Message
 from django_outbox.consuming.effects import TransactionalHandler, _Passed
 from django_outbox.consuming.handlers import Group, Subscription
 from django_outbox.consuming.outages import is_service_unavailable
@@ -136,12 +136,31 @@ class Promise:
         yield
 
 
-@pytest.mark.parametrize("handle", [yields, ayields, lambda _: Promise()])
+@pytest.mark.parametrize(
+    "handle", [yields, ayields, lambda _: Promise(), lambda m: map(note, [m])]
+)
 def test_a_handler_that_was_not_run_is_not_done(handle: Any) -> None:
     with pytest.raises(ConsumingError, match="transforms=True"):
         effects_of(handle).apply(at(4))
     assert stored() == []
     assert not ProcessedMessage.objects.exists()
+
+
+SENT_BY_NOBODY = Message("t", key="k", value="v")
+
+
+@pytest.mark.parametrize(
+    "returned", [SENT_BY_NOBODY, [SENT_BY_NOBODY], (1, SENT_BY_NOBODY)]
+)
+def test_a_handler_whose_messages_nobody_sends_is_not_done(returned: Any) -> None:
+    with pytest.raises(ConsumingError, match="returned messages, which nothing sends"):
+        effects_of(lambda _: returned).apply(at(4))
+    assert stored() == []
+
+
+@pytest.mark.parametrize("returned", [7, "text", [1], {"a": 1}, None])
+def test_what_else_a_handler_returns_is_ignored(returned: Any) -> None:
+    assert effects_of(lambda _: returned).apply(at(4))
 
 
 @pytest.mark.parametrize("batch", [1, 3])

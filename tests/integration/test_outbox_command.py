@@ -609,6 +609,19 @@ def test_a_database_where_django_does_not_commit_is_refused(
         call_command(*command)
 
 
+@pytest.mark.parametrize("command", [["outbox", "status"], ["runconsumer"]])
+def test_another_kind_of_database_is_refused(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its missing tables would be taken for an outage."""
+    monkeypatch.setattr(connection, "vendor", "sqlite")
+    monkeypatch.setattr(connection, "display_name", "SQLite")
+    monkeypatch.setattr(handlers, "_subscriptions", [])
+    consumer("orders", group="billing")(print)
+    with pytest.raises(CommandError, match="'default' is SQLite; the outbox needs Pos"):
+        call_command(*command)
+
+
 def test_a_table_that_is_missing_is_one_line() -> None:
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE outbox_archive")

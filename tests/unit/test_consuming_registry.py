@@ -155,6 +155,35 @@ def test_a_handler_that_is_once_already_is_refused() -> None:
         consumer("orders", group="billing")(decorated)
 
 
+class Handler:
+    """Not a handler: a call would only make one of these."""
+
+    def __init__(self, message: ConsumedMessage) -> None:
+        self.message = message
+
+    def handle(self, message: ConsumedMessage) -> None:
+        """A handler."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (Handler, "Handler is a class, and a call would only make an object"),
+        (lambda: None, "must take one argument, the message: too many positional"),
+        (lambda _message, _more: None, "the message: missing a required argument"),
+        (Handler.handle, "the message: missing a required argument: 'message'"),
+    ],
+)
+def test_what_cannot_be_called_with_a_message_is_refused(wrong: Any, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        consumer("orders", group="billing")(wrong)
+
+
+@pytest.mark.parametrize("handler", [min, print, dict.fromkeys, Handler(None).handle])  # type: ignore[arg-type]
+def test_whatever_takes_a_message_is_a_handler(handler: Any) -> None:
+    consumer("orders", group="billing")(handler)
+
+
 @pytest.mark.parametrize("group", ["", "x" * 256, "two\nlines"])
 def test_a_group_without_a_usable_name_is_refused(group: str) -> None:
     with pytest.raises(ConfigurationError, match="handle: group: "):

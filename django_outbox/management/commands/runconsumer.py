@@ -70,10 +70,12 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             chosen = settings.snapshot()
+            group, alias = find_group(options["group"]), alias_for(options["database"])
             plan = Plan(
                 name=options["name"] or default_name(),
-                group=find_group(options["group"]),
-                alias=require_committing(alias_for(options["database"])),
+                group=group,
+                # Handlers that only transform use no database.
+                alias=alias if group.transforms else require_committing(alias),
                 from_beginning=options["from_beginning"],
                 from_time=options["from_time"],
                 until_end=options["until_end"],
