@@ -102,8 +102,12 @@ class ClusterReader:
             KafkaUnavailable: the client could not be created.
         """
         config = watch_config(options) | self._errors.callbacks
-        # The first fetch must not wait for more records.
-        config |= {"enable.partition.eof": True, "fetch.min.bytes": 1}
+        # No fetch must wait for more records.
+        config |= {
+            "enable.partition.eof": True,
+            "fetch.min.bytes": 1,
+            "fetch.wait.max.ms": 10,
+        }
         with closing(make(Consumer, config)) as consumer:
             try:
                 return list(
@@ -245,6 +249,8 @@ def _note(unseen: dict[str, str], what: str, error: KafkaException) -> None:
 def _tail(consumer: Consumer, topic: str, *, since: float) -> Iterator[Heartbeat]:
     place = TopicPartition(topic, 0)
     low, high = first_and_end(consumer, place, timeout=REQUEST_TIMEOUT)
+    if low >= high:
+        return
     consumer.assign([TopicPartition(topic, 0, max(low, high - TAIL))])
     deadline = time.monotonic() + REQUEST_TIMEOUT
     while time.monotonic() < deadline:
@@ -258,4 +264,7 @@ def _tail(consumer: Consumer, topic: str, *, since: float) -> Iterator[Heartbeat
         _, milliseconds = message.timestamp()
         if milliseconds / 1000 >= since and (beat := heartbeats.read(message)):
             yield beat
+        # Others may be coming faster than the client meets the end.
+        if (message.offset() or 0) + 1 >= high:
+            return
     raise KafkaUnavailable("The leader topic could not be read to its end in time.")

@@ -7,7 +7,7 @@ For people who look at a topic: it commits nothing, and disturbs no consumer.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Final, NamedTuple
 
@@ -47,9 +47,9 @@ def last_messages(options: OutboxSettings, topic: str, *, limit: int) -> LastMes
     client = make(Consumer, {**reader_config(options), **SILENT})
     with closing(client):
         try:
-            starts, is_whole = _starts(client, topic, limit)
+            spans, is_whole = _last(client, topic, limit)
             messages = sorted(
-                _read(client, starts),
+                _read(client, topic, spans),
                 key=lambda message: (message.partition, message.offset),
             )
             return LastMessages(messages, is_whole)
@@ -75,7 +75,8 @@ def message_at(
             low, high = first_and_end(client, at, timeout=ANSWER_TIMEOUT)
             if not low <= offset < high:
                 return None
-            found = next(_read(client, [at]), None)
+            spans = {partition: (offset, high)}
+            found = next(_read(client, topic, spans), None)
         except KafkaException as error:
             raise KafkaUnavailable(f"Cannot read {topic!r}: {error.args[0]}") from error
     return found if found is not None and found.offset == offset else None
@@ -88,24 +89,26 @@ def _partitions(client: Consumer, topic: str) -> list[int]:
     return sorted(found.partitions)
 
 
-def _starts(
+def _last(
     client: Consumer, topic: str, limit: int
-) -> tuple[list[TopicPartition], bool]:
-    """Return where to begin in each partition, and whether that is its beginning."""
-    starts, is_whole = [], True
+) -> tuple[dict[int, tuple[int, int]], bool]:
+    """Return the last offsets by partition, and whether that is the whole topic."""
+    spans, is_whole = {}, True
     for partition in _partitions(client, topic):
         at = TopicPartition(topic, partition)
         low, high = first_and_end(client, at, timeout=ANSWER_TIMEOUT)
         if low < high:
-            starts.append(TopicPartition(topic, partition, max(low, high - limit)))
+            spans[partition] = (max(low, high - limit), high)
             is_whole = is_whole and high - limit <= low
-    return starts, is_whole
+    return spans, is_whole
 
 
-def _read(client: Consumer, starts: list[TopicPartition]) -> Iterator[ConsumedMessage]:
-    """Yield messages until each partition was read to its end."""
-    left = {at.partition for at in starts}
-    client.assign(starts)
+def _read(
+    client: Consumer, topic: str, spans: Mapping[int, tuple[int, int]]
+) -> Iterator[ConsumedMessage]:
+    """Yield the messages from a first offset of each partition up to an end."""
+    left = {partition: end for partition, (_, end) in spans.items()}
+    client.assign([TopicPartition(topic, n, first) for n, (first, _) in spans.items()])
     until = time.monotonic() + ANSWER_TIMEOUT
     while left:
         message = client.poll(0.1)
@@ -114,9 +117,15 @@ def _read(client: Consumer, starts: list[TopicPartition]) -> Iterator[ConsumedMe
                 raise KafkaUnavailable("Kafka sent no message and no end of the topic.")
             continue
         until = time.monotonic() + ANSWER_TIMEOUT
+        partition, offset = message.partition() or 0, message.offset() or 0
         if (error := message.error()) is None:
-            yield consumed(message)
+            # Others may be coming faster than the client meets the end.
+            if offset + 1 >= left.get(partition, 0):
+                left.pop(partition, None)
+            if offset < spans[partition][1]:
+                yield consumed(message)
         elif error.code() == DriverError._PARTITION_EOF:
-            left.discard(message.partition() or 0)
+            # Where a transaction's marker is the last.
+            left.pop(partition, None)
         elif not error.retriable():
             raise KafkaException(error)

@@ -15,6 +15,7 @@ from django_outbox.message.incoming import ConsumedMessage, OutgoingMessage
 
 from ..services import Topics
 from . import outbox_command
+from .streams import streaming
 
 pytestmark = [
     pytest.mark.django_db,
@@ -77,6 +78,15 @@ def test_they_are_listed_without_their_payload(topic: str, dead: str) -> None:
     assert limited["is_capped"]
     assert "there may be earlier ones" in run("list", dead, "--limit", "1")
     assert "earlier" not in shown
+
+
+def test_those_that_come_meanwhile_do_not_hold_up_the_list(
+    topics: Topics, dead: str
+) -> None:
+    with streaming(topics.servers, dead, b"x"):
+        run("list", dead, "--limit", "1")
+        found = json.loads(run("list", dead, "--limit", "3", "--json"))
+    assert len(found["dead_letters"]) == 3
 
 
 @pytest.mark.usefixtures("letters")
