@@ -16,6 +16,8 @@ from typing import Any, Final, TypeAlias
 
 from confluent_kafka import libversion
 
+from ..message.limits import largest_message
+from ..settings.kafka_rules import QUEUE_LIMITS
 from ..settings.options import OutboxSettings
 
 KafkaConfig: TypeAlias = dict[str, Any]
@@ -93,6 +95,9 @@ def producer_config(
         ),
         # Batches form while earlier requests are in flight.
         "linger.ms": 0,
+        "message.max.bytes": max(
+            QUEUE_LIMITS["message.max.bytes"], largest_message(options)
+        ),
         **(own or {}),
         **options.KAFKA,
         **options.PRODUCER_KAFKA,
@@ -230,6 +235,8 @@ def reader_config(options: OutboxSettings) -> KafkaConfig:
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "isolation.level": "read_committed",
+        # An answer without records shows the end of the partition: get it soon.
+        "fetch.wait.max.ms": 10,
         "auto.offset.reset": "earliest",
         "allow.auto.create.topics": False,
     }

@@ -23,6 +23,10 @@ MAX_KEY_LENGTH: Final = 255
 """Characters of a key: the width of its column."""
 RESERVED_PREFIX: Final = "outbox-"
 """Prefix of the outbox's headers; a forged one could make consumers drop messages."""
+_HEADERS_OF_OURS: Final = 4_096
+"""Bytes of the outbox's own headers, and of Kafka's framing of a batch."""
+_UTF8: Final = 4
+"""Most bytes of a character."""
 MAX_PARTITION: Final = 2**31 - 1
 """The highest partition number that Kafka and the column can hold."""
 
@@ -47,10 +51,10 @@ class Topics:
 
     def check(self, topic: str) -> None:
         """Raise `InvalidMessage` if messages may not have this topic."""
-        if isinstance(topic, str) and topic in self.known:
-            return
         if not isinstance(topic, str):
             raise InvalidMessage(f"topic: must be str, not {_kind(topic)}.")
+        if topic in self.known:
+            return
         check_topic_name(topic)
         if topic in self._reserved or _RESERVED.match(topic):
             raise InvalidMessage(
@@ -65,6 +69,12 @@ class Topics:
         # Bounded, because topics may be generated from data.
         if len(self.known) < _KNOWN_TOPICS:
             self.known.add(topic)
+
+
+def largest_message(settings: OutboxSettings) -> int:
+    """Return the bytes of the largest message that `stash()` accepts, rounded up."""
+    key = _UTF8 * MAX_KEY_LENGTH
+    return settings.MAX_VALUE_BYTES + key + MAX_HEADERS_BYTES + _HEADERS_OF_OURS
 
 
 def check_topic_name(topic: str) -> None:

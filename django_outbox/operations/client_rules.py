@@ -6,21 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ..election.ports import Heartbeat
-from ..message.limits import MAX_KEY_LENGTH
+from ..message.limits import largest_message
 from ..message.record import Identity
-from ..settings.kafka_rules import QUEUE_LIMITS, risks
+from ..settings.kafka_rules import risks
 from ..settings.options import OutboxSettings
 from ..settings.problem import Rule
-from ..settings.rules import MAX_HEADERS_BYTES
 from ..wording import duration
 from . import finding_kinds as kinds
 from .finding import Finding
-
-OVERHEAD: Final = 4_096
-"""Bytes of the outbox's own headers, and of Kafka's framing of a batch."""
-
-UTF8: Final = 4
-"""Most bytes of a character."""
 
 _ALL: Final = frozenset({"all", "-1"})
 _ACKS: Final = ("acks", "request.required.acks")
@@ -29,13 +22,6 @@ _RISKS: Final = {
     Rule.TLS_VERIFICATION: kinds.TLS_VERIFICATION,
     Rule.CLEAR_TEXT: kinds.CLEAR_TEXT,
 }
-
-
-def largest_message(options: OutboxSettings) -> int:
-    """Return the bytes of the largest message that `stash()` accepts, rounded up."""
-    return (
-        options.MAX_VALUE_BYTES + UTF8 * MAX_KEY_LENGTH + MAX_HEADERS_BYTES + OVERHEAD
-    )
 
 
 def settings_findings(
@@ -56,16 +42,16 @@ def settings_findings(
             cure="docs/reference/checks.md, django_outbox.W"
             f"{problem.rule.value:03d}, has the properties to set",
         )
-    limits = {**QUEUE_LIMITS, **options.KAFKA, **options.PRODUCER_KAFKA}
-    limit, largest = int(limits["message.max.bytes"]), largest_message(options)
-    if limit < largest:
+    largest = largest_message(options)
+    chosen = {**options.KAFKA, **options.PRODUCER_KAFKA}.get("message.max.bytes")
+    if chosen is not None and (limit := int(chosen)) < largest:
         yield Finding(
             kind=kinds.PRODUCER_MESSAGE_BYTES,
             subject="setting PRODUCER_KAFKA",
             seen=f"message.max.bytes = {limit}, {largest} needed for MAX_VALUE_BYTES ="
             f" {options.MAX_VALUE_BYTES}",
-            cure=f'set PRODUCER_KAFKA = {{"message.max.bytes": {largest}}}, or lower'
-            " MAX_VALUE_BYTES",
+            cure=f"remove message.max.bytes from KAFKA and PRODUCER_KAFKA, set it to"
+            f" {largest}, or lower MAX_VALUE_BYTES",
         )
     window = options.PROCESSED_RETENTION
     if 0 < window < longest_stop:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from ..election.ports import Heartbeat
 from ..exceptions import DatabaseError, KafkaError
 from ..kafka.topic_facts import ClusterFacts, TopicFacts
+from ..message.limits import largest_message
 from ..message.record import Identity
 from ..postgres.database_facts import DatabaseFacts, Privilege, WaitingTopic
 from ..postgres.outbox_identity import named_by
@@ -24,7 +25,6 @@ from . import finding_kinds as kinds
 from .client_rules import (
     acks_findings,
     election_findings,
-    largest_message,
     settings_findings,
 )
 from .database_health import database_findings

@@ -11,11 +11,11 @@ import pytest
 from django_outbox.election.ports import Heartbeat
 from django_outbox.kafka.config import producer_config
 from django_outbox.kafka.topic_facts import ClusterFacts, PartitionFacts, TopicFacts
+from django_outbox.message.limits import largest_message
 from django_outbox.message.record import Identity
 from django_outbox.operations.client_rules import (
     acks_findings,
     election_findings,
-    largest_message,
     settings_findings,
 )
 from django_outbox.operations.finding import Finding
@@ -234,9 +234,17 @@ def test_the_default_settings_are_safe() -> None:
 
 
 def test_values_must_fit_into_the_producers_message() -> None:
-    assert of_settings(MAX_VALUE_BYTES=2_000_000) == ["producer-message-bytes"]
-    larger = {"message.max.bytes": "3000000"}
-    assert of_settings(MAX_VALUE_BYTES=2_000_000, KAFKA=larger) == []
+    for limit, found in (("3000000", []), ("2000000", ["producer-message-bytes"])):
+        chosen = {"message.max.bytes": limit}
+        assert of_settings(MAX_VALUE_BYTES=2_000_000, KAFKA=chosen) == found
+
+
+@pytest.mark.parametrize("limit", [1, 900_000, 2_000_000])
+def test_the_producer_takes_what_stash_takes(limit: int) -> None:
+    options = OutboxSettings(MAX_VALUE_BYTES=limit)
+    assert of_settings(MAX_VALUE_BYTES=limit) == []
+    taken = producer_config(options)["message.max.bytes"]
+    assert taken == max(1_000_000, largest_message(options))
 
 
 def test_the_dedupe_window_outlives_the_longest_stop() -> None:
