@@ -48,6 +48,10 @@ class PublishingQuerySet(models.QuerySet[_Row]):
             self._refuse("bulk_create(ignore_conflicts=True)")
         if update_conflicts and wanted(self.model, CREATE, UPDATE):
             self._refuse("bulk_create(update_conflicts=True)")
+        objs = list(objs)
+        if publications and any(hasattr(o.pk, "resolve_expression") for o in objs):
+            # Django does not read them back.
+            self._refuse("bulk_create() of rows with keys that the database makes")
         # Chooses the database as the INSERT does.
         self._for_write = True
         alias = self.db

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka.schema_registry import Schema
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import SerializationContext
+from django.utils.timezone import is_naive
 from fastavro import parse_schema
 from fastavro.validation import ValidationError, validate
 
 from ..exceptions import ConfigurationError, InvalidMessage
 from .registered_codec import BY_TOPIC, Format, RegisteredCodec, Serialize, writing
 from .schema_registry import SchemaRegistry
-from .value_codecs import TypedValues
+from .value_codecs import TypedValues, scalars
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,10 @@ def _text(schema: str | Path | Mapping[str, Any]) -> str:
     return json.dumps({"type": parsed} if isinstance(parsed, str) else parsed)
 
 
+def _is_naive(scalar: object) -> bool:
+    return isinstance(scalar, datetime) and is_naive(scalar)
+
+
 def _field_check(text: str, *, topic: str) -> Callable[[Any], None]:
     """
     Return a function that raises for a value that does not fit.
@@ -95,8 +101,14 @@ def _field_check(text: str, *, topic: str) -> Callable[[Any], None]:
     other languages refuse; and its errors show the value.
     """
     schema = parse_schema(json.loads(text))
+    takes_naive = "local-timestamp-" in text
 
     def check(plain: Any) -> None:
+        if not takes_naive and any(map(_is_naive, scalars(plain))):
+            raise InvalidMessage(
+                f"value: not of {topic}: a datetime has no time zone, so that its "
+                "moment would depend on the zone of this machine."
+            )
         try:
             validate(plain, schema)
         except ValidationError as error:

@@ -114,6 +114,10 @@ class Beat(threading.Thread):
             )
 
 
+_shards: Final[dict[str, int]] = {}
+"""The shard of each task that is connected, by its name."""
+
+
 class Singleton:
     """
     Reacts to the events of one harvester about one shard, for one singleton.
@@ -146,7 +150,17 @@ class Singleton:
         self._over: deque[str] = deque(maxlen=100)
 
     def connect(self) -> None:
-        """Receive the signals from now on; connecting twice is harmless."""
+        """
+        Receive the signals from now on; connecting twice is harmless.
+
+        Raises:
+            ConfigurationError: a task of another shard has this name.
+        """
+        if (other := _shards.setdefault(self._name, self._shard)) != self._shard:
+            raise ConfigurationError(
+                f"{self._name} is a task of shard {other} already: give that of shard "
+                f"{self._shard} a name of its own."
+            )
         shards = lenient("SHARDS").SHARDS
         if self._shard >= shards:
             logger.warning(

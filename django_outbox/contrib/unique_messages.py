@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from typing import Final
 
+from ..exceptions import InvalidMessage
 from ..idempotence.once import Once
 from ..message.outgoing import Message
 from ..stashing.transaction import awaited, current_writer
@@ -46,7 +47,13 @@ def stash_unique(
         InvalidMessage: The message breaks a limit.
         TableMissing: `manage.py migrate` has not run there.
     """
-    alias = current_writer().connection(using, caller="stash_unique").alias
+    writer = current_writer()
+    alias = writer.connection(using, caller="stash_unique").alias
+    if not isinstance(message, Message):
+        raise InvalidMessage(
+            f"message: must be a Message, not {type(message).__name__}."
+        )
+    writer.rows.topics.check(message.topic)
     with Once(unique_key, consumer=CONSUMER + message.topic, using=alias) as run:
         if run.is_first:
             run.respond(str(stash_message(message, using=alias)))

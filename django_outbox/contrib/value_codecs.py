@@ -8,6 +8,7 @@ names none.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from math import isfinite
@@ -29,6 +30,13 @@ SECRETS: Final = (Secret, SecretBytes, SecretStr)
 """Types that pydantic writes as asterisks."""
 _MASK: Final = b"*****"
 """What pydantic writes for a secret."""
+_UNEXPECTED: Final = re.compile(
+    r"^ +PydanticSerializationUnexpectedValue\(Expected `(\w+)` - .*?"
+    r"\[field_name='(\w+)', ",
+    re.MULTILINE,
+)
+"""In pydantic's error: the type that a field should have, and the field. No value is
+before them in the line, and values have no line breaks there."""
 
 
 class Codec(Protocol):
@@ -129,7 +137,7 @@ class TypedValues:
             self._adapter.validate_json(text)
         # Pydantic writes these for what JSON has no number for, and for secrets.
         if b"null" in text or _MASK in text:
-            for scalar in _scalars(self._adapter.dump_python(value)):
+            for scalar in scalars(self._adapter.dump_python(value)):
                 self._require_written(scalar)
         return text
 
@@ -156,13 +164,24 @@ class TypedValues:
             self._adapter.validate_python(plain)
         return plain
 
+    def _misfit(self, error: PydanticSerializationError, value: Any) -> str:
+        """Say what is wrong by the names of fields and types, which are no payload."""
+        names = set(_fields(self._adapter.json_schema()))
+        found = [
+            f"{field} must be {kind}"
+            for kind, field in _UNEXPECTED.findall(str(error))
+            if field in names
+        ]
+        reason = f"a {type(value).__name__} is not of {self._topic}"
+        return ": ".join(filter(None, [reason, "; ".join(dict.fromkeys(found))]))
+
     @contextmanager
     def _refusing(self, value: Any) -> Iterator[None]:
         try:
             yield
-        except PydanticSerializationError:
-            kind = type(value).__name__
-            raise InvalidMessage(f"value: a {kind} is not of {self._topic}.") from None
+        except PydanticSerializationError as exc:
+            reason = self._misfit(exc, value)
+            raise InvalidMessage(f"value: {reason}.") from None
         except ValidationError as exc:
             reason = why(exc, self._adapter)
             raise InvalidMessage(f"value: not of {self._topic}: {reason}") from None
@@ -240,13 +259,13 @@ def _fields(schema: object) -> Iterator[str]:
         yield from _fields(part)
 
 
-def _scalars(plain: Any) -> Iterator[Any]:
+def scalars(plain: Any) -> Iterator[Any]:
     """Yield all that is in dicts and lists, keys included."""
     if isinstance(plain, dict):
         for part in (*plain, *plain.values()):
-            yield from _scalars(part)
+            yield from scalars(part)
     elif isinstance(plain, list | tuple | set | frozenset):
         for part in plain:
-            yield from _scalars(part)
+            yield from scalars(part)
     else:
         yield plain

@@ -312,6 +312,14 @@ def test_what_would_change_rows_silently_is_refused_and_changes_nothing(
 
 
 @pytest.mark.django_db
+def test_many_rows_need_keys_that_are_known() -> None:
+    """Django does not read back what the database computes for a key."""
+    with pytest.raises(UnpublishedChange, match="keys that the database makes"):
+        Ticket.objects.bulk_create([Ticket(pk=Value(7) + 1, number="b")])
+    assert published() == []
+
+
+@pytest.mark.django_db
 def test_a_refused_bulk_update_asks_the_database_nothing() -> None:
     ticket = silent(Ticket, number="a")
     with (

@@ -411,6 +411,15 @@ def test_a_bad_value_is_an_error_in_the_request_without_a_part_of_it(
     _shows_nothing(refused.value)
 
 
+def test_a_moment_has_a_time_zone(name: str, registry: SchemaRegistry) -> None:
+    """Else it would be written as one of the zone of this machine."""
+    topic = topics(name, registry)["avro"]
+    register_schema(topic)
+    naive = replace(GOOD, at=datetime(2026, 1, 2, 3, 4, 5))  # noqa: DTZ001
+    with pytest.raises(InvalidMessage, match="a datetime has no time zone"):
+        topic.message(naive, key="k")
+
+
 def test_a_field_that_the_schema_does_not_have_is_refused(
     name: str, registry: SchemaRegistry
 ) -> None:

@@ -151,7 +151,10 @@ def test_what_json_has_no_number_for_is_refused(kind: Any, number: float) -> Non
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (Placed(number="x", total=Decimal(1)), "value: a Placed is not of orders."),  # type: ignore[arg-type]
+        (
+            Placed(number="x", total=Decimal(1)),  # type: ignore[arg-type]
+            "value: a Placed is not of orders: number must be int.",
+        ),
         ({"number": 17}, "value: a dict is not of orders."),
         ("secret", "value: a str is not of orders."),
     ],

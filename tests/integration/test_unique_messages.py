@@ -56,6 +56,20 @@ def test_a_repeat_writes_nothing_when_the_first_was_sent_already() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (Message(5, key="17", value="x"), "topic: must be str, not int"),  # type: ignore[arg-type]
+        (Message("x" * 250, key="17", value="x"), "topic: .* is not a valid topic"),
+        ("orders", "message: must be a Message, not str"),
+    ],
+)
+def test_what_is_no_message_is_refused(wrong: Any, why: str) -> None:
+    with pytest.raises(InvalidMessage, match=why), transaction.atomic():
+        stash_unique(wrong, unique_key="17/placed")
+
+
+@pytest.mark.django_db
 def test_keys_are_apart_by_topic_and_by_consumer() -> None:
     assert stashed("17") != stashed("18")
     with transaction.atomic():

@@ -17,6 +17,7 @@ from django.test.utils import isolate_apps
 from django_outbox import signals
 from django_outbox.clock import boottime_ns
 from django_outbox.contrib import fencing
+from django_outbox.contrib import singleton as singleton_module
 from django_outbox.contrib.celery import leader_task
 from django_outbox.contrib.singleton import LeaderRun, Singleton
 from django_outbox.events import (
@@ -278,6 +279,7 @@ def celery() -> Iterator[Celery]:
     previous.set_current()
     for signal in signals._SIGNALS.values():
         signal.disconnect(dispatch_uid="singleton:tests.work")
+    singleton_module._shards.pop("tests.work", None)
 
 
 def test_a_leader_task_runs_with_the_id_of_the_leader(
@@ -302,6 +304,16 @@ def test_a_task_of_a_shard_that_nobody_leads_is_told(
 ) -> None:
     Singleton(fence, print, name="tests.work", interval=1.0, shard=1).connect()
     assert "tests.work is a task of shard 1, and SHARDS is 1: no leader" in caplog.text
+
+
+@pytest.mark.usefixtures("celery")
+def test_tasks_of_two_shards_have_two_names(fence: MemoryFence) -> None:
+    """Else the second one would replace the first, whose fence it shares."""
+    leader_task(fence, interval=60.0, name="tests.work", shard=0, shared=False)(print)
+    with pytest.raises(ConfigurationError, match="is a task of shard 0 already"):
+        leader_task(fence, interval=60.0, name="tests.work", shard=1, shared=False)(
+            print
+        )
 
 
 def test_a_run_ends_quietly_where_its_leader_id_has_ended(
