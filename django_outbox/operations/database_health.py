@@ -40,6 +40,14 @@ def database_findings(
     """Check a database and its outbox, for one harvester's settings."""
     yield from _server(facts.server)
     yield from _commits(facts)
+    if facts.absent:
+        database = f" --database={options.DATABASE}" if options.DATABASE else ""
+        yield Finding(
+            kind=kinds.TABLE_MISSING,
+            subject="database",
+            seen="no " + ", ".join(f"{options.TABLE}{one}" for one in facts.absent),
+            cure=f"python manage.py migrate django_outbox{database}",
+        )
     for table in facts.tables:
         yield from _table(table)
     yield from _horizon(facts)

@@ -125,6 +125,7 @@ def examine(
         found.append(_unreachable("database", error))
     options = named_by(options, identity)
     waiting = {one.topic: one for one in facts.waiting} if facts else {}
+    cluster = None
     try:
         cluster = read_cluster(options, waiting, kafka)
         found += _cluster_findings(options, waiting, cluster, request.longest_stop)
@@ -137,7 +138,6 @@ def examine(
             found += election_findings(heard, identity, name)
     except KafkaError as error:
         found.append(_unreachable(f"Kafka at {servers_of(options.KAFKA)}", error))
-        cluster = None
     return Examination(
         findings=sorted(found, key=lambda finding: _ORDER[finding.kind]),
         topics=[n for n, t in cluster.topics.items() if t.exists] if cluster else [],

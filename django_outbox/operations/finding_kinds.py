@@ -161,6 +161,11 @@ FULL_PAGE_WRITES: Final = Kind(
     _ERROR,
     "A crash of the host can leave half-written pages: rows are lost or corrupt.",
 )
+TABLE_MISSING: Final = Kind(
+    "table-missing",
+    _ERROR,
+    "What needs the table fails: parking, delays, series, pauses, or consumers.",
+)
 UNLOGGED_TABLE: Final = Kind(
     "unlogged-table",
     _ERROR,

@@ -122,6 +122,8 @@ class DatabaseFacts:
     """The role whose privileges were looked up."""
     loose_commits: Sequence[LooseCommit] = ()
     tables: Sequence[TableFacts] = ()
+    absent: Sequence[str] = ()
+    """Suffixes of tables that do not exist."""
     transactions: Sequence[OldTransaction] = ()
     prepared: Sequence[PreparedTransaction] = ()
     slots: Sequence[SlotFacts] = ()

@@ -26,6 +26,9 @@ from .statements import compose, quoted_table
 SUFFIXES: Final = ("", "_parked", "_archive", "_staged", "_series", "_processed")
 """Of the tables whose state is read."""
 
+ALL_SUFFIXES: Final = (*SUFFIXES, "_offsets", "_pauses", "_identity")
+"""Of all tables that `migrate` makes."""
+
 WAITING_CAP: Final = 20_000
 """Rows, from the head of the outbox, whose topics are read: a few milliseconds."""
 
@@ -91,6 +94,7 @@ class HealthReader:
                 TableFacts(*row)
                 for row in rows("tables", "table_health", tables=tables)
             ],
+            absent=self._absent(),
             transactions=[
                 OldTransaction(*row)
                 for row in rows(
@@ -132,6 +136,11 @@ class HealthReader:
             privileges=[one.privilege for one in needed],
         )
         return [needed[number - 1] for (number,) in rows]
+
+    def _absent(self) -> Sequence[str]:
+        names = [self._named(suffix) for suffix in ALL_SUFFIXES]
+        rows = self._rows("absent_tables", table=names[0], tables=names)
+        return [ALL_SUFFIXES[number - 1] for (number,) in rows]
 
     def _named(self, suffix: str) -> str:
         return quoted_table(self._table, suffix=suffix)

@@ -716,6 +716,14 @@ JOIN pg_class AS c ON c.oid = to_regclass(given.name)
 LEFT JOIN pg_stat_all_tables AS s ON s.relid = c.oid
 ORDER BY c.relname
 
+-- name: absent_tables
+-- Which of these tables do not exist, by their numbers. Where not even the outbox is
+-- seen, a right is missing.
+SELECT given.number
+FROM unnest(%(tables)s::text[]) WITH ORDINALITY AS given (name, number)
+WHERE to_regclass(given.name) IS NULL AND to_regclass(%(table)s) IS NOT NULL
+ORDER BY given.number
+
 -- name: old_transactions
 -- Sessions whose transaction keeps dead rows of this database from being removed.
 -- A vacuum and its parallel workers keep none, although they have snapshots.

@@ -253,6 +253,24 @@ def test_a_table_that_was_altered_is_found(
         postgres.execute(f"ALTER TABLE outbox_parked {undo}")
 
 
+def test_a_table_that_is_missing_is_found(postgres: psycopg.Connection) -> None:
+    assert seen("table-missing") == {}
+    for name in ("outbox_pauses", "outbox_parked"):
+        postgres.execute(f"ALTER TABLE {name} RENAME TO {name}_gone")
+    try:
+        found = seen("table-missing")
+        # Not even the outbox is there for a role that may not see the schema.
+        postgres.execute("ALTER TABLE outbox RENAME TO outbox_gone")
+        try:
+            assert seen("table-missing") == {}
+        finally:
+            postgres.execute("ALTER TABLE outbox_gone RENAME TO outbox")
+    finally:
+        for name in ("outbox_pauses", "outbox_parked"):
+            postgres.execute(f"ALTER TABLE {name}_gone RENAME TO {name}")
+    assert found == {"database": "no outbox_parked, outbox_pauses"}
+
+
 def test_a_sequence_that_caches_is_found(postgres: psycopg.Connection) -> None:
     postgres.execute("ALTER SEQUENCE outbox_id_seq CACHE 20")
     try:

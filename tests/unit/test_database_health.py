@@ -119,6 +119,12 @@ def test_a_role_that_does_not_wait_is_named(
     assert findings(loose_commits=[loose._replace(value="on")]) == []
 
 
+def test_tables_that_are_missing_are_named() -> None:
+    (finding,) = findings(absent=["_parked", "_pauses"])
+    assert finding.kind.name == "table-missing"
+    assert finding.seen == "no outbox_parked, outbox_pauses"
+
+
 def test_an_unlogged_table_is_emptied_by_a_crash() -> None:
     assert of_table(is_unlogged=True) == ["unlogged-table"]
 
