@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError as DriverError
 
 from ..exceptions import KafkaUnavailable, TopicMissing
 from ..message.incoming import ConsumedMessage
+from ..settings.kafka_rules import servers_of
 from ..settings.options import OutboxSettings
 from .client_errors import SILENT
 from .clients import make
@@ -54,7 +55,7 @@ def last_messages(options: OutboxSettings, topic: str, *, limit: int) -> LastMes
             )
             return LastMessages(messages, is_whole)
         except KafkaException as error:
-            raise KafkaUnavailable(f"Cannot read {topic!r}: {error.args[0]}") from error
+            raise KafkaUnavailable(_why(options, topic, error)) from error
 
 
 def message_at(
@@ -78,8 +79,13 @@ def message_at(
             spans = {partition: (offset, high)}
             found = next(_read(client, topic, spans), None)
         except KafkaException as error:
-            raise KafkaUnavailable(f"Cannot read {topic!r}: {error.args[0]}") from error
+            raise KafkaUnavailable(_why(options, topic, error)) from error
     return found if found is not None and found.offset == offset else None
+
+
+def _why(options: OutboxSettings, topic: str, error: KafkaException) -> str:
+    servers = servers_of(options.KAFKA)
+    return f"Cannot read {topic!r} from Kafka at {servers}: {error.args[0].str()}."
 
 
 def _partitions(client: Consumer, topic: str) -> list[int]:

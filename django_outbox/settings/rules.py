@@ -133,6 +133,10 @@ _LONGEST_OF_POSTGRES: Final = (
 _LONGEST: Final = (3_153_600_000, "that is a hundred years")
 
 _AT_MOST: Final = {
+    "SESSION_TIMEOUT": (
+        1_800,
+        "these are seconds, and brokers take no more (group.max.session.timeout.ms)",
+    ),
     "DATABASE_DEADLINE": _LONGEST_OF_POSTGRES,
     "CONSUMER_IDLE_TIMEOUT": _LONGEST_OF_POSTGRES,
     **dict.fromkeys(

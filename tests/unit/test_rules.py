@@ -62,6 +62,7 @@ def test_a_name_like_no_other_gets_no_suggestion() -> None:
         ("READY_AGE", float("inf")),
         ("READY_AGE", 1e10),
         ("CONSUMER_IDLE_TIMEOUT", 2_147_484.0),
+        ("SESSION_TIMEOUT", 10_000.0),
         ("DATABASE_DEADLINE", 2_147_484.0),
         ("SERIES_RETENTION", 1e18),
         ("PROCESSED_RETENTION", 1e15),
