@@ -20,6 +20,7 @@ from ..conf import settings
 from ..kafka.config import redacted
 from ..models import OutboxRecord
 from ..postgres.outbox_identity import named_by, read_identity
+from ..settings.kafka_rules import KAFKA_SETTINGS
 from ..settings.options import OutboxSettings
 
 HIDDEN: Final = "[hidden]"
@@ -93,7 +94,7 @@ def _values(alias: str) -> dict[str, Any]:
 def _plain(name: str, value: Any) -> Any:
     """Return a value that JSON can hold and that shows no secret."""
     if isinstance(value, Mapping):
-        if name != "PIPELINE":
+        if name in KAFKA_SETTINGS:
             value = redacted(value)
         return {str(key): _part(name, str(key), part) for key, part in value.items()}
     if isinstance(value, tuple | list):

@@ -108,9 +108,12 @@ def test_a_name_with_the_word_password_is_no_secret(settings: Settings) -> None:
     settings.DJANGO_OUTBOX = {
         "SOURCE": "password-service",
         "ALLOWED_TOPICS": ["password-resets"],
+        "TOPIC_POISON_POLICY": {"password-resets": "park"},
     }
     assert setting("SOURCE")["value"] == "password-service"
     assert setting("ALLOWED_TOPICS")["value"] == ["password-resets"]
+    policies = setting("TOPIC_POISON_POLICY")["value"]
+    assert policies == {"password-resets": "park"}
 
 
 def test_settings_for_people(settings: Settings) -> None:

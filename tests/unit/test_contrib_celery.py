@@ -298,6 +298,16 @@ def test_a_leader_task_runs_with_the_id_of_the_leader(
     signals.send(fenced())
 
 
+def test_the_leader_of_its_shard_sends_a_task(
+    fence: MemoryFence, sent: queue.SimpleQueue[str]
+) -> None:
+    singleton = Singleton(fence, sent.put, name="work", interval=60.0, shard=1)
+    singleton.lead(acquired(SECOND, shard=0))
+    singleton.lead(acquired(FIRST, shard=1))
+    assert sent.get(timeout=PATIENCE) == FIRST
+    singleton.fence(fenced())
+
+
 @pytest.mark.usefixtures("celery")
 def test_a_task_of_a_shard_that_nobody_leads_is_told(
     fence: MemoryFence, caplog: pytest.LogCaptureFixture
