@@ -94,11 +94,16 @@ class Writer:
     def connection(
         self, using: str | None, *, caller: str = "stash"
     ) -> BaseDatabaseWrapper:
-        """Return the caller's own connection, which must be in a transaction."""
+        """Return the caller's own connection to PostgreSQL, in a transaction."""
         alias = using or self.options.DATABASE or router.db_for_write(self._model)
         connection = connections[alias]
         if not connection.in_atomic_block:
             raise NotInTransaction(_not_in_transaction(alias, caller))
+        if connection.vendor != "postgresql":
+            # As above.
+            from ..models.routing import require_postgresql
+
+            require_postgresql(alias)
         return connection
 
 

@@ -20,6 +20,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from django_outbox import (
+    ConfigurationError,
     InvalidMessage,
     Message,
     NotInTransaction,
@@ -133,6 +134,16 @@ def test_outside_a_transaction_nothing_is_written() -> None:
     with pytest.raises(NotInTransaction, match=r"No transaction\.atomic"):
         stash("orders", key="1", value=None)
     assert contents() == []
+
+
+@pytest.mark.django_db
+def test_in_another_kind_of_database_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "vendor", "sqlite")
+    monkeypatch.setattr(connection, "display_name", "SQLite")
+    with pytest.raises(ConfigurationError, match="'default' is SQLite; the outbox"):
+        stash("orders", key="1", value=None)
 
 
 @pytest.mark.django_db(transaction=True)
