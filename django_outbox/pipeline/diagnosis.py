@@ -15,7 +15,9 @@ from uuid import uuid4
 
 from ..exceptions import ConfigurationError, TopicMissing, install_command
 from ..jars.find_java import find_java
+from ..wording import count
 from .audit import jdbc
+from .kafka_admin import KafkaAdmin, configured_topics
 from .kafka_errors import is_of_missing_topic
 from .lake.ingest import read_topics
 from .lake.records import check_columns
@@ -78,6 +80,13 @@ def examine(settings: PipelineSettings, *, topic: str = TOPIC) -> Iterator[Findi
         remedy="Set `kafka` and `topics`, create missing topics, and check that this"
         " machine can reach the broker.",
     )
+    if settings.topic_ids and (settings.topics or settings.topic_pattern):
+        yield _try(
+            "topic ids",
+            lambda: _ask_for_ids(spark, settings),
+            remedy="Install confluent-kafka, and correct the properties in `kafka` that"
+            " it names; or set `topic_ids = false`.",
+        )
     if settings.database_url or settings.clusters:
         yield _try(
             "database",
@@ -166,6 +175,15 @@ def _count_topics(spark: SparkSession, settings: PipelineSettings) -> str:
         missing = [t for t in settings.topics if not _exists(spark, settings, t)]
         raise TopicMissing(f"Kafka has no topic {', '.join(missing)}.") from error
     return ", ".join(f"{row['topic']} {row['count']:,}" for row in counted) or "empty"
+
+
+def _ask_for_ids(spark: SparkSession, settings: PipelineSettings) -> str:
+    """Ask Kafka with the other client, as ingest does."""
+    topics = configured_topics(KafkaAdmin(settings), spark, settings)
+    without = [name for name, topic in topics.items() if not topic.id]
+    if without:
+        return f"this Kafka has none for {', '.join(without)}"
+    return f"of {count(len(topics), 'topic')}"
 
 
 def _exists(spark: SparkSession, settings: PipelineSettings, topic: str) -> bool:

@@ -21,7 +21,7 @@ from django_outbox.exceptions import ConfigurationError, TopicMissing
 from django_outbox.management.commands.outbox_pipeline import defaults
 from django_outbox.pipeline.__main__ import main
 from django_outbox.pipeline.audit import database_url, jdbc
-from django_outbox.pipeline.diagnosis import examine
+from django_outbox.pipeline.diagnosis import _ask_for_ids, examine
 from django_outbox.pipeline.payloads.declared import Encoded
 from django_outbox.pipeline.payloads.registry import Registry
 from django_outbox.pipeline.pipeline_run import run_every, run_once
@@ -328,7 +328,9 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
         found = list(examine(well, topic=topics.create()))
     assert [finding for finding in found if not finding.is_good] == []
     names = ["java", "jars", "spark", "python", "schemas", "registry", "topics"]
-    assert [finding.name for finding in found] == [*names, "database", "round trip"]
+    names += ["topic ids", "database", "round trip"]
+    assert [finding.name for finding in found] == names
+    assert found[7].detail == "of 1 topic"
     assert found[4].detail == "orders json, columns 2; payments avro, columns 1"
     assert found[5].detail.endswith(" has JSON, PROTOBUF, AVRO")
 
@@ -345,6 +347,9 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
     assert "registry_auth" in found[1].remedy
     assert "cannot be reached" in found[3].detail
     assert "DATABASE_URL" in found[3].remedy
+    jks = {"security.protocol": "SSL", "ssl.truststore.location": "trust.jks"}
+    with pytest.raises(ConfigurationError, match=r"ssl\.truststore"):
+        _ask_for_ids(spark, replace(well, kafka={**well.kafka, **jks}))
     ill = replace(well, table="nowhere")
     (finding,) = (
         f for f in examine(ill, topic=topics.create()) if f.name == "database"
