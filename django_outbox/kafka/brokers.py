@@ -31,9 +31,9 @@ RECOVERED_AFTER: Final = 60.0
 """Seconds without a failure after which one broker of several has recovered. A
 connection attempt takes at most 30 by default."""
 
-RETURNS: Final = 3
-"""Recoveries from a cause that are each told of. A broker that goes on to come and go,
-as a proxy's may, is then told of every `FIRST_LOG_INTERVAL`."""
+MAX_LOGGED_RECOVERIES: Final = 3
+"""Recoveries logged individually; a flapping broker is then logged once per
+`FIRST_LOG_INTERVAL`."""
 
 _UNKNOWN: Final = "no broker reachable"
 
@@ -132,7 +132,7 @@ class Brokers:
                 known.is_logged = False
                 known.pause = FIRST_LOG_INTERVAL
                 known.returns += 1
-                if known.returns <= RETURNS:
+                if known.returns <= MAX_LOGGED_RECOVERIES:
                     known.log_at = now
             self._over = {
                 key: known

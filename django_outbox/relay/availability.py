@@ -21,8 +21,8 @@ FIRST_BACKOFF: Final = 0.1
 LAST_BACKOFF: Final = 1.0
 """Seconds between later tries."""
 
-LATELY: Final = 2 * LAST_BACKOFF
-"""Seconds behind an outage in which a cause of it is not said again."""
+REPEAT_WINDOW: Final = 2 * LAST_BACKOFF
+"""Seconds after an outage in which its causes are not logged again."""
 
 
 class Said:
@@ -44,7 +44,7 @@ class Said:
 
     def has(self, cause: str, now: float) -> bool:
         """Return whether a cause was said of this outage, or of one just over."""
-        is_lately = now - self._ended_at <= LATELY
+        is_lately = now - self._ended_at <= REPEAT_WINDOW
         return cause in self.causes or (is_lately and cause in self._former)
 
     def end(self, now: float) -> None:

@@ -7,9 +7,9 @@ from typing import Final
 
 logger = logging.getLogger(__name__)
 
-SLOWER: Final = 1.25
-"""Times as long as the last is each pause at an empty table: a writer that writes again
-after some time waits for a quarter of that time at most."""
+IDLE_GROWTH: Final = 1.25
+"""Factor by which each pause at an empty table is longer than the last. A record that
+arrives after a quiet time waits for at most a quarter of that time."""
 
 SWEEP_SHARE: Final = 20
 """A sweep may take a twentieth of the time."""
@@ -56,7 +56,7 @@ class PollSchedule:
 
     def found(self, rows: int, *, limit: int) -> None:
         """Plan the next page: at once after a full page, ever later after none."""
-        quieter = min(self._interval * SLOWER, self._idle)
+        quieter = min(self._interval * IDLE_GROWTH, self._idle)
         self._interval = self._busy if rows else quieter
         self.is_behind = rows == limit
         next_at = self._requested_at + self._interval

@@ -3,8 +3,8 @@ Sends what was staged when its time has come, while this process leads.
 
 The thread "tend" asks `wait()` and calls `step()`, as it does with the
 meter. Each step asks the database when something is due, so that an empty
-table costs one look a second, and does no more than a chunk of each kind. It
-matters to nobody who does it: a row leaves the staged table once.
+table costs one look a second, and does no more than a chunk of each kind.
+Concurrent releasers are safe: each row leaves the staged table once.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ their values may be too large to be moved in time."""
 GROWTH: Final = 50
 """Rows by which a statement takes more again after each that did not fail."""
 
-LONGEST: Final = 1.0
-"""Seconds between two looks, at most: one could be staged that is due before
+MAX_INTERVAL: Final = 1.0
+"""Seconds between two looks, at most: a record may be staged that is due before
 all others."""
 
-ABSENT: Final = 60.0
-"""Seconds until an outbox without a staged table is asked again."""
+MISSING_TABLE_INTERVAL: Final = 60.0
+"""Seconds between two looks for a staged table that does not exist."""
 
-REST: Final = 4.0
-"""A step is followed by a rest of so many times its length, in which the database
-is there for what is in flight."""
+REST_FACTOR: Final = 4.0
+"""Each step is followed by a rest of this many times its duration, which leaves the
+database to the relay."""
 
 
 class Releaser:
@@ -78,7 +78,7 @@ class Releaser:
 
     def skip(self, now: float) -> None:
         """Let a step pass: this process does not lead."""
-        self._look_at = now + LONGEST
+        self._look_at = now + MAX_INTERVAL
 
     def step(self, leader_id: str) -> None:
         """Move what is due; a table out of reach is tried again later."""
@@ -91,7 +91,7 @@ class Releaser:
             return
         now = self._clock()
         self._outage.reached(now)
-        self._look_at = now + max(wait, self._interval, REST * (now - began))
+        self._look_at = now + max(wait, self._interval, REST_FACTOR * (now - began))
 
     def close(self) -> None:
         """Let the connection go."""
@@ -102,7 +102,7 @@ class Releaser:
         """Do what is due; return the seconds until there is more, if it is known."""
         agenda = staging.agenda()
         if agenda is None:
-            return ABSENT
+            return MISSING_TABLE_INTERVAL
         work: dict[str, Callable[[int], object]] = {}
         if agenda.due <= 0:
             work["release"] = partial(self._release, staging)
@@ -154,4 +154,4 @@ def _rest(agenda: StagingDeadlines) -> float:
     """Return the seconds until the next look; 0.0 when something was due."""
     if agenda.is_expiring:
         return 0.0
-    return min(agenda.due, agenda.overdue, agenda.purgeable_at, LONGEST)
+    return min(agenda.due, agenda.overdue, agenda.purgeable_at, MAX_INTERVAL)

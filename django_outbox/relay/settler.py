@@ -50,8 +50,8 @@ FIRST_PAUSE: Final = 0.1
 LAST_PAUSE: Final = 5.0
 """Seconds between later attempts."""
 
-NAMED: Final = 10
-"""Ids in one line of the log."""
+MAX_LOGGED_IDS: Final = 10
+"""Ids that one log line lists."""
 
 Row: TypeAlias = Record | Failure
 
@@ -314,12 +314,12 @@ def _warn(rows: Sequence[Row], what: str, cause: str) -> None:
     """Name rows that the table does not release."""
     if not rows:
         return
-    ids = ", ".join(str(_record_of(row).id) for row in rows[:NAMED])
+    ids = ", ".join(str(_record_of(row).id) for row in rows[:MAX_LOGGED_IDS])
     logger.warning(
         "%s: %s%s: %s",
         what,
         f"record {ids}",
-        f" and {len(rows) - NAMED} more" if len(rows) > NAMED else "",
+        f" and {len(rows) - MAX_LOGGED_IDS} more" if len(rows) > MAX_LOGGED_IDS else "",
         cause,
         extra={"action": "settlement_stuck", "records": len(rows)},
     )

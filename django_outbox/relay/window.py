@@ -1,5 +1,5 @@
 """
-How many records may be under way, by what Kafka takes.
+Limits the records in flight by the rate at which Kafka acknowledges them.
 
 A record waits behind those under way before it: by Little's law, as many seconds as
 Kafka takes to acknowledge that many. On a slow broker, or under a quota, that would be
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
-LEAST: Final = 200
-"""Records that may always be under way. From there the window doubles with each round
+MIN_WINDOW_RECORDS: Final = 200
+"""Records that may always be in flight. From there the window doubles with each round
 trip."""
 
-SHARE: Final = 4
-"""A record should wait for this part of the delivery time-out at most."""
+DELIVERY_TIMEOUT_DIVISOR: Final = 4
+"""A record should wait for at most the delivery time-out divided by this."""
 
 
 class Window:
@@ -29,9 +29,9 @@ class Window:
     """
 
     def __init__(self, delivery_timeout: float) -> None:
-        self.limit = LEAST
+        self.limit = MIN_WINDOW_RECORDS
         """Records that may be under way."""
-        self._span = delivery_timeout / SHARE / 2
+        self._span = delivery_timeout / DELIVERY_TIMEOUT_DIVISOR / 2
         self._before = self._count = 0
         """Acknowledged in the last span, and in this one so far."""
         self._began_at = 0.0
@@ -43,4 +43,4 @@ class Window:
             self._before = self._count if elapsed < 2 * self._span else 0
             self._count, self._began_at = 0, now
         self._count += count
-        self.limit = max(LEAST, 2 * self._before, 2 * self._count)
+        self.limit = max(MIN_WINDOW_RECORDS, 2 * self._before, 2 * self._count)

@@ -10,8 +10,8 @@ import pytest
 from django_outbox.kafka.brokers import (
     FIRST_LOG_INTERVAL,
     MAX_LOG_INTERVAL,
+    MAX_LOGGED_RECOVERIES,
     RECOVERED_AFTER,
-    RETURNS,
     Brokers,
 )
 from django_outbox.kafka.causes import Failure
@@ -113,7 +113,7 @@ def test_a_broker_that_comes_and_goes_does_not_fill_the_log(
         brokers.all_failed(reporter="error_cb")
         brokers.answered()
     told = [record.levelname for record in log.records]
-    assert told == ["WARNING", "INFO"] * (RETURNS + 2)
+    assert told == ["WARNING", "INFO"] * (MAX_LOGGED_RECOVERIES + 2)
     # What comes again after a quiet minute is news.
     clock.advance(RECOVERED_AFTER + 1)
     fail(brokers, UNTRUSTED)

@@ -13,9 +13,9 @@ from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.batch import Fault
 from django_outbox.relay.ledger.ledger_sender import (
     ABORT_PAUSE,
-    IMPATIENT,
+    LATE_TOPIC_TIMEOUTS,
     OPEN_INTERVAL,
-    RETRY_PATIENCE,
+    RETRY_TIMEOUT,
 )
 
 from .ledger_bench import Cluster, LedgerBench
@@ -131,7 +131,7 @@ def test_a_topic_that_is_late_gets_little_patience_for_a_while(
         bench.run(2)
     cluster.insert("a")
     bench.run(2)
-    bench.now += IMPATIENT * 5.0
+    bench.now += LATE_TOPIC_TIMEOUTS * 5.0
     cluster.table.insert("dead", "key 3", "L")
     bench.run(2)
 
@@ -186,7 +186,7 @@ def test_a_retry_gets_less_time_since_all_others_wait_for_it(
     broker.errors.clear()
     bench.run()
 
-    assert broker.patience == [5.0, RETRY_PATIENCE]
+    assert broker.patience == [5.0, RETRY_TIMEOUT]
     assert cluster.seen == ["a"]
 
 

@@ -15,7 +15,7 @@ from django_outbox.exceptions import (
 )
 from django_outbox.message.record import Record
 from django_outbox.relay.ledger.ledger_sender import (
-    LEAST,
+    MIN_TRANSACTION_RECORDS,
     OPEN_INTERVAL,
     Stage,
 )
@@ -78,7 +78,12 @@ def test_a_transaction_that_takes_long_is_followed_by_a_smaller_one(
     cluster: Cluster,
 ) -> None:
     """Four of them take longer than half of the delivery time-out."""
-    bench = LedgerBench(cluster, page_rows=8 * LEAST, blocks=True, delivery_timeout=2.0)
+    bench = LedgerBench(
+        cluster,
+        page_rows=8 * MIN_TRANSACTION_RECORDS,
+        blocks=True,
+        delivery_timeout=2.0,
+    )
     bench.prove()
     took, sizes = iter([0.9, 1.1, 1.1, 1.1, 1.1, 0.9, 0.9]), list[int]()
 
@@ -90,10 +95,10 @@ def test_a_transaction_that_takes_long_is_followed_by_a_smaller_one(
         return real(records, *rest, **named)
 
     bench.intercept(send)
-    cluster.insert(*["a"] * (26 * LEAST))
+    cluster.insert(*["a"] * (26 * MIN_TRANSACTION_RECORDS))
     bench.run()
 
-    assert [size / LEAST for size in sizes] == [8, 8, 4, 2, 1, 1, 2]
+    assert [size / MIN_TRANSACTION_RECORDS for size in sizes] == [8, 8, 4, 2, 1, 1, 2]
 
 
 def test_a_ledger_lists_what_earlier_transactions_left_unpurged(

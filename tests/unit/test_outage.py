@@ -11,7 +11,7 @@ from django_outbox.harvester.wiring import _Probe
 from django_outbox.relay.availability import (
     FIRST_BACKOFF,
     LAST_BACKOFF,
-    LATELY,
+    REPEAT_WINDOW,
     Availability,
     Said,
 )
@@ -62,7 +62,7 @@ def test_a_lock_is_logged_once_until_it_is_gone(
     for statement in ("page", "sweep", "page"):
         outage.lost(DatabaseBusy(f"{statement} waits for a lock"), 1.0)
     outage.reached(4.5)
-    outage.lost(DatabaseBusy("page waits for a lock"), 4.5 + 2 * LATELY)
+    outage.lost(DatabaseBusy("page waits for a lock"), 4.5 + 2 * REPEAT_WINDOW)
 
     assert caplog.messages == [
         "The outbox table is unavailable, retrying: page waits for a lock",

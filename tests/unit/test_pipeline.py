@@ -9,7 +9,7 @@ import pytest
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.relay.dispatcher import REPORT_WAIT
 from django_outbox.relay.pipeline import APART_PAUSE, REBUILD_PAUSE, SLICE
-from django_outbox.relay.window import LEAST
+from django_outbox.relay.window import MIN_WINDOW_RECORDS
 from tests.fakes.settling import settled
 
 from .leading import Term
@@ -79,14 +79,14 @@ def test_a_wait_for_reports_is_short_and_none_in_a_hurry() -> None:
 
 
 def test_no_more_is_under_way_than_kafka_takes_in_time() -> None:
-    line = Line(*(record(n) for n in range(1, LEAST + SLICE + 1)))
+    line = Line(*(record(n) for n in range(1, MIN_WINDOW_RECORDS + SLICE + 1)))
     line.round()
-    assert line.sent == [[*range(1, LEAST + 1)]]
+    assert line.sent == [[*range(1, MIN_WINDOW_RECORDS + 1)]]
 
     line.producer.ack()
     line.round()
     line.round()
-    assert line.sent == [[*range(1, LEAST + SLICE + 1)]]
+    assert line.sent == [[*range(1, MIN_WINDOW_RECORDS + SLICE + 1)]]
 
 
 # A full queue.

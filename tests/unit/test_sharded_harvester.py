@@ -17,7 +17,7 @@ from django_outbox.harvester.adapters import Adapters
 from django_outbox.harvester.harvester import Harvester
 from django_outbox.message.record import StagingDeadlines
 from django_outbox.relay.memory_marks import MemoryMarks
-from django_outbox.relay.releaser import LONGEST
+from django_outbox.relay.releaser import MAX_INTERVAL
 from django_outbox.settings.options import OutboxSettings
 from tests.fakes.producer import InMemoryLog, InMemoryProducer
 from tests.fakes.unmarked import InMemoryUnmarked
@@ -200,7 +200,7 @@ def test_each_shard_has_readings_of_its_own(bench: Bench) -> None:
 
 def test_only_the_leader_of_the_first_shard_releases_what_is_due(bench: Bench) -> None:
     bench.start(1, 2)
-    bench.wait_for(lambda: bench.seconds > 2 * LONGEST)
+    bench.wait_for(lambda: bench.seconds > 2 * MAX_INTERVAL)
     assert not bench.staging.asked.is_set()
 
     bench.start(0)

@@ -34,16 +34,16 @@ OPEN_INTERVAL: Final = 0.5
 ABORT_PAUSE: Final = 0.05
 """Seconds before the next transaction after one that failed by nobody's fault."""
 
-LEAST: Final = 250
-"""Records of a transaction behind one that took long, at least: where so few take long,
-fewer would take as long."""
+MIN_TRANSACTION_RECORDS: Final = 250
+"""Minimum records per transaction after a slow one; smaller ones would not be
+faster."""
 
-RETRY_PATIENCE: Final = 0.5
-"""Seconds for records that have failed before, and for topics with a record that was
+RETRY_TIMEOUT: Final = 0.5
+"""Seconds for a transaction with records that failed before, or of a topic that was
 late: all others wait meanwhile. More where transactions take long."""
 
-IMPATIENT: Final = 4
-"""Delivery time-outs for which a topic with a late record gets no more patience."""
+LATE_TOPIC_TIMEOUTS: Final = 4
+"""Delivery time-outs for which a topic with a late record gets the shorter time-out."""
 
 
 class Stage(Enum):
@@ -175,7 +175,7 @@ class LedgerSender:
         most = self._settings.delivery_timeout
         late = self._late = {t: end for t, end in self._late.items() if end > now}
         if batch.is_apart or (late and any(r.topic in late for r in batch.records)):
-            return min(most, max(RETRY_PATIENCE, 2 * self._took))
+            return min(most, max(RETRY_TIMEOUT, 2 * self._took))
         return most
 
     def serve(self, *, is_hurried: bool) -> None:
@@ -284,7 +284,7 @@ class LedgerSender:
 
     def _note_late(self, faults: Sequence[Fault]) -> None:
         """Have less patience with topics whose records were not in the log in time."""
-        until = self._clock() + IMPATIENT * self._settings.delivery_timeout
+        until = self._clock() + LATE_TOPIC_TIMEOUTS * self._settings.delivery_timeout
         for record, error in faults:
             if error.code == TIMED_OUT or error.code in ABANDONED:
                 self._late[record.topic] = until
@@ -294,7 +294,7 @@ class LedgerSender:
         most = self._settings.page_rows
         took = self._clock() - batch.taken_at
         if took > self._settings.delivery_timeout / 2:
-            most = min(most, max(LEAST, len(batch.records) // 2))
+            most = min(most, max(MIN_TRANSACTION_RECORDS, len(batch.records) // 2))
         self._size = min(self._size * 2, most)
 
     def _halve(self, batch: Batch) -> None:
