@@ -23,7 +23,7 @@ from ..pipeline.payloads.wrapping import (
     CLAIM_CHECK,
     CLAIM_CHECK_SHA256,
     CLAIM_CHECK_SIZE,
-    MOST,
+    MAX_UNWRAPPED_BYTES,
     Claim,
     find_claim,
     missing_file,
@@ -44,7 +44,7 @@ class ClaimCheck(Middleware):
     limit: int = 500_000
     """Bytes of the largest value that stays in its message."""
 
-    most: int = MOST
+    most: int = MAX_UNWRAPPED_BYTES
     """Bytes of the largest value that is saved or read."""
 
     storage: str = "default"

@@ -7,7 +7,12 @@ import gzip
 from ..message.incoming import ConsumedMessage
 from ..message.middleware import Handle, Middleware
 from ..message.outgoing import Message
-from ..pipeline.payloads.wrapping import CONTENT_ENCODING, GZIP, MOST, decompressed
+from ..pipeline.payloads.wrapping import (
+    CONTENT_ENCODING,
+    GZIP,
+    MAX_UNWRAPPED_BYTES,
+    decompressed,
+)
 from .payload_headers import header_of, headers_of, value_of, with_value
 
 
@@ -22,7 +27,7 @@ class Compressed(Middleware):
     at_least: int = 1_000
     """Bytes from which on a value is compressed."""
 
-    most: int = MOST
+    most: int = MAX_UNWRAPPED_BYTES
     """Bytes of the largest value that is compressed, and of one that is decompressed:
     a small message cannot fill the memory of a consumer."""
 

@@ -26,7 +26,7 @@ from ..exceptions import (
     InvalidMessage,
     OutboxError,
 )
-from ..pipeline.payloads.framing import MAGIC, PREFIX
+from ..pipeline.payloads.framing import MAGIC, PREFIX_BYTES
 from ..pipeline.payloads.registry import MAX_ID
 from .schema_registry import NotRegistered, SchemaRegistry
 
@@ -128,7 +128,7 @@ class RegisteredCodec:
             ConsumingError: it has no frame, or does not fit the type or the schema.
             RegistryUnavailable: the registry does not answer.
         """
-        if not data.startswith(MAGIC) or int.from_bytes(data[1:PREFIX]) > MAX_ID:
+        if not data.startswith(MAGIC) or int.from_bytes(data[1:PREFIX_BYTES]) > MAX_ID:
             # Another first byte would be asked for as an id of another kind, and for a
             # larger id the registry answers as if it were away.
             raise ConsumingError(

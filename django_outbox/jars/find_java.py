@@ -12,7 +12,7 @@ from typing import Final
 
 from ..exceptions import OutboxError, install_command
 
-OLDEST: Final = 17
+MIN_JAVA_VERSION: Final = 17
 """The Java version that Kafka's broker is compiled for."""
 
 
@@ -33,13 +33,13 @@ def find_java(environment: Mapping[str, str] = os.environ) -> str:
     rejected = []
     for path in _candidates(environment):
         version, home = _version(path)
-        if version >= OLDEST:
+        if version >= MIN_JAVA_VERSION:
             own = Path(home, "bin", "java")
             return str(own) if home and own.exists() else path
         rejected.append(f"{path} is version {version}" if version else f"{path} fails")
     found = "; ".join(rejected) or "none was found"
     raise JavaMissing(
-        f"Kafka needs Java {OLDEST} or newer ({found}). Install Java, run"
+        f"Kafka needs Java {MIN_JAVA_VERSION} or newer ({found}). Install Java, run"
         f" {install_command('java')}, start Docker, or set KAFKA_BOOTSTRAP_SERVERS."
     )
 

@@ -36,7 +36,7 @@ from .topic_facts import BROKER, ClusterFacts, PartitionFacts, TopicFacts
 REQUEST_TIMEOUT: Final = 5.0
 """Seconds for one request to the cluster."""
 
-TAIL: Final = 200
+TAIL_RECORDS: Final = 200
 """Records at the end of the leader topic that are read: several seconds of heartbeats,
 also of two leaders."""
 
@@ -251,7 +251,7 @@ def _tail(consumer: Consumer, topic: str, *, since: float) -> Iterator[Heartbeat
     low, high = first_and_end(consumer, place, timeout=REQUEST_TIMEOUT)
     if low >= high:
         return
-    consumer.assign([TopicPartition(topic, 0, max(low, high - TAIL))])
+    consumer.assign([TopicPartition(topic, 0, max(low, high - TAIL_RECORDS))])
     deadline = time.monotonic() + REQUEST_TIMEOUT
     while time.monotonic() < deadline:
         message = consumer.poll(0.1)

@@ -36,7 +36,7 @@ _RESERVED: Final = re.compile(
 """Kafka's internal topics, leader topics with derived names, and all ledger topics.
 A row for one of them could forge a heartbeat or a ledger of any outbox."""
 
-_SHOWN: Final = 60
+_MAX_SHOWN: Final = 60
 _KNOWN_TOPICS: Final = 1_000
 
 
@@ -211,7 +211,7 @@ def measure(what: str, text: str, *, of: str = "") -> int:
 
 def shown(text: str) -> str:
     """Return the start of an untrusted text, escaped for display."""
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+    return repr(text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…")
 
 
 def _kind(value: object) -> str:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-_SHOWN: Final = 60
+_MAX_KEY_LENGTH: Final = 60
 """Most characters of a dict's key in a path."""
 _MAX_STEPS: Final = 20
 """Most steps of a path, so that the error fits into a line."""
@@ -78,4 +78,4 @@ def _kind(part: object) -> str:
 
 def _shown(key: object) -> str:
     text = repr(key)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MAX_KEY_LENGTH else f"{text[:_MAX_KEY_LENGTH]}…"

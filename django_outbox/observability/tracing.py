@@ -30,7 +30,7 @@ _API: Final = "opentelemetry.trace"
 _SCOPE: Final = "django_outbox"
 """The name of the instrumentation in each span."""
 
-LINKS: Final = 64
+MAX_LINKS: Final = 64
 """Most records of a batch to whose spans its own span is linked."""
 
 _Attributes: TypeAlias = dict[str, str | int | float | bool]
@@ -62,7 +62,7 @@ def trace_batch(records: Sequence[Record], *, begin: int, end: int) -> None:
     from opentelemetry import trace
     from opentelemetry.context import Context
 
-    traced = [record for record in records if record.header_keys][:LINKS]
+    traced = [record for record in records if record.header_keys][:MAX_LINKS]
     links = [link for record in traced if (link := _stashed_in(record))]
     if not links:
         return

@@ -12,7 +12,7 @@ from ..message.record import KeyToRead, OrderingKey, Record, Sweep
 
 NEVER: Final = inf
 
-RECHECK: Final = 0.05
+RECHECK_INTERVAL: Final = 0.05
 """Seconds until a key is looked at again whose earlier records are still under way."""
 
 
@@ -59,7 +59,7 @@ class BlockedKeys(dict[OrderingKey, BlockedKey]):
                 continue
             if key in under_way:
                 # Earlier records of the key go first.
-                blocked.until = now + RECHECK
+                blocked.until = now + RECHECK_INTERVAL
             else:
                 due.append(KeyToRead(key, blocked.low))
         if not due:

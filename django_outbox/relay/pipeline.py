@@ -31,9 +31,9 @@ from .window import Window
 
 logger = logging.getLogger(__name__)
 
-SLICE: Final = 200
-"""Records of one batch: the lease is checked before each, reports are served between
-two."""
+MAX_BATCH_RECORDS: Final = 200
+"""Most records of one batch: the lease is checked before each batch, and delivery
+reports are served between two."""
 
 REBUILD_PAUSE: Final = 0.5
 """Seconds from a broken producer to the next one: what it had sent may reach the log
@@ -115,7 +115,7 @@ class Pipeline:
         # A pause or a handover may have come at any line above: check again.
         if producer is None or not self._is_trusted(leader_id):
             return False
-        batch = engine.take(SLICE, now)
+        batch = engine.take(MAX_BATCH_RECORDS, now)
         if batch is None:
             return False
         sent = len(batch.records)

@@ -11,8 +11,9 @@ IDLE_GROWTH: Final = 1.25
 """Factor by which each pause at an empty table is longer than the last. A record that
 arrives after a quiet time waits for at most a quarter of that time."""
 
-SWEEP_SHARE: Final = 20
-"""A sweep may take a twentieth of the time."""
+SWEEP_REST_FACTOR: Final = 20
+"""Each sweep is followed by a rest of this many times its duration, so that sweeps take
+about a twentieth of the time."""
 
 SWEEP_INTERVAL: Final = 1.0
 """Seconds between two sweeps, at least."""
@@ -73,7 +74,7 @@ class PollSchedule:
             has_more: whether the next one follows at once.
         """
         took = now - self._requested_at
-        rest = 0.0 if has_more else max(SWEEP_INTERVAL, took * SWEEP_SHARE)
+        rest = 0.0 if has_more else max(SWEEP_INTERVAL, took * SWEEP_REST_FACTOR)
         self.sweep_at = now + rest
         self._is_more_left = bool(rows)
 

@@ -22,12 +22,12 @@ from .ports import Staging
 
 logger = logging.getLogger(__name__)
 
-CHUNK: Final = 1_000
-"""Rows of one statement: some twenty milliseconds. Half as many after each that failed:
-their values may be too large to be moved in time."""
+MAX_CHUNK_ROWS: Final = 1_000
+"""Most rows of one statement, which take about 20 ms. Each failure halves the chunk:
+the values may be too large to be moved in time."""
 
-GROWTH: Final = 50
-"""Rows by which a statement takes more again after each that did not fail."""
+CHUNK_GROWTH: Final = 50
+"""Rows that are added to the chunk after each statement that succeeded."""
 
 MAX_INTERVAL: Final = 1.0
 """Seconds between two looks, at most: a record may be staged that is due before
@@ -68,7 +68,7 @@ class Releaser:
         self._on_expired = on_expired
         self._clock = clock
         self._outage = Availability(said=said)
-        self._chunks: dict[str, int] = defaultdict(lambda: CHUNK)
+        self._chunks: dict[str, int] = defaultdict(lambda: MAX_CHUNK_ROWS)
         """Of each kind of work."""
         self._look_at = 0.0 if staging else float("inf")
 
@@ -128,7 +128,7 @@ class Releaser:
             if isinstance(error, DatabaseUnavailable):
                 raise
             return error
-        self._chunks[kind] = min(CHUNK, chunk + GROWTH)
+        self._chunks[kind] = min(MAX_CHUNK_ROWS, chunk + CHUNK_GROWTH)
         return None
 
     def _release(self, staging: Staging, limit: int) -> None:

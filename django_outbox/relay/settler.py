@@ -34,15 +34,15 @@ logger = logging.getLogger(__name__)
 MAX_PARTS: Final = 200
 """Statements with which one attempt looks for the rows that the table refuses."""
 
-CHUNK: Final = 10_000
-"""Rows of one statement, at most."""
+MAX_CHUNK_ROWS: Final = 10_000
+"""Most rows of one statement."""
 
-SHRINKAGE: Final = 16
-"""A statement that took too long is followed by one with so many times fewer rows: a
-second time-out in a row may end the leader's term."""
+CHUNK_DIVISOR: Final = 16
+"""After a statement timed out, the next one has this many times fewer rows: a second
+time-out in a row may end the leader's term."""
 
-GROWTH: Final = 50
-"""Rows by which a statement takes more again after each that was in time."""
+CHUNK_GROWTH: Final = 50
+"""Rows that are added to the chunk after each statement that was in time."""
 
 FIRST_PAUSE: Final = 0.1
 """Seconds before the first attempt at a rest; each failure doubles them."""
@@ -129,7 +129,7 @@ class Settler:
         self._expects_locks_until = 0.0
         """Monotonic seconds until which each write looks for locked rows first,
         instead of waiting for one until the time-out."""
-        self._chunk = CHUNK
+        self._chunk = MAX_CHUNK_ROWS
         self._cause = ""
         """Why the last row was left to a rest."""
 
@@ -212,12 +212,12 @@ class Settler:
                 self.outage.lost(error, self._clock())
                 continue
             self.outage.reached(self._clock())
-            self._chunk = min(CHUNK, self._chunk + GROWTH)
+            self._chunk = min(MAX_CHUNK_ROWS, self._chunk + CHUNK_GROWTH)
             del rows[:taken]
             yield count
 
     def _take_fewer(self, rows: int) -> None:
-        self._chunk = max(1, rows // SHRINKAGE)
+        self._chunk = max(1, rows // CHUNK_DIVISOR)
 
     def _write_part(
         self, write: Write, leader_id: str | None, rows: list[Any], stuck: list[Any]

@@ -53,7 +53,7 @@ _COPY: Final = """\
 -- outbox: stash
 COPY {outbox} ({columns}) FROM STDIN"""
 
-COPIED: Final = 10
+MIN_COPY_ROWS: Final = 10
 """From this number of rows on, COPY is faster than one INSERT."""
 
 _encode = DjangoJSONEncoder(
@@ -210,14 +210,14 @@ def write_rows(
     )
     with guard, OutboxCursor(connection) as cursor:
         for chunk in chain(head, split):
-            if len(chunk) < COPIED:
+            if len(chunk) < MIN_COPY_ROWS:
                 insert = writer.statement(_INSERT) + f", ({VALUES})" * (len(chunk) - 1)
                 ids, values = identified(chunk)
                 cursor.execute(insert + writer.returning, values)
             else:
                 ids = _copy(connection, cursor, writer.statement(_COPY), chunk)
             message_ids += ids
-        if writer.returning and len(message_ids) >= COPIED:
+        if writer.returning and len(message_ids) >= MIN_COPY_ROWS:
             cursor.execute(writer.statement(_NOTIFY))
     return message_ids
 

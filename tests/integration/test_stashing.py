@@ -31,7 +31,7 @@ from django_outbox import (
 from django_outbox.message.middleware import Middleware
 from django_outbox.models import ConsumerOffset, OutboxRecord
 from django_outbox.operations.grants import grants
-from django_outbox.stashing.writing import COPIED
+from django_outbox.stashing.writing import MIN_COPY_ROWS
 from tests.testapp.models import Order
 
 from .transactions import begun, wait_until_blocked
@@ -247,7 +247,7 @@ def test_what_is_copied_is_what_an_insert_writes() -> None:
     ]
     repeated = messages * 5
     stash_many(repeated)
-    assert len(repeated) >= COPIED
+    assert len(repeated) >= MIN_COPY_ROWS
     stash_many(messages)
     fields = (
         *("kafka_topic", "kafka_key", "kafka_value", "kafka_value_bytes"),
@@ -296,7 +296,7 @@ def test_large_values_are_spread_over_statements() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("count", [1, COPIED - 1, COPIED, MANY])
+@pytest.mark.parametrize("count", [1, MIN_COPY_ROWS - 1, MIN_COPY_ROWS, MANY])
 def test_many_are_refused_in_a_transaction_that_can_only_roll_back(count: int) -> None:
     with transaction.atomic():
         transaction.set_rollback(True)

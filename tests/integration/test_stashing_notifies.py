@@ -22,7 +22,7 @@ from django_outbox import (
     stash_many,
 )
 from django_outbox.operations.grants import grants
-from django_outbox.stashing.writing import COPIED
+from django_outbox.stashing.writing import MIN_COPY_ROWS
 
 from .harvesting import PATIENCE
 
@@ -73,7 +73,7 @@ def test_each_transaction_that_stashes_tells_once(ear: Ear) -> None:
 
 
 @pytest.mark.usefixtures("notifying")
-@pytest.mark.parametrize("count", [1, COPIED - 1, COPIED, 1003])
+@pytest.mark.parametrize("count", [1, MIN_COPY_ROWS - 1, MIN_COPY_ROWS, 1003])
 def test_many_messages_tell_once_however_they_are_written(ear: Ear, count: int) -> None:
     with transaction.atomic():
         assert len(stash_many(many(count))) == count
@@ -85,7 +85,7 @@ def test_many_messages_tell_once_however_they_are_written(ear: Ear, count: int) 
 def test_nothing_is_told_before_the_commit(ear: Ear) -> None:
     with transaction.atomic():
         stash("orders", key="1", value=None)
-        stash_many(many(COPIED))
+        stash_many(many(MIN_COPY_ROWS))
         assert ear.heard() == 0
 
 
@@ -93,7 +93,7 @@ def test_nothing_is_told_before_the_commit(ear: Ear) -> None:
 def test_a_rollback_tells_nothing(ear: Ear) -> None:
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         stash("orders", key="1", value=None)
-        stash_many(many(COPIED))
+        stash_many(many(MIN_COPY_ROWS))
         raise ZeroDivisionError
     with transaction.atomic(), pytest.raises(ZeroDivisionError), transaction.atomic():
         stash("orders", key="1", value=None)
@@ -151,7 +151,7 @@ def test_without_the_setting_nothing_is_told(ear: Ear) -> None:
     with transaction.atomic(), CaptureQueriesContext(connection) as statements:
         stash("orders", key="1", value=None)
         stash_many(many(2))
-        stash_many(many(COPIED))
+        stash_many(many(MIN_COPY_ROWS))
         open_series("s", expected=1).stash("orders", key="1", value=None)
 
     assert ear.heard() == 0
@@ -167,7 +167,7 @@ def test_only_a_copy_takes_one_more_statement() -> None:
     assert len(statements) == 2
 
     with transaction.atomic(), CaptureQueriesContext(connection) as statements:
-        stash_many(many(COPIED))
+        stash_many(many(MIN_COPY_ROWS))
     assert len(statements) == 2
 
 
@@ -179,6 +179,6 @@ def test_it_takes_no_privilege_more() -> None:
             cursor.execute(statement)
         cursor.execute('SET LOCAL ROLE "told_app"')
         stash("orders", key="1", value=None)
-        stash_many(many(COPIED))
+        stash_many(many(MIN_COPY_ROWS))
         open_series("s", expected=1).stash("orders", key="1", value=None)
         transaction.set_rollback(True)

@@ -30,7 +30,7 @@ from django_outbox.harvester.harvester import Harvester
 from django_outbox.models import OutboxRecord, StagedRecord
 from django_outbox.settings.options import OutboxSettings
 from django_outbox.settings.rules import MAX_HEADERS
-from django_outbox.stashing.writing import COPIED
+from django_outbox.stashing.writing import MIN_COPY_ROWS
 from tests.testapp.models import Effect
 
 from ..services import Topics
@@ -112,7 +112,7 @@ class TestStashing:
             write(headers=own)
         assert headers() == [own]
 
-    @pytest.mark.parametrize("count", [2, COPIED])
+    @pytest.mark.parametrize("count", [2, MIN_COPY_ROWS])
     def test_many_messages_have_it_each(self, spans: Spans, count: int) -> None:
         with spans.span("order") as order, transaction.atomic():
             stash_many(Message("orders", key=str(n), value=n) for n in range(count))

@@ -11,7 +11,7 @@ from django_outbox.exceptions import RecordPoisoned
 from django_outbox.message.record import Failure, KeyToRead
 from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.batch import Accepted, Fault
-from django_outbox.relay.blocked_key import RECHECK
+from django_outbox.relay.blocked_key import RECHECK_INTERVAL
 from django_outbox.relay.poison import should_park
 from django_outbox.relay.settlement import Settled, Settlement
 from tests.fakes.settling import settled
@@ -104,9 +104,9 @@ def test_a_retry_waits_for_earlier_records_of_its_key() -> None:
     engine.settle(now=0.0)
 
     assert engine.due(1.0) == []
-    assert engine.blocked.retry_at == 1.0 + RECHECK
+    assert engine.blocked.retry_at == 1.0 + RECHECK_INTERVAL
     engine.done(first)
-    assert engine.due(1.0 + RECHECK) == [KeyToRead(A, 2)]
+    assert engine.due(1.0 + RECHECK_INTERVAL) == [KeyToRead(A, 2)]
 
 
 def test_only_the_first_fault_of_a_key_counts() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.relay.polling import SWEEP_INTERVAL, SWEEP_SHARE, PollSchedule
+from django_outbox.relay.polling import SWEEP_INTERVAL, SWEEP_REST_FACTOR, PollSchedule
 
 
 def looked(pace: PollSchedule, now: float, rows: int, *, took: float = 0.0) -> bool:
@@ -70,8 +70,8 @@ def test_a_sweep_that_takes_long_leaves_the_table_alone_for_longer(
 ) -> None:
     assert looked(pace, 102.0, 0, took=3.0)
 
-    assert not looked(pace, 105.0 + 3.0 * SWEEP_SHARE - 0.01, 0)
-    assert looked(pace, 105.0 + 3.0 * SWEEP_SHARE, 0)
+    assert not looked(pace, 105.0 + 3.0 * SWEEP_REST_FACTOR - 0.01, 0)
+    assert looked(pace, 105.0 + 3.0 * SWEEP_REST_FACTOR, 0)
 
 
 def test_after_a_sweep_that_found_some_what_is_next_comes_first_and_then_the_rest(

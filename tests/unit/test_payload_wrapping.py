@@ -28,7 +28,7 @@ from django_outbox.exceptions import (
 from django_outbox.message.incoming import ConsumedMessage
 from django_outbox.message.middleware import Middleware, load
 from django_outbox.pipeline.payloads.wrapping import (
-    MOST,
+    MAX_UNWRAPPED_BYTES,
     bound_to,
     decompressed,
     encrypted,
@@ -338,7 +338,7 @@ def compressed(value: bytes) -> ConsumedMessage:
 
 
 def test_a_small_message_cannot_fill_the_memory() -> None:
-    bomb = compressed(gzip.compress(bytes(MOST + 1)))
+    bomb = compressed(gzip.compress(bytes(MAX_UNWRAPPED_BYTES + 1)))
     assert len(bomb.value or b"") < 100_000
     with pytest.raises(ConsumingError, match="more than 100000000 bytes"):
         handled(Compressed(), message=bomb)

@@ -8,7 +8,7 @@ import pytest
 
 from django_outbox.exceptions import DeliveryFailed, ProducerBroken, RecordPoisoned
 from django_outbox.relay.dispatcher import REPORT_WAIT
-from django_outbox.relay.pipeline import APART_PAUSE, REBUILD_PAUSE, SLICE
+from django_outbox.relay.pipeline import APART_PAUSE, MAX_BATCH_RECORDS, REBUILD_PAUSE
 from django_outbox.relay.window import MIN_WINDOW_RECORDS
 from tests.fakes.settling import settled
 
@@ -37,13 +37,13 @@ def test_what_is_acknowledged_is_settled() -> None:
 
 
 def test_the_lease_is_checked_before_each_batch() -> None:
-    line = Line(*(record(n) for n in range(1, 2 * SLICE + 2)))
+    line = Line(*(record(n) for n in range(1, 2 * MAX_BATCH_RECORDS + 2)))
     assert line.pipeline.send("id-1", line.now)
     line.leadership.term = Term(trusted_until=line.now)
 
     assert not line.pipeline.send("id-1", line.now)
 
-    assert line.producer.calls == [list(range(1, SLICE + 1))]
+    assert line.producer.calls == [list(range(1, MAX_BATCH_RECORDS + 1))]
 
 
 def test_nothing_is_sent_under_another_leader_id() -> None:
@@ -79,14 +79,15 @@ def test_a_wait_for_reports_is_short_and_none_in_a_hurry() -> None:
 
 
 def test_no_more_is_under_way_than_kafka_takes_in_time() -> None:
-    line = Line(*(record(n) for n in range(1, MIN_WINDOW_RECORDS + SLICE + 1)))
+    ids = range(1, MIN_WINDOW_RECORDS + MAX_BATCH_RECORDS + 1)
+    line = Line(*(record(n) for n in ids))
     line.round()
     assert line.sent == [[*range(1, MIN_WINDOW_RECORDS + 1)]]
 
     line.producer.ack()
     line.round()
     line.round()
-    assert line.sent == [[*range(1, MIN_WINDOW_RECORDS + SLICE + 1)]]
+    assert line.sent == [[*ids]]
 
 
 # A full queue.

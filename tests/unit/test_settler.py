@@ -11,8 +11,8 @@ from django_outbox.exceptions import DatabaseBusy, DatabaseSlow, DatabaseUnavail
 from django_outbox.message.record import Failure, Record
 from django_outbox.relay.settlement import Settled, Settlement
 from django_outbox.relay.settler import (
-    CHUNK,
     LAST_PAUSE,
+    MAX_CHUNK_ROWS,
     MAX_PARTS,
     Attempt,
     Settler,
@@ -227,12 +227,12 @@ def test_rows_that_were_not_reached_before_an_outage_are_settled_later(
 def test_an_outage_between_two_statements_hides_no_row_from_the_count(
     bench: Bench,
 ) -> None:
-    records = bench.records(CHUNK + 20)
-    bench.table.locked_ids = {CHUNK + 5}
+    records = bench.records(MAX_CHUNK_ROWS + 20)
+    bench.table.locked_ids = {MAX_CHUNK_ROWS + 5}
     outcome = bench.settle_after_an_outage(records)
 
-    assert outcome.purged == len(outcome.acknowledged) == CHUNK + 19
-    assert bench.left() == [CHUNK + 5]
+    assert outcome.purged == len(outcome.acknowledged) == MAX_CHUNK_ROWS + 19
+    assert bench.left() == [MAX_CHUNK_ROWS + 5]
 
 
 def test_a_row_is_left_to_the_rest_once_despite_an_outage(bench: Bench) -> None:

@@ -18,7 +18,7 @@ from .report import IN_TRANSIT, MESSAGE_COUNTS, OF_MESSAGES, SPAN, Report
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-EXAMPLES: Final = 20
+MAX_EXAMPLES: Final = 20
 """Ids that a report lists for each count."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -108,7 +108,7 @@ def _examples(rows: DataFrame, *names: str) -> DataFrame:
         .where("wrong.count > 0")
         .select("id", "wrong.name")
         .withColumn("nth", F.row_number().over(nth))
-        .where(F.col("nth") <= EXAMPLES)
+        .where(F.col("nth") <= MAX_EXAMPLES)
         .select("name", "id")
     )
 

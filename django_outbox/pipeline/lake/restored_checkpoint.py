@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..pipeline_settings import PipelineSettings
 
-COMMITS: Final = 100
+MAX_SEARCHED_COMMITS: Final = 100
 """Commits of each table that are searched for the last batch. Maintenance adds a few
 each night, even if no batch writes."""
 
@@ -74,7 +74,7 @@ def _last_written(
 ) -> int:
     """Return the last batch of a checkpoint in a table; -1 if there is none."""
     history = spark.sql(
-        f"DESCRIBE HISTORY {tables.name(settings, table)} LIMIT {COMMITS}"
+        f"DESCRIBE HISTORY {tables.name(settings, table)} LIMIT {MAX_SEARCHED_COMMITS}"
     )
     commits = history.select("operationParameters", "userMetadata").collect()
     return max((_batch_of(commit, run) for commit in commits), default=-1)

@@ -21,7 +21,7 @@ from pyspark.sql import types as t
 from ...exceptions import ConfigurationError
 from .avro_types import simplify, spark_type, without_null
 from .declared import Encoded
-from .framing import PREFIX, Undecodable, schema_id
+from .framing import PREFIX_BYTES, Undecodable, schema_id
 from .registry import Registered, Writers
 
 Conversion: TypeAlias = Callable[[Any], Any]
@@ -68,7 +68,7 @@ class AvroDecoder:
         writer = self._declared
         if self._is_framed:
             number = schema_id(value)
-            buffer.seek(PREFIX)
+            buffer.seek(PREFIX_BYTES)
             if self._has_registry:
                 writer = self._writer(number)
         reader = None if writer is self._declared else self._declared

@@ -45,7 +45,7 @@ WIDER: Final = (
 )
 """Unions of number types that one column can hold."""
 
-_DIGITS: Final = 38
+_MAX_PRECISION: Final = 38
 """The highest precision of a decimal column."""
 
 
@@ -65,7 +65,7 @@ def simplify(schema: Any) -> Any:
         inner["fields"] = fields
     plain = {**schema, **inner}
     kind, logical = str(plain.get("type")), str(plain.get("logicalType"))
-    too_long = logical == "decimal" and int(plain.get("precision", 0)) > _DIGITS
+    too_long = logical == "decimal" and int(plain.get("precision", 0)) > _MAX_PRECISION
     if (kind, logical) not in LOGICAL or too_long:
         plain.pop("logicalType", None)
     return plain

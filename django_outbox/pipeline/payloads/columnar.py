@@ -19,14 +19,14 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from .declared import Encoded
 from .decoder import Decoder, make_decoder
-from .framing import MAGIC, PREFIX, Undecodable, schema_id
+from .framing import MAGIC, PREFIX_BYTES, Undecodable, schema_id
 from .registry import Writers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-_LONGEST: Final = 200
+_MAX_REASON_LENGTH: Final = 200
 """Maximum number of characters of a reason."""
 
 _INVALID: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
@@ -125,7 +125,7 @@ def find_writers(
     is_framed = F.substring("value", 1, 1) == F.lit(MAGIC)
     prefixes = (
         records.where(F.col("topic").isin(*registries) & is_framed)
-        .select("topic", F.substring("value", 1, PREFIX).alias("prefix"))
+        .select("topic", F.substring("value", 1, PREFIX_BYTES).alias("prefix"))
         .distinct()
     )
     found: defaultdict[str, dict[int, Any]] = defaultdict(dict)
@@ -156,4 +156,4 @@ def _without_registry(schema: Encoded) -> Encoded:
 
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0][:_LONGEST]
+    return lines[0][:_MAX_REASON_LENGTH]

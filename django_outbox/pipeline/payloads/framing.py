@@ -13,7 +13,7 @@ from typing import Final
 MAGIC: Final = b"\0"
 """The first byte of a framed value."""
 
-PREFIX: Final = 5
+PREFIX_BYTES: Final = 5
 """Length of the magic byte and the id, in bytes."""
 
 _MAX_DEPTH: Final = 64
@@ -31,11 +31,11 @@ def schema_id(value: bytes) -> int:
     Raises:
         Undecodable: the value does not have the wire format.
     """
-    if len(value) < PREFIX:
+    if len(value) < PREFIX_BYTES:
         raise Undecodable(f"{len(value)} bytes are too short for a schema id")
     if value[:1] != MAGIC:
         raise Undecodable(f"it starts with byte {value[0]}, not with 0 and a schema id")
-    return int.from_bytes(value[1:PREFIX], "big")
+    return int.from_bytes(value[1:PREFIX_BYTES], "big")
 
 
 def message_path(value: bytes) -> tuple[tuple[int, ...], int]:
@@ -45,7 +45,7 @@ def message_path(value: bytes) -> tuple[tuple[int, ...], int]:
     Raises:
         Undecodable: the list of indexes is invalid.
     """
-    count, at = _varint(value, PREFIX)
+    count, at = _varint(value, PREFIX_BYTES)
     if not count:
         # Abbreviation for the first message of the file.
         return (0,), at

@@ -47,7 +47,7 @@ _SUBJECT_KEYS: Final = (
 _NO_FILE: Final = {errno.ENOTDIR, errno.ENAMETOOLONG}
 """Errors of names that no file of the storage has."""
 
-_LONGEST: Final = 200
+_MAX_PROBLEM_LENGTH: Final = 200
 """Maximum number of characters of a problem."""
 
 
@@ -258,7 +258,7 @@ def _opened(opener: Opener, record: Mapping[str, Any]) -> dict[str, Any]:
     try:
         value, problem = opener.open(record), None
     except ConsumingError as error:
-        value, problem = None, str(error)[:_LONGEST]
+        value, problem = None, str(error)[:_MAX_PROBLEM_LENGTH]
     if value is None and problem is None:
         problem = ERASED
     return {"value": value, "problem": problem}

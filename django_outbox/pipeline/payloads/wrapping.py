@@ -41,7 +41,7 @@ CLAIM_CHECK: Final = "claim-check"
 CLAIM_CHECK_SHA256: Final = "claim-check-sha256"
 CLAIM_CHECK_SIZE: Final = "claim-check-size"
 
-MOST: Final = 100_000_000
+MAX_UNWRAPPED_BYTES: Final = 100_000_000
 """Bytes of the largest value that is decompressed or fetched."""
 
 _KEY_BYTES: Final = 32
@@ -77,7 +77,7 @@ def read_keys(text: str) -> dict[str, bytes]:
     return keys
 
 
-def decompressed(value: bytes, *, most: int = MOST) -> bytes:
+def decompressed(value: bytes, *, most: int = MAX_UNWRAPPED_BYTES) -> bytes:
     """
     Return what gzip has compressed.
 
@@ -248,7 +248,10 @@ class Claim(NamedTuple):
 
 
 def find_claim(
-    header: Callable[[str], str | None], *, folder: str = "", most: int = MOST
+    header: Callable[[str], str | None],
+    *,
+    folder: str = "",
+    most: int = MAX_UNWRAPPED_BYTES,
 ) -> Claim | None:
     """
     Return the claim check of a message; None if its value is in the message.
