@@ -43,7 +43,7 @@ from ..relay.ports import (
     Staging,
 )
 from ..settings.options import OutboxSettings
-from .components import Listening, Table
+from .components import Listening, MeteredTable
 from .hooked_table import HookedTable
 from .workers import Closable
 
@@ -73,7 +73,7 @@ class Statistics(Protocol):
         """Return what an operator has paused."""
 
 
-class HarvestedTable(SettledTable, Table, Statistics, Protocol):
+class HarvestedTable(SettledTable, MeteredTable, Statistics, Protocol):
     """The outbox table, as the harvester and every relay use it."""
 
 

@@ -45,7 +45,7 @@ class Listening(Protocol):
         """Listen until `is_over` is set, despite errors; call `hear` at commits."""
 
 
-class Table(Gauge, Closable, Protocol):
+class MeteredTable(Gauge, Closable, Protocol):
     """A table that can be asked about itself, and closed."""
 
     def ping(self) -> None:
@@ -78,7 +78,7 @@ class Components:
     workers: Sequence[RelayWorker]
     meters: Sequence[Meter]
     """That of each shard."""
-    metered: Table
+    metered: MeteredTable
     """The table that the meters read."""
     releaser: Releaser
     listener: Listening | None

@@ -71,7 +71,9 @@ def monitored(options: OutboxSettings, observers: list[Observer]) -> Monitored:
         stop = threading.Event()
         status.group_fault = lambda: harvester.group_fault
         table = harvester.make_adapters().table("watch")
-        watch = Watch(table, status, harvester, interval=options.METER_INTERVAL)
+        monitor = TableMonitor(
+            table, status, harvester, interval=options.METER_INTERVAL
+        )
         with served(
             "METRICS_ADDRESS",
             options.METRICS_ADDRESS,
@@ -81,7 +83,7 @@ def monitored(options: OutboxSettings, observers: list[Observer]) -> Monitored:
         ):
             # A daemon: it may wait for a database that hangs.
             threading.Thread(
-                target=watch.run, args=(stop,), name="outbox-watch", daemon=True
+                target=monitor.run, args=(stop,), name="outbox-watch", daemon=True
             ).start()
             try:
                 yield
@@ -117,7 +119,7 @@ class Relays(Protocol):
         """Signal receivers that raised or overran."""
 
 
-class Watch:
+class TableMonitor:
     """
     Reads for the status what no event brings, in every process.
 
@@ -201,4 +203,4 @@ class Watch:
 
 
 _LEAST_WAIT: Final = 0.01
-"""Seconds: a reading of the meter may end just before the watch looks for it."""
+"""Seconds: a reading of the meter may end just before the monitor looks for it."""

@@ -17,7 +17,7 @@ from functools import cache
 from threading import Lock
 from typing import Final
 
-from .causes import Failure
+from .causes import BrokerFailure
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Brokers:
         self.is_failing = False
         """Whether there was a failure since the last success."""
 
-    def failed(self, failure: Failure, *, reporter: str) -> None:
+    def failed(self, failure: BrokerFailure, *, reporter: str) -> None:
         """Note a failure; log it when its cause is new or an interval is over."""
         broker, cause, confirmations = failure
         with self._lock:
@@ -113,7 +113,7 @@ class Brokers:
             self.are_all_down = True
             is_known = any(cause != _UNKNOWN for _, cause in self._failing)
         if not is_known:
-            self.failed(Failure(self._servers, _UNKNOWN, 2), reporter=reporter)
+            self.failed(BrokerFailure(self._servers, _UNKNOWN, 2), reporter=reporter)
 
     def answered(self) -> None:
         """Note that a client got an answer; log recovered brokers."""

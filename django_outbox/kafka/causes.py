@@ -27,7 +27,7 @@ TURNED_AWAY_WITHIN_MS: Final = 1000
 """Milliseconds: a connection that ends sooner was refused, not idle."""
 
 
-class Failure(NamedTuple):
+class BrokerFailure(NamedTuple):
     """One connection that failed or was refused."""
 
     broker: str
@@ -38,7 +38,7 @@ class Failure(NamedTuple):
     """How often in a row it must happen before it counts."""
 
 
-def read_failure(line: str) -> Failure | None:
+def read_failure(line: str) -> BrokerFailure | None:
     """Read a line of librdkafka; None if it is not about an unavailable broker."""
     if (found := _LINE.fullmatch(line)) is None:
         return None
@@ -47,11 +47,11 @@ def read_failure(line: str) -> Failure | None:
         # Brokers close idle connections, and all of them at shutdown.
         return None
     if size := re.search(r"Invalid response size (-?\d+)", reason):
-        return Failure(broker, _foreign(int(size[1])))
+        return BrokerFailure(broker, _foreign(int(size[1])))
     for pattern, cause, confirmations in _CAUSES:
         if re.search(pattern, f"{reason} {state}"):
-            return Failure(broker, cause.format(_short(reason)), confirmations)
-    return Failure(broker, _short(reason), 2)
+            return BrokerFailure(broker, cause.format(_short(reason)), confirmations)
+    return BrokerFailure(broker, _short(reason), 2)
 
 
 _PLAIN: Final = (

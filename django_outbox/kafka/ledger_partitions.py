@@ -15,7 +15,7 @@ from .client_errors import ClientErrors
 from .clients import make, serve
 from .config import KafkaConfig, admin_config, ledger_consumer_config
 from .conversion import headers
-from .ledger_topic import Entry, Tail, tail_of
+from .ledger_topic import Entry, LedgerTail, tail_of
 from .partitions import first_and_end
 from .topics import ensure_topic, ledger_topic
 
@@ -60,7 +60,7 @@ class LedgerPartitions:
             self._admin_config, self._topic, may_create=self._may_create
         )
 
-    def tail(self, shard: int) -> Tail:
+    def tail(self, shard: int) -> LedgerTail:
         """
         Read the last committed ledger of a shard, and what follows it.
 
@@ -82,7 +82,7 @@ class LedgerPartitions:
         finally:
             consumer.close()
 
-    def _read(self, consumer: Consumer, shard: int, deadline: float) -> Tail:
+    def _read(self, consumer: Consumer, shard: int, deadline: float) -> LedgerTail:
         partition = TopicPartition(self.name, shard)
         low, high = first_and_end(consumer, partition, timeout=self._timeout)
         step = _FIRST_STEP
@@ -94,7 +94,7 @@ class LedgerPartitions:
             if tail.ledger is not None or start == low:
                 return tail
             step *= 8
-        return Tail(None)
+        return LedgerTail(None)
 
 
 def _to_the_end(consumer: Consumer, deadline: float) -> Sequence[Entry]:

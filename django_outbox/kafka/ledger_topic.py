@@ -157,7 +157,7 @@ class Entry(NamedTuple):
         return cls(offset, key, fields, value if is_ours else b"")
 
 
-class Tail(NamedTuple):
+class LedgerTail(NamedTuple):
     """What the end of a shard's partition tells."""
 
     ledger: Ledger | None
@@ -191,7 +191,7 @@ def _ledger_in(entry: Entry, shard: int) -> Ledger:
     return decode(entry.fields, entry.value)
 
 
-def tail_of(entries: Sequence[Entry], *, topic: str, shard: int) -> Tail:
+def tail_of(entries: Sequence[Entry], *, topic: str, shard: int) -> LedgerTail:
     """
     Return the last valid ledger of a shard among these records, and what follows it.
 
@@ -218,4 +218,4 @@ def tail_of(entries: Sequence[Entry], *, topic: str, shard: int) -> Tail:
             *(skipped, topic, shard, fault),
             extra={"action": "ledger_skipped"},
         )
-    return Tail(ledger, frozenset(announced))
+    return LedgerTail(ledger, frozenset(announced))

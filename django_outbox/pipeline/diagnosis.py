@@ -38,7 +38,7 @@ _VALUES: Final = "topic STRING, value BINARY"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """The outcome of one check."""
 
     name: str
@@ -48,8 +48,8 @@ class Finding:
     """What to do if the check failed."""
 
 
-def examine(settings: PipelineSettings, *, topic: str = TOPIC) -> Iterator[Finding]:
-    """Run the checks and yield each finding; stops when Spark does not start."""
+def examine(settings: PipelineSettings, *, topic: str = TOPIC) -> Iterator[CheckResult]:
+    """Run the checks and yield each result; stop when Spark does not start."""
     if run_mode() == "local":
         yield _try("java", find_java, remedy="Install Java 17 or newer.")
         yield _try(
@@ -103,13 +103,13 @@ def examine(settings: PipelineSettings, *, topic: str = TOPIC) -> Iterator[Findi
     )
 
 
-def _try(name: str, check: Callable[[], str], *, remedy: str) -> Finding:
+def _try(name: str, check: Callable[[], str], *, remedy: str) -> CheckResult:
     try:
         detail = check()
-    except Exception as error:  # noqa: BLE001 - every error is a finding
+    except Exception as error:  # noqa: BLE001 - every error is a result
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        return Finding(name=name, is_good=False, detail=lines[0], remedy=remedy)
-    return Finding(name=name, is_good=True, detail=detail)
+        return CheckResult(name=name, is_good=False, detail=lines[0], remedy=remedy)
+    return CheckResult(name=name, is_good=True, detail=detail)
 
 
 def _same_python(spark: SparkSession) -> str:
@@ -125,7 +125,7 @@ def _same_python(spark: SparkSession) -> str:
     return f"{here} in driver and workers"
 
 
-def _payloads(spark: SparkSession, settings: PipelineSettings) -> Iterator[Finding]:
+def _payloads(spark: SparkSession, settings: PipelineSettings) -> Iterator[CheckResult]:
     """Check that driver and workers can decode the declared values."""
     yield _try(
         "schemas",

@@ -100,7 +100,7 @@ class InMemoryTransactions:
         name = f"{self._group_id}.{shard}"
         return name if shards == 1 else f"{name}-of-{shards}"
 
-    def _tail(self, shard: int) -> ledgers.Tail:
+    def _tail(self, shard: int) -> ledgers.LedgerTail:
         entries = [
             ledgers.Entry.of(m.offset, m.key, m.headers, m.value)
             for m in self._log.of(self._topic)

@@ -30,7 +30,7 @@ from django_outbox.pipeline.resend.business_table import (
     preview,
     uuid5,
 )
-from django_outbox.pipeline.resend.position import Writer, find_position
+from django_outbox.pipeline.resend.position import OpenWriter, find_position
 from django_outbox.pipeline.resend.snapshot import Snapshot, examine, read
 
 from ..services import Topics, text_of
@@ -90,14 +90,14 @@ def test_events_follow_a_snapshot_without_a_gap(
     topics: Topics,
 ) -> None:
     (topic,) = settings.topics
-    waited: list[Writer] = []
+    waited: list[OpenWriter] = []
     with psycopg.connect(settings.database_url) as slow:
         # It has drawn its id, and others draw higher ones and commit.
         slow_event = stash(slow)
         slow.execute('UPDATE backfill."Orders" SET t = 11 WHERE id = 1')
         last, _ = stash(orders, "north:9")
 
-        def commit(writers: list[Writer]) -> None:
+        def commit(writers: list[OpenWriter]) -> None:
             waited.extend(writers)
             # What begins now is not waited for, and has a higher id.
             early.append(stash(orders, "north:2"))

@@ -326,10 +326,10 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
         }
         well = replace(well, schemas=schemas)
         found = list(examine(well, topic=topics.create()))
-    assert [finding for finding in found if not finding.is_good] == []
+    assert [result for result in found if not result.is_good] == []
     names = ["java", "jars", "spark", "python", "schemas", "registry", "topics"]
     names += ["topic ids", "database", "round trip"]
-    assert [finding.name for finding in found] == names
+    assert [result.name for result in found] == names
     assert found[7].detail == "of 1 topic"
     assert found[4].detail == "orders json, columns 2; payments avro, columns 1"
     assert found[5].detail.endswith(" has JSON, PROTOBUF, AVRO")
@@ -342,7 +342,7 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
     )
     found = [f for f in examine(ill, topic=topics.create()) if not f.is_good]
     names = ["schemas", "registry", "topics", "database"]
-    assert [finding.name for finding in found] == names
+    assert [result.name for result in found] == names
     assert found[0].detail.startswith("schemas: payments: ")
     assert "registry_auth" in found[1].remedy
     assert "cannot be reached" in found[3].detail
@@ -351,10 +351,8 @@ def test_the_doctor_finds_all_well_and_tells_what_is_not(
     with pytest.raises(ConfigurationError, match=r"ssl\.truststore"):
         _ask_for_ids(spark, replace(well, kafka={**well.kafka, **jks}))
     ill = replace(well, table="nowhere")
-    (finding,) = (
-        f for f in examine(ill, topic=topics.create()) if f.name == "database"
-    )
-    assert '"nowhere_archive" does not exist' in finding.detail
+    (result,) = (f for f in examine(ill, topic=topics.create()) if f.name == "database")
+    assert '"nowhere_archive" does not exist' in result.detail
 
 
 @pytest.mark.parametrize(

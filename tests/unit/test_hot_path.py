@@ -23,7 +23,7 @@ from django_outbox.kafka import ledger_partitions
 from django_outbox.kafka import producer as kafka_producer
 from django_outbox.kafka import transactions as kafka_transactions
 from django_outbox.kafka.ledger_partitions import LedgerPartitions
-from django_outbox.kafka.ledger_topic import Tail
+from django_outbox.kafka.ledger_topic import LedgerTail
 from django_outbox.message.retry import RetryPolicy
 from django_outbox.relay.dispatcher import Dispatcher, Sender
 from django_outbox.relay.engine import Engine
@@ -215,7 +215,7 @@ def _no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_producer, "Client", Client)
     monkeypatch.setattr(kafka_transactions, "Client", Client)
     monkeypatch.setattr(ledger_partitions, "ensure_topic", lambda *_, **__: 1)
-    monkeypatch.setattr(LedgerPartitions, "tail", lambda *_: Tail(LAST))
+    monkeypatch.setattr(LedgerPartitions, "tail", lambda *_: LedgerTail(LAST))
     monkeypatch.setattr(kafka_transactions, "drop", lambda _: None)
 
 

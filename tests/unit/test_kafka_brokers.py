@@ -14,12 +14,12 @@ from django_outbox.kafka.brokers import (
     RECOVERED_AFTER,
     Brokers,
 )
-from django_outbox.kafka.causes import Failure
+from django_outbox.kafka.causes import BrokerFailure
 from tests.fakes.timeline import Timeline
 
-REFUSED = Failure("kafka-1:9092", "connection refused", 2)
-UNTRUSTED = Failure("kafka-1:9092", "TLS: not trusted")
-OTHER = Failure("kafka-2:9092", "DNS: not known")
+REFUSED = BrokerFailure("kafka-1:9092", "connection refused", 2)
+UNTRUSTED = BrokerFailure("kafka-1:9092", "TLS: not trusted")
+OTHER = BrokerFailure("kafka-2:9092", "DNS: not known")
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def fail(brokers: Brokers, failure: Failure, reporter: str = "log") -> None:
+def fail(brokers: Brokers, failure: BrokerFailure, reporter: str = "log") -> None:
     brokers.failed(failure, reporter=reporter)
 
 
@@ -124,7 +124,7 @@ def test_causes_that_do_not_come_back_are_forgotten(
     brokers: Brokers, clock: Timeline
 ) -> None:
     for number in range(100):
-        fail(brokers, Failure("kafka-1:9092", f"request {number} was denied"))
+        fail(brokers, BrokerFailure("kafka-1:9092", f"request {number} was denied"))
         brokers.all_failed(reporter="error_cb")
         brokers.answered()
     clock.advance(RECOVERED_AFTER + 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_outbox.kafka.causes import Failure, read_failure
+from django_outbox.kafka.causes import BrokerFailure, read_failure
 
 BROKER = "kafka-1.example:9092"
 CLOSED = "Disconnected: connection closed by peer: receive 0 after POLLIN"
@@ -142,7 +142,7 @@ def test_a_line_becomes_a_cause(reason: str, state: str, words: str) -> None:
 def test_a_broker_has_one_name_however_it_was_learned(start: str) -> None:
     refused = "Connect to ipv4#127.0.0.1:9092 failed: Connection refused"
     repeated = "(after 0ms in state CONNECT, 7 identical error(s) suppressed)"
-    expected = Failure(BROKER, "connection refused: nothing listens there", 2)
+    expected = BrokerFailure(BROKER, "connection refused: nothing listens there", 2)
     assert read_failure(f"{start}: {refused} {repeated}") == expected
     assert read_failure(f"{start}: {refused}") == expected
 

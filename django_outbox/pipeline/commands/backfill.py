@@ -21,7 +21,7 @@ from .shared_options import (
 )
 
 if TYPE_CHECKING:
-    from ..resend.position import Writer
+    from ..resend.position import OpenWriter
 
 
 def add(commands: Commands) -> None:
@@ -118,7 +118,7 @@ class _WaitReporter:
     def __init__(self) -> None:
         self._reported: set[str] = set()
 
-    def __call__(self, writers: list[Writer]) -> None:
+    def __call__(self, writers: list[OpenWriter]) -> None:
         now = {writer.transaction for writer in writers}
         if now != self._reported:
             self._reported = now

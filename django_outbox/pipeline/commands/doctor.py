@@ -1,4 +1,4 @@
-"""`doctor`: print each finding, and a remedy for those that are bad."""
+"""`doctor`: print each result, and a remedy for each failed check."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def execute(chosen: Namespace, defaults: Mapping[str, Any]) -> int:
     from ..diagnosis import examine
 
     is_good = True
-    for finding in examine(settings_of(chosen, defaults)):
-        sign = "ok  " if finding.is_good else "BAD "
-        say(f"{sign} {finding.name}: {finding.detail}")
-        if not finding.is_good:
+    for result in examine(settings_of(chosen, defaults)):
+        sign = "ok  " if result.is_good else "BAD "
+        say(f"{sign} {result.name}: {result.detail}")
+        if not result.is_good:
             is_good = False
-            say(f"     {finding.remedy}")
+            say(f"     {result.remedy}")
     return 0 if is_good else 1

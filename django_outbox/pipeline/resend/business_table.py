@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from ...exceptions import ConfigurationError
 from ..lake.records import BACKFILL
-from .position import Position, Writer, find_position
+from .position import OpenWriter, Position, find_position
 from .sending import producer_options, send
 from .snapshot import Snapshot, count, examine, read
 
@@ -103,7 +103,7 @@ def backfill(
     *,
     timeout: float = 60.0,
     position: int | None = None,
-    waiting: Callable[[list[Writer]], None] = lambda _: None,
+    waiting: Callable[[list[OpenWriter]], None] = lambda _: None,
     sending: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """

@@ -64,7 +64,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
+class OpenWriter:
     """An open transaction that may have drawn an id."""
 
     transaction: str
@@ -87,7 +87,7 @@ def find_position(
     settings: PipelineSettings,
     *,
     timeout: float,
-    waiting: Callable[[list[Writer]], None] = lambda _: None,
+    waiting: Callable[[list[OpenWriter]], None] = lambda _: None,
 ) -> Position:
     """
     Read the outbox's last id, and wait for the transactions that may be below it.
@@ -143,9 +143,9 @@ def _sequence(found: Row, table: str) -> str:
     return str(found["sequence"])
 
 
-def _writers(spark: SparkSession, settings: PipelineSettings) -> list[Writer]:
+def _writers(spark: SparkSession, settings: PipelineSettings) -> list[OpenWriter]:
     rows = _ask(spark, settings, _WRITERS.format(table=settings.table))
-    return [Writer(**row.asDict()) for row in rows]
+    return [OpenWriter(**row.asDict()) for row in rows]
 
 
 def _ask(spark: SparkSession, settings: PipelineSettings, text: str) -> list[Row]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_outbox.exceptions import DatabaseUnavailable
-from django_outbox.harvester.monitoring import STATISTICS_INTERVAL, Watch
+from django_outbox.harvester.monitoring import STATISTICS_INTERVAL, TableMonitor
 from django_outbox.message.record import Backlog
 from django_outbox.observability.process_status import ProcessStatus
 from tests.fakes.outbox import InMemoryOutbox
@@ -49,13 +49,13 @@ class Process:
         self.clock, self.table = Timeline(), Table()
         self.relays: Any = SimpleNamespace(counters=None, receiver_errors=0, times=None)
         self.status = ProcessStatus(ready_age=60.0, patience=10.0, clock=self.clock)
-        self.watch = Watch(
+        self.monitor = TableMonitor(
             self.table, self.status, self.relays, interval=1.0, clock=self.clock
         )
 
     def step(self, *, after: float = 0.0) -> float:
         self.clock.advance(after)
-        return self.watch.step()
+        return self.monitor.step()
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_an_unexpected_error_does_not_end_it(
     stop = threading.Event()
 
     class Relays:
-        """Cannot be counted once, and stops the watch when it could be."""
+        """Cannot be counted once, and stops the monitor when it could be."""
 
         times = None
         receiver_errors = 0
@@ -136,10 +136,10 @@ def test_an_unexpected_error_does_not_end_it(
                 raise IndexError("no relay yet")
             stop.set()
 
-    watch = Watch(
+    monitor = TableMonitor(
         process.table, process.status, Relays(), interval=0.01, clock=process.clock
     )
-    watch.run(stop)
+    monitor.run(stop)
     assert "Cannot read the outbox" in caplog.text
     assert "no relay yet" in caplog.text
     assert process.status.statistics is not None
